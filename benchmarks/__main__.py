@@ -40,7 +40,7 @@ OTHERS = {
 
 
 def _machine() -> str:
-    """Returns the kind of processor, and its widest vectors where the system says so."""
+    """Return the kind of processor, and its widest vectors if the system reports them."""
     try:
         with open("/proc/cpuinfo") as file:
             flags = next((line.split() for line in file if line.startswith("flags")), [])
@@ -51,7 +51,7 @@ def _machine() -> str:
 
 
 def _circumstances() -> dict[str, Any]:
-    """Returns what a record says of when, on what and with which versions it was measured."""
+    """Return the date, machine and versions of a record's measurement."""
     versions = {}
     for name in ("jax", "tensorflow"):
         try:
@@ -160,7 +160,7 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
-    """Runs suites, prints each record as it comes, and returns them."""
+    """Run suites, print each record as it comes, and return them."""
     options = _parser().parse_args(arguments)
     unknown = [n for n in options.models.split(",") if n not in models.MODELS]
     if unknown:

@@ -1,4 +1,4 @@
-"""The suite channels: convolutions of each channel as they are summed up now and were before, and in TensorFlow."""
+"""The suite channels: depthwise convolutions by channel blocks, without them, and in TensorFlow."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SMALL = (Form("depthwise", 2, 8, 256, 0, 7),)
 
 
 def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yields a record for each form: its result where blocks make a difference, and its gradient by the filter."""
+    """Yield records for each form: its result if blocks make a difference, and its filter gradient."""
     for form in SMALL if options.size == "small" else FORMS:
         x, w = form.arguments()
         run = form.plain(True)
         if form.window**2 >= channel_blocking.FEWEST_PLACES and form.inputs >= channel_blocking.FEWEST_CHANNELS:
             blocks = jax.jit(run).lower(x, w).compile()
             with mock.patch.object(channel_blocking, "FEWEST_CHANNELS", 1 << 30):
-                jax.clear_caches()  # what was traced before would be taken again
+                jax.clear_caches()  # else cached traces would be used
                 whole = jax.jit(lambda x, w, run=run: run(x, w)).lower(x, w).compile()
             jax.clear_caches()
             yield _measured(form, "result", blocks, whole, _tensorflow(form), (x, w))
@@ -58,11 +58,11 @@ def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _one_reduction(form: Form, x: Any, grad: Any) -> Any:
-    """The gradient by the filter as one reduction over everything but the channels."""
+    """Compute the filter gradient as one reduction over everything but the channels."""
     margin = form.window // 2
     padded = jnp.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-    places = [(i, j) for i in range(form.window) for j in range(form.window)]
-    products = [padded[:, i : i + form.side, j : j + form.side] * grad for i, j in places]
+    taps = [(i, j) for i in range(form.window) for j in range(form.window)]
+    products = [padded[:, i : i + form.side, j : j + form.side] * grad for i, j in taps]
     zeros = [np.zeros((), x.dtype)] * len(products)
     sums = lax.reduce(products, zeros, lambda a, b: [p + q for p, q in zip(a, b, strict=True)], (0, 1, 2))
     return jnp.stack(sums).reshape(form.window, form.window, 1, form.inputs)

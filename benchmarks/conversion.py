@@ -1,4 +1,4 @@
-"""What converting takes, from a function that TensorFlow has traced; beside the peer's, with a profile of ours."""
+"""Time of conversion from a traced function, compared with tf2jax, and a profile of ours."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PARTS = {
     "values of variables": ("_captures", "frontend/concrete/concrete_function.py"),
     "checks and plans": ("_converted", "tf2jax_lite/pipeline/convert.py"),
 }
-# What TensorFlow does, whoever asks.
+# Parts that are TensorFlow's.
 GIVEN = ("TensorFlow's GraphDef", "gradient functions", "values of variables")
 
 
 def shares(profile: cProfile.Profile, parts: dict[str, tuple[str, str]] = PARTS) -> dict[str, float]:
-    """Returns the share of each part in a profile's time, and of the rest; a part within another counts there.
+    """Return the share of each part in a profile's time, and of the rest; a part within another counts there.
 
     Args:
       profile: the profile.
@@ -42,7 +42,7 @@ def shares(profile: cProfile.Profile, parts: dict[str, tuple[str, str]] = PARTS)
 
 
 def conversion(name: str, *, size: str = "full", peer: str | None = None, budget: float = 20.0) -> dict[str, Any]:
-    """Measures conversion of a model for inference.
+    """Measure conversion of a model for inference.
 
     Both converters start with ``get_concrete_function``: TensorFlow's tracing is the same for both, and is told apart.
 
@@ -73,7 +73,7 @@ def conversion(name: str, *, size: str = "full", peer: str | None = None, budget
     concrete = fn.get_concrete_function(*specs)
     record: dict[str, Any] = {"model": name, "size": size, "tracing": time.perf_counter() - start}
     record["nodes"] = len(concrete.graph.as_graph_def().node)
-    convert = tf2jax_lite.convert  # what this imports is counted as import
+    convert = tf2jax_lite.convert  # its imports count as import
     record["first"] = seconds(lambda: convert(fn, *specs))
     contestants: dict[str, Callable[[], float]] = {
         "tf2jax_lite": lambda: seconds(lambda: tf2jax_lite.convert(fn, *specs))
@@ -96,7 +96,7 @@ def conversion(name: str, *, size: str = "full", peer: str | None = None, budget
 
 
 def rows(records: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Returns records as rows: model, nodes, tracing, ours, first, peer's, ratios without and with tracing (ms)."""
+    """Return records as rows: model, nodes, tracing, ours, first, tf2jax, ratios without and with tracing (ms)."""
     found = []
     for r in records:
         ours = r["times"]["tf2jax_lite"]["median"]
@@ -104,7 +104,7 @@ def rows(records: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
         both = (ours + r["tracing"]) / (theirs + r["tracing"]) if theirs else None
         cells = (r["tracing"], ours, r["first"], theirs)
         milliseconds = ("fails" if "peer_failed" in r else "" if c is None else f"{1e3 * c:.0f}" for c in cells[3:])
-        shown = [f"{1e3 * c:.0f}" for c in cells[:3]]
+        times = [f"{1e3 * c:.0f}" for c in cells[:3]]
         quotients = ("" if q is None else f"{q:.2f}" for q in (r["ratios"].get("tf2jax"), both))
-        found.append((r["model"], r["nodes"], *shown, *milliseconds, *quotients))
+        found.append((r["model"], r["nodes"], *times, *milliseconds, *quotients))
     return found

@@ -1,4 +1,4 @@
-"""The suites convert, artefact and memory: what it costs before the first result."""
+"""The suites convert, artefact (loading an artifact) and memory: the cost before the first result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .timing import in_turns, ratios, seconds
 
 
 def chain(nodes: int) -> Any:
-    """Returns a tf.function of about ``nodes`` nodes: short residual steps one after the other."""
+    """Return a tf.function of about ``nodes`` nodes: short residual steps one after the other."""
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -31,14 +31,14 @@ def chain(nodes: int) -> Any:
 
 
 def growth(sizes: tuple[int, ...] = (1000, 4000, 16000, 64000), *, peer: str | None = None) -> list[dict[str, Any]]:
-    """Measures conversion and tracing as graphs grow; seconds a node should not.
+    """Measure conversion and tracing as graphs grow; seconds a node should not.
 
     Args:
       sizes: numbers of nodes.
       peer: where to import tf2jax from; None leaves it out.
 
     Returns:
-      For each size the nodes, seconds of the processor for our conversion and trace, and for the peer's. This is work
+      For each size the nodes, seconds of the processor for our conversion and trace, and for tf2jax. This is work
       of one thread, so other work beside it does not count.
     """
     import jax
@@ -50,7 +50,7 @@ def growth(sizes: tuple[int, ...] = (1000, 4000, 16000, 64000), *, peer: str | N
     converters = {"ours": tf2jax_lite.convert, "peer": module and module.convert}
     x = np.ones(8, np.float32)
     found = []
-    for size in (100, *sizes):  # the first is for what is only done once
+    for size in (100, *sizes):  # the first is a warm-up
         function = chain(size)
         concrete = function.get_concrete_function(tf.TensorSpec([8], tf.float32))  # traced before either begins
         record: dict[str, Any] = {"nodes": len(concrete.graph.as_graph_def().node)}
@@ -81,12 +81,12 @@ print(json.dumps({"seconds": time.perf_counter() - start, "tensorflow": "tensorf
 """
 
 
-# What the installed command does; the checkout's code, not whatever is installed.
+# As the installed command, but with the checkout's code.
 _SHELL = "import sys; from tf2jax_lite.cli import main; sys.exit(main())"
 
 
 def start_times(repeats: int = 5) -> dict[str, float]:
-    """Returns seconds of ``import tf2jax_lite`` beyond ``import jax``, and of ``tf2jax-lite --help``; medians."""
+    """Return seconds of ``import tf2jax_lite`` beyond ``import jax``, and of ``tf2jax-lite --help``; medians."""
     imports = [_process(_IMPORT) for _ in range(repeats)]
     command = [sys.executable, "-c", _SHELL, "--help"]
     helps = [seconds(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(repeats)]
@@ -99,7 +99,7 @@ def start_times(repeats: int = 5) -> dict[str, float]:
 
 
 def artefact(name: str, *, size: str = "full") -> dict[str, Any]:
-    """Measures loading an exported directory, with its first call, against ``tf.saved_model.load`` with its.
+    """Measure loading an exported directory, with its first call, against ``tf.saved_model.load`` with its.
 
     Args:
       name: the model.
@@ -178,7 +178,7 @@ print(json.dumps({"weights": weights, **found}))
 
 
 def memory(name: str, *, size: str = "full") -> dict[str, Any]:
-    """Measures the peak memory of converting a model and calling it once, in fresh processes.
+    """Measure the peak memory of converting a model and calling it once, in fresh processes.
 
     Args:
       name: the model.

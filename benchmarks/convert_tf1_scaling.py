@@ -1,7 +1,7 @@
 """How the time to functionalize a TF1 graph grows with its nodes: ``python benchmarks/convert_tf1_scaling.py``.
 
 The graph is a chain of TF1 blocks (nested branches on a few shared predicates, a while loop with a branch in it, and
-in-graph gradients if asked for), built once for each size. What is timed is from the GraphDef to the ir without
+in-graph gradients if asked for), built once for each size. Timed is the part from the GraphDef to the ir without
 control flow v1: reading protos, and the passes. ``ratio`` is the time per node over that of the smallest graph: 1
 everywhere is linear. Times are processor time, the best of ``--repeats``.
 """
@@ -31,7 +31,7 @@ tf1 = tf.compat.v1
 
 
 def build(nodes: int, gradients: bool) -> Any:
-    """Returns a GraphDef of about ``nodes`` nodes that computes ``y`` from ``x``, ``p`` and ``q``."""
+    """Return a GraphDef of about ``nodes`` nodes that computes ``y`` from ``x``, ``p`` and ``q``."""
     control_flow_v2_toggles.disable_control_flow_v2()
     with tf.Graph().as_default() as graph:
         x = tf1.placeholder(tf.float32, [], "x")
@@ -51,7 +51,7 @@ def build(nodes: int, gradients: bool) -> Any:
 
 
 def measure(proto: Any, outputs: list[str], repeats: int) -> dict[str, float]:
-    """Returns the least processor seconds of each step."""
+    """Return the least processor seconds of each step."""
     best: dict[str, float] = {}
     args = [ir.Argument(node.name, ir.VARIANT) for node in proto.node if node.op == "Placeholder"]
     for _ in range(repeats):
@@ -69,7 +69,7 @@ def measure(proto: Any, outputs: list[str], repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[5_000, 10_000, 20_000, 50_000])
     parser.add_argument("--repeats", type=int, default=3)

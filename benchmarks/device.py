@@ -1,4 +1,4 @@
-"""Compiles and times what the suite programs wrote: ``python -m benchmarks.device FOLDER --json out.json``.
+"""Compiles and times the programs of the suite programs: ``python -m benchmarks.device FOLDER --json out.json``.
 
 It needs JAX alone. Without a GPU ``--described h100`` compiles for one all the same, with JAX's CUDA plugin
 (``pip install 'jax[cuda12]' flatbuffers``), and counts what a call would launch; nothing is timed then. Each program
@@ -23,7 +23,7 @@ from .timing import in_turns, ratios, seconds
 
 CONTESTANTS = ("ours", "native", "peer")
 
-# What XLA's compiler asks of a GPU, as XLA itself describes it (xla/backends/gpu/target_config/specs/h100_sxm.txtpb).
+# XLA's description of the GPU for its compiler (xla/backends/gpu/target_config/specs/h100_sxm.txtpb).
 DESCRIPTIONS = {
     "h100": """
 gpu_device_info {
@@ -45,7 +45,7 @@ _WITHOUT_DEVICE = {
 
 
 def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any]]:
-    """Returns a compiled program, its arguments' shapes and dtypes, and what it takes and launches."""
+    """Return a compiled program, its arguments' shapes and dtypes, and its memory and launch counts."""
     import jax
     import jax.numpy as jnp
     from jax import export
@@ -53,7 +53,7 @@ def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any
     program = export.deserialize(bytearray(path.read_bytes()))
     args = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in program.in_avals]
     small = jax.ShapeDtypeStruct((8, 8), "float32", sharding=sharding)
-    jax.jit(jnp.tanh).lower(small).compile()  # what is done once in a process counts for nobody
+    jax.jit(jnp.tanh).lower(small).compile()  # warms up the process
     start, begun = time.perf_counter(), time.process_time()
     compiled = jax.jit(program.call).lower(*args).compile()
     cost = {"compile": time.perf_counter() - start, "cpu": time.process_time() - begun}
@@ -66,7 +66,7 @@ def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any
 
 
 def _arguments(structs: Any) -> list[Any]:
-    """Returns arrays of small positive numbers (variances are among them), and zeros for whole numbers."""
+    """Return arrays of small positive floats (some are variances), and zeros for integers."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -84,7 +84,7 @@ def _there(folder: Path) -> dict[str, Path]:
 
 
 def _shared(record: dict[str, Any]) -> dict[str, Any]:
-    """Says in a record how far library calls agree, in place of the lists of calls."""
+    """Replace the lists of library calls in a record by a summary of their agreement."""
     calls = {who: Counter(record[who].pop("library")) for who in CONTESTANTS if who in record}
     for who, found in calls.items():
         record[who]["calls"] = found.total()
@@ -93,7 +93,7 @@ def _shared(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(folder: Path, budget: float = 20.0) -> dict[str, Any]:
-    """Compiles the programs of one model, and times them in turns on the device that JAX has.
+    """Compile the programs of one model, and time them in turns on JAX's default device.
 
     Args:
       folder: with a file for each contestant.
@@ -118,7 +118,7 @@ def timed(folder: Path, budget: float = 20.0) -> dict[str, Any]:
 
 
 def described(folder: Path, gpu: str) -> dict[str, Any]:
-    """Compiles the programs of one model for a GPU that need not be there.
+    """Compile the programs of one model for a GPU that need not be there.
 
     Args:
       folder: with a file for each contestant.
@@ -148,7 +148,7 @@ def _child(path: Path, gpu: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
-    """Compiles and times all programs in a folder, prints a record for each, and returns them."""
+    """Compile and time all programs in a folder, print a record for each, and return them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.device", description=__doc__)
     parser.add_argument("folder", type=Path, help="what the suite programs wrote")
     parser.add_argument("--described", choices=sorted(DESCRIPTIONS), help="a GPU to compile for, without one")

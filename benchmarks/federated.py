@@ -1,10 +1,10 @@
-"""Federated rounds against a plain JAX loop of jitted steps, written by hand: seconds a round and peak memory.
+"""Federated rounds compared with a native loop over a jitted step: seconds per round and peak memory.
 
-    python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only says which
+    python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only selects
     python -m benchmarks.render_federated out.jsonl        # writes docs/federated-performance.md
 
-Rounds are taken in turns: other work on the machine disturbs both alike. Seconds of the processor say more than those
-of the clock where the machine is shared. Memory is measured in processes of their own.
+The rounds of both alternate, so that other work on the machine affects them equally. CPU time is more reliable than
+wall time on a shared machine. Memory is measured in separate processes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def cnn_params():
 
 
 def keras_cnn():
-    """Returns the same network in Keras, converted, with the same weights."""
+    """Return the same network in Keras, converted, with the same weights."""
     import keras
 
     L = keras.layers
@@ -92,7 +92,7 @@ def keras_cnn():
 
 
 def exported_cnn():
-    """Returns the network as StableHLO that cannot be rewritten, as an artefact holds it; for batches of 20."""
+    """Return the network as an artifact's StableHLO, which cannot be rewritten; for batches of 20."""
     shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), cnn_params())
     x = {"x": jax.ShapeDtypeStruct((20, 28, 28, 1), jnp.float32)}
     held = jax.export.deserialize(jax.export.export(jax.jit(cnn))(shapes, x).serialize(vjp_order=1))
@@ -105,7 +105,7 @@ def native(apply, make):
     return lambda: create_model_from_fn(make(), apply, "sparse_categorical_crossentropy")
 
 
-# Name to the model of this library, the network by hand, its params, and clients a round.
+# Name to the model of this library, the native network, its params, and clients per round.
 MODELS = {
     "logistic regression": (native(logistic, logistic_params), logistic, logistic_params, 100),
     "CNN": (native(cnn, cnn_params), cnn, cnn_params, 10),
@@ -114,8 +114,8 @@ MODELS = {
 }
 
 
-def by_hand(apply, params):
-    """Returns a round as people write it: for each client, for each batch, a jitted step; then the mean."""
+def native_loop(apply, params):
+    """Return a native round: for each client, for each batch, a jitted step; then the mean."""
 
     @jax.jit
     def step(params, batch):
@@ -143,14 +143,14 @@ def by_hand(apply, params):
 
 
 def contestants(name, **options):
-    """Returns our round and the one by hand, as functions without arguments that give the new weights."""
+    """Return our round and the native loop, as functions without arguments that return the new weights."""
     build, apply, make, size = MODELS[name]
     clients = workload.make_clients()
     chosen = [clients[i] for i in workload.cohort(0, 200, size)]
     process = build_weighted_fed_avg(build(), optax.sgd(0.1), client_batching=BATCHING, **options)
     state = process.initialize()
     datasets = [ClientDataset(c) for c in chosen]
-    plain, start = by_hand(apply, make()), make()
+    plain, start = native_loop(apply, make()), make()
     return (
         lambda: jax.block_until_ready(process.next(state, datasets).state.weights.trainable),
         lambda: plain(start, chosen),
@@ -158,7 +158,7 @@ def contestants(name, **options):
 
 
 def in_turns(functions, repeats):
-    """Returns for each function the medians of seconds of the clock and of the processor."""
+    """Return for each function the medians of seconds of the clock and of the processor."""
     found = {name: ([], []) for name in functions}
     for _ in range(repeats):
         for name, fn in functions.items():
@@ -170,7 +170,7 @@ def in_turns(functions, repeats):
 
 
 def one_round(name, repeats):
-    """Returns a record of a model's rounds: ours beside the one by hand."""
+    """Return a record of a model's rounds: ours and the native loop."""
     ours, hand = contestants(name)
     found, expected = ours(), hand()
     if len(found) == len(expected) and set(found) != set(expected):  # Keras's names; no two weights have one shape
@@ -182,12 +182,12 @@ def one_round(name, repeats):
 
 
 def ways(name, repeats):
-    """Returns a record of the ways to run clients, in turns (None for one that is refused), and which one is chosen."""
+    """Return a record of the execution backends, interleaved (None: not supported), and the default one."""
     found = {way: contestants(name, client_execution=way)[0] for way in WAYS}
     for way, fn in list(found.items()):
         try:
             fn()
-        except InputError:  # an artefact's StableHLO cannot be batched
+        except InputError:  # an artifact's StableHLO cannot be batched
             del found[way]
     model, key = MODELS[name][0](), jax.random.key(0)
     work = build_model_delta_client_work(model, optax.sgd(0.1))
@@ -198,7 +198,7 @@ def ways(name, repeats):
 
 
 def peak(name, who):
-    """Prints the peak memory of one round in this process, and what it was when the data were made."""
+    """Print the peak memory of one round in this process, and that after creation of the data."""
     ours, hand = contestants(name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     {"ours": ours, "by hand": hand}[who]()
@@ -207,7 +207,7 @@ def peak(name, who):
 
 
 def scale(number):
-    """Prints one round of logistic regression over ``number`` clients, of which 200 are different."""
+    """Print one round of logistic regression over ``number`` clients, of which 200 are different."""
     clients = [ClientDataset(c) for c in workload.make_clients()]
     process = build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING)
     state = process.initialize()
@@ -229,7 +229,7 @@ def _elsewhere(*arguments: str) -> dict[str, Any]:
 
 
 def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any]]:
-    """Yields records: see `render_federated`."""
+    """Yield records: see `render_federated`."""
     parts = PARTS if only is None else only.split(",")
     if "rounds" in parts:
         for name in GOALS:
@@ -247,7 +247,7 @@ def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any
 
 
 def main(options: Any = None) -> Iterator[dict[str, Any]]:
-    """Yields all records; the suite ``federated`` of ``python -m benchmarks``."""
+    """Yield all records; the suite ``federated`` of ``python -m benchmarks``."""
     del options
     yield from records()
 

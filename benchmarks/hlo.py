@@ -1,4 +1,4 @@
-"""What a program compiled for a GPU launches, read from its text."""
+"""Counts kernels, library calls and bytes of a program compiled for a GPU, from its HLO text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-# What launches nothing: names for memory, and the ends of what was counted where it began.
+# Ops that launch nothing: views of memory, and the ends of asynchronous ops.
 _FREE = {"parameter", "constant", "bitcast", "get-tuple-element", "tuple", "after-all", "copy-done", "async-done"}
 _SLICES = ("slice", "dynamic-slice", "gather")
 _ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "lhs_contracting_dims", "rhs_contracting_dims")
@@ -16,12 +16,12 @@ _ATTRIBUTES = ("window", "dim_labels", "feature_group_count", "lhs_contracting_d
 
 @dataclasses.dataclass(frozen=True)
 class Launches:
-    """What one call of a program launches; the bodies of loops count as often as they run.
+    """Launches of one call of a program; loop bodies count per iteration.
 
     Attributes:
       kernels: how many in all.
       library: calls of libraries (cuDNN, cuBLAS and such): target, shapes and dimensions, to how many.
-      bytes: what they read and write; of what is only sliced, the slices.
+      bytes: read and written by them; of sliced operands, the slices.
       unknown: how many loops there are whose length XLA does not know: they count once.
     """
 
@@ -45,7 +45,7 @@ class _Instruction:
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
-    """Returns computations by name, and the name of the one that is run."""
+    """Return computations by name, and the name of the one that is run."""
     found: dict[str, list[_Instruction]] = {}
     entry, body = "", []
     for line in text.splitlines():
@@ -66,7 +66,7 @@ def _branches(instruction: _Instruction) -> list[str]:
 
 
 def _library(instruction: _Instruction, forms: dict[str, str]) -> str | None:
-    """Returns what is called with what, or None for what XLA wrote itself."""
+    """Return the library call and its operands, or None for XLA's own kernels."""
     if instruction.op != "custom-call":
         return None
     target = re.search(r'custom_call_target="([^"]+)"', instruction.text)
@@ -78,7 +78,7 @@ def _library(instruction: _Instruction, forms: dict[str, str]) -> str | None:
 
 
 def _size(form: str) -> int:
-    """Returns the bytes of an array or of a tuple's arrays."""
+    """Return the bytes of an array or of a tuple's arrays."""
     return sum(
         math.prod(map(int, filter(None, sizes.split(",")))) * max(int(bits or 8), 8) // 8
         for bits, sizes in re.findall(r"\b[a-z]+(\d*)\w*\[([\d,]*)\]", form)
@@ -86,7 +86,7 @@ def _size(form: str) -> int:
 
 
 def _read(body: list[_Instruction], parameter: str, whole: str) -> int:
-    """Returns how many bytes of a parameter a fusion reads."""
+    """Return the number of bytes of a parameter that a fusion reads."""
     users = [i for i in body if parameter in i.operands]
     sliced = [_size(i.form) for i in users if i.op in _SLICES and i.operands[0] == parameter]
     updated = [0 for i in users if i.op == "dynamic-update-slice" and i.operands[0] == parameter]  # in place
@@ -94,7 +94,7 @@ def _read(body: list[_Instruction], parameter: str, whole: str) -> int:
 
 
 def _written(body: list[_Instruction], whole: str) -> int:
-    """Returns how many bytes a fusion writes: of what it changes in place, the part."""
+    """Return the bytes that a fusion writes; of in-place updates, the updated part."""
     forms = {i.name: i.form for i in body}
     updates = [i for i in body if i.op == "dynamic-update-slice" and i.form.split("{")[0] in whole]
     saved = sum(_size(i.form) - _size(forms.get(i.operands[1], i.form)) for i in updates)
@@ -111,7 +111,7 @@ def _moved(instruction: _Instruction, forms: dict[str, str], computations: dict[
 
 
 def launches(text: str) -> Launches:
-    """Counts what a program launches.
+    """Count the launches of a program.
 
     Args:
       text: of a compiled program, as ``compiled.as_text()`` gives it.

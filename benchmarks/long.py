@@ -1,8 +1,7 @@
-"""The suite long: computations of many steps, whose values are used again: in another loop, or at another place.
+"""The suite long: computations of many steps with values that are used in several loops or at several indices.
 
-XLA puts what is cheap into each of its users, and computes it there anew, so that such programs can take as long as the
-square of their steps, or far longer, to compile and to run, in JAX written by hand, too
-(`lowering/scheduling/materialize.py`).
+XLA fuses cheap operations into each of their users, and recomputes them there. So compile and run time of such programs
+can grow with the square of their steps, or far faster, also in native JAX (`lowering/scheduling/materialize.py`).
 """
 
 from __future__ import annotations
@@ -76,14 +75,14 @@ def _tensorflow() -> Any:
 def _runge_kutta(b: Any, x: Any, steps: int) -> Any:
     """Lorenz's equations."""
 
-    def slope(s: Any) -> Any:
+    def derivative(s: Any) -> Any:
         return b.stack([10.0 * (s[1] - s[0]), s[0] * (28.0 - s[2]) - s[1], s[0] * s[1] - 8.0 / 3.0 * s[2]])
 
     for _ in range(steps):
-        k1 = slope(x)
-        k2 = slope(x + 0.005 * k1)
-        k3 = slope(x + 0.005 * k2)
-        x = x + 0.01 / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + slope(x + 0.01 * k3))
+        k1 = derivative(x)
+        k2 = derivative(x + 0.005 * k1)
+        k3 = derivative(x + 0.005 * k2)
+        x = x + 0.01 / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + derivative(x + 0.01 * k3))
     return x
 
 
@@ -124,7 +123,7 @@ def _recurrence(b: Any, x: Any, steps: int) -> Any:
 
 
 def _calls(b: Any, x: Any, steps: int) -> Any:
-    """A chain of calls of one function."""
+    """Return a chain of calls of one function."""
     block = b.function(lambda x, w: x + b.relu(b.matmul(b.tanh(x - b.mean(x)), w)))
     w = np.random.default_rng(1).normal(size=(x.shape[-1], x.shape[-1])).astype(np.float32) / 16.0
     for _ in range(steps):
@@ -175,11 +174,11 @@ def _record(program: Program, what: str, steps: int) -> dict[str, Any]:
         ours, native = (jax.grad(lambda x, call=call: jnp.sum(jnp.square(call(x)))) for call in (ours, native))
     graph, tensor, array = tf.function(fn, autograph=False), tf.constant(x), jnp.asarray(x)
     compiled, cost = _compiled(ours, array)
-    by_hand, native_cost = _compiled(native, array)
+    compiled_native, native_cost = _compiled(native, array)
     times = in_turns(
         {
             "tf2jax_lite": lambda: seconds(lambda: jax.block_until_ready(compiled(array))),
-            "native": lambda: seconds(lambda: jax.block_until_ready(by_hand(array))),
+            "native": lambda: seconds(lambda: jax.block_until_ready(compiled_native(array))),
             "tensorflow": lambda: seconds(lambda: graph(tensor).numpy()),
         },
         rounds=15,
@@ -196,7 +195,7 @@ def _record(program: Program, what: str, steps: int) -> dict[str, Any]:
 
 
 def main(options: Any) -> Iterator[dict[str, Any]]:
-    """Yields times of each program and of its gradient, and processor time of tracing and compiling them."""
+    """Yield times of each program and of its gradient, and processor time of tracing and compiling them."""
     for program in PROGRAMS:
         full, small = program.steps
         yield _record(program, "call", full if options.size == "full" else small)

@@ -97,7 +97,7 @@ def _text(causal: bool, full_length: int, vocabulary: int) -> Callable[[Any, str
 
 
 def _decode_shapes(size: str) -> tuple[int, int, int, int, int]:
-    """Returns depth, heads, width of a head, length of the cache, vocabulary."""
+    """Return depth, heads, width of a head, length of the cache, vocabulary."""
     return (12, 12, 64, 512, 50257) if size == "full" else (2, 2, 8, 8, 50)
 
 
@@ -190,7 +190,7 @@ SMOKE = ("unet", "vit_b16", "lstm")
 
 
 def build(keras: Any, name: str, size: str) -> Any:
-    """Returns a model with random weights that are the same for both backends.
+    """Return a model with random weights that are the same for both backends.
 
     Batch statistics are drawn too, so that normalization does something.
     """

@@ -1,4 +1,4 @@
-"""JAX written by hand: the same Keras model on the JAX backend, in a process of its own that is asked for single runs.
+"""Native JAX: the same Keras model on the JAX backend, in a child process that runs on request.
 
 Keras has one backend per process; so the model lives in a child that gets the weights in a file and answers lines of
 JSON on its pipes. Runs still take turns with those of this process.
@@ -59,11 +59,11 @@ class Native:
         raise RuntimeError(f"the native process ended with {self._process.wait()}")
 
     def __call__(self) -> float:
-        """Returns the seconds of one run."""
+        """Return the seconds of one run."""
         return self._ask("run")["seconds"]
 
     def compile_again(self) -> dict[str, float]:
-        """Returns `cost` of another time, nothing being remembered."""
+        """Return `cost` of another compilation with cleared caches."""
         return self._ask("compile")
 
     def _ask(self, what: str) -> Any:
@@ -73,7 +73,7 @@ class Native:
         return self._answer()
 
     def close(self) -> None:
-        """Ends the child."""
+        """Stop the child process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

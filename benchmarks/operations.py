@@ -1,4 +1,4 @@
-"""The suite operations: single TensorFlow operations, converted, beside ``tf.function``: calls and their gradients.
+"""The suite operations: single converted TensorFlow operations compared with ``tf.function``: calls and gradients.
 
 Models spend most of their time in convolutions and products, which other suites look at. This one looks for the
 operation that takes many times what TensorFlow takes, wherever it is met.
@@ -24,22 +24,22 @@ Make = Callable[[np.random.Generator], np.ndarray]
 
 
 def normal(*shape: int) -> Make:
-    """Makes standard normal numbers."""
+    """Make standard normal numbers."""
     return lambda rng: rng.normal(size=shape).astype(np.float32)
 
 
 def between(*shape: int) -> Make:
-    """Makes uniform numbers between 0.05 and 0.95."""
+    """Make uniform numbers between 0.05 and 0.95."""
     return lambda rng: rng.uniform(0.05, 0.95, size=shape).astype(np.float32)
 
 
 def whole(bound: int, *shape: int) -> Make:
-    """Makes int32 numbers below a bound."""
+    """Make int32 numbers below a bound."""
     return lambda rng: rng.integers(0, bound, size=shape).astype(np.int32)
 
 
 def corners(*shape: int) -> Make:
-    """Makes boxes with sides of up to a fifth."""
+    """Make boxes with sides of up to a fifth."""
 
     def make(rng: np.random.Generator) -> np.ndarray:
         low = rng.uniform(size=(*shape, 2))
@@ -49,7 +49,7 @@ def corners(*shape: int) -> Make:
 
 
 def positive_definite(count: int, side: int) -> Make:
-    """Makes symmetric matrices with positive eigenvalues."""
+    """Make symmetric matrices with positive eigenvalues."""
 
     def make(rng: np.random.Generator) -> np.ndarray:
         a = rng.normal(size=(count, side, side)).astype(np.float32)
@@ -59,7 +59,7 @@ def positive_definite(count: int, side: int) -> Make:
 
 
 def banded(*shape: int) -> Make:
-    """Makes lower triangular matrices of few bands."""
+    """Make lower triangular matrices of few bands."""
 
     def make(rng: np.random.Generator) -> np.ndarray:
         return rng.normal(size=shape).astype(np.float32) + 4 * (np.arange(shape[-2])[:, None] == 0).astype(np.float32)
@@ -249,27 +249,27 @@ def _boxes(tf: Any, x: Any, b: Any) -> Any:
     return tf.image.draw_bounding_boxes(x, b, np.eye(3, dtype=np.float32))
 
 
-def _gradient_in_tf(fn: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def _gradient_in_tf(fn: Callable[..., Any], positions: tuple[int, ...]) -> Callable[..., Any]:
     import tensorflow as tf
 
     def gradient(*args: Any) -> Any:
         with tf.GradientTape() as tape:
-            tape.watch([args[i] for i in places])
+            tape.watch([args[i] for i in positions])
             loss: Any = sum(tf.reduce_sum(v * v) for v in tf.nest.flatten(fn(*args)) if v.dtype == tf.float32)
         if isinstance(loss, int):  # none of the results is of floats
             return []
-        found = tape.gradient(loss, [args[i] for i in places])
+        found = tape.gradient(loss, [args[i] for i in positions])
         return [tf.convert_to_tensor(g) for g in found if g is not None]
 
     return gradient
 
 
-def _gradient(fn: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def _gradient(fn: Callable[..., Any], positions: tuple[int, ...]) -> Callable[..., Any]:
     def loss(some: Mapping[int, Any], args: tuple[Any, ...]) -> Any:
         found = fn(*(some.get(i, a) for i, a in enumerate(args)))
         return sum(jnp.sum(v * v) for v in jax.tree.leaves(found) if v.dtype == np.float32)
 
-    return lambda *args: jax.grad(loss)({i: args[i] for i in places}, args)
+    return lambda *args: jax.grad(loss)({i: args[i] for i in positions}, args)
 
 
 def _record(operation: Operation, what: str) -> dict[str, Any] | None:
@@ -281,10 +281,10 @@ def _record(operation: Operation, what: str) -> dict[str, Any] | None:
     tensors = [tf.constant(v) for v in values]
     converted = tf2jax_lite.convert_functional(tf.function(fn, autograph=False), *tensors)
     if what == "gradient":
-        places = tuple(i for i, v in enumerate(values) if v.dtype == np.float32)
-        if not places:
+        positions = tuple(i for i, v in enumerate(values) if v.dtype == np.float32)
+        if not positions:
             return None
-        fn, converted = _gradient_in_tf(fn, places), _gradient(converted, places)
+        fn, converted = _gradient_in_tf(fn, positions), _gradient(converted, positions)
     graph = tf.function(fn, autograph=False)
     try:
         if not tf.nest.flatten(graph(*tensors)):
@@ -307,7 +307,7 @@ def _record(operation: Operation, what: str) -> dict[str, Any] | None:
 
 
 def main(options: Any) -> Iterator[dict[str, Any]]:
-    """Yields times of each operation, and of the gradient of its squares' sum by all its inputs that are floats."""
+    """Yield times of each operation, and of the gradient of its squares' sum by all its inputs that are floats."""
     for operation in OPERATIONS:
         if options.size != "full" and operation.name not in SMALL:
             continue

@@ -1,4 +1,4 @@
-"""The suite pages: memory that calls take from the system anew, and what larger pages make of it.
+"""The suite pages: memory allocation per call, and the effect of larger pages.
 
 XLA's client on CPU takes memory for a program's temporaries at each call and frees it after it; the C library gives
 large blocks back, so that each call touches pages that the system must first clear. TensorFlow keeps a pool. With
@@ -20,7 +20,7 @@ _CALLS = 5
 
 
 def _faults(run: Callable[[], float]) -> float:
-    """Returns how many pages one call touches for the first time."""
+    """Return the number of pages that one call touches for the first time."""
     import resource
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -57,7 +57,7 @@ def _measured(name: str, size: str, batch: int, budget: float) -> dict[str, Any]
 
 
 def pages(name: str, *, size: str = "full", batch: int = 1, budget: float = 20.0) -> dict[str, Any]:
-    """Measures a converted model beside TensorFlow in two processes, one of them with larger pages.
+    """Compare a converted model with TensorFlow in two processes, one of them with larger pages.
 
     Args:
       name: the model.

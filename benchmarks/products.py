@@ -38,7 +38,7 @@ def _runs(shape: tuple[int, int, int]) -> dict[str, Callable[[], float]]:
 
 
 def records(size: str) -> Iterator[dict[str, Any]]:
-    """Yields times, and billions of floating point operations a second, of each product."""
+    """Yield times, and billions of floating point operations a second, of each product."""
     for shape in SHAPES if size == "full" else SMALL:
         times = in_turns(_runs(shape), budget=1)
         rates = {name: 2e-9 * float(np.prod(shape)) / t["median"] for name, t in times.items()}
@@ -59,7 +59,7 @@ def _found(closed: Any, times: int, found: dict[Any, list[Any]]) -> None:
 
 
 def alone(closed: Any) -> Callable[[], float]:
-    """Returns a function that gives the seconds of a program's matrix products and convolutions, run one by one.
+    """Return a function that gives the seconds of a program's matrix products and convolutions, run one by one.
 
     Args:
       closed: the program, a closed jaxpr; values are random; what loops of known length hold counts for each iteration.

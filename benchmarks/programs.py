@@ -1,4 +1,4 @@
-"""The suite programs: what other machines compile and time, written as JAX's serialized StableHLO.
+"""The suite programs: serialized StableHLO of models, to compile and time on other machines.
 
 `benchmarks.device` reads them; it needs JAX alone, so it runs where there is no TensorFlow, on a GPU say.
 """
@@ -21,7 +21,7 @@ from .steps import optimizer_step
 
 
 def write(fn: Callable[..., Any], args: Any, path: Path, platform: str) -> None:
-    """Writes a program.
+    """Write a program.
 
     Args:
       fn: a function of arrays.
@@ -45,19 +45,19 @@ def write(fn: Callable[..., Any], args: Any, path: Path, platform: str) -> None:
 def programs(
     name: str, folder: Path, *, size: str = "full", batch: int = 1, train: bool = False, platform: str, peer: str | None
 ) -> dict[str, Any]:
-    """Writes ``FOLDER/MODE-MODEL-BATCH/{ours,native,peer}.bin`` for a model.
+    """Write ``FOLDER/MODE-MODEL-BATCH/{ours,native,peer}.bin`` for a model.
 
     Args:
       name: the model.
       folder: where to.
       size: "full" or "small".
       batch: how many examples.
-      train: whether a program is an optimizer's step rather than inference; the peer is left out then.
+      train: whether a program is an optimizer's step rather than inference; tf2jax is left out then.
       platform: what the programs are lowered for.
       peer: where to import tf2jax from; None leaves it out.
 
     Returns:
-      The name of the folder, who is in it, and why the peer is not, if it failed.
+      The name of the folder, the contestants in it, and the error of tf2jax, if it failed.
     """
     import keras
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Writes docs/performance.md from what `python -m benchmarks --json` wrote: `python -m benchmarks.render FILE...`."""
+"""Writes docs/performance.md from records of `python -m benchmarks --json`: `python -m benchmarks.render FILE...`."""
 
 from __future__ import annotations
 
@@ -26,117 +26,113 @@ INTRODUCTION = """# Performance
 
 Generated: `python -m benchmarks --suite
 run,train,compile,convert,artefact,memory,spelling,channels,operations,long,products,stages --json out.jsonl`, then
-`python -m benchmarks.render out.jsonl [--before older.jsonl] [--elsewhere other.jsonl]`. What this page was made of is
-[performance.jsonl](performance.jsonl), for what changed [performance-before.jsonl](performance-before.jsonl), and for
-[another processor](#on-another-processor) [performance-avx2.jsonl](performance-avx2.jsonl).
+`python -m benchmarks.render out.jsonl [--before older.jsonl] [--elsewhere other.jsonl]`. The records of this page are
+[performance.jsonl](performance.jsonl), of the earlier state [performance-before.jsonl](performance-before.jsonl), and
+of [another processor](#on-another-processor) [performance-avx2.jsonl](performance-avx2.jsonl).
 
-Measured on two shared cores ({machine}), JAX on CPU, float32. Everything that is compared ran in turns in one
-session, medians are taken, and **ratios** are what counts: our time divided by the other's, so below 1 we are faster.
-While calls and steps of models and products were timed nothing else ran, or other work was held (`--around`), but for
-some seconds of type checking. Seconds of conversion and compiling say little by themselves, as the machine's speed
-changes.{load}{versions}
+Measured on two shared cores ({machine}), JAX on CPU, float32. Compared programs ran interleaved in one session. The
+tables show medians of **ratios**: the time of tf2jax_lite ("ours") divided by the other's, so below 1 tf2jax_lite is
+faster. While calls and training steps were timed, other work was paused (`--around`), except for some seconds of type
+checking. Absolute times of conversion and compilation vary with the machine's speed.{load}{versions}
 """
 
-SPELLING = """## Convolutions and pooling on CPU
+CONVOLUTIONS = """## Convolutions and pooling on CPU
 
-**What was slow.** XLA's CPU backend is good at a convolution whose outputs sum many channels over a small window, and
-slow at others: convolutions of each channel by itself, gradients by the filter (a convolution with a window as large
-as the image), large images without padding (all windows are written down first), what has gaps between its values
-(most products are by zero), volumes, and the gradient of a maximum (`select_and_scatter`). JAX written by hand has
-these times too.
+**Problem.** XLA:CPU is fast for convolutions that sum many channels over a small window. It is slow for depthwise
+convolutions, filter gradients (the window is as large as the image), large images without padding (all windows are
+materialized first), input dilation (most products are by zero), 3-D convolutions, and the gradient of max pooling
+(`select_and_scatter`). Native JAX has the same times.
 
-**What changed.** `xla_cpu/rules.py` makes twins of primitives (`conv_general_dilated`, `reduce_window_max`,
-`reduce_window_sum`, `select_and_gather_add`, `select_and_scatter_add`, and of reductions, below). A twin has its
-primitive's name, parameters and derivatives, so jaxprs and exported source look as JAX's do; only its lowering on CPU
-asks a rule, by shape. Gradients are written with twins again, so the rule sees them too. GPU, TPU and what is exported
-for them keep the primitives.
+**Solution.** `conv_general_dilated`, `reduce_window_max`, `reduce_window_sum`, `select_and_gather_add`,
+`select_and_scatter_add` and reductions are primitives with a CPU lowering rule (`xla_cpu/rules.py`). They have the
+name, parameters and derivatives of JAX's primitives, so jaxprs and exported source are the same; only the CPU lowering
+depends on shapes. Gradients use the same primitives, so the rules apply to them, too. GPU and TPU keep the primitives.
 
 The rules (`xla_cpu/conv/rule.py`, `xla_cpu/pooling.py`):
 
-| operation | on CPU | where |
+| operation | lowered as, on CPU | condition |
 | --- | --- | --- |
-| convolution of each channel | sum over the window of shifted slices times weights | windows of up to 128 places |
-| its gradient by the input, strided | the same for each phase of the image, interleaved | as above |
-| its gradient by the filter | one reduction with a result for each place | as above |
-| both, of many channels | some channels at a time ([below](#channels-by-blocks)) | channels last |
-| convolution 1x1, and both gradients | matrix products | always |
-| gradient by the filter | a loop of matrix products | windows of up to 25 places (volumes 125), 8 and 16 channels up |
-| gradient by the filter | windows of some rows side by side, for a product | many values; to 128 channels |
-| gradient by the filter | operands exchanged | up to 15 channels out, twice as many in; gaps |
-| images one place wide, wider kernels | without that dimension, with more outputs | to 4 places: 8 times as wide |
-| windows side by side (patches), gradient by the filter | one matrix product | no padding |
-| maximum and sum over windows | maximum or sum of shifted slices | windows of up to 64 places |
-| gradient of a maximum | number of the winner, then a loop for each phase of the image | as above, float32 and wider |
+| depthwise convolution | sum over taps of shifted slices times weights | up to 128 taps |
+| its input gradient, strided | the same for each phase of the image, interleaved | as above |
+| its filter gradient | one reduction per tap | as above |
+| both, many channels | by channel blocks ([below](#channel-blocking)) | channels last |
+| 1x1 convolution, and both gradients | matrix products | always |
+| filter gradient | a loop of matrix products | up to 25 taps (3-D: 125), 8 and 16 channels up |
+| filter gradient | im2col of some rows, one product | many values; up to 128 channels |
+| filter gradient | operand-swapped convolution | up to 15 outputs, twice as many inputs; input dilation |
+| width-1 images, wider kernels | convolution without that dimension, more outputs | up to 4 taps: 8 times as wide |
+| non-overlapping windows (patches), filter gradient | one matrix product | no padding |
+| max and sum pooling | maximum or sum of shifted slices | up to 64 taps |
+| gradient of max pooling | argmax, then a loop for each phase of the image | as above, float32 and wider |
 | larger windows | one dimension after the other | maxima, sums and their gradients |
-| convolution 3x3, stride 1 | tiles of 2x2 results (Winograd): 16 products for 36 | 128 channels and more (below) |
-| the same by a rate | each phase of the image by itself, in the batch | as above, where little is padded |
-| few channels that give few, stride 1 | neighbours in a row as channels | float32; 4 to 32 of all, 8 to 16, 16 to 8 |
-| images with short rows | several, or strips of one, in one row | float32, 16 channels to 24, 5 unpadded (below) |
-| odd numbers of channels | zeros up to the next four | images, float32; 3 channels to 17 to 32, 5 and more |
-| few windows, many weights | gathered for one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
-| fewer places than the window has | padded first, all but a line; gathered as above | float32 and half precision |
-| images without any padding | one line of padding, its results dropped | windows 12 MiB, of 3 and 4 channels 1 MiB |
-| gaps no shorter than the window | one matrix product, its results side by side | always |
-| smaller gaps (gradients of strides) | each phase of the results by itself | fewer channels in than out; volumes |
-| volumes | a convolution of images for each place of the window's depth | depths of up to 16 |
-| small volumes of few channels | the places of the depth as channels, one convolution | 5 to 16 to 12 to 64 |
-| large volumes | slabs of some planes, one after the other, each one convolution | 12 MiB (up to 16 outputs: 256 KiB) |
-| volumes by windows of a plane or a column | one convolution of images | always |
-| groups, and their gradients | one after the other, each by these rules | 2^20 products up; filters always |
-| the same of single places | one product, the groups its batch | as above |
-| groups of up to 8 channels | a sum over members, each channel by itself; some images at a time | filters: up to 4 |
-| up to 4 groups of 32 channels and more | convolutions of their own | as above |
-| everything else | JAX's primitive | |
+| 3x3 convolution, stride 1 | Winograd F(2x2, 3x3): 16 products for 36 | 128 channels and more (below) |
+| the same with kernel dilation | each phase of the image in the batch | as above, if little is padded |
+| few channels and outputs, stride 1 | width folding | float32; 4 to 32 of all, 8 to 16, 16 to 8 |
+| images with short rows | several images, or strips, in one row | float32, 16 channels to 24, 5 unpadded (below) |
+| odd numbers of channels | padded to a multiple of 4 | images, float32; 3 channels to 17 to 32, 5 and more |
+| few windows, many weights | gather, one matrix product | 64 windows and 2^19 weights, 512 and 2^20; tiny images |
+| images smaller than the window | padded to one line less, then the rule above | float32 and half precision |
+| images without padding | one line of padding, whose results are dropped | windows 12 MiB, of 3 and 4 channels 1 MiB |
+| input dilation, no shorter than the window | one matrix product | always |
+| smaller input dilation (gradients of strides) | each phase of the results | fewer inputs than outputs; 3-D |
+| 3-D convolution | one 2-D convolution per depth tap | depths of up to 16 |
+| small 3-D convolution, few channels | depth taps as channels, one convolution | 5 to 16 to 12 to 64 |
+| large 3-D convolution | depth blocks, each one convolution | 12 MiB (up to 16 outputs: 256 KiB) |
+| 3-D with (1,k,k) or (k,1,1) kernels | one 2-D convolution | always |
+| grouped convolution, and gradients | one convolution per group, by these rules | 2^20 products up; filters always |
+| the same with 1x1 kernels | one batched product | as above |
+| groups of up to 8 channels | a sum over channels of a group, depthwise; some images at a time | filters: up to 4 |
+| up to 4 groups of 32 channels and more | separate convolutions | as above |
+| otherwise | JAX's primitive | |
 
-XLA brings a convolution's dimensions into the order that its fast code is written for (images and channels last, a
-kernel's outputs after its inputs), but not inside loops: there a gradient by the input, whose kernel has its channels
-exchanged, takes ten times as long and more. Ours have that order everywhere, which is what lets training steps run in
-`lax.scan` (*gradients in a loop* below).
+XLA transposes a convolution to its fast layout (images channels-last, a kernel's outputs after its inputs), but not
+inside loops: there an input gradient, whose kernel has transposed channels, takes 10 times as long or more. The rules
+emit that layout everywhere, so training steps can run in `lax.scan` (*gradients in a loop* below).
 
-Where a product sums over an operand's leading dimensions XLA lays that operand out anew if it stands on the left, and
-fuses everything that it is made of into this: a sum of thirty arrays, or a resized image, is then computed column by
-column. Gradients by the filter of 1x1 convolutions and of patches have the operand with fewer values on the left,
-marked to be computed once (`sum_of_products` in `xla_cpu/conv/params.py`; *convolution of a sum* below).
+If a product sums over leading dimensions of an operand on the left, XLA transposes that operand and fuses its whole
+computation into the transposition: a sum of 30 arrays, or a resized image, is then computed column by column. Filter
+gradients of 1x1 convolutions and of patches have the smaller operand on the left, materialized (*convolution of a sum*
+below).
 
-What is written with tiles, with 36 taps and more or gathered stays a call of its own (`xla_cpu/outline.py`): else XLA
-fuses it into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions
-twice).
+Winograd convolutions, 36 taps and more, and gathers are outlined (`xla_cpu/outline.py`). Otherwise XLA fuses, computes
+and compiles them once per user (ConvNeXt had its depthwise convolutions twice).
 
-So it does with sums that end in an operation of one operand, rectifiers above all: in a residual network each block
-adds up all blocks before it anew. What a convolution or a product shares with others, and the cotangent that comes back
-to it, is marked to be computed once (`xla_cpu/materialize.py`, `lowering/scheduling/materialize.py`).
+XLA also duplicates sums that end in a unary operation, such as ReLU: in a residual network each block recomputes the
+sum of all blocks before it. Operands that a convolution or a product shares with other ops, and its incoming cotangent,
+are materialized (`xla_cpu/materialize.py`, `lowering/scheduling/materialize.py`).
 
-XLA (of JAX 0.10) shares a convolution among threads by columns of the result, in blocks of about 2^18 / (channels x
-outputs): one thread computes all of a convolution whose rows are no longer than that, however many rows and images it
-has. So images whose rows are shorter than three blocks (five without padding; eight where images and results take no
-more than 16 MiB; 1.5 for two or three images) stand side by side, with the zeros between them that would pad them
-anyway, until a row has 64 blocks. An image alone is cut into four strips if it has 100 million products and rows of
-less than 1.75 blocks, or 300 million and less than 4.
+XLA (of JAX 0.10) parallelizes a convolution over columns of the result, in blocks of about 2^18 / (channels x outputs).
+A convolution with rows no longer than a block runs on one thread, however many rows and images it has. So images with
+rows shorter than 3 blocks (5 without padding; 8 if images and results take at most 16 MiB; 1.5 for two or three images)
+are concatenated along their rows, with padding between them, until a row has 64 blocks. A single image is split into 4
+strips if it has 100 million products and rows of less than 1.75 blocks, or 300 million and less than 4.
 
-Tiles pay where each transformed value takes part in 80 multiplications (channels x outputs / their sum), the direct
-convolution has 190 million, and no more than a fifth is computed beyond the edges. They are about as exact as the
-primitive for values of like size (a test holds them against double precision). A value that is not finite, or far
-larger than its neighbours, reaches its whole tile; `jax.default_matmul_precision("highest")` keeps the direct
-convolution.
+Winograd pays if each transformed value takes part in 80 multiplications (channels x outputs / their sum), the direct
+convolution has 190 million, and at most 20 % is computed beyond the edges. Its accuracy is about that of the primitive
+for values of similar size (a test compares it with float64). A value that is not finite, or far larger than its
+neighbors, affects its whole tile; `jax.default_matmul_precision("highest")` keeps the direct convolution.
 """
 
 
-PAGES = """## Memory that calls take anew
+PAGES = """## Memory allocation per call
 
-XLA's client on CPU takes memory for a program's temporaries at each call and frees it after it. What is large the C
-library gives back, and the system clears each page when the next call touches it; TensorFlow keeps a pool. JAX written
-by hand has the same. On Linux, where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise`, starting Python with
-`GLIBC_TUNABLES=glibc.malloc.hugetlb=1` in the environment (glibc 2.35 and later) takes pages of 2 MiB, for TensorFlow,
-too. Two processes for each row; in each ours and TensorFlow's calls took turns.
+XLA's CPU client allocates memory for a program's temporaries at each call and frees it after it. The C library returns
+large blocks to the system, which clears each page when the next call touches it; TensorFlow keeps a pool. Native JAX
+behaves the same. On Linux, where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise`, start Python with
+`GLIBC_TUNABLES=glibc.malloc.hugetlb=1` in the environment (glibc 2.35 and later) to use pages of 2 MiB, for TensorFlow,
+too. Each row is from two processes; in each, calls of both libraries are interleaved.
 
 """
 
+# Names of measurements in records, as the page shows them.
+_LABELS = {"gradient by the filter": "filter gradient"}
 
-def _spelling(records: Sequence[Record]) -> str:
+
+def _convolutions(records: Sequence[Record]) -> str:
     rows = [
         (
             r["form"],
-            r["what"],
+            _LABELS.get(r["what"], r["what"]),
             f"{1e3 * r['times']['jax']['median']:.2f}",
             f"{1e3 * r['times']['tf2jax_lite']['median']:.2f}",
             tables.ratio(r["ratios"]["jax"]),
@@ -146,7 +142,7 @@ def _spelling(records: Sequence[Record]) -> str:
         for r in records
     ]
     header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "to TensorFlow", "compile ratio")
-    return SPELLING + "\n" + tables.table(header, rows)
+    return CONVOLUTIONS + "\n" + tables.table(header, rows)
 
 
 def _products(records: Sequence[Record]) -> str:
@@ -160,8 +156,8 @@ def _products(records: Sequence[Record]) -> str:
         for r in records
     ]
     text = (
-        "## Products\n\nWhat bounds models made of matrix products: XLA's, which we and JAX written by hand share, "
-        "beside TensorFlow's.\n\n"
+        "## Products\n\nMatrix products bound many models: those of XLA, which native JAX and converted models share, "
+        "compared with TensorFlow's.\n\n"
     )
     return text + tables.table(("rows x summed x columns", "XLA, GFLOP/s", "TensorFlow, GFLOP/s", "time, ratio"), rows)
 
@@ -180,11 +176,11 @@ def _stages(records: Sequence[Record]) -> str:
         for r in records
     ]
     text = (
-        "## Where compiling goes\n\nXLA's own account for our programs, milliseconds; of kernels the sum over threads. "
-        "Compiling takes what\nthe number of different kernels, and their length, make it take. The last two columns: "
-        "processor time of\nlowering and compiling, and the same with JAX's own convolutions and poolings.\n\n"
+        "## Compile time by phase\n\nXLA's own profile of our programs, in milliseconds; kernels are summed over "
+        "threads. Compile time depends on\nthe number and the length of different kernels. The last two columns are "
+        "the CPU time of lowering and compiling,\nand the same without CPU lowering rules.\n\n"
     )
-    header = ("model", "batch", "kernels", "different", *parts, "lower and compile", "unspelled")
+    header = ("model", "batch", "kernels", "different", *parts, "lower and compile", "without rules")
     return text + tables.table(header, rows)
 
 
@@ -212,14 +208,14 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
             rows.append((r["model"], r["batch"], *map(tables.ratio, ratios)))
     header = ("model", "batch", "to tensorflow, before", "now", "to native, before", "now")
     text = (
-        "## What rows of several images changed in whole models\n\nRatios before images stood side by side and tiles "
-        "were taken for fewer shapes; measured apart from each other.\n\n"
+        "## Effect of image rows on whole models\n\nRatios before images were concatenated along rows and Winograd was "
+        "restricted to fewer shapes; measured in separate sessions.\n\n"
     )
     return text + tables.table(header, rows)
 
 
 def _rate(record: Record) -> str:
-    """Returns what our program computes a second; nothing of loops, whose operations XLA counts once."""
+    """Return the GFLOP/s of our program; "" for loops, whose operations XLA counts once."""
     flops = record["ours"].get("flops")
     if not flops or "recurrent" in record["groups"]:
         return ""
@@ -249,7 +245,7 @@ def _models(title: str, records: Sequence[Record]) -> str:
         "ours, ms",
         *(f"to {o}" for o in others),
         "trace and compile, to native",
-        "to peer",
+        "to tf2jax",
         "equations, ours / native",
         "kernels",
         "GFLOP/s",
@@ -272,20 +268,20 @@ def _convert(records: Sequence[Record]) -> str:
                 for g in record["growth"]
             ]
             names = [f"{w}, {k}" for w in ("ours", "peer") if w in record["growth"][0] for k in ("convert", "trace")]
-            text += "Microseconds a node, as graphs grow:\n\n" + tables.table(("nodes", *names), rows) + "\n"
+            text += "Microseconds per node, by graph size:\n\n" + tables.table(("nodes", *names), rows) + "\n"
     models = [r for r in records if "shares" in r]
     if models:
         header = ("model", "nodes", "tracing by TensorFlow", "ours", "ours, first", "peer", "ratio", "with tracing")
         text += "Conversion for inference, milliseconds:\n\n" + tables.table(header, conversion.rows(models)) + "\n"
         parts = list(models[0]["shares"])
         rows = [(r["model"], *(f"{100 * r['shares'][p]:.0f}" for p in parts)) for r in models]
-        text += "Where our conversion's time goes, percent:\n\n" + tables.table(("model", *parts), rows) + "\n"
+        text += "Conversion time by part, percent:\n\n" + tables.table(("model", *parts), rows) + "\n"
         given = tables.median(sum(r["shares"][p] for p in conversion.GIVEN) for r in models)
         common = tables.median(r["tracing"] / (r["tracing"] + r["times"]["tf2jax_lite"]["median"]) for r in models)
         text += (
-            f"Of ours {100 * given:.0f} % (median) goes to TensorFlow: it writes out its graph, and hands over each\n"
-            "variable by an op of its own. Both converters wait for that. Before either begins, TensorFlow traces the\n"
-            f"model: {100 * common:.0f} % (median) of tracing and conversion together.\n\n"
+            f"Of our time, {100 * given:.0f} % (median) is spent in TensorFlow: it exports its graph, and reads each\n"
+            "variable by an op. Both converters wait for that. Before either begins, TensorFlow traces the model:\n"
+            f"{100 * common:.0f} % (median) of tracing and conversion together.\n\n"
         )
     return text
 
@@ -305,20 +301,20 @@ def _memory(records: Sequence[Record]) -> str:
     header = ("model", "weights, MiB", "built", "converted", "compiled", "first call, results alone", "params too")
     return (
         "## Memory of building, converting and the first call\n\n"
-        "Above the imports of both frameworks, in multiples of the weights. TensorFlow's weights are in all of it;\n"
-        "conversion shares them. What XLA's compiler takes\n"
-        f"({min(compiling):.0f} to {max(compiling):.0f} MiB) is most of what small models need.\n"
+        "Above the imports of both frameworks, in multiples of the weights. TensorFlow's weights are included;\n"
+        "conversion shares them. XLA's compiler takes\n"
+        f"{min(compiling):.0f} to {max(compiling):.0f} MiB, most of the memory of small models.\n"
         "A jitted call that returns the params copies them, as XLA's results share no memory with arguments.\n\n"
         + tables.table(header, rows)
     )
 
 
-def _artefacts(records: Sequence[Record]) -> str:
+def _artifacts(records: Sequence[Record]) -> str:
     rows = [
         (r["model"], f"{r['times']['tf2jax_lite']['median']:.3f}", tables.ratio(r["ratios"]["tensorflow"]))
         for r in records
     ]
-    return "## Loading an artefact\n\n" + tables.table(("model", "ours, s", "to tf.saved_model.load"), rows)
+    return "## Loading an artifact\n\n" + tables.table(("model", "ours, s", "to tf.saved_model.load"), rows)
 
 
 def _compile_times(records: Sequence[Record]) -> str:
@@ -343,20 +339,19 @@ def _compile_times(records: Sequence[Record]) -> str:
         "batch",
         "ours, ms",
         "to native",
-        "to peer",
+        "to tf2jax",
         "tracing alone, to native",
-        "different pieces of code, ours / native / peer",
-        "ms for each",
+        "different kernels, ours / native / tf2jax",
+        "ms per kernel",
     )
     return (
-        "## Tracing and compiling\n\nProcessor time of tracing, lowering and compiling again what was forgotten, "
-        "contestants in turns. Pieces of code are XLA's\nfusions, alike ones counted once, without calls of its "
-        "library.\n\n" + tables.table(header, rows)
+        "## Tracing and compiling\n\nCPU time of tracing, lowering and compiling with cleared caches, interleaved. "
+        "Kernels are XLA's\nfusions, equal ones counted once, without library calls.\n\n" + tables.table(header, rows)
     )
 
 
 def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Returns records by suite, of several for the same thing the last one."""
+    """Return records by suite; of several records for one measurement, the last one."""
     latest: dict[tuple[Any, ...], Record] = {}
     for r in records:
         named = tuple(r.get(k) for k in ("suite", "model", "size", "batch", "form", "name", "what", "program"))
@@ -364,27 +359,27 @@ def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
     suites: dict[str, list[Record]] = {}
     for r in latest.values():
         suites.setdefault(r["suite"], []).append(r)
-    # The suite compile measures again what the suite run saw once, beside whatever else ran then.
+    # The suite compile repeats the compile times of the suite run without other work.
     compiled = {(r["model"], r["batch"]): r for r in suites.get("compile", [])}
     for r in suites.get("run", []):
-        anew = compiled.get((r["model"], r["batch"]), {})
-        r.update({who: {**r.get(who, {}), **anew[who]} for who in ("ours", "native", "peer") if who in anew})
+        again = compiled.get((r["model"], r["batch"]), {})
+        r.update({who: {**r.get(who, {}), **again[who]} for who in ("ours", "native", "peer") if who in again})
     return suites
 
 
 def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Sequence[Record] = ()) -> str:
-    """Returns the page's text.
+    """Return the page's text.
 
     Args:
-      records: what ``python -m benchmarks --json`` wrote; of several for the same thing the last one counts.
-      before: the same of an earlier state, for the table of what changed.
-      elsewhere: the same of another processor.
+      records: of ``python -m benchmarks --json``; of several for one measurement, the last one counts.
+      before: records of an earlier state, for the table of changes.
+      elsewhere: records of another processor.
     """
     suites = _suites(records)
     latest = [r for suite in suites.values() for r in suite]
     loads = [r["load"] for r in latest if "load" in r]
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
-    # What another machine measured says so itself.
+    # The suite long may be from another machine, which its section names.
     machine = "; ".join(sorted({r["machine"] for r in latest if "machine" in r and r["suite"] != "long"}))
     introduction = INTRODUCTION.format(load=load, machine=machine, versions=_versions(latest))
     parts = [introduction, render_targets.section(suites)]
@@ -392,7 +387,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
         parts.append(_models("One call", suites["run"]))
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
-    parts.append(_spelling(suites.get("spelling", [])))
+    parts.append(_convolutions(suites.get("spelling", [])))
     parts.append(render_channels.section(suites.get("channels", [])))
     parts.append(render_operations.section(suites.get("operations", [])))
     parts.append(render_long.section(suites.get("long", [])))
@@ -404,7 +399,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
         ("stages", _stages),
         ("pages", _pages),
         ("convert", _convert),
-        ("artefact", _artefacts),
+        ("artefact", _artifacts),
         ("memory", _memory),
     ):
         if name in suites:
@@ -415,7 +410,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
 
 
 def _versions(records: Sequence[Record]) -> str:
-    """Says with which versions records were measured, and when; elder ones do not tell."""
+    """Return a sentence with the versions and days of records; older records lack them."""
     known = [r for r in records if "versions" in r]
     if not known:
         return ""
@@ -431,7 +426,7 @@ def _read(paths: Sequence[str]) -> list[Record]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes the page from files of records."""
+    """Write the page from files of records."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument("records", nargs="+", help="files that `python -m benchmarks --json` wrote")
     parser.add_argument("--before", nargs="*", default=[], help="files of an earlier state")

@@ -1,4 +1,4 @@
-"""The performance page's section on convolutions of each channel."""
+"""The performance page's section on channel blocking of depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from collections.abc import Sequence
 from . import tables
 from .tables import Record
 
-TEXT = """## Channels by blocks
+TEXT = """## Channel blocking
 
-A sum over a window's places reads as many values and weights of each channel; with all channels at once that is more
-than a processor keeps nearest, and where a row of channels is a power of two bytes long its places compete for the same
-few lines. On CPU convolutions of each channel with 36 places and 256 channels and more go through 32 channels at a
-time, in an order that the image gets where it is padded (`xla_cpu/conv/channel_blocking.py`). Gradients by the filter
-were one reduction over all images. Now rows of 48 values and more are summed up each by itself (windows of up to 25
-places), of other images 16 channels at a time (8 from 25 places on), if that divides them. Gradients by the filter
-then take
-{gradient} of the time (median), the results {result}. Measured on {machine}.
+A depthwise convolution reads one value and one weight per tap and channel. For all channels that exceeds the L2 cache,
+and taps whose rows are a power of two bytes apart compete for the same cache lines. On CPU, depthwise convolutions with
+36 taps and 256 channels or more process 32 channels at a time, in a layout that the padding creates
+(`xla_cpu/conv/channel_blocking.py`). Filter gradients were one reduction over all images. Now rows of 48 values and
+more are reduced one by one (up to 25 taps); other images by blocks of 16 channels (8 from 25 taps on), if that divides
+their number. Filter gradients take {gradient} of the time before (median), results {result}. Measured on {machine}.
 """
 HEADER = ("convolution", "", "before, ms", "now", "ratio", "to TensorFlow, before", "now")
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the section, nothing where there are no records."""
+    """Return the section, nothing where there are no records."""
     if not records:
         return ""
     medians = {
@@ -33,7 +31,7 @@ def section(records: Sequence[Record]) -> str:
     rows = [
         (
             r["form"],
-            r["what"],
+            {"gradient by the filter": "filter gradient"}.get(r["what"], r["what"]),
             f"{1e3 * r['times']['before']['median']:.2f}",
             f"{1e3 * r['times']['tf2jax_lite']['median']:.2f}",
             tables.ratio(r["ratios"]["before"]),

@@ -1,4 +1,4 @@
-"""The performance page's part on another processor: the same suites, measured there."""
+"""The performance page's section on another processor: the same suites, measured there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .tables import Record
 
 TEXT = """## On another processor
 
-What is chosen by measurements (the spellings of convolutions, sums and poolings) was chosen with AVX-512. The same on
-two shared cores with {machine}, measured in the same way. Trace and compile is processor time.
+The thresholds of the CPU lowering rules were measured with AVX-512. These are the same measurements on two shared cores
+with {machine}. Trace and compile is CPU time.
 
 """
 HEADER = (
@@ -22,15 +22,15 @@ HEADER = (
     "to native",
     "to tf2jax",
     "trace and compile, to native",
-    "to peer",
+    "to tf2jax",
     "training step, to native",
-    "conversion, to peer",
+    "conversion, to tf2jax",
     "memory, times the weights",
 )
 
 
 def section(suites: dict[str, list[Record]]) -> str:
-    """Returns the section, empty without models that were run.
+    """Return the section, empty without models that were run.
 
     Args:
       suites: the other processor's records by suite.
@@ -43,9 +43,7 @@ def section(suites: dict[str, list[Record]]) -> str:
     batches: dict[str, int] = {}
     rows: list[Sequence[object]] = []
     for r in run:
-        first = (
-            batches.setdefault(r["model"], r["batch"]) == r["batch"]
-        )  # what a model has once stands in its first row
+        first = batches.setdefault(r["model"], r["batch"]) == r["batch"]  # values per model are in its first row
         rows.append(
             (
                 r["model"],

@@ -1,4 +1,4 @@
-"""Writes docs/federated-performance.md from what `benchmarks.federated` measured.
+"""Writes docs/federated-performance.md from records of `benchmarks.federated`.
 
 python -m benchmarks.render_federated FILE...
 """
@@ -21,9 +21,9 @@ INTRODUCTION = """# Performance of federated rounds
 Generated: `python -m benchmarks.federated --json out.jsonl`, then `python -m benchmarks.render_federated out.jsonl`.
 
 Measured on two shared x86-64 cores, JAX on CPU, float32. The workload: 200 clients with 20 to 120 examples of 28x28
-images and 62 classes; batches of 20, one epoch, SGD. Other work ran beside it (load average {load}), so **ratios**
-count: our time divided by that of a loop of jitted steps written by hand, both taken in turns. Medians; below 1 we are
-faster. The processor's ratio counts the work done; the clock's also what two cores do at once.
+images and 62 classes; batches of 20, one epoch, SGD. Other work ran at the same time (load average {load}), so compare
+**ratios**: our time divided by that of a hand-written loop over a jitted step; runs are interleaved. Medians; below 1
+tf2jax_lite is faster. CPU ratios compare work; wall-clock ratios also depend on the use of both cores.
 """
 
 
@@ -60,10 +60,10 @@ def _rounds(records: Sequence[Record]) -> str:
         "model",
         "clients",
         "ours, s",
-        "by hand, s",
-        "ratio, clock",
-        "of all runs",
-        "ratio, processor",
+        "native loop, s",
+        "ratio, wall clock",
+        "range of runs",
+        "ratio, CPU",
         "goal",
         "weights differ by",
     )
@@ -72,41 +72,41 @@ def _rounds(records: Sequence[Record]) -> str:
 
 def _memory(records: Sequence[Record]) -> str:
     rows = [(r["model"], r["clients"], *(f"{r[w]['more']}" for w in ("ours", "by hand"))) for r in records]
-    text = "MiB at the peak above what the process had before its first round; compiling is in it.\n\n"
-    return "## Memory of a round\n\n" + text + _table(("model", "clients", "ours", "by hand"), rows)
+    text = "Peak memory in MiB above that before the first round, including compilation.\n\n"
+    return "## Memory of a round\n\n" + text + _table(("model", "clients", "ours", "native loop"), rows)
 
 
-def _ways(records: Sequence[Record]) -> str:
+def _backends(records: Sequence[Record]) -> str:
     rows = []
     for r in records:
         times = r["times"]
         best = min(t["processor"] for t in times.values() if t)
-        cells = (f"{t['processor'] / best:.2f}" if t else "refused" for t in times.values())
+        cells = (f"{t['processor'] / best:.2f}" if t else "not supported" for t in times.values())
         rows.append((r["model"], *cells, r["chosen"]))
     text = (
-        'The processor\'s time, relative to the best way; the last column is what `client_execution="auto"` takes. '
-        "What an artefact's StableHLO holds cannot be batched, so it does not run side by side.\n\n"
+        'CPU time, relative to the best backend; the last column is the choice of `client_execution="auto"`. '
+        "An artifact's StableHLO cannot be batched.\n\n"
     )
-    return "## Ways to run clients\n\n" + text + _table(("model", *records[0]["times"], "chosen"), rows)
+    return "## Execution backends\n\n" + text + _table(("model", *records[0]["times"], "auto"), rows)
 
 
 def _scaling(records: Sequence[Record]) -> str:
     rows = [(f"{r['clients']:,}", f"{r['seconds']:.2f}", r["peak"], r["more"]) for r in records]
-    text = "Logistic regression; each size in a process of its own, after a round of 40 clients. Seconds include "
-    text += "compiling for the size.\n\n"
-    header = ("clients a round", "seconds", "peak, MiB", "above the round of 40, MiB")
+    text = "Logistic regression; each size in a separate process, after a round of 40 clients. Seconds include "
+    text += "compilation for the size.\n\n"
+    header = ("clients per round", "seconds", "peak, MiB", "above the round of 40, MiB")
     return "## Scaling\n\n" + text + _table(header, rows)
 
 
 def page(records: Sequence[Record]) -> str:
-    """Returns the page's text: of several runs of a round the middle one; of anything else the last record counts."""
+    """Return the page's text: of several runs of a round the middle one; of anything else the last record counts."""
     latest: dict[Any, Record] = {}
     for i, r in enumerate(records):
         every = i if r["what"] == "rounds" else None
         latest[r["what"], r.get("model"), r.get("clients") if r["what"] == "scaling" else None, every] = r
     loads = [r["load"] for r in latest.values() if "load" in r] or [0]
     parts = [INTRODUCTION.format(load=f"{min(loads):.0f} to {max(loads):.0f}")]
-    for what, render in (("rounds", _rounds), ("memory", _memory), ("ways", _ways), ("scaling", _scaling)):
+    for what, render in (("rounds", _rounds), ("memory", _memory), ("ways", _backends), ("scaling", _scaling)):
         chosen = [r for r in latest.values() if r["what"] == what]
         if chosen:
             parts.append(render(chosen))
@@ -114,7 +114,7 @@ def page(records: Sequence[Record]) -> str:
 
 
 def main(paths: Sequence[str]) -> None:
-    """Writes the page from files of records."""
+    """Write the page from files of records."""
     PAGE.write_text(page([json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]))
 
 

@@ -1,4 +1,4 @@
-"""The performance page's part on GPUs: programs compiled for one that was described, or timed on one that was there."""
+"""The performance page's section on GPUs: programs compiled for a described GPU, or timed on an available one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from .tables import Record
 INTRODUCTION = """## On a GPU
 
 `python -m benchmarks --suite programs --folder DIR` writes each model's call and training step as serialized StableHLO
-for CUDA, ours beside JAX written by hand and the peer's. `python -m benchmarks.device DIR` compiles them and takes
-turns on the device that JAX has there; it needs no TensorFlow.
+for CUDA, for tf2jax_lite, native JAX and tf2jax. `python -m benchmarks.device DIR` compiles them and runs them
+interleaved on JAX's default device; it needs no TensorFlow.
 
 """
-DESCRIBED = """Compiled for a described {gpus} without one (`--described`), XLA gives what a call would launch: kernels,
-those in loops as often as they run; calls of cuDNN and cuBLAS (matrix products are left to cuBLAS, since nothing can be
-tried out); what kernels and calls read and write. A twin of a convolution or a pooling
-([above](#convolutions-and-pooling-on-cpu)) is the primitive itself here.
+DESCRIBED = """Compiled for a described {gpus} (`--described`), XLA reports the kernels that a call would launch (those
+in loops per iteration), calls of cuDNN and cuBLAS (matrix products use cuBLAS, since autotuning needs a device), and
+the bytes that kernels and calls read and write. CPU lowering rules ([above](#convolutions-and-pooling-on-cpu)) do not
+apply.
 
 """
+
+_NAMES = {"native": "native", "peer": "tf2jax"}
 
 
 def _over(record: Record, other: str, what: str) -> float | None:
@@ -37,7 +39,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _summary(records: Sequence[Record]) -> str:
-    """Says how programs compare, of calls and of training steps."""
+    """Return a summary of the comparison, for calls and for training steps."""
     lines = []
     for kind, chosen in (
         ("Calls", [r for r in records if r["program"].startswith("run-")]),
@@ -48,10 +50,10 @@ def _summary(records: Sequence[Record]) -> str:
             lines.append(f"- {kind} ({len(chosen)} programs), to native: kernels {kernels}, bytes moved {moved}.")
     called = [r for r in records if r["native"]["calls"]]
     same = sum(r["ours"]["calls"] == r["native"]["calls"] == r["native"]["shared"] for r in called)
-    lines.append(f"- In {same} of {len(called)} programs with library calls these are the same, operand for operand.")
+    lines.append(f"- In {same} of {len(called)} programs with library calls these are identical, including operands.")
     for other in ("native", "peer"):
         if ratios := _found(records, other, "cpu"):
-            lines.append(f"- XLA's compiling, processor time, to {other}: {_range(ratios)}.")
+            lines.append(f"- XLA's compile time (CPU), to {_NAMES[other]}: {_range(ratios)}.")
     return "\n".join(lines) + "\n"
 
 
@@ -60,11 +62,11 @@ def _pair(record: Record, what: str) -> str:
 
 
 def section(described: Sequence[Record], timed: Sequence[Record]) -> str:
-    """Returns the section's text, or nothing without records.
+    """Return the section's text, or nothing without records.
 
     Args:
-      described: what ``python -m benchmarks.device --described`` wrote.
-      timed: what it wrote on a machine with a GPU.
+      described: records of ``python -m benchmarks.device --described``.
+      timed: records of a machine with a GPU.
     """
     if not described and not timed:
         return ""
@@ -83,11 +85,11 @@ def section(described: Sequence[Record], timed: Sequence[Record]) -> str:
         named = ", ".join(sorted({r["device"] for r in timed}))
         text += (
             f"Timed on {named}:\n\n"
-            + tables.table(("program", "ours, ms", "native, ms", "to native", "to peer"), rows)
+            + tables.table(("program", "ours, ms", "native, ms", "to native", "to tf2jax"), rows)
             + "\n"
         )
     else:
-        text += "None was to be had, so nothing is timed here.\n\n"
+        text += "No GPU was available for timing.\n\n"
     if described:
         gpus = ", ".join(sorted({r["device"].upper() for r in described}))
         rows = [
@@ -105,15 +107,15 @@ def section(described: Sequence[Record], timed: Sequence[Record]) -> str:
         ]
         header = (
             "program",
-            "kernels, ours / native / peer",
+            "kernels, ours / native / tf2jax",
             "library calls of these",
             "in ours and native",
             "MB moved",
             "to native",
-            "to peer",
+            "to tf2jax",
             "temporaries, to native",
             "compiling, to native",
-            "to peer",
+            "to tf2jax",
         )
         text += DESCRIBED.format(gpus=gpus) + _summary(described) + "\n" + tables.table(header, rows)
     return text

@@ -9,20 +9,19 @@ from .tables import Record
 
 TEXT = """## Computations of many steps
 
-XLA puts cheap operations into each of their users. Where a value is used in two loops (a reduction is one of its own),
-or read at two places (a slice beside another, a roll), it is computed twice, and what it is made of, used likewise,
-four times. JAX written by hand has this, too. A value that took more than some ten steps since what is in memory is
-written there if it is used so, and so is what products share with others; what called functions do is looked into
-(`lowering/scheduling/materialize.py`, `lowering/scheduling/post_dominators.py`). Wherever all ways from a value meet
-in one loop it is left to XLA.
+XLA fuses cheap operations into each of their users. A value with uses in two loops (a reduction is one), or read at two
+indices (two slices, a roll), is computed twice, and its operands four times. Native JAX has this problem, too. A value
+with such uses is materialized if it is more than about ten steps away from materialized values, and so are operands
+that products share with other ops; callees are analyzed, too (`lowering/scheduling/materialize.py`,
+`lowering/scheduling/post_dominators.py`). A value whose uses all re-converge in one loop is left to XLA.
 
-Tracing and compiling is processor time. The rows are measured on {machine}.
+Tracing and compiling is CPU time. The rows are measured on {machine}.
 
 """
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the section, empty without records.
+    """Return the section, empty without records.
 
     Args:
       records: of the suite long.

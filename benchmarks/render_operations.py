@@ -8,26 +8,29 @@ from collections.abc import Sequence
 from . import tables
 from .tables import Record
 
-_SLOW = 1.2  # to TensorFlow: what the text names
+_SLOW = 1.2  # relative to TensorFlow, to be named in the text
 
 TEXT = """## Single operations
 
-Converted, jitted, beside `tf.function`; gradients are those of the sum of the results' squares. The median of {count}
-calls takes {call} of TensorFlow's time, of {gradients} gradients {gradient}.
+Converted and jitted, compared with `tf.function`; gradients are those of the sum of squared results. The median of
+{count} calls takes {call} of TensorFlow's time, of {gradients} gradients {gradient}.
 
-What was slow on CPU, in JAX written by hand, too, and is no longer: reductions over leading axes whose rows are long
-(`xla_cpu/reductions.py`: row by row, 16 at a time, instead of column by column), the places of maxima (the largest
-value first, then its first place), images resized (`xla_cpu/constant_dot.py`: the few pixels that have a weight are
-gathered, backwards as well, instead of a product with a matrix of zeros), grouped convolutions
-(`xla_cpu/conv/grouped_as_depthwise.py`,
-`xla_cpu/conv/grouped.py`). Loops that went one by one have become few steps: boxes selected by class
-(`ops/image/_greedy_nms.py`: one class changes in a step), swaps of a shuffle (chains of places, followed from all at
-once), bits of the n-th smallest (`ops/arrays/_radix_select.py`).{slow}
+These operations are slow in native JAX on CPU, and faster here:
+
+- reductions over leading axes with long rows: by rows, 16 at a time, instead of by columns (`xla_cpu/reductions.py`);
+- `argmax`: the maximum first, then its first index;
+- image resizing: gathers the few pixels with a weight, in gradients, too, instead of a product with a mostly zero
+matrix
+  (`xla_cpu/constant_dot.py`);
+- grouped convolutions (`xla_cpu/conv/grouped_as_depthwise.py`, `xla_cpu/conv/grouped.py`).
+
+Sequential loops became few steps: non-max suppression by class (`ops/image/_greedy_nms.py`), the swaps of a shuffle
+(pointer jumping), and the n-th smallest element (radix select, `ops/arrays/_radix_select.py`).{slow}
 """
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the section, empty without records.
+    """Return the section, empty without records.
 
     Args:
       records: of the suite operations.

@@ -1,4 +1,4 @@
-"""Writes the run times in docs/stablehlo.md from what `benchmarks.stablehlo` measured.
+"""Writes the run times in docs/stablehlo.md from measurements of `benchmarks.stablehlo`.
 
 python -m benchmarks.render_stablehlo FILE...
 """
@@ -18,7 +18,7 @@ GOAL = 1.05
 
 
 def section(records: Sequence[Record]) -> str:
-    """Returns the text between the page's marks.
+    """Return the text between the page's marks.
 
     Args:
       records: as `benchmarks.stablehlo.main` returns them; of several of a model the last counts.
@@ -47,13 +47,13 @@ def section(records: Sequence[Record]) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """Returns a page whose generated section holds a text."""
+    """Return a page whose generated section holds a text."""
     start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     return f"{page[:start]}\n\n{text}\n\n{page[end:]}"
 
 
 def main(paths: Sequence[str]) -> None:
-    """Writes the section from files of JSON lines."""
+    """Write the section from files of JSON lines."""
     records = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
     PAGE.write_text(written(PAGE.read_text(), section(records)))
 

@@ -1,4 +1,4 @@
-"""The performance page's first part: what was aimed at, what was measured, and why what is missed is missed."""
+"""The performance page's first section: targets, measured values, and reasons for targets that are not met."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from . import tables
 from .tables import Record
 
 EXPLANATION = """
-What is not met, and why. Medians by kind of model:
+Reasons for targets that are not met. Medians by kind of model:
 
 {groups}
-Running: transformers are matrix products, and JAX written by hand and the peer make the same ones: the ratio to them is
-about 1 there.
-{products}What XLA's products reach is under [Products](#products), what
-our programs compute a second in the last column under [One call](#one-call). A decoding step reads all weights for one
-token, which bounds it rather than what it computes.
+Running: transformers are matrix products, which native JAX and tf2jax share: these ratios are about 1.
+{products}The throughput of XLA's products is under [Products](#products), that of our programs in the last column under
+[One call](#one-call). A decoding step reads all weights for one token, so memory bandwidth bounds it.
 {slower}
-Tracing and compiling: {compiling}Where we take longer there are more of them (the table
-[Tracing and compiling](#tracing-and-compiling)): tiles are four to seven loops for each distinct shape (layers of one
-shape share them), images side by side two; and the code of a convolution of each channel has a term for each place of
-its window (ConvNeXt's have 49). Where there are as many, XLA has the same to do, which is most of the time
-([Where compiling goes](#where-compiling-goes)).
-{unspelled}{memory}{gpu}"""
+Tracing and compiling: {compiling}Where we take longer there are more kernels (the table
+[Tracing and compiling](#tracing-and-compiling)): Winograd has four to seven loops per distinct shape (layers of one
+shape share them), image rows have two, and a depthwise convolution has a term per tap (ConvNeXt's have 49). With as
+many kernels, XLA takes most of the time for both ([Compile time by phase](#compile-time-by-phase)).
+{without_rules}{memory}{gpu}"""
 
 
 def _goal(
@@ -42,7 +39,7 @@ def _goal(
 
 
 def table(suites: dict[str, list[Record]]) -> str:
-    """Returns the targets beside what was measured.
+    """Return the table of targets and measured values.
 
     Args:
       suites: records by suite.
@@ -68,21 +65,21 @@ def table(suites: dict[str, list[Record]]) -> str:
         _goal("run, to native, worst", 1.05, against(run, "native"), max),
         _goal("run, mobile convolution networks, to native, worst", 0.4, against(run, "native", "mobile"), max, 3),
         _goal("train step, to native, median", 0.7, against(train, "native"), tables.median, 12),
-        _goal("run, to the peer, median", 0.6, against(run, "tf2jax"), tables.median),
+        _goal("run, to tf2jax, median", 0.6, against(run, "tf2jax"), tables.median),
         _goal("run on GPU, to native, median", 1.0, on_gpu, tables.median),
         _goal("trace and compile, to native, median", 1.0, ready("native"), tables.median),
-        _goal("trace and compile, to the peer, median", 0.7, ready("peer"), tables.median),
-        _goal("conversion, to the peer, median", 0.33, converting, tables.median),
+        _goal("trace and compile, to tf2jax, median", 0.7, ready("peer"), tables.median),
+        _goal("conversion, to tf2jax, median", 0.33, converting, tables.median),
         _goal("peak memory, multiple of the weights, worst", 2.2, [r["results_only"] for r in memory], max, 12),
         _goal("the same when params are returned", 2.2, [r["times_weights"] for r in memory], max, 12),
         _goal("import beyond jax, s", 1.0, [s["import"] for s in starts], tables.median, 1),
         _goal("tf2jax-lite --help, s", 0.5, [s["help"] for s in starts], tables.median, 1),
     ]
-    return tables.table(("target", "at most", "measured (of so many)", ""), rows)
+    return tables.table(("target", "at most", "measured (models)", ""), rows)
 
 
 def section(suites: dict[str, list[Record]]) -> str:
-    """Returns the section: the targets, and why some are missed.
+    """Return the section: the targets, and reasons for those that are not met.
 
     Args:
       suites: records by suite.
@@ -92,7 +89,7 @@ def section(suites: dict[str, list[Record]]) -> str:
         groups=_groups(run),
         products=_bound(run),
         compiling=_compiling(suites.get("compile", [])),
-        unspelled=_unspelled(run, suites.get("stages", [])),
+        without_rules=_without_rules(run, suites.get("stages", [])),
         slower=_slower(suites.get("spelling", [])),
         memory=_added(suites.get("memory", [])),
         gpu=_unseen(suites),
@@ -101,32 +98,32 @@ def section(suites: dict[str, list[Record]]) -> str:
 
 
 def _unseen(suites: dict[str, list[Record]]) -> str:
-    """Says what stands in for times on a GPU that was not there."""
+    """Return a sentence on the GPU comparison if no GPU was available."""
     if "device" in suites or "described" not in suites:
         return ""
     return (
-        "\nGPU: there was none to time anything on. Compiled for one, our programs are compared with JAX written by\n"
-        "hand by what they launch ([On a GPU](#on-a-gpu)).\n"
+        "\nGPU: none was available. Programs compiled for a GPU are compared with native JAX by the kernels that they\n"
+        "launch ([On a GPU](#on-a-gpu)).\n"
     )
 
 
-def _unspelled(run: Sequence[Record], stages: Sequence[Record]) -> str:
-    """Says what tracing and compiling would be without spelled convolutions and poolings."""
+def _without_rules(run: Sequence[Record], stages: Sequence[Record]) -> str:
+    """Return a sentence on tracing and compiling without CPU lowering rules."""
     saved = {(r["model"], r["batch"]): r["cpu"]["spelled"] - r["cpu"]["plain"] for r in stages if "cpu" in r}
     chosen = [r for r in run if "cpu" in r["ours"] and "cpu" in r["native"] and (r["model"], r["batch"]) in saved]
     if not chosen:
         return ""
     now = tables.median(r["ours"]["cpu"] / r["native"]["cpu"] for r in chosen)
     less = tables.median((r["ours"]["cpu"] - saved[r["model"], r["batch"]]) / r["native"]["cpu"] for r in chosen)
-    price = "what is above 1" if less <= 1 else "part of it"
+    price = "all above 1" if less <= 1 else "part of it"
     return (
-        f"With JAX's own convolutions and poolings it would be {less:.2f} of native instead of {now:.2f} (medians\n"
-        f"of the {len(chosen)} in that table): {price} is what makes calls fast.\n"
+        f"Without CPU lowering rules it would be {less:.2f} of native instead of {now:.2f} (medians of the\n"
+        f"{len(chosen)} in that table): {price} is the cost of faster calls.\n"
     )
 
 
 def _groups(run: Sequence[Record]) -> str:
-    """Tabulates medians of ratios by kind of model."""
+    """Tabulate medians of ratios by kind of model."""
     rows = []
     for kind, group in (
         ("convolution networks", "convolution"),
@@ -138,12 +135,12 @@ def _groups(run: Sequence[Record]) -> str:
         ready = [[x for r in chosen if (x := tables.ready(r, o)) is not None] for o in ("native", "peer")]
         if chosen:
             rows.append((kind, len(chosen), *(tables.ratio(tables.median(x)) if x else "" for x in (*ratios, *ready))))
-    header = ("", "of", "run, to tensorflow", "to native", "to tf2jax", "trace and compile, to native", "to peer")
+    header = ("", "of", "run, to tensorflow", "to native", "to tf2jax", "trace and compile, to native", "to tf2jax")
     return tables.table(header, rows)
 
 
 def _added(memory: Sequence[Record]) -> str:
-    """Says what of the memory is there before conversion, and what XLA's compiler takes."""
+    """Return a sentence on the memory before conversion, and that of XLA's compiler."""
     if not memory:
         return ""
     built = [(r["built"] - r["baseline"]) / r["weights"] for r in memory]
@@ -158,7 +155,7 @@ def _added(memory: Sequence[Record]) -> str:
 
 
 def _bound(run: Sequence[Record]) -> str:
-    """Says how much of a model's time its products and convolutions take alone."""
+    """Return sentences on the share of products and convolutions in a model's time."""
     text = ""
     for kind, group in (
         ("Transformers' products", "attention"),
@@ -167,25 +164,23 @@ def _bound(run: Sequence[Record]) -> str:
         chosen = [r for r in run if group in r["groups"] and "products" in r["ratios"]]
         if chosen:
             shares = [1 / r["ratios"]["products"] for r in chosen]
-            middle, least, most = (f"{100 * of(shares):.0f}" for of in (tables.median, min, max))
-            text += (
-                f"{kind} alone, one by one without anything between\nthem, take {middle} % (median, {least} to {most}) "
-            )
+            middle, low, high = (f"{100 * of(shares):.0f}" for of in (tables.median, min, max))
+            text += f"{kind}, each in a program of its own,\ntake {middle} % (median, {low} to {high}) "
             text += "of our whole call (the column *to products*).\n"
-    return text and text + "More than 100 % is possible: each call by itself takes memory for its results anew.\n"
+    return text and text + "More than 100 % is possible, since each of these programs allocates its results.\n"
 
 
-def _slower(spelling: Sequence[Record]) -> str:
-    """Says which single operations are slower than TensorFlow's."""
-    found = sorted((r["ratios"].get("tensorflow", 0), r["form"]) for r in spelling)[-3:]
+def _slower(records: Sequence[Record]) -> str:
+    """Return a sentence with the single operations that are slower than TensorFlow's."""
+    found = sorted((r["ratios"].get("tensorflow", 0), r["form"]) for r in records)[-3:]
     named = ",\n".join(f"{form} ({ratio:.1f})" for ratio, form in reversed(found) if ratio > 1)
     if not named:
         return ""
-    return f"TensorFlow's convolutions are oneDNN's; XLA has none as fast for some shapes. Farthest behind:\n{named}.\n"
+    return f"TensorFlow's convolutions are oneDNN's, which are faster for some shapes. Slowest by ratio:\n{named}.\n"
 
 
 def _compiling(records: Sequence[Record]) -> str:
-    """Says what one kernel takes to compile, of records of the suite compile."""
+    """Return sentences on the compile time per kernel, from records of the suite compile."""
     chosen = [r for r in records if tables.different(r, "ours") and tables.different(r, "native")]
     if not chosen:
         return ""
@@ -195,13 +190,10 @@ def _compiling(records: Sequence[Record]) -> str:
     )
     same = [r for r in chosen if tables.different(r, "ours") <= 1.1 * tables.different(r, "native")]
     more = [r for r in chosen if r not in same]
-    text = (
-        f"{ours} ms of processor time for each different piece of code that XLA compiles, JAX written by hand\n"
-        f"takes {native} (medians). "
-    )
-    for what, group in (("no more than a tenth more", same), ("more", more)):
+    text = f"{ours} ms of CPU time per different kernel that XLA compiles, and {native} ms for native JAX\n(medians). "
+    for what, group in (("at most 10 % more", same), ("more", more)):
         if group:
             ratio = tables.ratio(tables.median([tables.ready(r, "native") or 0.0 for r in group]))
-            text += f"The {len(group)} with {what} pieces than native take {ratio} of its time.\n"
+            text += f"The {len(group)} with {what} kernels than native take {ratio} of its time.\n"
     tracing = tables.ratio(tables.median([r["ours"]["trace"] / r["native"]["trace"] for r in chosen]))
-    return f"{text}Tracing alone, which is ours to shorten, takes {tracing} of native's.\n"
+    return f"{text}Tracing alone takes {tracing} of native's.\n"

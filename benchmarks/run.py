@@ -24,12 +24,12 @@ from .timing import in_turns, ratios, seconds
 
 @functools.cache
 def warm() -> None:
-    """Compiles something, so that what XLA does once in a process counts for nobody; Keras does in native's process."""
+    """Warm up XLA's process-wide initialization; Keras does so in the native process."""
     jax.jit(lambda x: jnp.tanh(x @ x)).lower(jnp.ones((8, 8))).compile()
 
 
 def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    """Returns a compiled function, and what getting there took."""
+    """Return a compiled function, and the cost of tracing and compiling it."""
     warm()
     compiled, cost = compile_once(jax.jit(fn), args)
     flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once
@@ -58,7 +58,7 @@ def _difference(expected: Any, actual: Any) -> float:
 
 
 def peer_module(path: str | None) -> Any:
-    """Returns the other converter's module, or None; ``path`` is a directory to import it from."""
+    """Return the other converter's module, or None; ``path`` is a directory to import it from."""
     if path is None:
         return None
     if path not in sys.path and Path(path).is_dir():
@@ -79,7 +79,7 @@ def run_model(
     xla: bool = True,
     budget: float = 20.0,
 ) -> dict[str, Any]:
-    """Measures inference.
+    """Measure inference.
 
     Args:
       name: the model.
@@ -145,7 +145,7 @@ def run_model(
 
 
 def train_model(name: str, *, size: str = "full", batch: int = 8, budget: float = 20.0) -> dict[str, Any]:
-    """Measures a step of SGD with momentum, in training mode, against native JAX.
+    """Measure a step of SGD with momentum, in training mode, against native JAX.
 
     Args:
       name: the model.

@@ -1,4 +1,4 @@
-"""The suite spelling: single operations as JAX has them, beside how `tf2jax_lite.ops` spells them on CPU."""
+"""The suite of CPU lowering rules ("spelling" in records): single operations with and without rules."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Form:
         reaches = {"plane": (False, True, True), "column": (True, False, False)}.get(self.kind, (True,) * self.rank)
         return tuple(self.window if reached else 1 for reached in reaches)
 
-    def plain(self, respelled: bool) -> Callable[..., Any]:
-        """Returns the operation in JAX or in our spelling."""
+    def plain(self, with_rule: bool) -> Callable[..., Any]:
+        """Return the operation with or without the CPU lowering rule."""
         if self.kind in ("max", "sum"):
             where = ((1, self.window, self.window, 1), (1, self.stride, self.stride, 1), "SAME")
             pool = _max if self.kind == "max" else _sum
-            return (lambda x: pooling.call(pool, x, where=where)) if respelled else lambda x: pool(x, where=where)
+            return (lambda x: pooling.call(pool, x, where=where)) if with_rule else lambda x: pool(x, where=where)
         rank = self.rank
         keywords: dict[str, Any] = {
             "window_strides": (self.stride,) * rank,
@@ -65,14 +65,14 @@ class Form:
             "feature_group_count": self.inputs if self.kind == "depthwise" else self.groups,
         }
         convolve = functools.partial(lax.conv_general_dilated, **keywords)
-        if respelled:
+        if with_rule:
             convolve = functools.partial(rule.call, lax.conv_general_dilated, **keywords)
         if self.kind == "convolution of a sum":
             return lambda x, w: convolve(_summed(x, jnp.roll), w)
         return convolve
 
     def tensorflow(self) -> Callable[..., Any]:
-        """Returns the operation in TensorFlow."""
+        """Return the operation in TensorFlow."""
         import tensorflow as tf
 
         strides = (1, *(self.stride,) * self.rank, 1)
@@ -87,7 +87,7 @@ class Form:
         return lambda x, w: (tf.nn.conv3d if self.rank == 3 else tf.nn.conv2d)(x, w, strides, padding)
 
     def arguments(self) -> tuple[Any, ...]:
-        """Returns random operands."""
+        """Return random operands."""
         rng = np.random.default_rng(0)
         x = jnp.asarray(rng.normal(size=(self.batch, *(self.side,) * self.rank, self.inputs)).astype(np.float32))
         if self.kind in ("max", "sum"):
@@ -105,8 +105,8 @@ _TERMS = 24
 
 
 def _summed(x: Any, roll: Callable[..., Any]) -> Any:
-    """What layers before a convolution might add up; XLA computes it in one loop, or anew wherever it is read."""
-    return functools.reduce(operator.add, (roll(x, places, 1) * x for places in range(_TERMS)))
+    """Return a sum in front of a convolution, which XLA computes once or for each use."""
+    return functools.reduce(operator.add, (roll(x, shift, 1) * x for shift in range(_TERMS)))
 
 
 def _max(x: Any, *, where: Any) -> Any:
@@ -192,7 +192,7 @@ def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _looped(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns four gradients, each at what the one before has changed."""
+    """Return four gradients, each at the result of the one before."""
     step = _gradient(fn)
 
     def steps(*args: Any) -> Any:
@@ -215,15 +215,15 @@ def _tf_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], floa
 
 
 def records(size: str) -> Iterator[dict[str, Any]]:
-    """Yields times of each operation and of its gradient by all operands."""
+    """Yield times of each operation and of its gradient with respect to all operands."""
     looped = LOOPED if size == "full" else SMALL[:1]
     for form in (*(f for f in FORMS if f not in LOOPED), *LOOPED) if size == "full" else SMALL:
         kinds: list[tuple[str, Any]] = [("forward", lambda fn: fn), ("gradient", _gradient)]
         for what, change in [*kinds, ("4 gradients in a loop", _looped)] if form in looped else kinds:
             args, contestants, compiling = form.arguments(), {}, {}
-            for name, respelled in (("jax", False), ("tf2jax_lite", True)):
-                start = time.process_time()  # compiling uses all cores, beside whatever else runs
-                compiled = jax.jit(change(form.plain(respelled))).lower(*args).compile()
+            for name, with_rule in (("jax", False), ("tf2jax_lite", True)):
+                start = time.process_time()  # compiling uses all cores, beside other processes
+                compiled = jax.jit(change(form.plain(with_rule))).lower(*args).compile()
                 compiling[name] = time.process_time() - start
                 contestants[name] = _once(compiled, args)
             if what == "forward":

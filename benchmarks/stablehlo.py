@@ -143,7 +143,7 @@ def _jaxprs(value: Any) -> Iterator[Any]:
 
 
 def measure(name: str, *, budget: float = 3.0) -> dict[str, Any]:
-    """Returns one model's numbers.
+    """Return one model's numbers.
 
     Args:
       name: which of `MODELS`.
@@ -187,7 +187,7 @@ def measure(name: str, *, budget: float = 3.0) -> dict[str, Any]:
 
 
 def _instructions(compiled: Any) -> collections.Counter[str]:
-    """Returns how many instructions of each kind a compiled program has, those inside of fusions included."""
+    """Return a compiled program's instruction counts by kind, including those in fusions."""
     return collections.Counter(re.findall(r" = .*? ([a-z][a-z0-9-]*)\(", compiled.as_text() or ""))
 
 
@@ -201,7 +201,7 @@ def _seconds(run: Callable[..., Any], args: tuple[Any, ...], inner: int = 1) -> 
 
 
 def main(options: argparse.Namespace | None = None) -> list[dict[str, Any]]:
-    """Measures the suite, prints a table, and returns a record for each model and one for all."""
+    """Measure the suite, print a table, and return a record for each model and one for all."""
     budget = min(getattr(options, "budget", 3.0) or 3.0, 3.0)
     chosen = [n for n in (getattr(options, "models", None) or "").split(",") if n in MODELS] or list(MODELS)
     records = []

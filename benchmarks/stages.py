@@ -1,6 +1,6 @@
 """The suite stages: where XLA's time goes when a converted model is compiled, as its own profiler tells.
 
-And how long the same program takes with JAX's own convolutions and poolings: what their spellings cost.
+Also the time of the same program without CPU lowering rules, which is the cost of the rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _events(folder: str) -> list[dict[str, Any]]:
         return [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
 
 
-_SPELLED = (
+_WITH_RULES = (
     lax.conv_general_dilated_p,
     lax.reduce_window_max_p,
     lax.reduce_window_sum_p,
@@ -48,8 +48,8 @@ _SPELLED = (
 
 
 def plain(closed: Any) -> Callable[..., list[Any]]:
-    """Returns a jaxpr's function with JAX's own primitives in the place of their twins; those in calls stay."""
-    own = {rules.twin_of(primitive): primitive for primitive in _SPELLED}
+    """Return a jaxpr's function with JAX's primitives in place of those with CPU lowering rules; calls stay."""
+    own = {rules.twin_of(primitive): primitive for primitive in _WITH_RULES}
 
     def run(*args: Any) -> list[Any]:
         env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))
@@ -63,7 +63,7 @@ def plain(closed: Any) -> Callable[..., list[Any]]:
 
 
 def _compiling(traced: Any) -> float:
-    """Returns the processor time of lowering and compiling."""
+    """Return the processor time of lowering and compiling."""
     jax.clear_caches()
     begun = time.process_time()
     traced.lower().compile()
@@ -71,7 +71,7 @@ def _compiling(traced: Any) -> float:
 
 
 def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
-    """Compiles a converted model under JAX's profiler.
+    """Compile a converted model under JAX's profiler.
 
     Args:
       name: the model.
@@ -79,8 +79,8 @@ def stages(name: str, *, size: str = "full", batch: int = 1) -> dict[str, Any]:
       batch: how many examples.
 
     Returns:
-      Seconds by part of XLA (summed over its threads), how many kernels there are, alike ones counted once, and
-      ``cpu``, processor time of lowering and compiling as the model is (``spelled``), and ``plain``.
+      Seconds by part of XLA (summed over its threads), the number of kernels, equal ones counted once, and
+      ``cpu``, CPU time of lowering and compiling with (``spelled``) and without rules (``plain``).
     """
     import keras
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""What both sides share: an optimizer's step, and how equations are counted."""
+"""An optimizer step, the cost of compilation, and counts of equations and kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import optax
 
 
 def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[Callable[..., Any], Any]:
-    """Returns a step of SGD with momentum on a smooth loss of all results, and the optimizer's state.
+    """Return a step of SGD with momentum on a smooth loss of all results, and the optimizer's state.
 
     Args:
       forward: weights and inputs to results.
@@ -34,7 +34,7 @@ def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[
 
 
 def compile_once(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
-    """Traces and compiles.
+    """Trace and compile.
 
     Args:
       fn: what ``jax.jit`` gave.
@@ -58,7 +58,7 @@ def compile_once(fn: Any, args: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def equations(closed: Any) -> int:
-    """Returns how many equations a jaxpr has; calls count for what they call."""
+    """Return the number of a jaxpr's equations, with those of called jaxprs."""
     count = 0
     for eqn in closed.jaxpr.eqns:
         inner = [j for v in eqn.params.values() for j in (v if isinstance(v, (tuple, list)) else [v])]
@@ -72,12 +72,12 @@ def equations(closed: Any) -> int:
 
 
 def kernels(compiled: Any) -> int:
-    """Returns how many pieces of code XLA made for a compiled program: its fusions, each compiled by itself."""
+    """Return the number of fusions of a compiled program, each of which XLA compiles separately."""
     return sum(" fusion(" in line for line in compiled.as_text().splitlines())
 
 
 def different_kernels(text: str) -> int:
-    """Returns how many pieces of code XLA compiles for a program: fusions, alike ones once, without its library's.
+    """Return the number of different kernels of a program: fusions, equal ones once, without library calls.
 
     Args:
       text: of a compiled program.
@@ -99,6 +99,6 @@ def different_kernels(text: str) -> int:
 
 
 def _renamed(body: str) -> str:
-    """Returns a computation with its values called by numbers."""
+    """Return a computation with its values called by numbers."""
     names: dict[str, str] = {}
     return re.sub(r"%[\w.-]+", lambda found: names.setdefault(found[0], f"%{len(names)}"), body)

@@ -1,4 +1,4 @@
-"""What the parts of the performance page share: tables, medians, and ratios of records."""
+"""Tables, medians, and ratios of records, for the sections of the performance page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ratio(value: float | None) -> str:
 
 
 def ready(record: Record, other: str) -> float | None:
-    """Returns our time for tracing and compiling to another's: processor time, or the clock in older records."""
+    """Return our time for tracing and compiling to another's: processor time, or the clock in older records."""
     ours, theirs = record["ours"], record.get(other, {})
     if "compile" not in theirs:
         return None
@@ -34,11 +34,11 @@ def ready(record: Record, other: str) -> float | None:
 
 
 def different(record: Record, who: str) -> int:
-    """Returns how many different pieces of code XLA compiled for somebody; 0 where nobody counted."""
+    """Return the number of different kernels that XLA compiled for a contestant; 0 if unknown."""
     return record.get(who, {}).get("different", 0)
 
 
 def each(record: Record, who: str) -> float | None:
-    """Returns the processor time of tracing and compiling by different piece of code, milliseconds."""
+    """Return the CPU time of tracing and compiling per different kernel, in milliseconds."""
     pieces = different(record, who)
     return 1e3 * record[who]["cpu"] / pieces if pieces else None

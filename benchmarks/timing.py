@@ -1,4 +1,4 @@
-"""Timing in turns: each contestant runs once a round, so that what disturbs the machine disturbs all alike."""
+"""Interleaved timing: each contestant runs once per round, so that other load affects all of them equally."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AROUND = "TF2JAX_LITE_BENCH_AROUND"
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Runs the user's command before and after what is timed, so that it can hold other work off the machine.
+    """Run the user's command before and after the timed part, so that it can hold other work off the machine.
 
     The command is called as ``CMD begin PID`` and ``CMD end PID``, PID being this process: a command that stops other
     processes must spare it and its children. Without a command nothing happens.
@@ -37,7 +37,7 @@ def quiet() -> Iterator[None]:
 
 
 def seconds(fn: Callable[[], Any]) -> float:
-    """Returns the seconds that one call takes; ``fn`` must wait for its results."""
+    """Return the seconds that one call takes; ``fn`` must wait for its results."""
     start = time.perf_counter()
     fn()
     return time.perf_counter() - start
@@ -46,7 +46,7 @@ def seconds(fn: Callable[[], Any]) -> float:
 def in_turns(
     contestants: Mapping[str, Callable[[], float]], *, rounds: int = 15, budget: float = 20.0
 ) -> dict[str, dict[str, float]]:
-    """Runs contestants in turns.
+    """Run contestants in turns.
 
     Args:
       contestants: name to a function that runs once and returns the seconds it took. Each is run once before
@@ -80,6 +80,6 @@ def _in_turns(
 
 
 def ratios(results: Mapping[str, Mapping[str, float]], ours: str = "tf2jax_lite") -> dict[str, float]:
-    """Returns our median divided by each other's: below 1 we are faster."""
+    """Return our median divided by each other's: below 1 we are faster."""
     mine = results[ours]["median"]
     return {name: mine / times["median"] for name, times in results.items() if name != ours}

@@ -31,7 +31,7 @@ def test_run_and_spelling(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_operations():
-    """What has a gradient has its times, too; the page has a row for each operation."""
+    """Differentiable operations have times of gradients, too; the page has a row for each operation."""
     found = main(["--suite", "operations", "--size", "small"])
     assert [(r["name"], r["what"]) for r in found] == [
         ("sum over the last axis", "call"),
@@ -46,7 +46,7 @@ def test_operations():
 
 @pytest.mark.full
 def test_channels():
-    """Both kinds have times beside what was before and TensorFlow; the page has a row for each."""
+    """Both kinds have times, with those of before and of TensorFlow; the page has a row for each."""
     found = main(["--suite", "channels", "--size", "small"])
     assert [r["what"] for r in found] == ["result", "gradient by the filter"]
     assert all(set(r["ratios"]) == {"before", "tensorflow"} and min(r["ratios"].values()) > 0 for r in found)
@@ -75,8 +75,8 @@ def test_stages():
 
 
 @pytest.mark.full
-def test_a_program_without_spellings():
-    """JAX's own convolution stands in the place of its twin, and computes the same."""
+def test_a_program_without_cpu_rules():
+    """JAX's convolution replaces the primitive with a CPU rule, and computes the same."""
     x, w = jnp.ones((1, 5, 6, 3)), jnp.ones((3, 3, 1, 3))
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
     fn = partial(rules.call, lax.conv_general_dilated, feature_group_count=3, **params)
@@ -89,7 +89,7 @@ def test_a_program_without_spellings():
 
 @pytest.mark.full
 def test_compile():
-    """All are compiled as often, and what is counted is in the page's table and text."""
+    """All are compiled equally often, and the counts are in the page's table and text."""
     (found,) = main(["--suite", "compile", "--models", "lstm", "--size", "small", "--batch", "1"])
     for who in ("ours", "native"):
         cost = found[who]
@@ -99,7 +99,7 @@ def test_compile():
     assert "Tracing alone, which is ours to shorten, takes" in text
 
 
-def test_alike_kernels_are_counted_once():
+def test_equal_kernels_are_counted_once():
     def layers(x, ws):
         for w in ws:
             x = jnp.tanh(x @ w)
@@ -157,7 +157,7 @@ def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_page_judges_targets():
-    """A median of 0.7 to native meets 0.8; a worst of 1.1 does not meet 1.05; what was not measured says so."""
+    """A median of 0.7 to native meets 0.8; a worst of 1.1 does not meet 1.05; missing measurements are marked."""
     ready = {"trace": 1.0, "compile": 1.0, "equations": 5}
     records = [
         {

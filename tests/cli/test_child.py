@@ -1,4 +1,4 @@
-"""A command in a child process: how it ends, and what TensorFlow is told."""
+"""A command in a child process: its end, and TensorFlow's environment."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""The shell, as a user sees it: output, exit codes, and one clear line for what cannot be."""
+"""The command line: output, exit codes, and one clear line per error."""
 
 import importlib.metadata
 import json

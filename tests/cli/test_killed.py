@@ -62,7 +62,7 @@ SCRIPT = """
         if attempt % 2:
             shutil.copytree(old, out)
         child = start(out)
-        # Most of the time is spent converting; what matters more is the end, where files appear.
+        # Most of the time is spent converting; the end, where files appear, matters more.
         time.sleep(whole * (rng.uniform(0, 1) if attempt % 3 == 0 else rng.uniform(0.7, 1.05)))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -83,6 +83,6 @@ def test_killed_at_random_moments(kills, tmp_path):
     assert len(report["found"]) == kills + 1
     for attempt, found in enumerate(report["found"][:-1]):
         assert found in ("new", "old" if attempt % 2 else "none"), report
-    # The next one works, and clears away what those that were killed had begun.
+    # The next one works, and removes leftovers of the killed ones.
     assert report["found"][-1] == "new"
     assert report["left"] == ["old", "out"]

@@ -10,7 +10,7 @@ from .test_cli import TESTDATA, run, shell
 
 TF1 = TESTDATA / "tf1"
 
-# What inspect calls it, its signatures, variables, and how many of them train.
+# Inspect's name of the kind, its signatures, variables, and the number of trainable ones.
 KINDS = {
     "classifier": ("TF1 SavedModel", ["lookup", "serving_default"], {"dense/w/part_0", "bn/moving_mean"}, 5),
     "lstm": ("TF1 SavedModel", ["serving_default", "train"], {"lstm/kernel", "lstm/bias"}, 2),
@@ -81,7 +81,7 @@ def test_verify(name, ends):
 
 @pytest.mark.full
 def test_a_training_step_as_an_output(tmp_path):
-    """The artifact's function returns what the step leaves in the variables; the step itself has no result."""
+    """The artifact's function returns the variables after the step; the step itself has no result."""
     tf1 = tf.compat.v1
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [2], name="x")

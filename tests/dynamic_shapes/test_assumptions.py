@@ -1,4 +1,4 @@
-"""Sizes that TensorFlow only finds equal when it runs are taken to be equal, and what they are not for is NaN."""
+"""Sizes that TensorFlow compares at run time are assumed equal; results for which they are not are NaN."""
 
 import jax
 import numpy as np
@@ -57,7 +57,7 @@ def in_a_branch(x):
 
 
 CASES = {
-    "places beside values": lambda x: tf.reduce_sum(
+    "positions beside values": lambda x: tf.reduce_sum(
         tf.cast(tf.where(grid(x) > 0)[:, 1], tf.float32) * tf.boolean_mask(grid(x), grid(x) > 0)
     ),
     "two masks": lambda x: tf.reduce_sum(kept(x) * others(x)),
@@ -106,8 +106,8 @@ def test_values_and_gradients(name):
     for (case, x), wanted in zip(INPUTS.items(), expected, strict=True):
         for found, right in zip(one(x), wanted, strict=True):
             np.testing.assert_allclose(found, right, rtol=3e-5, atol=1e-6, err_msg=case)
-    slopes = jax.jit(jax.vmap(own))(np.stack(list(INPUTS.values())))[1]
-    np.testing.assert_allclose(slopes, [g for _, g in expected], rtol=1e-4, atol=1e-5)
+    gradients = jax.jit(jax.vmap(own))(np.stack(list(INPUTS.values())))[1]
+    np.testing.assert_allclose(gradients, [g for _, g in expected], rtol=1e-4, atol=1e-5)
 
 
 UNEQUAL = {
@@ -137,7 +137,7 @@ def test_sizes_that_are_not_equal_give_nan(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("dtype", "sign"), [("int32", -(2**31)), ("uint8", 255), ("int16", -(2**15))])
-def test_whole_numbers_say_so_as_jnp_take_does(dtype, sign):
+def test_violated_assumptions_fill_integers_as_jnp_take_does(dtype, sign):
     def function(x):
         return tf.cast(kept(x) * tf.boolean_mask(x, x < 1), dtype)[:1] + tf.constant([1], dtype)
 
@@ -151,13 +151,13 @@ def test_whole_numbers_say_so_as_jnp_take_does(dtype, sign):
     assert own(fits).dtype == dtype
 
 
-def test_truth_values_that_could_not_say_so_are_refused():
+def test_booleans_without_a_fill_value_are_refused():
     with pytest.raises(Tf2JaxError, match=r"assumed to be equal.*bool"):
         jax.jit(converted(lambda x: tf.reduce_any(kept(x) * others(x) > 1)))(X)
 
 
 def test_a_shape_that_only_one_size_fits():
-    """What is reshaped has as many elements as before, which tells a size of which nothing else does."""
+    """A reshape keeps the number of elements, which is the only source of one dimension."""
 
     def function(x, size):
         return tf.reshape(x, [size, 3]) @ tf.ones([3, 1]), tf.reduce_sum(tf.reshape(x, [3, size, 1]), 1)
@@ -252,9 +252,9 @@ FIXED = {
     "mask": lambda x: tf.ensure_shape(filled(tf.boolean_mask(x, x[:, 0] > 0.5), 20), [20, 4]),
     "stacked": lambda x: tf.stack([filled(tf.boolean_mask(x, m), 20) for m in (x[:, 0] > 0.5, x[:, 0] < 0.2)]),
     "boxes and zeros": lambda x: joined(tf.image.non_max_suppression(x, x[:, 0], 6, 0.7), 6),
-    "zeros and places": lambda x: joined(tf.where(x[:, 0] > 0.5)[:4, 0], 4, first=True),
+    "zeros and positions": lambda x: joined(tf.where(x[:, 0] > 0.5)[:4, 0], 4, first=True),
     "cut and filled": lambda x: joined(tf.unique(tf.cast(x[:, 0] * 9, tf.int32))[0], 5, cut=5),
-    "truth values": lambda x: joined(tf.boolean_mask(x[:, 0], x[:, 0] > 0.5) > 0.7, 20),
+    "booleans": lambda x: joined(tf.boolean_mask(x[:, 0], x[:, 0] > 0.5) > 0.7, 20),
     "triangles": lambda x: tf.reshape(triangle(tf.tile(x[:, :, None], [1, 8, 32])), [tf.shape(x)[0], 496]),
     "known mask": lambda x: triangle(tf.tile(x[:3, :, None], [1, 1, 4])),
 }

@@ -33,7 +33,7 @@ H, W = jax.export.symbolic_shape("h, w")
         [H % 3 // 2 + H, (H % 3 + 2) // 2 + H - 1],
     ],
 )
-def test_what_is_equal_is_written_alike(sizes):
+def test_equal_dims_have_one_canonical_form(sizes):
     assert len({str(canonical_dim(size)) for size in sizes}) == 1
 
 
@@ -87,7 +87,7 @@ HALVES = {
     "max": lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"),
     "max of pairs": lambda x: tf.nn.max_pool2d(x, 2, 2, "SAME"),
     "mean": lambda x: tf.nn.avg_pool2d(x, 3, 2, "SAME"),
-    "places": lambda x: tf.nn.max_pool_with_argmax(x, 3, 2, "SAME")[0],
+    "positions": lambda x: tf.nn.max_pool_with_argmax(x, 3, 2, "SAME")[0],
     "maxima of volumes": lambda x: tf.nn.max_pool3d(x[:, None], [1, 3, 3], [1, 2, 2], "SAME")[:, 0],
     "means of volumes": lambda x: tf.nn.avg_pool3d(x[:, None], [1, 3, 3], [1, 2, 2], "SAME")[:, 0],
     "slices": lambda x: x[:, ::2, ::2],
@@ -101,7 +101,7 @@ HALVES = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", HALVES)
 def test_images_of_any_size_meet_again(name):
-    """Twice, and added to what a convolution gives: values, the graph's gradient and JAX's."""
+    """Applied twice, and added to a convolution: values, the graph's gradient and JAX's."""
     in_graph = name != "patches"  # TensorFlow's gradient computes with sizes in floating point
     way = HALVES[name]
 

@@ -1,4 +1,4 @@
-"""Sizes that data decides, under ``jit`` without a bound: values, gradients and batches are TensorFlow's."""
+"""Data-dependent dimensions under ``jit`` without a bound: values, gradients and batches equal TensorFlow's."""
 
 import jax
 import jax.export
@@ -74,15 +74,15 @@ def partitioned(x):
 def stitched(x):
     which = tf.cast(x > 0, tf.int32)
     parts = tf.dynamic_partition(x, which, 2)
-    places = tf.dynamic_partition(tf.range(6), which, 2)
-    return tf.dynamic_stitch(places, [parts[0] * 2, tf.exp(parts[1])]) + x
+    positions = tf.dynamic_partition(tf.range(6), which, 2)
+    return tf.dynamic_stitch(positions, [parts[0] * 2, tf.exp(parts[1])]) + x
 
 
 def one_at_most(x):
     return tf.reduce_sum(tf.image.non_max_suppression(tf.stack([x, x, x + 2, x + 2], 1), x, 3, 0.1))
 
 
-# What each gives is of a size that is known.
+# The results have static sizes.
 CASES = {
     "sum": lambda x: tf.reduce_sum(kept(x)),
     "mean": lambda x: tf.reduce_mean(kept(x)),
@@ -99,7 +99,7 @@ CASES = {
     "count": lambda x: tf.shape(tf.where(x > 0))[0],
     "rank": lambda x: tf.rank(tf.where(x > 0)),
     "count of two": lambda x: tf.size(tf.where(tf.reshape(x, [2, 3]) > 0)),
-    "places": lambda x: tf.reduce_sum(tf.where(x > 0) * 3 + 1),
+    "positions": lambda x: tf.reduce_sum(tf.where(x > 0) * 3 + 1),
     "rows": lambda x: tf.reduce_sum(kept(x, ROWS * x[:, None]), 0),
     "columns": lambda x: tf.reduce_max(tf.reduce_sum(kept(x, ROWS * x[:, None]), 1)),
     "logarithm": lambda x: tf.reduce_sum(tf.math.log(kept(x))),
@@ -119,7 +119,7 @@ CASES = {
     "concatenated in order": lambda x: tf.reduce_sum(tf.cumsum(tf.concat([kept(x), tf.boolean_mask(x, x < 1)], 0))),
     "stacked": lambda x: tf.reduce_sum(tf.stack([kept(x), kept(x) * 2], 1), 0),
     "flattened": lambda x: tf.reduce_sum(tf.cumsum(tf.reshape(kept(x, ROWS * x[:, None]), [-1]))),
-    "turned and flattened": lambda x: tf.reduce_sum(
+    "transposed and flattened": lambda x: tf.reduce_sum(
         tf.cumsum(tf.reshape(tf.transpose(kept(x, ROWS * x[:, None])), [-1]))
     ),
     "reshaped": lambda x: tf.reduce_sum(tf.reshape(kept(x, ROWS), [tf.shape(kept(x))[0], 1, 3]), [0, 1]),
@@ -188,7 +188,7 @@ def filled_rows(x):
 
 
 def in_rows(x):
-    """Lays what two groups have out in rows, as long as the longer one: a multiple of a size is the shape's first."""
+    """Pads two groups to rows of the longer one's length: the first dimension is a multiple of a size."""
     group = tf.cast(x > 0, tf.int32)
     counts = tf.math.unsorted_segment_sum(tf.ones_like(group), group, 2)
     number = tf.where(x > 0, tf.cumsum(group), tf.cumsum(1 - group)) - 1
@@ -319,14 +319,14 @@ def test_batches(name):
     assert_close(jax.jit(jax.vmap(converted(function)))(batch), expected)
 
 
-def test_a_result_of_open_size_is_refused_and_padded():
-    def places(x):
+def test_a_result_of_unbounded_size_is_refused_and_padded():
+    def positions(x):
         return tf.where(x > 0)
 
     with pytest.raises(Tf2JaxError, match=r"'Where'.*dynamic_shape_bound.*Result \[0\] of shape \[\?, 1\]"):
-        jax.jit(converted(places))(X)
+        jax.jit(converted(positions))(X)
     with tf2jax.override_config("dynamic_shape_bound", 5):
-        padded = converted(places)
+        padded = converted(positions)
     np.testing.assert_array_equal(jax.jit(padded)(X)[:, 0], [0, 2, 4, 5, -1])
 
 
@@ -415,7 +415,7 @@ OF_ANY_LENGTH = [
         "deviation",
         "logsumexp",
         "count",
-        "places",
+        "positions",
         "logarithm",
     ),
     *(
@@ -458,7 +458,7 @@ OF_ANY_LENGTH = [
     "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.full) for i, n in enumerate(OF_ANY_LENGTH)]
 )
 def test_exported_for_any_length(name):
-    """What data decides and what the caller decides are symbols of two kinds, which meet."""
+    """Data-dependent dimensions and dimensions of the caller are two kinds of symbols that occur together."""
     graph = tf.function(CASES[name], autograph=False)
     own = tf2jax.convert_functional(graph, tf.TensorSpec([None], tf.float32))
     (spec,) = jax.export.symbolic_args_specs((X,), "b")
@@ -578,7 +578,7 @@ _forwards.defjvp(
 @pytest.mark.full
 @pytest.mark.parametrize("function", [_backwards, _forwards], ids=["vjp", "jvp"])
 def test_derivatives_of_their_own(function):
-    """They are taken as they are given, and see the size that data decides: ten times the cosine here."""
+    """Custom gradients are kept, and see the data-dependent dimension: ten times the cosine here."""
     with tf2jax.override_op("Softsign", lambda features: function(features)):
         own = converted(lambda x: tf.reduce_sum(tf.nn.softsign(kept(x))))
     there = X > 0
@@ -591,7 +591,7 @@ def test_derivatives_of_their_own(function):
 
 @tf.custom_gradient
 def _custom(x):
-    """The mean square, whose gradient sees the size that data decides and is not that of the mean."""
+    """The mean square, whose custom gradient sees the data-dependent dimension and differs from that of the mean."""
     size = tf.cast(tf.size(x), tf.float32)
     return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
 

@@ -1,4 +1,4 @@
-"""Loops whose variables grow or shrink until data ends them: ``ids = tf.concat([ids, more], 1)``, under jit."""
+"""Data-dependent loops whose variables grow or shrink: ``ids = tf.concat([ids, more], 1)``, under jit."""
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ def doubled(x):
 
 
 def of_found(x):
-    """What is added is as long as data says, and so is what it starts with."""
+    """The appended and the initial values have data-dependent lengths."""
     (y,) = tf.while_loop(
         lambda y: tf.reduce_sum(y) < 30.0,
         lambda y: (tf.concat([y, tf.boolean_mask(x, x > 0.3)], 0),),
@@ -110,7 +110,7 @@ def square(x):
 
 
 def by_size(x):
-    """No number of iterations is given, but a size that ends the loop."""
+    """The loop has no iteration count, but a size that ends it."""
 
     def body(out, done):
         row = out[-1:] * 1.2
@@ -201,11 +201,11 @@ def test_values_and_gradients(name):
 
 
 def decoded(ids):
-    """Greedy decoding of a model that knows of tokens and places; ids are padded as results are to have one size."""
+    """Greedy decoding of a model with token and position embeddings; the returned ids are padded to one size."""
 
     def body(ids, done):
-        places = tf.cast(tf.range(tf.shape(ids)[1]), tf.float32) / 10.0
-        scores = tf.reduce_mean(tf.gather(LOGITS, ids) * (1.0 + places[:, None]), 1)
+        positions = tf.cast(tf.range(tf.shape(ids)[1]), tf.float32) / 10.0
+        scores = tf.reduce_mean(tf.gather(LOGITS, ids) * (1.0 + positions[:, None]), 1)
         token = tf.argmax(scores, -1, output_type=tf.int32)
         return tf.concat([ids, token[:, None]], 1), done | tf.equal(token, 3)
 
@@ -276,7 +276,7 @@ def test_what_changes_besides_its_size():
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec(X.shape)))(X)
 
 
-def test_growing_loop_that_data_ends_names_the_bound_option():
+def test_data_dependent_growing_loop_names_the_bound_option():
     def doubled(x):
         return tf.while_loop(
             lambda x: tf.reduce_sum(x) < 50.0, lambda x: (tf.concat([x, x], 0),), (x,), (tf.TensorShape([None]),)
@@ -292,7 +292,7 @@ WEIGHTS = {name: RNG.normal(size=size).astype(np.float32) * 0.5 for name, size i
 
 
 def transformer(ids):
-    """One block: places of a table, causal attention of two heads, layer normalization, and logits."""
+    """One block: a position table, causal attention of two heads, layer normalization, and logits."""
     n = tf.shape(ids)[1]
     x = tf.gather(WEIGHTS["e"], ids) + tf.constant(WEIGHTS["p"])[:n]
 

@@ -1,4 +1,4 @@
-"""What is known of traced numbers holds for all that the arguments may be."""
+"""Inferred intervals of traced numbers hold for all values of the arguments."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ KNOWN = {
     "scaled": (lambda m: (jnp.sum(m.astype(np.float32)) * 0.1).astype(np.int32), MASK, Interval(0, 2)),
     "the most of counts": (lambda m: jnp.max(jnp.sum(m, axis=1)), MASK, Interval(0, 5)),
     "running": (lambda m: lax.cumsum(m.astype(np.int32), axis=1), MASK, Interval(0, 5)),
-    "places": (lambda x: jnp.argmax(x, axis=1) + 1, INTS, Interval(1, 5)),
+    "positions": (lambda x: jnp.argmax(x, axis=1) + 1, INTS, Interval(1, 5)),
     "clipped": (lambda x: jnp.clip(x, 2, 7), INTS, Interval(2, 7)),
     "least": (lambda x: jnp.minimum(x, 9), INTS, Interval(None, 9)),
     "difference": (lambda m: 10 - jnp.sum(m), MASK, Interval(-5, 10)),
@@ -40,7 +40,7 @@ KNOWN = {
     "negative": (lambda m: -jnp.sum(m), MASK, Interval(-15, 0)),
     "what may wrap": (lambda x: x.astype(np.uint8) + np.uint8(1), BYTES, Interval(0)),
     "casts that wrap": (lambda m: (jnp.sum(m) * 100).astype(np.int8), MASK, Interval()),
-    "of what is not known": (lambda x: jnp.sum(x), INTS, Interval()),
+    "of an unknown value": (lambda x: jnp.sum(x), INTS, Interval()),
     "called": (lambda m: jax.jit(lambda v: jnp.sum(v) + 1)(m), MASK, Interval(1, 16)),
     "with a gradient of its own": (lambda x: straight_through(x)[0, 0].astype(np.int32), FLOATS, Interval(0, 6)),
     "after a loop": (lambda m: lax.fori_loop(0, jnp.sum(m), lambda i, n: n + i, 0), MASK, Interval()),

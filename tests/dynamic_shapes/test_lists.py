@@ -1,4 +1,4 @@
-"""Lists that a loop fills until data ends it: what is stacked of them is as long as they are, under jit."""
+"""Lists filled by a data-dependent loop: the stacked list is as long as the list, under jit."""
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +40,9 @@ def joined(x):
 
 def gathered(x):
     states = written(x)
-    places = tf.range(states.size())
-    weights = tf.cast(places, tf.float32)[:, None]
-    return tf.reduce_sum(states.gather(places) * weights) + tf.reduce_sum(states.stack() * weights), states.size()
+    positions = tf.range(states.size())
+    weights = tf.cast(positions, tf.float32)[:, None]
+    return tf.reduce_sum(states.gather(positions) * weights) + tf.reduce_sum(states.stack() * weights), states.size()
 
 
 def last(x):

@@ -42,7 +42,7 @@ def until(x):
 
 
 def until_small(x):
-    """Of what is carried the size is found; nothing says how often it runs."""
+    """The carry has a data-dependent size; the loop has no static trip count."""
     found = tf.while_loop(
         lambda v: tf.reduce_sum(v * v) > 0.2, lambda v: [v * 0.7 - 0.01 * tf.sin(v * x[0])], [kept(x) * 4.0]
     )
@@ -57,7 +57,7 @@ def numbered(x):
 
 
 def infinite_afterwards(x):
-    """What the iteration after the last would divide by is 0."""
+    """The iteration after the last would divide by 0."""
     found = kept(x)
     n = tf.size(found)
 
@@ -136,8 +136,8 @@ def test_values_and_gradients(name):
     expected = [with_gradient(graph, x) for x in INPUTS.values()]
     one = jax.jit(both)
     for (case, x), (value, gradient) in zip(INPUTS.items(), expected, strict=True):
-        found, slope = one(x)
+        found, actual_gradient = one(x)
         np.testing.assert_allclose(found, value, rtol=3e-5, atol=1e-6, err_msg=case)
-        np.testing.assert_allclose(slope, gradient, rtol=1e-4, atol=1e-5, err_msg=f"gradient of {case}")
-    slopes = jax.jit(jax.vmap(both))(np.stack(list(INPUTS.values())))[1]
-    np.testing.assert_allclose(slopes, [g for _, g in expected], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual_gradient, gradient, rtol=1e-4, atol=1e-5, err_msg=f"gradient of {case}")
+    gradients = jax.jit(jax.vmap(both))(np.stack(list(INPUTS.values())))[1]
+    np.testing.assert_allclose(gradients, [g for _, g in expected], rtol=1e-4, atol=1e-5)

@@ -21,7 +21,7 @@ SPARSE = {
 RAGGED = {
     "some": tf.ragged.constant([[3, 4], [], [9], [1, 2, 5]], dtype=tf.int32),
     "one row": tf.ragged.constant([[], [], [1, 2, 3, 4, 5, 6], []], dtype=tf.int32),
-    "alike": tf.ragged.constant([[3], [1], [9], [10]], dtype=tf.int32),
+    "one each": tf.ragged.constant([[3], [1], [9], [10]], dtype=tf.int32),
     "none": tf.RaggedTensor.from_row_splits(np.zeros(0, np.int32), np.zeros(5, np.int64)),
 }
 
@@ -48,7 +48,7 @@ OF_SPARSE = {
     "filled": lambda x: tf.sparse.fill_empty_rows(x, 7.0)[1],
     "counts": lambda x: tf.math.bincount(tf.cast(ids(x), tf.int32), minlength=11, maxlength=11, axis=-1),
     "number of rows": lambda x: tf.zeros([tf.shape(x)[0], 3]),
-    "turned": lambda x: tf.sparse.reduce_sum(tf.sparse.transpose(x), 0),
+    "transposed": lambda x: tf.sparse.reduce_sum(tf.sparse.transpose(x), 0),
     "side by side": lambda x: tf.sparse.reduce_sum(tf.sparse.concat(1, [x, x * 2.0]), 1),
     "expanded": lambda x: tf.sparse.reduce_sum(tf.sparse.expand_dims(x, 0), 2),
     "retained": lambda x: tf.sparse.reduce_sum(tf.sparse.retain(x, x.values > 2), 1),
@@ -138,7 +138,7 @@ ALWAYS = {
     "classes",
     "signs",
     "sums",
-    "turned",
+    "transposed",
     "slice",
     "masked mean",
     "recurrent",
@@ -156,7 +156,7 @@ def components(x):
     return tuple(part.numpy() for part in tf.nest.flatten(x, expand_composites=True))
 
 
-@pytest.mark.default_cases("sparse-turned")
+@pytest.mark.default_cases("sparse-transposed")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_values_and_gradients(kind, name):
     if kind == "sparse":
@@ -167,7 +167,7 @@ def test_values_and_gradients(kind, name):
     with jax.enable_x64(True):
         own, params = tf2jax.convert(graph, spec)
         run = jax.jit(lambda params, x: own(params, x)[0])
-        slope = jax.jit(jax.grad(lambda params, x: jnp.sum(jnp.sin(own(params, x)[0]))))
+        gradient_of = jax.jit(jax.grad(lambda params, x: jnp.sum(jnp.sin(own(params, x)[0]))))
         for case, x in inputs.items():
             with tf.GradientTape() as tape:
                 expected = graph(x)
@@ -177,12 +177,12 @@ def test_values_and_gradients(kind, name):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5, err_msg=case)
             gradient = tape.gradient(loss, TABLE) if expected.dtype.is_floating else None
             if gradient is not None:
-                (actual,) = jax.tree.leaves(slope(params, components(x)))
+                (actual,) = jax.tree.leaves(gradient_of(params, components(x)))
                 np.testing.assert_allclose(actual, tf.convert_to_tensor(gradient), rtol=2e-5, atol=1e-5, err_msg=case)
 
 
 def test_a_number_of_rows_that_meets_labels():
-    """Nothing tells how many rows there are but what stands beside them; where they are others, the loss is NaN."""
+    """The number of rows is known only by the other operand; if they differ, the loss is NaN."""
 
     @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
     def loss(x, labels):

@@ -1,4 +1,4 @@
-"""Convolutions and poolings along an axis whose size data decides, under ``jit``."""
+"""Convolutions and poolings along an axis of data-dependent size, under ``jit``."""
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ CASES |= {
 CASES |= {
     "of each channel": lambda x: tf.nn.depthwise_conv2d(signal(x)[:, None], kernel(1, 3, 2, 2), [1] * 4, "SAME"),
     "causal": lambda x: tf.nn.conv1d(tf.pad(signal(x), [[0, 0], [2, 0], [0, 0]]), kernel(3, 2, 3), 1, "VALID"),
-    "of whole numbers": lambda x: tf.nn.max_pool2d(tf.cast(signal(x)[:, None] * 10, tf.int32), [1, 3], [1, 2], "SAME"),
+    "of integers": lambda x: tf.nn.max_pool2d(tf.cast(signal(x)[:, None] * 10, tf.int32), [1, 3], [1, 2], "SAME"),
     "an image": lambda x: tf.nn.conv2d(
         tf.reshape(signal(x)[0, :, :1] * tf.transpose(signal(x)[0, :, 1:]), [1, *2 * [tf.shape(signal(x))[1]], 1]),
         kernel(3, 3, 1, 2),
@@ -79,8 +79,8 @@ def test_values_and_gradients(name):
     def function(x):
         found = CASES[name](x)
         # Which result is where shows in the sum.
-        places = tf.cast(tf.range(tf.size(found)) + 1, tf.float32)
-        return tf.reduce_sum(tf.sin(tf.cast(found, tf.float32)) * tf.reshape(places, tf.shape(found)))
+        positions = tf.cast(tf.range(tf.size(found)) + 1, tf.float32)
+        return tf.reduce_sum(tf.sin(tf.cast(found, tf.float32)) * tf.reshape(positions, tf.shape(found)))
 
     graph = tf.function(function, autograph=False)
     own = tf2jax.convert_functional(graph, tf.TensorSpec([9]))
@@ -98,10 +98,10 @@ def test_values_and_gradients(name):
         value, gradient = both(x.numpy())
         np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-5, err_msg=case)
         try:
-            slope = tape.gradient(expected, x)
+            expected_gradient = tape.gradient(expected, x)
         except tf.errors.OpError:  # of convolutions with gaps TensorFlow has no gradient on CPU
             continue
         # Where no window fits, TensorFlow's gradient of poolings is memory that nothing was written to.
-        wanted = np.zeros(9) if slope is None or not tf.size(CASES[name](x)) else slope
+        wanted = np.zeros(9) if expected_gradient is None or not tf.size(CASES[name](x)) else expected_gradient
         np.testing.assert_allclose(gradient, wanted, rtol=2e-5, atol=2e-5, err_msg=case)
     assert compared >= 2

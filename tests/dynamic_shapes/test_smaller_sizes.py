@@ -1,4 +1,4 @@
-"""Sizes that data decides, less a number: values and gradients are TensorFlow's wherever they are sizes."""
+"""Data-dependent dimensions minus a number: values and gradients equal TensorFlow's wherever they are nonnegative."""
 
 import jax
 import numpy as np
@@ -50,7 +50,7 @@ CASES = {
     "flattened": flattened,
     "two parts": lambda x: tf.reduce_sum(tf.split(rows(x)[0], [rows(x)[1] - 1, 1])[0] ** 2, 0),
     "three parts": lambda x: tf.reduce_sum(tf.split(rows(x)[0], [1, rows(x)[1] - 2, 1])[1] + rows(x)[0][1:-1], 0),
-    "what is left": lambda x: tf.split(rows(x)[0], [-1, 2])[1] + tf.reduce_sum(tf.split(rows(x)[0], [-1, 2])[0], 0),
+    "remainder": lambda x: tf.split(rows(x)[0], [-1, 2])[1] + tf.reduce_sum(tf.split(rows(x)[0], [-1, 2])[0], 0),
     "columns": lambda x: tf.reduce_sum(tf.split(tf.transpose(rows(x)[0]), [rows(x)[1] - 2, 2], 1)[0], 1),
     "parts that are joined": lambda x: tf.reduce_sum(
         tf.concat([part * 2 for part in tf.split(rows(x)[0], [rows(x)[1] - 2, 2])], 0) * rows(x)[0], 0
@@ -78,7 +78,7 @@ def test_values_and_gradients(name):
 
 
 @pytest.mark.default_cases("three parts")
-@pytest.mark.parametrize("name", ["two parts", "three parts", "what is left", "parts that are joined", "joined"])
+@pytest.mark.parametrize("name", ["two parts", "three parts", "remainder", "parts that are joined", "joined"])
 def test_fewer_rows_than_are_taken_off_give_nan(name):
     own = tf2jax.convert_functional(tf.function(CASES[name], autograph=False), tf.TensorSpec([None, 3]))
     x = -np.abs(INPUTS["all"])

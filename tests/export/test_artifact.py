@@ -121,12 +121,12 @@ def test_numbers_that_a_module_cannot_take_are_not_cut_off(tmp_path):
     tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
     loaded, weights = tf2jax.load(tmp_path / "out")
     np.testing.assert_array_equal(loaded(weights, np.int64([1, 2]))[0], [2, 4])
-    with pytest.raises(DtypeMismatchError, match="float32 is given for int32"):
+    with pytest.raises(DtypeMismatchError, match="got an array of float32 for int32"):
         loaded(weights, np.float32([1.5, 2]))
 
 
 @pytest.mark.full
-def test_gradients_go_through_a_loop_that_data_ends(tmp_path):
+def test_gradients_of_a_data_dependent_loop(tmp_path):
     """Those of the StableHLO, of any batch size."""
     weight = tf.Variable([0.8, 0.5], name="weight")
 
@@ -188,7 +188,7 @@ def test_names_of_functions_that_python_cannot_tell_apart(tmp_path, names):
 
 
 def test_names_of_inputs_that_python_does_not_take(tmp_path):
-    """A SavedModel's inputs have any names: words of Python, those of the source's modules, several of one spelling."""
+    """A SavedModel's inputs have arbitrary names: Python keywords, module names, names that collide."""
     names = ("class", "jnp", "max", "params_", "x-1", "x_1", "X_1", "kwargs", "b", "batch", "batch_size", "def")
     graph = tf.Graph()
     with graph.as_default(), tf.compat.v1.Session() as session:
@@ -236,7 +236,7 @@ def test_shapes_and_dtype(tmp_path):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("shapes", [None, ["b,4*h,4 * w,2"]])
 def test_sizes_that_are_multiples(tmp_path, shapes, backend):
-    """What halves an image twice and doubles it again takes multiples of 4, and they are found."""
+    """A model that halves an image twice and doubles it again needs multiples of 4, which are inferred."""
 
     def hourglass(x):
         half = tf.nn.max_pool2d(x, 2, 2, "VALID")
@@ -268,7 +268,7 @@ def translated(text, mask, other, mask_of_other):
 @pytest.mark.default_cases("stablehlo")
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_that_must_be_equal_are_found(tmp_path, backend):
-    """Nothing else becomes one: the texts may be of different lengths."""
+    """No other value becomes a scalar: the texts may be of different lengths."""
     function = tf.function(translated, autograph=False)
     pair = tf2jax.convert(function, *[tf.TensorSpec([None, None], tf.float32)] * 4)
     tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
@@ -286,7 +286,7 @@ def test_sizes_that_must_be_equal_are_found(tmp_path, backend):
 
 
 def test_sizes_with_names_stay_apart(tmp_path):
-    """What is said of sizes is not changed."""
+    """Messages about sizes are not changed."""
     pair = tf2jax.convert(tf.function(lambda x, y: x + y), *[tf.TensorSpec([None, None], tf.float32)] * 2)
     with pytest.raises(LoweringError, match=r"AddV2.*\(b, s\), \(b, t\)"):
         tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"], shapes=["b,s", "b,t"])
@@ -304,7 +304,7 @@ def test_sizes_with_names_stay_apart(tmp_path):
     ids=["largest", "means", "largest half", "dilated"],
 )
 def test_source_for_images_of_any_size(tmp_path, function):
-    """Sizes in what pads, cuts and selects are expressions of the arguments'."""
+    """Sizes of pads, slices and selections are expressions of the arguments' sizes."""
     function = tf.function(function)
     pair = tf2jax.convert(function, tf.TensorSpec([None, None, None, 2], tf.float32))
     tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
@@ -359,8 +359,8 @@ def test_64_bits_there_and_here(tmp_path, here, there):
             assert after["calls"].dtype == (np.int64 if here else np.int32)  # as a loop that carries params wants it
             _, after = call(after, np.float64([1.5, 2.5]), np.int64(3))
             assert after["calls"] == 6
-        slope = jax.grad(lambda x: jnp.sum(fn(params, x, np.int64(3))[0]["y"] ** 2))(jnp.asarray([1.5, 2.5]))
-        np.testing.assert_allclose(slope, [2 * 1.5 * 4, 2 * 2.5 * 9])
+        gradient = jax.grad(lambda x: jnp.sum(fn(params, x, np.int64(3))[0]["y"] ** 2))(jnp.asarray([1.5, 2.5]))
+        np.testing.assert_allclose(gradient, [2 * 1.5 * 4, 2 * 2.5 * 9])
 
 
 @pytest.mark.full
@@ -387,7 +387,7 @@ def test_arguments_that_do_not_fit_each_other(tmp_path):
     tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"], shapes=shapes)
     fn, params = tf2jax.load(tmp_path / "out")
     for sizes, message in (((2, 3), "do"), ((0, 0), "backend='source'")):
-        with pytest.raises(InputError, match=f"does not fit the StableHLO.*{message}"):
+        with pytest.raises(InputError, match=f"do not fit the StableHLO.*{message}"):
             fn(params, *(np.ones((n, 2), np.float32) for n in sizes))
 
 
@@ -505,7 +505,7 @@ def test_damaged_artefacts_are_refused(digits, tmp_path, how):
 
 
 def test_garbage_behind_right_hashes(digits, tmp_path):
-    """Hashes only guard against accidents: what they cover may still be garbage."""
+    """Hashes only guard against accidents: the hashed files may still be garbage."""
     for file in ("model.stablehlo", "params.safetensors"):
         path = tmp_path / file
         shutil.copytree(digits[2], path)
@@ -578,7 +578,7 @@ def test_killing_never_leaves_a_broken_directory(tmp_path):
             found = {p.name for p in out.iterdir()}
             kind = (out / "metadata.json").read_text()
             assert (kind == "old" and found == {"metadata.json"}) or (kind == "new" and len(found) == 41)
-    # What the killed ones left is cleared away by the next.
+    # Leftovers of killed runs are removed by the next.
     with atomic_dir.new_directory(out, overwrite=True) as folder:
         (folder / "metadata.json").write_text("{}")
     assert os.listdir(tmp_path) == ["out"]

@@ -1,4 +1,4 @@
-"""What metadata.json may say: each entry of another kind is refused by its place, before anything is made of it."""
+"""Checks of metadata.json: entries of the wrong type are refused with their path, before use."""
 
 import copy
 import json
@@ -20,9 +20,9 @@ CHANGES = [
     ((*SIGNATURE, "variables"), 0.5, "variables is missing or damaged"),
     ((*SIGNATURE, "updates"), [1], "updates is missing or damaged"),
     ((*SIGNATURE, "inputs"), {"dtype": "float32"}, "inputs is missing or damaged"),
-    ((*SIGNATURE, "inputs"), ["float32"], "inputs 0 is damaged: it is no object"),
+    ((*SIGNATURE, "inputs"), ["float32"], "inputs 0 is damaged: it is not an object"),
     ((*SIGNATURE, "inputs", 0, "dtype"), None, "inputs 0: dtype is missing"),
-    ((*SIGNATURE, "inputs", 0, "dtype"), "float33", "a dtype 'float33', which there is not"),
+    ((*SIGNATURE, "inputs", 0, "dtype"), "float33", "a dtype 'float33', which does not exist"),
     ((*SIGNATURE, "inputs", 0, "name"), 1, "inputs 0: name is missing"),
     ((*SIGNATURE, "inputs", 0, "shape"), "b", "inputs 0: shape is missing"),
     (("options",), [], "options are damaged"),
@@ -59,7 +59,7 @@ def test_entries_of_another_kind(where, value, text, tmp_path):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("index", [1, -1, 2**70])
 def test_numbers_of_arrays_that_are_not_there(tmp_path, backend, index):
-    """In the interface, and in what the source's function is called with."""
+    """In the interface, and in the arguments of the source's function."""
     text = (STORED / "metadata.json").read_text()
     for name, key in (("interface", "index"), ("function", "result")):
         metadata = json.loads(text)

@@ -14,7 +14,7 @@ TABLE = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
 
 def lookup(ids, rows, is_empty):
-    """What is behind the host part of a model with an embedding column: sparse ids and which rows are empty."""
+    """The core of a model with an embedding column, after its host part: sparse ids and the empty rows."""
     found = tf.math.segment_sum(tf.gather(TABLE, ids), rows)
     return tf.where(is_empty[:, None], tf.zeros_like(found), found)
 
@@ -59,7 +59,7 @@ def attention(x, a):
     return tf.matmul(tf.nn.softmax(total[..., :, None] + total[..., None, :] - 1e9 * (1.0 - a)), x)
 
 
-# Function, shapes of arguments, and what they are taken to be.
+# Function, shapes of arguments, and the inferred shapes.
 AT_ONE_NODE = {
     "three sizes": (attention, [[None, None, 5], [None] * 3], [("b", "d1", 5), ("b", "d1", "d1")]),
     "three sizes without a batch": (attention, [[None, 5], [None] * 2], [("b", 5), ("b", "b")]),
@@ -94,7 +94,7 @@ NOWHERE = {
 
 @pytest.mark.parametrize("name", NOWHERE)
 def test_sizes_that_nothing_makes_fit(name):
-    """What is said is what was wrong at first; no size is taken for the batch's to have something that runs."""
+    """The error is the first one; no size is assumed to be the batch's to make it run."""
     function, shapes = NOWHERE[name]
     fn, params = tf2jax.convert(tf.function(function, autograph=False), *map(tf.TensorSpec, shapes))
     with pytest.raises(LoweringError, match=r"concat|a size must be known"):
@@ -102,7 +102,7 @@ def test_sizes_that_nothing_makes_fit(name):
 
 
 def shifted_loss(logits, ids):
-    """Of a language model: each token but the first is predicted from what is before it."""
+    """A language model's loss: each token but the first is predicted from those before it."""
     logits, labels = tf.reshape(logits[:, :-1], [-1, 5]), tf.reshape(ids[:, 1:], [-1])
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
@@ -149,11 +149,11 @@ def test_what_to_tell_jax_of_sizes():
     np.testing.assert_allclose(exported(constraints=["b*n - b >= 0"]).call(x), function(x))
 
 
-PLACES = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+POSITIONS = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
 # Of a table of six rows as many as are needed are taken: that are no more than six.
 AT_MOST_SIX = {
-    "a slice": lambda x: x + tf.constant(PLACES)[: tf.shape(x)[1]],
-    "tf.slice": lambda x: x * tf.slice(PLACES, [0, 0], [tf.shape(x)[1], 3]),
+    "a slice": lambda x: x + tf.constant(POSITIONS)[: tf.shape(x)[1]],
+    "tf.slice": lambda x: x * tf.slice(POSITIONS, [0, 0], [tf.shape(x)[1], 3]),
 }
 
 
@@ -224,7 +224,7 @@ FOURIER = {
 
 @pytest.mark.default_cases("a convolution")
 @pytest.mark.parametrize("name", FOURIER)
-def test_fourier_transforms_of_open_sizes(name, tmp_path):
+def test_fourier_transforms_of_symbolic_sizes(name, tmp_path):
     """StableHLO has none of such sizes: the artifact has source alone."""
     graph = tf.function(FOURIER[name], input_signature=[tf.TensorSpec([2, None])], autograph=False)
     warnings = tf2jax.export_functions(
@@ -285,7 +285,7 @@ def halved(y):
 
 
 SPLITS = [tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 5])]
-# Function, types of arguments, given shapes, and what they are taken to be.
+# Function, types of arguments, given shapes, and the inferred shapes.
 OFFSETS = {
     "splits last": (lambda x, s: x * tf.cast(s[1:, None], tf.float32), [SPLITS[2], SPLITS[1]], None, ["b,5", "b+1"]),
     "after other sizes": (

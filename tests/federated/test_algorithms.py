@@ -394,9 +394,9 @@ def test_clusters_begin_far_apart():
 @pytest.mark.full
 def test_clusters_count_clients():
     process = build_hyp_cluster(model(), 2, optax.sgd(LR), client_batching=BATCHING)
-    nobody = ClientDataset({name: value[:0] for name, value in CLIENTS[0].items()})
+    empty = ClientDataset({name: value[:0] for name, value in CLIENTS[0].items()})
     broken = ClientDataset({**CLIENTS[0], "x": np.full_like(CLIENTS[0]["x"], np.nan)})
-    _, metrics = process.next(process.initialize(), [*data(CLIENTS[:2]), nobody, None, broken])
+    _, metrics = process.next(process.initialize(), [*data(CLIENTS[:2]), empty, None, broken])
     assert {n: int(v) for n, v in metrics["clients"].items()} == {
         "participated": 2, "non_finite": 1, "dropped": 1, "empty": 1
     }  # fmt: skip
@@ -421,7 +421,7 @@ def test_kmeans():
 
 @pytest.mark.full
 def test_kmeans_keeps_the_state_of_its_aggregator():
-    """All clients are beyond the norm, so that it grows by exp(0.5 * 0.5) a round; it began anew in each."""
+    """All clients are beyond the norm, so that it grows by exp(0.5 * 0.5) a round; it restarted in each."""
     norm = agg.QuantileEstimation(1e-3, target_quantile=0.5, learning_rate=0.5)
     process = build_fed_kmeans(
         3, (6,), client_batching=BATCHING, aggregator=agg.ClippingFactory(norm, agg.SumFactory())

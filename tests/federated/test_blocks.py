@@ -54,7 +54,7 @@ def test_clients_that_do_not_count():
 
 
 @pytest.mark.full
-def test_nobody_takes_part():
+def test_an_empty_cohort():
     process = build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.5), client_batching=BATCHING)
     state, metrics = process.next(process.initialize(params=drawn()), [None, None])
     np.testing.assert_array_equal(state.weights.trainable["w"], drawn()["w"])
@@ -136,7 +136,7 @@ def test_personalization():
 
 @pytest.mark.full
 def test_personalization_moves_statistics_too():
-    """What a model keeps beside its parameters, such as a mean of what it saw, becomes the client's own as well."""
+    """Non-trainable weights, such as running means, become local to the client as well."""
 
     def apply_for_train(weights, batch, rng):
         return TrainOutput(apply_for_eval(weights, batch), {"mean": jnp.mean(batch["x"])})

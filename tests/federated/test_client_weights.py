@@ -1,4 +1,4 @@
-"""What fills up a client's last batch does not make the client count for more."""
+"""Examples that fill a client's last batch do not increase the client's weight."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +43,7 @@ def test_weights_are_the_numbers_of_examples(build, execution):
         (ShuffleRepeatBatchHParams(4, num_epochs=None, num_steps=2), (2, 2, 2), SIZES),
         (ShuffleRepeatBatchHParams(5, num_steps=3), (1, 3, 2), SIZES),
         (ShuffleRepeatBatchHParams(5, drop_remainder=True), (0, 4, 1), (0, 20, 7)),
-        # Without filling, what was gone through counts, as TFF counts.
+        # Without filling, processed examples count, as in TFF.
         (ShuffleRepeatBatchHParams(4, num_epochs=None, num_steps=2, fill_remainder=False), (2, 2, 2), (8, 8, 8)),
         (BatchHParams(4), (1, 5, 2), SIZES),
     ],

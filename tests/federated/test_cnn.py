@@ -32,7 +32,7 @@ def network():
 
 
 def forward(params, x):
-    """The network by hand; params in the order of Keras's variables."""
+    """The network in plain JAX; params in the order of Keras's variables."""
     k1, b1, k2, b2, w, b = params
     for kernel, bias in ((k1, b1), (k2, b2)):
         x = lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias

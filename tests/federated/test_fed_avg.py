@@ -78,7 +78,7 @@ MISUSE = {
         lambda: avg(aggregator=ZeroingFactory(10.0, NO_MODEL)),
         "an aggregator is an AggregationProcess",
     ),
-    "no state": (lambda: avg().next(NO_STATE, [DATA]), "state is what initialize"),
+    "no state": (lambda: avg().next(NO_STATE, [DATA]), "state must be the result"),
     "features of another size": (
         lambda: avg().next(avg().initialize(), [ClientDataset({"x": np.ones((8, 5)), "y": np.zeros(8, np.int32)})]),
         r"batches of the first client \(.*x: float",

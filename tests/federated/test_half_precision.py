@@ -1,4 +1,4 @@
-"""Weights of bfloat16 and float16: what is summed is summed in float32, and a state keeps its dtypes."""
+"""Weights of bfloat16 and float16: sums are in float32, and a state keeps its dtypes."""
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +63,8 @@ def test_statistics_of_metrics(dtype):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", ["scan", "vmap", "loop"])
-def test_statistics_of_a_model_are_averaged(way):
+@pytest.mark.parametrize("backend", ["scan", "vmap", "loop"])
+def test_statistics_of_a_model_are_averaged(backend):
     """By all clients' weights: 600 of them in bfloat16 were 256 or 512."""
     start = fed.ModelWeights({"w": jnp.ones((), jnp.bfloat16)}, {"seen": jnp.zeros((), jnp.bfloat16)})
 
@@ -73,8 +73,8 @@ def test_statistics_of_a_model_are_averaged(way):
         return TrainOutput(predictions, {"seen": weights.non_trainable["seen"] + 1})
 
     model = fed.Model(lambda key: start, train, lambda weights, batch: batch["x"], lambda batch, found: found)
-    process = fed.build_weighted_fed_avg(model, optax.sgd(0.0), client_execution=way, client_batching=ONE)
-    state, _ = process.next(process.initialize(), clients(*[1] * (2 if way == "loop" else 600)))
+    process = fed.build_weighted_fed_avg(model, optax.sgd(0.0), client_execution=backend, client_batching=ONE)
+    state, _ = process.next(process.initialize(), clients(*[1] * (2 if backend == "loop" else 600)))
     assert float(state.weights.non_trainable["seen"]) == 1.0
     assert state.weights.non_trainable["seen"].dtype == jnp.bfloat16
 
@@ -127,7 +127,7 @@ def test_a_state_keeps_its_dtypes(name):
 
 @pytest.mark.full
 def test_control_variates_are_means_of_gradients():
-    """Gradients are 1; a third of that, the mean with two clients that were not there, is no number of bfloat16."""
+    """Gradients are 1; a third of that, the mean with two absent clients, is not representable in bfloat16."""
     process = fed.build_scaffold(linear(jnp.bfloat16), 3, 2.0**-10, client_batching=BatchHParams(8))
     start = process.initialize(params={"w": jnp.zeros((), jnp.bfloat16)})
     state, _ = process.next(start, [(0, clients(24)[0])])

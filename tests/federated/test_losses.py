@@ -1,4 +1,4 @@
-"""Cross entropies by name: what predictions are is seen from the model, wherever it comes from."""
+"""Cross entropies by name: the kind of predictions is inferred from the model of any source."""
 
 import json
 import warnings

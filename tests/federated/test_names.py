@@ -1,4 +1,4 @@
-"""What users write: ``from tf2jax_lite import federated``."""
+"""Public names: ``from tf2jax_lite import federated``."""
 
 import ast
 import contextlib
@@ -23,16 +23,16 @@ def test_every_name_is_there():
 
 
 def test_a_star_needs_no_extra(monkeypatch):
-    """Rooms that need one are there by name."""
+    """Subpackages that need an extra are found by name."""
     for library in ("flwr", "federated_language"):
         for name in [n for n in sys.modules if n.partition(".")[0] == library]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, library, None)
-    rooms = (f"{federated.__name__}.flower", f"{federated.__name__}.core")
-    for name in [n for n in sys.modules if n.startswith(rooms)]:
+    subpackages = (f"{federated.__name__}.flower", f"{federated.__name__}.core")
+    for name in [n for n in sys.modules if n.startswith(subpackages)]:
         monkeypatch.delitem(sys.modules, name)
-    for room in ("flower", "core"):  # importing one leaves it with its parent
-        monkeypatch.delitem(vars(federated), room, raising=False)
+    for subpackage in ("flower", "core"):  # importing one leaves it with its parent
+        monkeypatch.delitem(vars(federated), subpackage, raising=False)
     found = {}
     exec("from tf2jax_lite.federated import *", found)
     assert found["build_weighted_fed_avg"] is federated.build_weighted_fed_avg

@@ -1,4 +1,4 @@
-"""Options that are numbers: what is taken, and what a refusal says."""
+"""Numeric options: accepted values and error messages."""
 
 import math
 
@@ -21,7 +21,7 @@ from tf2jax_lite.federated.options import check_number
         (math.inf, {"above": 0, "infinite": True}),
     ],
 )
-def test_what_is_taken(value, limits):
+def test_accepted_values(value, limits):
     check_number("Factory", "option", value, **limits)
 
 
@@ -34,9 +34,9 @@ def test_what_is_taken(value, limits):
         (-math.inf, {"above": 0, "infinite": True}, "is a number above 0, not -inf"),
         (0, {"above": 0}, "is a finite number above 0, not 0"),
         (0.5, {"least": 0, "below": 0.5}, "at least 0 and below 0.5, not 0.5"),
-        (9, {"least": 0, "most": 8, "whole": True}, "a whole number at least 0 and at most 8, not 9"),
-        (1.5, {"whole": True}, "a whole number, not 1.5"),
-        (1.0, {"whole": True}, "a whole number, not 1.0"),
+        (9, {"least": 0, "most": 8, "whole": True}, "an integer at least 0 and at most 8, not 9"),
+        (1.5, {"whole": True}, "an integer, not 1.5"),
+        (1.0, {"whole": True}, "an integer, not 1.0"),
         (True, {}, "not True"),
         (np.bool_(True), {}, "True"),
         ("1", {}, "not '1'"),

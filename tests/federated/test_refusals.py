@@ -1,4 +1,4 @@
-"""What builders of trainings do not take: numbers that are none, states and types of something else."""
+"""Values refused by builders of trainings: invalid numbers, states and types."""
 
 import dataclasses
 import math
@@ -64,7 +64,7 @@ def evaluated(**options):
     return fed.run_rounds(average(), lambda number: CLIENTS, 1, evaluate=lambda weights: {}, **options)
 
 
-# What is called with an option, the option's name, and values that it refuses beside NaN, text and True.
+# The function called with an option, the option's name, and refused values in addition to NaN, text and True.
 NUMBERS = [
     (lambda v: fed.build_scaffold(MODEL, v, 0.1), "num_clients", (0, 1.5, INF, None)),
     (lambda v: fed.build_scaffold(MODEL, 5, v), "client_learning_rate", (0, INF, None)),
@@ -114,9 +114,9 @@ def test_numbers_are_refused_by_name(call, name, value):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: fed.build_scaffold(MODEL, 5, 0.1).next(None, [(0, CLIENTS[0])]), "state is what initialize"),
-        (lambda: fed.build_fed_kmeans(2, (3,)).next(None, CLIENTS), "state is what initialize"),
-        (lambda: fed.build_hyp_cluster(MODEL, 2, SGD).next(None, CLIENTS), "state is what initialize"),
+        (lambda: fed.build_scaffold(MODEL, 5, 0.1).next(None, [(0, CLIENTS[0])]), "state must be the result"),
+        (lambda: fed.build_fed_kmeans(2, (3,)).next(None, CLIENTS), "state must be the result"),
+        (lambda: fed.build_hyp_cluster(MODEL, 2, SGD).next(None, CLIENTS), "state must be the result"),
         (lambda: fed.build_fed_eval(MODEL).next(average().initialize(), CLIENTS), "not LearningState"),
         (lambda: average().set_model_weights(average().initialize(), None), "not None"),
         (lambda: fed.build_fed_eval(MODEL).set_model_weights(fed.build_fed_eval(MODEL).initialize(), None), "not None"),
@@ -129,7 +129,7 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: kmeans(weights=None), "centroids are numbers of shape"),
         (lambda: kmeans(weights=fed.ModelWeights(np.ones((2, 3)), None)), r"weights are numbers of shape \[2\]"),
         (lambda: kmeans(weights=fed.ModelWeights(np.ones((2, 3)), np.ones(3))), r"weights are .*, not float64\[3\]"),
-        (lambda: fed.build_fed_kmeans(2, (3,)).set_model_weights(None, np.ones((2, 3))), "state is what initialize"),
+        (lambda: fed.build_fed_kmeans(2, (3,)).set_model_weights(None, np.ones((2, 3))), "state must be the result"),
         (lambda: clusters(0), "key is a JAX key"),
         (lambda: clusters(params=3), "params is a list .*, not int"),
         (lambda: clusters(params=MODEL.init(None)), "params is a list .*, not ModelWeights"),
@@ -166,7 +166,7 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: fed.run_rounds(average(), CLIENTS, 1), "clients is a function of the round"),
     ],
 )
-def test_what_is_of_another_kind(call, says):
+def test_values_of_the_wrong_type(call, says):
     with pytest.raises(InputError, match=says):
         call()
 
@@ -263,7 +263,7 @@ def test_numbers_of_numpy_leave_the_weights_their_dtype(build):
     ids=["scalar type and pair", "dtype and struct", "jax and array"],
 )
 def test_types_of_jax_averaging(model_type):
-    """One step of SGD a client from zero, in every spelling of the types."""
+    """One step of SGD a client from zero, for every notation of the types."""
     process = fed.build_jax_federated_averaging_process(
         {"x": (np.float32, (None, 3)), "y": (np.float32, [None])},
         model_type,

@@ -1,4 +1,4 @@
-"""How rounds are run: the choice of the way, memory that is used again, and what a CPU is given to run."""
+"""Execution of rounds: the choice of the backend, reused memory, and convolutions on CPU."""
 
 import threading
 
@@ -25,7 +25,7 @@ from tf2jax_lite.federated.model import evaluate_model
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.running import Cohort, CohortRunner
 from tf2jax_lite.federated.running.buffers import Arena, Pool
-from tf2jax_lite.federated.running.choice import can_be_batched, choose_way
+from tf2jax_lite.federated.running.choice import can_be_batched, choose_backend
 from tf2jax_lite.federated.running.strategies import Context
 
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")
@@ -51,9 +51,9 @@ def exported(params, batch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", ["scan", "vmap", "loop", "unrolled"])
+@pytest.mark.parametrize("backend", ["scan", "vmap", "loop", "unrolled"])
 @pytest.mark.filterwarnings("error")
-def test_metrics_by_position(way):
+def test_metrics_by_position(backend):
     """Their statistics have more dimensions than those of no examples: training and evaluation agree with one batch."""
     rng = np.random.default_rng(0)
     metrics = {
@@ -67,10 +67,10 @@ def test_metrics_by_position(way):
     together = {name: np.concatenate([c[name] for c in clients]) for name in clients[0]}
     expected = evaluate_model(model, {"t": table}, [together])
     datasets, options = [ClientDataset(c) for c in clients], {"client_batching": BatchHParams(3)}
-    evaluation = build_fed_eval(model, client_execution=way, **options)
+    evaluation = build_fed_eval(model, client_execution=backend, **options)
     found = evaluation.next(evaluation.initialize(), datasets).metrics["client_work"]["eval"]
-    # A learning rate of zero: what training measures is the first weights'.
-    training = build_weighted_fed_avg(model, optax.sgd(0.0), train_metrics=metrics, client_execution=way, **options)
+    # A learning rate of zero: training measures the first weights.
+    training = build_weighted_fed_avg(model, optax.sgd(0.0), train_metrics=metrics, client_execution=backend, **options)
     measured = training.next(training.initialize(), datasets).metrics["client_work"]["train"]
     for name in metrics:
         np.testing.assert_allclose(found["current_round_metrics"][name], expected[name], rtol=1e-5)
@@ -78,21 +78,21 @@ def test_metrics_by_position(way):
 
 
 @pytest.mark.parametrize(
-    ("apply", "channels", "way"), [(convolution, 4, "scan"), (grouped, 2, "loop"), (exported, 4, "loop")]
+    ("apply", "channels", "backend"), [(convolution, 4, "scan"), (grouped, 2, "loop"), (exported, 4, "loop")]
 )
-def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, way):
+def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, backend):
     """XLA's CPU backend is slow at convolutions inside its loops, wherever they come from."""
     params = {"k": np.ones((3, 3, channels, 4), np.float32)}
     model = create_model_from_fn(params, apply, "sparse_categorical_crossentropy")
     work = build_model_delta_client_work(model, optax.sgd(0.1))
     context = Context(work.initialize(), (), model.init(jax.random.key(0)), jax.random.key(1), jax.random.key(2))
     batch = {"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}
-    assert choose_way(work, context, batch, None) == way
-    assert choose_way(work, context, batch, None, alone=False) == "scan"
+    assert choose_backend(work, context, batch, None) == backend
+    assert choose_backend(work, context, batch, None, alone=False) == "scan"
     assert can_be_batched(work, context, batch, None) == (apply is not exported)
 
 
-def test_what_cannot_be_batched_is_refused_side_by_side():
+def test_vmap_is_refused_for_functions_that_cannot_be_batched():
     model = create_model_from_fn({"k": np.ones((3, 3, 4, 4), np.float32)}, exported, "sparse_categorical_crossentropy")
     process = build_weighted_fed_avg(model, optax.sgd(0.1), client_execution="vmap")
     with pytest.raises(InputError, match="backend='source'"):
@@ -144,14 +144,14 @@ def test_memory_is_used_again_and_aligned():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", ["scan", "vmap", "loop"])
-def test_rounds_in_threads_do_not_disturb_each_other(way):
+@pytest.mark.parametrize("backend", ["scan", "vmap", "loop"])
+def test_rounds_in_threads_do_not_disturb_each_other(backend):
     """They share a runner, and more chunks than there are buffers."""
     process = build_weighted_fed_avg(
         workload.jax_logistic(6, 4),
         optax.sgd(0.5),
         client_batching=ShuffleRepeatBatchHParams(batch_size=7, fill_remainder=False),
-        client_execution=way,
+        client_execution=backend,
         clients_per_chunk=2,
     )
     cohorts = [
@@ -173,7 +173,7 @@ def test_rounds_in_threads_do_not_disturb_each_other(way):
     for thread in threads:
         thread.join()
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    # What a round has returned does not change when its memory is used again.
+    # A round's results do not change when its memory is reused.
     jax.tree.map(np.testing.assert_array_equal, before, expected)
 
 
@@ -209,7 +209,7 @@ ON_A_MESH = {
 @pytest.mark.default_cases("agnostic")
 @pytest.mark.parametrize("name", ON_A_MESH)
 def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
-    """What clients get and send one by one goes through the devices, too. test_mesh.py has more devices."""
+    """Inputs and outputs per client work on a mesh, too. test_mesh.py has more devices."""
     build, data = ON_A_MESH[name]
     found = []
     for options in ({}, {"mesh": jax.make_mesh((1,), ("clients",))}):
@@ -236,7 +236,7 @@ def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
     ],
 )
 @pytest.mark.parametrize("kind", [ClientDataset, lambda examples: [examples]], ids=["dataset", "batches"])
-def test_features_that_are_no_numbers(feature, says, kind):
+def test_features_that_are_not_numeric(feature, says, kind):
     """In ready batches the mask is a mask."""
     clients = [None, kind({"x": np.ones((3, 2), np.float32), **feature})]
     cohort = Cohort(clients, ShuffleRepeatBatchHParams(batch_size=2, num_epochs=1))

@@ -31,7 +31,7 @@ def chosen(number):
 
 
 class Killed(Exception):
-    """What stands for a killed process."""
+    """Simulates a killed process."""
 
 
 def killer(at):
@@ -186,7 +186,7 @@ def test_damaged_history(tmp_path):
     [("metrics_file", DataError), ("checkpoint_dir", CheckpointError), ("tensorboard_dir", DataError)],
 )
 def test_what_cannot_be_written_is_said_before_training(tmp_path, option, error):
-    """Below a plain file there is room for nothing."""
+    """A path below a regular file cannot be created."""
     (tmp_path / "file").write_bytes(b"")
 
     def clients(number):

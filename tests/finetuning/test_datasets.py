@@ -1,4 +1,4 @@
-"""Where clients come from: TFF's tables, whose messages say what they hold; files that cannot be reached."""
+"""Sources of clients: TFF's tables, whose errors describe their content; unreadable files."""
 
 import sqlite3
 from pathlib import Path

@@ -70,12 +70,12 @@ def test_tensorflow_then_gives_what_jax_gives(saved):
     # Beside the model it came from, TensorFlow is given the artifact's weights.
     result = CliRunner().invoke(app, ["verify", str(source), str(folder / "trained"), "--signature", "serving_default"])
     assert result.exit_code == 0, result.output
-    # The variables changed what TensorFlow says, and nothing else of the model did.
+    # Only the variables changed the results of TensorFlow.
     before = tf.saved_model.load(str(source)).signatures["serving_default"]
     old = before(**{k: tf.constant(v) for k, v in arrays.items()})
     assert any(not np.allclose(old[name], expected[name]) for name in expected)
     assert filecmp.cmp(source / "saved_model.pb", folder / "tf" / "saved_model.pb", shallow=False)
-    # The keys of the checkpoint are the same, so what reads it by key (TensorFlow Serving) finds everything.
+    # The keys of the checkpoint are the same, so readers by key (TensorFlow Serving) find everything.
     keys = [dict(tf.train.list_variables(str(p / "variables" / "variables"))) for p in (source, folder / "tf")]
     assert keys[0] == keys[1]
 
@@ -98,7 +98,7 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
     for name in ("new.keras", "new"):
         result = CliRunner().invoke(app, ["export-tf", str(tmp_path / "trained"), str(tmp_path / name), "--json"])
         assert result.exit_code == 0, result.output
-        assert json.loads(result.stdout)["path"] == str(tmp_path / name)  # Keras prints what it exports
+        assert json.loads(result.stdout)["path"] == str(tmp_path / name)  # Keras prints its exports
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "new.keras")(X), expected, rtol=1e-5, atol=1e-5)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     # Beside the model it came from, TensorFlow runs with the artifact's weights; beside the new one with its own.

@@ -55,12 +55,12 @@ def test_rounds_are_those_of_numpy():
 
 
 @pytest.mark.full
-def test_a_round_of_nobody_has_no_loss():
+def test_a_round_without_clients_has_no_loss():
     """A loss of 0 would look perfect."""
     model = linear()
     process = named_process("fed_avg", model, named_optimizer("sgd", 0.05), batch_size=6)
-    nobody = InMemoryFederatedData({i: {"x": X[:0], "y": Y[:0]} for i in range(3)})
-    _, history = federate(process, model, nobody, rounds=1, clients_per_round=3)
+    empty = InMemoryFederatedData({i: {"x": X[:0], "y": Y[:0]} for i in range(3)})
+    _, history = federate(process, model, empty, rounds=1, clients_per_round=3)
     record = history.records[1]
     assert record.get("train/loss") is None and record["clients/empty"] == 3
 
@@ -92,7 +92,7 @@ def test_every_aggregator_learns(name):
 
 
 @pytest.mark.parametrize(("given", "means"), [("True", True), ("FALSE", False), ("true", True), (False, False)])
-def test_truth_values_are_spelled_as_in_python_or_json(given, means):
+def test_booleans_are_written_as_in_python_or_json(given, means):
     aggregator = named_aggregator("drive", clients_per_round=5, options={"unbiased": given})
     assert aggregator.codec.unbiased is means
 
@@ -149,9 +149,9 @@ def test_an_artifact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         federate_artifact(artifact, clients, tmp_path / "x", **options, **where, algorithm="fed_prox")
 
 
-@pytest.mark.default_cases("adam-options3-twin3", "sgd-options4-twin4")
+@pytest.mark.default_cases("adam-options3-expected3", "sgd-options4-expected4")
 @pytest.mark.parametrize(
-    ("name", "options", "twin"),
+    ("name", "options", "expected"),
     [
         *[(name, {}, server_optimizer(name, 0.5)) for name in ("adam", "yogi", "adagrad")],
         ("adam", {"tau": 0.1}, server_optimizer("adam", 0.5, tau=0.1)),
@@ -159,9 +159,9 @@ def test_an_artifact_is_trained_interrupted_and_resumed(artifact, files, tmp_pat
         ("lion", {}, named_optimizer("lion", 0.5)),
     ],
 )
-def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
+def test_server_optimizers_of_the_shell_are_the_papers(name, options, expected):
     found, weights = [], np.ones(3, np.float32)
-    for optimizer in (named_server_optimizer(name, 0.5, **options), twin):
+    for optimizer in (named_server_optimizer(name, 0.5, **options), expected):
         state = optimizer.init(weights)
         for grads in np.float32([[1e-3, 2, 0], [-1e-2, 1, 0]]):
             updates, state = optimizer.update(grads, state, weights)
@@ -230,7 +230,7 @@ def test_server_optimizers_of_the_shell_are_the_papers(name, options, twin):
         ({"rounds": -1}, InputError, "rounds is 0 or more"),
         ({"label": "target"}, InputError, "no targets 'target'"),
         ({"clients": InMemoryFederatedData({})}, DataError, "no client has any examples"),
-        # What the first round makes of the weights is finite still.
+        # After the first round the weights are still finite.
         ({"client_learning_rate": 1e30}, TrainingError, "round 2: no client's update was finite .3 were not."),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
 
 @pytest.mark.full
 def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
-    """What SCAFFOLD keeps by client goes on from a checkpoint; options of an aggregator reach it."""
+    """SCAFFOLD's state by client resumes from a checkpoint; an aggregator's options are applied."""
     common = ["--data", files / "clients.sqlite", "--clients-per-round", "4", "--batch-size", "8", "--json"]
 
     def run(out, rounds, *more):
@@ -296,8 +296,8 @@ def test_odd_files_end_with_exit_code_2(artifact, tmp_path, case, monkeypatch, c
     with pytest.raises(SystemExit) as done:
         main()
     assert done.value.code == 2
-    shown = capsys.readouterr()
-    assert name in (shown.err + shown.out).replace("\n", "") and "Traceback" not in shown.err
+    captured = capsys.readouterr()
+    assert name in (captured.err + captured.out).replace("\n", "") and "Traceback" not in captured.err
     assert not (tmp_path / "out").exists()
 
 

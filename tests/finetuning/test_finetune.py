@@ -74,7 +74,7 @@ def test_an_artifact_is_fine_tuned(artifact, trained):
     first, last = report.history.records[0], report.history.records[-1]
     assert last["eval/accuracy"] > max(0.8, first["eval/accuracy"] + 0.2) and last["eval/loss"] < first["eval/loss"]
     assert report.signatures == ("train", "serving_default") and report.from_logits
-    # What was written is what was measured: the loaded artifact has the accuracy of the last record.
+    # The written parameters are the measured ones: the loaded artifact has the accuracy of the last record.
     fn, params = tf2jax.load(out, "serving_default")
     logits = np.asarray(fn(params, TEST["features"])[0])
     assert np.mean(logits.argmax(-1) == TEST["y"]) == pytest.approx(last["eval/accuracy"], abs=1e-6)

@@ -1,4 +1,4 @@
-"""What data an artifact takes for training: what is converted, and what is refused before anything is trained."""
+"""Training data of an artifact: conversions, and refusals before training starts."""
 
 import os
 import re
@@ -135,6 +135,6 @@ def test_names_of_many_curves_do_not_lie_on_each_other():
     """Four clusters have eight losses."""
     history = History("round")
     history.add(1, {f"{kind}/cluster_{k}/loss": 1.0 for kind in ("train", "eval") for k in range(4)})
-    places = re.findall(rb'<text (x="\d+" y="\d+") fill', history.svg())
-    assert len(places) == 8 == len(set(places))
-    assert max(int(p.split(b'"')[1]) for p in places) < 600
+    positions = re.findall(rb'<text (x="\d+" y="\d+") fill', history.svg())
+    assert len(positions) == 8 == len(set(positions))
+    assert max(int(p.split(b'"')[1]) for p in positions) < 600

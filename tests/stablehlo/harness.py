@@ -14,7 +14,7 @@ from jax import export
 import tf2jax_lite as tf2jax
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, composite_jaxpr
 
-# JAX since 0.12 writes the arcsine out where it lowers it; what is read is as long.
+# JAX since 0.12 expands the arcsine in its lowering; the imported function is equally long.
 WRITTEN_OUT = None if jax.version.__version_info__ >= (0, 12) else 1.3
 
 
@@ -53,7 +53,7 @@ def _count(jaxpr):
     total = 0
     for eqn in jaxpr.eqns:
         total += eqn.primitive.name not in ("loop_start", "data_ended")  # which compile to nothing
-        # What JAX since 0.12 takes for one equation is written out in modules.
+        # Single equations of JAX since 0.12 are expanded in modules.
         inside = [composite_jaxpr(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
         total += sum(map(_count, inside))
     return total

@@ -1,4 +1,4 @@
-"""One case or more for each primitive that jax lowers: what the sweep runs over."""
+"""One case or more for each primitive that jax lowers."""
 
 from .cases_arrays import INDEXING, REDUCTIONS, SHAPES, SORTING
 from .cases_math import DTYPES, ELEMENTWISE

@@ -180,7 +180,7 @@ def test_between_tensorflow_ops():
 
 @pytest.mark.full
 def test_gradients_within_gradients():
-    """custom_vjp around custom_vjp, under another vmap and scan: jax2tf's own gradient is what counts."""
+    """custom_vjp around custom_vjp, under another vmap and scan: the expected gradient is jax2tf's."""
 
     @jax.custom_vjp
     def clipped(x):

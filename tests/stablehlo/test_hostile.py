@@ -1,4 +1,4 @@
-"""Modules that nobody's compiler would write, or that need what JAX does not have: one of our errors, and where."""
+"""Invalid modules, and modules that need features JAX lacks: each raises an error of this package with a location."""
 
 import re
 
@@ -41,7 +41,7 @@ HOSTILE = {
     ),
     "a kernel of an old jax": (
         op("stablehlo.custom_call @lapack_spotrf(%x) : (tensor<3xf32>) -> tensor<3xf32>"),
-        "export the module anew",
+        "export the module again",
     ),
     "a callback": (
         op("stablehlo.custom_call @xla_python_cpu_callback(%x) : (tensor<3xf32>) -> tensor<3xf32>"),

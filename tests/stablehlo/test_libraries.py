@@ -83,7 +83,7 @@ def test_eigenvectors_solve_their_equation():
     same(A @ vectors, vectors * found, 1e-3)
 
 
-# What jax keeps to test its own promise that old modules still load.
+# jax's test data for backward compatibility of modules.
 OLD = [
     "annotate_data_placement",
     "cpu_cholesky_lapack_potrf",

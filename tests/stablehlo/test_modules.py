@@ -1,4 +1,4 @@
-"""Modules that jax did not write: text, constants of every dtype, comparators, and what is refused."""
+"""Modules that jax did not write: text, constants of every dtype, comparators, and refused modules."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Graphs as jax2tf wrote them before XlaCallModule, Xla ops and all: values, gradients, and what is inferred."""
+"""Graphs as jax2tf wrote them before XlaCallModule, Xla ops and all: values, gradients, and inferred shapes."""
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +84,7 @@ FUNCTIONS = {
     **{f"model_{name}": MODELS[name] for name in ("mlp", "cnn", "transformer", "gru")},
     "train_cnn": (jax.grad(loss(MODELS["cnn"][0]), (1, 2)), MODELS["cnn"][1]),
 }
-# What has no derivative, or none of interest, in reverse mode.
+# Cases without a derivative, or a relevant one, in reverse mode.
 VALUES_ONLY = {"sort_keys", "while", "precision", "model_transformer", "train_cnn"}
 
 
@@ -98,7 +98,7 @@ def test_function(name):
     assert not any(n.op == "XlaCallModule" for n in graph.node)
     ours = tf2jax.convert_functional(made, *specs)
     want = [jnp.asarray(v) for v in jax.tree.leaves(fn(*args))]
-    # The same graph under TensorFlow's own compiler: the writer is right, and so is what we make of it.
+    # The same graph under TensorFlow's compiler: both the writer and our conversion are right.
     theirs = tf.function(made, jit_compile=True, autograph=False)(*map(tf.constant, map(np.asarray, args)))
     same([jnp.asarray(v.numpy()) for v in theirs], want, 1e-4)
     which = tuple(i for i, a in enumerate(args) if np.asarray(a).dtype == np.float32)

@@ -1,4 +1,4 @@
-"""Modules with symbolic dimensions, there and back, for several sizes; and what comes back can be exported so again."""
+"""Round trips of modules with symbolic dimensions, for several sizes; the results can be exported again."""
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,8 @@ def test_function(name):
         want = jax.jit(fn)(x)
         same(jax.jit(ours)(x), want, 1e-4)
         same(again.call(x), want, 1e-4)
-        slopes = [jax.grad(lambda x, f=f: sum(jnp.sum(jnp.sin(v)) for v in jax.tree.leaves(f(x)))) for f in (ours, fn)]
+        gradients = [
+            jax.grad(lambda x, f=f: sum(jnp.sum(jnp.sin(v)) for v in jax.tree.leaves(f(x)))) for f in (ours, fn)
+        ]
         if size == 4:
-            same(*(jax.jit(slope)(x) for slope in slopes), 1e-3)
+            same(*(jax.jit(gradient)(x) for gradient in gradients), 1e-3)

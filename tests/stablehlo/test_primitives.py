@@ -1,4 +1,4 @@
-"""The sweep over jax's primitives, there and back; and what idioms are worth."""
+"""Round trips of jax's primitives, and the effect of raised idioms."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from . import primitives
 from .harness import case, check, equations, imported, same
 
 FAMILIES = {name: cases for name, cases in vars(primitives).items() if name.isupper() and name != "CASES"}
-# What jax.export will not serialize, or this platform not lower: there is no module to read.
+# Not serialized by jax.export, or not lowered on this platform: there is no module to read.
 NOT_EXPORTED = {"qr_pivoting", "svd_qr", "eigh_subset"}
 # Its module holds two iterations in a loop of half as many: which of their ops are an iteration, nothing there says.
 LARGER = {"scan_unrolled"}
@@ -126,13 +126,13 @@ def test_gradient_of_a_minimum_at_clipped_indices():
     grads = jax.jit(lambda x, u: (jax.grad(fn, (0, 1))(x, u), jax.grad(imported(fn, x, updates), (0, 1))(x, u)))
     theirs, ours = grads(x, updates)
     assert np.isinf(theirs[1][0])  # if this fails, JAX was mended: let the sweep have indices outside again
-    expected = _slopes(x, where[:, 0], updates)
+    expected = _gradients(x, where[:, 0], updates)
     same(ours, expected, 1e-5)
     second = jax.grad(lambda u: jnp.sum(jnp.sin(jax.grad(imported(fn, x, updates), 1)(x, u))))
     same(second(updates), np.zeros(3, np.float32))
 
 
-def _slopes(x, where, updates):
+def _gradients(x, where, updates):
     """Central differences in numpy's float64."""
 
     def value(x, updates):
@@ -144,13 +144,13 @@ def _slopes(x, where, updates):
     args = [x.astype(np.float64), updates.astype(np.float64)]
     found = []
     for arg in args:
-        slopes = np.zeros(len(arg), np.float32)
+        gradients = np.zeros(len(arg), np.float32)
         for i in range(len(arg)):
             ends = []
             for step in (1e-4, -2e-4):
                 arg[i] += step
                 ends.append(value(*args))
             arg[i] += 1e-4
-            slopes[i] = (ends[0] - ends[1]) / 2e-4
-        found.append(slopes)
+            gradients[i] = (ends[0] - ends[1]) / 2e-4
+        found.append(gradients)
     return tuple(found)

@@ -20,7 +20,7 @@ FUNCTIONS = {
     "pooling": (lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 2), (1, 1), "VALID"), X),
     "convolution": (lambda x: lax.conv(x[None, None], x[None, None, :2, :3], (1, 1), "SAME"), X),
 }
-# 0.9.0 began the promise; 1.0.0 is the first of those that no longer change; the last is what jax writes now.
+# 0.9.0 is the first with compatibility; 1.0.0 the first stable version; the last is that of the installed jax.
 VERSIONS = ["0.9.0", "0.19.0", "1.0.0", "1.8.0", stablehlo.get_current_version()]
 
 

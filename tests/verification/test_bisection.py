@@ -36,7 +36,7 @@ def test_seeded_fault_is_located(name, tmp_path):
     found = signature.bisection
     first = found.suspects[0]
     assert first.op == op and where in first.path, found.summary
-    # It is named on its own evidence, and nothing else is accused.
+    # It is reported on its own evidence, and no other op is.
     assert first.own_error > 1e-4
     assert {s.op for s in found.suspects} == {op}
     assert first.inputs and "min" in first.inputs[0]
@@ -73,7 +73,7 @@ def test_inside_loops_and_branches():
 @pytest.mark.full
 @pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MAX_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
 def test_after_a_gradient(steps, ops):
-    """What TensorFlow's gradient left in the loops is read by nobody, and nothing of it stands for a value."""
+    """Values that TensorFlow's gradient left in the loops are unused, and none of them is compared."""
 
     def nested(x, steps):
         for _ in tf.range(steps):
@@ -113,7 +113,7 @@ def test_long_loops_are_one_node():
 
 @pytest.mark.full
 def test_a_fault_that_comes_late_is_told_from_what_it_is_fed():
-    """Two faults: both are named, and what lies between or behind them is not."""
+    """Two faults: both are reported, and no op between or after them is."""
 
     def function(x):
         return tf.exp(tf.cos(tf.sin(tf.abs(x))))
@@ -187,7 +187,7 @@ def test_lines_that_a_saved_model_recorded(tmp_path):
 
 
 @pytest.mark.full
-def test_results_that_nobody_reads_do_not_count():
+def test_unused_results_do_not_count():
     """In inference FusedBatchNormV3 leaves its reserved results as they are, each side in its own way."""
     ones = tf.ones([3])
 

@@ -1,4 +1,4 @@
-"""The page is well-formed, needs nothing from elsewhere, and holds what it should."""
+"""The page is well-formed and self-contained, and has the expected content."""
 
 import dataclasses
 import re
@@ -38,7 +38,7 @@ def test_difference():
 
 
 @pytest.mark.full
-def test_what_comes_out_of_a_model_is_text():
+def test_names_from_a_model_are_escaped():
     result = tf2jax.verify(models.TESTDATA / "tf_module", signatures=["serving_default"])
     (signature,) = result.signatures
     evil = '<script>alert("1")</script>&\x00\x1b]]>'

@@ -1,4 +1,4 @@
-"""The script for one node: it runs by itself, and shows what differs."""
+"""The script for one node: it runs by itself, and prints the difference."""
 
 import runpy
 import subprocess

@@ -1,4 +1,4 @@
-"""What float64 tells: a wrong formula from the round-off of a right one."""
+"""The float64 reference distinguishes a wrong formula from the round-off of a right one."""
 
 from pathlib import Path
 

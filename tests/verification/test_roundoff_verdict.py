@@ -1,4 +1,4 @@
-"""What differs by more than the tolerance as rounding is magnified, and wrong ops that hide behind such a place."""
+"""Magnified round-off beyond the tolerance, and wrong ops after such an amplification."""
 
 import json
 
@@ -23,7 +23,7 @@ SCALE, OFFSET, MEAN, VARIANCE = np.float32([[1.5], [-1.0], [-0.3], [2.0]])
 
 
 def cancels(x):
-    """Some 1e4 less some 1e4: what sums in two orders differ by, a last digit, is a thousandth of what is left."""
+    """About 1e4 minus about 1e4: the roundoff of two summation orders is a thousandth of the difference."""
     return tf.reduce_sum(x, 1) - tf.cast(tf.constant(ABOUT, tf.float64), tf.float32)
 
 
@@ -82,7 +82,7 @@ def batch_norm(factor):
         (normalized, "FusedBatchNormV3", batch_norm(1 + 5e-5)),
         # Right in float64, but JAX alone is off in float32.
         (cancels, "Sum", imprecise),
-        # Wrong under jit only: what is walked op by op is right.
+        # Wrong under jit only: the lockstep evaluation op by op is right.
         (cancels, "Sum", wrong_if_compiled),
     ],
 )
@@ -140,7 +140,7 @@ def _tanh_jvp(primals, tangents):
 
 
 def test_judge_gradient_wrong_rule_differs():
-    """Less than the tolerance by itself, and less than what the rounding of the sum is magnified to."""
+    """Less than the tolerance by itself, and less than the magnified rounding of the sum."""
     with tf2jax.override_op("Tanh", lambda x: tanh(x)):
         found = judged(lambda x: tf.square(tf.tanh(cancels(x))), grad=True)
     verdicts = {output.kind: output.verdict for output in found.signatures[0].outputs}

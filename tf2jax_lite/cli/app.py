@@ -47,7 +47,7 @@ def inspect(
     modules: Import = None,
     as_json: Json = False,
 ) -> None:
-    """Show what kind of model it is, its signatures, variables and ops, and whether it converts."""
+    """Show the model's kind, signatures, variables and ops, and whether it converts."""
     import_tensorflow()
     from tf2jax_lite.pipeline.inspect_model import describe_model
 

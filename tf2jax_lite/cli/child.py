@@ -33,10 +33,11 @@ def report_step(text: str) -> None:
 
 
 def in_child() -> int | None:
-    """Fork. Return None in the child, which continues; in the parent, wait for the child and return its exit code.
+    """Fork.
 
-    TensorFlow and JAX do not survive a fork after use: a process that has imported one of them, or that cannot fork
-    (Windows), continues as if it were the child. The child ends with its parent, and gets the parent's signals.
+    Return None in the child, which continues; in the parent, wait for the child and return its exit code. TensorFlow
+    and JAX do not survive a fork after use: a process that has imported one of them, or that cannot fork (Windows),
+    continues as if it were the child. The child ends with its parent, and gets the parent's signals.
 
     Raises:
       CrashedError: a signal ended the child.

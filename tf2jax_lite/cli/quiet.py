@@ -1,4 +1,4 @@
-"""Imports TensorFlow without its messages, and drops what is written to stderr."""
+"""Imports TensorFlow without its messages, and drops output to stderr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sink: int | None = None
 
 
 def open_streams() -> None:
-    """Open the null device for those of stdin, stdout and stderr that are closed (``2>&-``).
+    """Open the null device for closed standard streams (``2>&-``).
 
     Python has None for such a stream, and the next opened file would get its descriptor.
     """
@@ -30,10 +30,10 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Drop the output to stderr inside the ``with`` block; errors still reach the caller as exceptions.
+    """Drop the output to stderr inside the ``with`` block.
 
-    TensorFlow's C++ code writes some messages at any log level, so the file descriptor itself is redirected. Call
-    `open_streams` first, in case the program was started without stderr.
+    Errors still reach the caller as exceptions. TensorFlow's C++ code writes some messages at any log level, so the
+    file descriptor itself is redirected. Call `open_streams` first, in case the program was started without stderr.
     """
     sys.stderr.flush()
     saved = os.dup(2)
@@ -49,7 +49,7 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow without its start-up messages, and without oneDNN kernels unless the user enables them.
+    """Import TensorFlow without start-up messages, by default without oneDNN kernels.
 
     Some oneDNN kernels of TensorFlow 2.21 compute wrong numbers or corrupt memory on processors with AVX-512.
     """

@@ -44,6 +44,10 @@ Checkpoints = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing artifact.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
+# Headings of federate's options in --help.
+_CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
+_ALGORITHMS = "Options of single algorithms"
+
 
 @contextlib.contextmanager
 def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
@@ -135,7 +139,10 @@ def finetune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune an artifact on an .npz of examples, and write a new artifact. TensorFlow is not needed."""
+    """Fine-tune an artifact on an .npz of examples, and write a new artifact.
+
+    TensorFlow is not needed.
+    """
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.datasets import read_arrays
 
@@ -189,63 +196,102 @@ def federate(
         ),
     ] = "fed_avg",
     rounds: Annotated[int, typer.Option(min=0, help="Number of rounds.")] = 100,
-    clients_per_round: Annotated[int, typer.Option(min=1, help="Size of a cohort.")] = 10,
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a client's step.")] = 20,
-    client_epochs: Annotated[int, typer.Option(min=1, help="A client's passes over its data in a round.")] = 1,
-    client_optimizer: Annotated[str | None, typer.Option(help="As for finetune; sgd by default.")] = None,
-    client_learning_rate: Annotated[float | None, typer.Option(help="Its rate, 0.1 by default.")] = None,
+    clients_per_round: Annotated[int, typer.Option(min=1, help="Size of a cohort.", rich_help_panel=_CLIENTS)] = 10,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a client's step.", rich_help_panel=_CLIENTS)] = 20,
+    client_epochs: Annotated[
+        int, typer.Option(min=1, help="A client's passes over its data in a round.", rich_help_panel=_CLIENTS)
+    ] = 1,
+    client_optimizer: Annotated[
+        str | None, typer.Option(help="As for finetune; sgd by default.", rich_help_panel=_CLIENTS)
+    ] = None,
+    client_learning_rate: Annotated[
+        float | None, typer.Option(help="Its rate, 0.1 by default.", rich_help_panel=_CLIENTS)
+    ] = None,
     server_optimizer: Annotated[
         str | None,
         typer.Option(
-            help="As for finetune; adam, yogi, adagrad are FedAdam's and so on. By default clients are averaged."
+            help="As for finetune; adam, yogi, adagrad are FedAdam's and so on. By default clients are averaged.",
+            rich_help_panel=_SERVER,
         ),
     ] = None,
     server_learning_rate: Annotated[
-        float | None, typer.Option(help="Its rate, 1 by default (of fed_sgd 0.1, as TFF has it).")
+        float | None,
+        typer.Option(help="Its rate, 1 by default (of fed_sgd 0.1, as TFF has it).", rich_help_panel=_SERVER),
     ] = None,
-    server_momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.")] = None,
+    server_momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.", rich_help_panel=_SERVER)] = None,
     server_tau: Annotated[
-        float | None, typer.Option(help="Of adam, yogi and adagrad: added to the root below, 0.001 by default.")
+        float | None,
+        typer.Option(
+            help="Of adam, yogi and adagrad: added to the root below, 0.001 by default.", rich_help_panel=_SERVER
+        ),
     ] = None,
     aggregator: Annotated[
         str | None,
         typer.Option(
             help="mean, unweighted_mean, robust, median, trimmed_mean, krum, geometric_median, secure, dp, "
-            "compression, quantized, rotated, drive, tern_grad or top_k."
+            "compression, quantized, rotated, drive, tern_grad or top_k.",
+            rich_help_panel=_AGGREGATION,
         ),
     ] = None,
     aggregator_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--aggregator-option", metavar="NAME=VALUE", help="Of the aggregator: num_byzantine=2; repeat for several."
+            "--aggregator-option",
+            metavar="NAME=VALUE",
+            help="Of the aggregator: num_byzantine=2; repeat for several.",
+            rich_help_panel=_AGGREGATION,
         ),
     ] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.")] = None,
-    clip_norm: Annotated[float | None, typer.Option(help="Scale clients' updates down to this norm.")] = None,
-    zeroing_norm: Annotated[
-        float | None, typer.Option(help="Replace client updates with a larger element by zeros.")
+    noise_multiplier: Annotated[float | None, typer.Option(help="Of dp.", rich_help_panel=_AGGREGATION)] = None,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="Scale clients' updates down to this norm.", rich_help_panel=_AGGREGATION)
     ] = None,
-    proximal_strength: Annotated[float | None, typer.Option(help="Mu of fed_prox, 0.01 by default.")] = None,
-    client_decay: Annotated[float, typer.Option(help="Factor on clients' rate from round to round.")] = 1.0,
-    num_clusters: Annotated[int | None, typer.Option(min=1, help="Models of hyp_cluster, 2 by default.")] = None,
+    zeroing_norm: Annotated[
+        float | None,
+        typer.Option(help="Replace client updates with a larger element by zeros.", rich_help_panel=_AGGREGATION),
+    ] = None,
+    proximal_strength: Annotated[
+        float | None, typer.Option(help="Mu of fed_prox, 0.01 by default.", rich_help_panel=_ALGORITHMS)
+    ] = None,
+    client_decay: Annotated[
+        float, typer.Option(help="Factor on clients' rate from round to round.", rich_help_panel=_CLIENTS)
+    ] = 1.0,
+    num_clusters: Annotated[
+        int | None, typer.Option(min=1, help="Models of hyp_cluster, 2 by default.", rich_help_panel=_ALGORITHMS)
+    ] = None,
     domain_key: Annotated[
         str | None,
-        typer.Option(help="Of agnostic_fed_avg, the array of each example's domain, from 0; domain_id by default."),
+        typer.Option(
+            help="Of agnostic_fed_avg, the array of each example's domain, from 0; domain_id by default.",
+            rich_help_panel=_ALGORITHMS,
+        ),
     ] = None,
     domain_learning_rate: Annotated[
-        float | None, typer.Option(help="Of agnostic_fed_avg: learning rate of the domains' weights, 0.1 by default.")
+        float | None,
+        typer.Option(
+            help="Of agnostic_fed_avg: learning rate of the domains' weights, 0.1 by default.",
+            rich_help_panel=_ALGORITHMS,
+        ),
     ] = None,
     domain_window: Annotated[
-        int | None, typer.Option(min=1, help="Of agnostic_fed_avg: rounds whose examples are counted, 1 by default.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of agnostic_fed_avg: rounds whose examples are counted, 1 by default.",
+            rich_help_panel=_ALGORITHMS,
+        ),
     ] = None,
     evaluation: Eval = None,
     eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after this many rounds.")] = 1,
     seed: Seed = 0,
     from_logits: Logits = None,
     label: Label = "y",
-    client_key: Annotated[str, typer.Option(help="Of an .npz, the array with each example's client.")] = "client_id",
+    client_key: Annotated[
+        str, typer.Option(help="Of an .npz, the array with each example's client.", rich_help_panel=_CLIENTS)
+    ] = "client_id",
     split: Annotated[
-        str | None, typer.Option(help="Of TFF's SQLite, the split to train on; train if there is one.")
+        str | None,
+        typer.Option(help="Of TFF's SQLite, the split to train on; train if there is one.", rich_help_panel=_CLIENTS),
     ] = None,
     output: Output = None,
     signature: Signature = None,
@@ -259,7 +305,10 @@ def federate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train an artifact by federated learning, and write a new artifact. TensorFlow is not needed."""
+    """Train an artifact by federated learning, and write a new artifact.
+
+    TensorFlow is not needed.
+    """
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
 

@@ -1,4 +1,13 @@
-"""Which TensorFlow ops are covered: computed from the registry, the refused list and the lists of known ops."""
+"""Coverage of TensorFlow's ops: the registry compared with lists of known ops.
+
+Entries: `coverage` returns one `Entry` per op; ``python -m tf2jax_lite.coverage`` writes the coverage page.
+
+Read in this order:
+  __init__: the status of each op, counts, and the page as Markdown.
+  __main__: the command.
+
+The lists are text files beside these modules. Must not import TensorFlow, nor `frontend` or `cli`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +29,10 @@ LISTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One op: ``status`` is "supported", "refused" (with the reason), "missing", or "known strings".
+    """One op and its status.
 
-    The last are evaluated where all that they take is known at conversion, and refused elsewhere.
+    ``status`` is "supported", "refused" (with the reason), "missing", or "known strings". The last are evaluated where
+    all that they take is known at conversion, and refused elsewhere.
     """
 
     name: str
@@ -38,15 +48,15 @@ class Coverage:
     entries: tuple[Entry, ...]
 
     def count(self, name: str, status: str) -> int:
-        """Returns how many ops of one list have a status."""
+        """Return the number of ops of one list that have a status."""
         return sum(1 for e in self.entries if name in e.lists and e.status == status)
 
     def total(self, name: str) -> int:
-        """Returns how many ops a list has."""
+        """Return the number of ops in a list."""
         return sum(1 for e in self.entries if name in e.lists)
 
     def summary(self) -> str:
-        """Returns one line per list."""
+        """Return one line per list."""
         lines = []
         for name, what in LISTS.items():
             lines.append(
@@ -57,7 +67,7 @@ class Coverage:
         return "\n".join([*lines, f"{beyond} ops beyond these lists are supported."])
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the coverage as plain JSON data."""
+        """Return the coverage as plain JSON data."""
         counts = {
             name: {status: self.count(name, status) for status in ("supported", "refused", "missing")} for name in LISTS
         }
@@ -65,7 +75,7 @@ class Coverage:
 
 
 def known_names() -> dict[str, tuple[str, ...]]:
-    """Returns the listed op names, each with the lists that it is on."""
+    """Return the listed op names, each with the lists that it is on."""
     found: dict[str, tuple[str, ...]] = {}
     for name in LISTS:
         for op in resources.files(__name__).joinpath(f"{name}.txt").read_text().split():
@@ -74,7 +84,7 @@ def known_names() -> dict[str, tuple[str, ...]]:
 
 
 def coverage() -> Coverage:
-    """Returns the coverage of this installation, overrides in force included."""
+    """Return the coverage of this installation, overrides in force included."""
     registered = lowering.known_ops()
     listed = known_names()
     entries = []
@@ -97,7 +107,7 @@ def _where(entry: Any) -> str:
 
 
 def markdown() -> str:
-    """Returns the coverage page, docs/ops.md."""
+    """Return the coverage page, docs/ops.md."""
     found = coverage()
     lines = [
         "# Ops",

@@ -1,4 +1,13 @@
-"""The demo: a bundled SavedModel is converted, compared with TensorFlow, and trained in JAX, then federated."""
+"""The demo: converts a bundled SavedModel, compares it with TensorFlow, and trains it in JAX.
+
+Entry: `run_demo`, the command ``tf2jax-lite demo``.
+
+Read in this order:
+  __init__: data, conversion, comparison and central training.
+  federated: ten rounds of federated averaging with two digits per client.
+
+The data and the model are files beside these modules. Must not import `cli`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +23,7 @@ _HERE = Path(__file__).parent
 
 
 def load_digits() -> tuple[Any, Any, Any, Any]:
-    """Returns ``(train images, train labels, held-out images, held-out labels)``.
+    """Return ``(train images, train labels, held-out images, held-out labels)``.
 
     Images are float32 of shape (n, 8, 8, 1) in [0, 1], labels int32 of shape (n,). The data are the 1,797 images of the
     UCI "Optical Recognition of Handwritten Digits" set, as scikit-learn distributes them.
@@ -29,7 +38,9 @@ def load_digits() -> tuple[Any, Any, Any, Any]:
 
 
 def run_demo(console: Any, steps: int = 300) -> dict[str, float]:
-    """Runs the demo and returns what it showed: accuracies, and the largest difference from TensorFlow.
+    """Run the demo.
+
+    Return its figures: accuracies, and the largest difference from TensorFlow.
 
     Args:
       console: a ``rich.console.Console`` to show it on.

@@ -1,4 +1,4 @@
-"""The demo's last part: ten rounds of federated averaging, in which every client knows two digits only."""
+"""The demo's last part: ten rounds of federated averaging, with two digits per client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ ROUNDS = 10
 
 
 def digit_pairs(images: Any, labels: Any) -> dict[str, dict[str, Any]]:
-    """Returns ten clients: client d has half of the images of digit d, and half of those of the digit after it.
+    """Return ten clients, each with images of two digits.
+
+    Client d has half of the images of digit d, and half of those of digit d + 1.
 
     Args:
       images: (n, ...).
@@ -39,7 +41,9 @@ def run_federated(
     test: tuple[Any, Any],
     rounds: int = ROUNDS,
 ) -> list[float]:
-    """Trains the converted model by federated averaging over `digit_pairs`, and prints the curve of its accuracy.
+    """Train the converted model by federated averaging; print its accuracy.
+
+    The clients are those of `digit_pairs`.
 
     Args:
       console: a ``rich.console.Console``.
@@ -78,7 +82,7 @@ def run_federated(
     clients = InMemoryFederatedData(digit_pairs(*train))
     cohort = [dataset for _, dataset in clients.clients()]
     held_out = ClientDataset({"image": test[0], "y": test[1]})
-    # What was learnt before is kept but for the last layer, so that there is something to see.
+    # All trained layers but the last are kept, so that training has a visible effect.
     weights = model.init(None)
     head = {n: jnp.zeros_like(v) if v.shape[-1:] == (10,) else v for n, v in weights.trainable.items()}
     console.print(

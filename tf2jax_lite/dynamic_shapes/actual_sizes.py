@@ -116,9 +116,9 @@ class Sizes:
         return tuple(self.capacity(d) for d in shape)
 
     def valid(self, shape: Sequence[Any], axes: Sequence[int] | None = None) -> Any:
-        """Return a mask of the elements that are no padding along the axes (default: all); None if all are valid.
+        """Return a mask of the valid elements; None if all are valid.
 
-        The mask is a bool array that broadcasts to the padded shape.
+        The padded axes are ``axes``, all by default. The mask is a bool array that broadcasts to the padded shape.
         """
         found = None
         for axis in range(len(shape)) if axes is None else axes:

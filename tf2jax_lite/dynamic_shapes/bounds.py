@@ -66,7 +66,7 @@ def min_dim(a: Any, b: Any) -> Any:
 
 
 def constant_size(dim: Any) -> Any:
-    """Return the constant value of a dimension if it has one for all values of its variables, else the dimension.
+    """Return a dimension's value if it is constant, else the dimension.
 
     If n is at most 10, ``n + max(10 - n, 0)`` is 10: n values padded to ten.
     """
@@ -112,9 +112,9 @@ def _is_at_most(a: Any, b: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def equal_where_large(a: Any, b: Any) -> bool:
-    """Return whether two dimensions have the same variables and are equal for all large samples of those.
+    """Return whether two dimensions are equal for all large samples.
 
-    ``max(n - 2, 0) + 2`` is n, except for n below 2.
+    They must have the same variables. ``max(n - 2, 0) + 2`` is n, except for n below 2.
 
     Args:
       a: a dimension.
@@ -138,7 +138,7 @@ def is_data_dependent(dim: Any) -> bool:
 
 
 def ensure_length(x: Any, axis: int, least: Any) -> Any:
-    """Return an array that is at least ``least`` long along an axis, padded with zeros where needed.
+    """Return an array zero-padded to at least ``least`` along an axis.
 
     TensorFlow fails if an index is out of range. JAX fails while tracing if it could be, as in a dynamic dimension.
 

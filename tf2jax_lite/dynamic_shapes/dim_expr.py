@@ -95,7 +95,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
-    """Evaluate an expression with a value for each variable: ints, arrays or dimensions.
+    """Evaluate an expression for given values: ints, arrays or dimensions.
 
     Args:
       tree: the expression.
@@ -132,7 +132,7 @@ def largest(tree: ast.expr, bounds: Mapping[str, int]) -> int | None:
 
 
 def constraint_asked_for(problem: str) -> str | None:
-    """Return the comparison that JAX could not decide, if it holds for all sampled sizes.
+    """Return the inconclusive comparison, if it holds for all sampled sizes.
 
     JAX needs a constraint to know that ``b*n - b`` is not negative, though sizes are at least 1.
 
@@ -147,9 +147,9 @@ def constraint_asked_for(problem: str) -> str | None:
 
 
 def constraint_of_sizes(problem: str) -> str | None:
-    """Return the comparison that JAX could not decide, if it holds for some sampled sizes: ``b >= 5``.
+    """Return the inconclusive comparison, if it holds for some sampled sizes.
 
-    ``tf.zeros([b - 5])`` needs b to be 5 or more; TensorFlow fails for smaller ones.
+    For example ``b >= 5``. ``tf.zeros([b - 5])`` needs b to be 5 or more; TensorFlow fails for smaller ones.
 
     Args:
       problem: as above.
@@ -185,9 +185,10 @@ def holds_for_all(constraint: str) -> bool:
 
 
 def constraint_of_shapes(problem: str) -> str | None:
-    """Return the constraint that an error states, or that would make the shapes in it equal: ``n <= 20``.
+    """Return the constraint in an error of JAX: ``n <= 20``.
 
-    The first n of 20 rows are min(n, 20) rows. Adding n rows to them needs n <= 20, or TensorFlow fails.
+    It is the one that the error states, or that would make the shapes in it equal. The first n of 20 rows are min(n,
+    20) rows. Adding n rows to them needs n <= 20, or TensorFlow fails.
 
     Args:
       problem: the text of an error.

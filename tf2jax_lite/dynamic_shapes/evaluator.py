@@ -84,9 +84,10 @@ class Evaluator:
         return [jnp.asarray(v) for v in Evaluator(self.sizes.with_values(self.sizes.values)).checked(closed, args)]
 
     def checked(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """Evaluate a jaxpr; results that depend on a violated assumption about sizes are invalidated.
+        """Evaluate a jaxpr.
 
-        Floating-point and complex results become NaN, integers ``iinfo(dtype).min``, unsigned ones ``.max``.
+        Results that depend on a violated assumption about sizes are invalidated. Floating-point and complex results
+        become NaN, integers ``iinfo(dtype).min``, unsigned ones ``.max``.
 
         Raises:
           OpError: such a result is a bool, or of another dtype without a value that marks it invalid.

@@ -24,7 +24,10 @@ _SLACK = 1e-3
 
 
 class Interval(NamedTuple):
-    """Numbers from ``lower`` to ``upper``; None: unbounded. ``upper`` may be a symbolic dimension."""
+    """Numbers from ``lower`` to ``upper``; None: unbounded.
+
+    ``upper`` may be a symbolic dimension.
+    """
 
     lower: Any = None
     upper: Any = None

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def is_known(self) -> bool:
-        """Whether the value is static."""
+        """Return whether the value is static."""
         return self.base is None
 
     def minus(self, other: Entry) -> Any:
@@ -127,9 +127,10 @@ def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
 
 
 def column_sources(vector: Any) -> Iterator[Any]:
-    """Yield a vector, and the earlier vectors that became the first column of a matrix from which it was sliced.
+    """Yield a vector, and the earlier vectors that it was sliced from.
 
-    Indices of a sparse tensor are packed and unpacked in this way.
+    Each of those became the first column of a matrix that was then sliced. Indices of a sparse tensor are packed and
+    unpacked in this way.
     """
     current = vector
     for _ in range(_MAX_DEPTH):

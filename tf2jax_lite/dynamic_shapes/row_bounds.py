@@ -21,7 +21,7 @@ _SAME = ("convert_element_type", "copy", "copy_p")
 
 
 def total_length_bound(lengths: Any) -> Any:
-    """Return an upper bound for the sum of row lengths (a vector); None if there is none."""
+    """Return an upper bound for the sum of row lengths (a vector), or None."""
     name, operands, _ = equation_of(lengths)
     while name in _SAME:
         name, operands, _ = equation_of(operands[0])
@@ -33,7 +33,7 @@ def total_length_bound(lengths: Any) -> Any:
 
 
 def range_length_bound(starts: Any, limits: Any) -> Any:
-    """Return an upper bound for the total length of ranges from starts to limits (vectors); None if there is none."""
+    """Return an upper bound for the total length of ranges from starts to limits (vectors), or None."""
     found = _disjoint_bound(starts, limits)
     if found is not None:
         return found

@@ -38,10 +38,11 @@ def _is_less(a: Any, b: Any) -> bool:
 
 
 def with_deferred_comparisons(run: Callable[[list[str] | None], _T]) -> _T:
-    """Trace a program with inconclusive comparisons of sizes deferred to run time, or else decided while tracing.
+    """Trace a program with inconclusive comparisons of sizes deferred.
 
-    A branch or a shape may need the result of a comparison while tracing. Then the program is traced again with sizes
-    that differ, as JAX decides (``b == 3`` is False for a symbolic dimension), and the logger ``tf2jax_lite`` warns.
+    They are evaluated at run time, or else decided while tracing. A branch or a shape may need the result of a
+    comparison while tracing. Then the program is traced again with sizes that differ, as JAX decides (``b == 3`` is
+    False for a symbolic dimension), and the logger ``tf2jax_lite`` warns.
 
     Args:
       run: takes a list to which it adds the node of each comparison that it defers, or None to decide them.

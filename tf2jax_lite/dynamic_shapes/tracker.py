@@ -89,7 +89,7 @@ class DynamicShapes:
 
     @property
     def mark(self) -> int:
-        """Separates dimensions created from here on from those created before; see `is_later`."""
+        """Separate dimensions created from here on from those created before; see `is_later`."""
         return self._count
 
     def is_later(self, dim: Any, mark: int) -> bool:
@@ -170,7 +170,7 @@ class DynamicShapes:
         return self._truncated((rows,), count, key, kept, is_sure=is_sure)[0]
 
     def bound_in_terms_of(self, dim: Any, size: Any) -> Any:
-        """Return an upper bound of a number with variables bounded by ``size`` replaced by that bound.
+        """Return an upper bound of a number, for variables bounded by ``size``.
 
         Args:
           dim: an int, a dimension, or a difference of dimensions.
@@ -195,7 +195,7 @@ class DynamicShapes:
         return self.symbolic_bounds.get(f"{name} - 1", self._capacities[name])
 
     def upper_bound_where(self, dim: Any, size: Any, bound: int) -> int | None:
-        """Return the upper bound of a dimension if ``size`` is at most ``bound``; None if there is none."""
+        """Return the upper bound of a dimension if ``size`` is at most ``bound``; else None."""
         if isinstance(dim, int):
             return dim
         tree, known = parsed(str(dim)), VARIABLE_BOUNDS.get(self._scope, {})
@@ -232,8 +232,9 @@ class DynamicShapes:
         if entry.is_known:
             return entry.offset
         found = self._variables.get((name_of(entry.base), 0))
-        is_dim = found is not None and _is_nonnegative(value_of(Entry(entry.base, 0)))
-        return found[1] + entry.offset if is_dim else None
+        if found is None or not _is_nonnegative(value_of(Entry(entry.base, 0))):
+            return None
+        return found[1] + entry.offset
 
     def _size(self, entry: Entry, expected_bound: Any = None) -> Any:
         offset, base = entry.offset, value_of(Entry(entry.base, 0))
@@ -356,7 +357,7 @@ def _is_nonnegative(value: Any) -> bool:
 
 
 def inferred_bound(count: Any) -> Any:
-    """Return the upper bound of a traced number by interval analysis; None if there is none, or a huge one."""
+    """Return the upper bound of a traced number by interval analysis; None without a useful bound."""
     bound = interval_of(count).upper
     if bound is not None and not isinstance(bound, float) and is_data_dependent(bound):
         bound = dim_upper_bound(bound)
@@ -386,8 +387,8 @@ def row_capacity(bound: int | DynamicShapes | None, upper_bound: Any, problem: s
 def truncate_rows(
     bound: int | DynamicShapes | None, count: Callable[[], Any], *arrays: Any, of: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Return an op's padded results: truncated to ``count()`` rows, or padded as they are if ``bound`` is an int.
+    """Return an op's padded results, truncated to ``count()`` rows.
 
-    See `DynamicShapes.truncate`.
+    If ``bound`` is an int they keep their padding. See `DynamicShapes.truncate`.
     """
     return bound.truncate(arrays, count(), of=of) if isinstance(bound, DynamicShapes) else arrays

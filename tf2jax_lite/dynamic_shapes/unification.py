@@ -36,7 +36,7 @@ class Equalities:
     Attributes:
       dims: for a variable's name, the dimension (as text) that equals the variable less 1.
       capacities: for a variable's name, the assumed upper bound of its dimension.
-      expressions: for a dimension that is no single variable (as text), the dimension (as text) that equals it.
+      expressions: for a dimension that is not a single variable (as text), the dimension (as text) that equals it.
     """
 
     dims: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -66,7 +66,7 @@ class Unifier:
     def unify(
         self, shapes: Sequence[Sequence[Any]], problem: str, fitting: Callable[[], Sequence[Mapping[str, int]]]
     ) -> bool:
-        """Assume that two dimensions of a node's operands are equal; return False if no pair qualifies.
+        """Assume two dimensions of a node's operands equal; False if impossible.
 
         Args:
           shapes: of the operands.
@@ -134,7 +134,7 @@ class Unifier:
         )
 
     def _replace(self, dim: Any, other: Any) -> bool:
-        """Replace a dimension that is no single variable by another one that is older."""
+        """Replace a dimension that is not a single variable by another one that is older."""
         last, first = (max(int(n) for n in re.findall(rf"\b{DYNAMIC}(\d+)", str(d))) for d in (dim, other))
         if last <= first or str(dim) in self.equalities.expressions or SINGLE in f"{dim} {other}":
             return False

@@ -226,7 +226,7 @@ def _platforms(names: Sequence[str]) -> list[str]:
 
 
 def converted_function(fn: AnnotatedFunction) -> ConvertedFunction:
-    """Return the `ConvertedFunction` of a function that `tf2jax_lite.convert` returned.
+    """Return the `ConvertedFunction` behind a converted function.
 
     Raises:
       InputError: the function is no such function.
@@ -262,7 +262,9 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 
 
 def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str) -> codegen.Entry:
-    """Return a traced function as an entry of a source module, with the arguments of the original.
+    """Return a traced function as an entry of a source module.
+
+    It has the arguments of the original.
 
     Args:
       name: TensorFlow's name for it.

@@ -78,7 +78,7 @@ def _check_parent(path: Path) -> None:
     """Check the closest existing parent of a path.
 
     Raises:
-      ExportError: it is no directory, or not writable.
+      ExportError: it is not a directory, or not writable.
     """
     folder = next(f for f in Path(os.path.abspath(path)).parents if f.exists() or f.is_symlink())
     if not folder.is_dir():
@@ -126,9 +126,10 @@ def _sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a single file under a temporary name, then rename it. A link stays, and its target is written.
+    """Write a single file under a temporary name, then rename it.
 
-    Pipes, devices and open files of the process (``/dev/stdout``) are written directly.
+    A link stays, and its target is written. Pipes, devices and open files of the process (``/dev/stdout``) are written
+    directly.
 
     Raises:
       ExportError: it cannot be written.
@@ -165,7 +166,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """Returns a file's SHA-256 as hexadecimal digits."""
+    """Return a file's SHA-256 as hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

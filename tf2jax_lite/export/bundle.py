@@ -23,7 +23,7 @@ def write_family(
     """Write artifacts into subdirectories, all of them or none.
 
     Args:
-      path: the directory to create; it is no artifact itself.
+      path: the directory to create; it is not an artifact itself.
       members: name of a subdirectory to a function that writes an artifact there.
       extra: further files of the directory: name to content.
       overwrite: replace an existing artifact or directory of artifacts.

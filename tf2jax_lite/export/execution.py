@@ -18,7 +18,7 @@ __all__ = ["check_memory", "run_compiled"]
 
 
 def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
-    """Compile a loaded function for some arrays and run it, if the machine has the memory.
+    """Compile a loaded function and run it, if the memory suffices.
 
     XLA's CPU client ends the process if an allocation fails; the sizes are known after compilation.
 
@@ -53,7 +53,7 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
 
 
 def check_memory(compiled: Any) -> None:
-    """Check that a compiled function allocates no more memory on the CPU than this process may have.
+    """Check a compiled function's CPU memory against this process's limit.
 
     Args:
       compiled: the result of ``jax.jit(f).lower(...).compile()``.

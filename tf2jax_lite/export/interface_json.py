@@ -26,7 +26,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode_interface(interface: Interface) -> dict[str, Any]:
-    """Returns an interface as JSON data."""
+    """Return an interface as JSON data."""
     parameters = []
     for parameter in interface.signature.parameters.values():
         entry: dict[str, Any] = {"name": parameter.name, "kind": _NAMES[parameter.kind]}
@@ -47,7 +47,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def encode(item: Any) -> Any:
-    """Returns a structure as JSON data."""
+    """Return a structure as JSON data."""
     if isinstance(item, TensorArgument):
         shape = None if item.shape is None else list(item.shape)
         dtype = None if item.dtype is None else np.dtype(item.dtype).name

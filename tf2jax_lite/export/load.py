@@ -173,7 +173,7 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
     variables, updates = list(entry["variables"]), list(entry["updates"])
     needs_key = bool(entry["rng"])
     (held, taken, _), _ = jax.tree.unflatten(exported.in_tree, [np.dtype(a.dtype) for a in exported.in_avals])
-    # The module keeps the types that it was exported with, whatever jax_enable_x64 is here.
+    # The module keeps the types that it was exported with, independent of jax_enable_x64.
     needs_x64 = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
 
     def call(params: Mapping[str, Any], inputs: list[Any], key: list[Any]) -> Any:
@@ -293,9 +293,9 @@ def _typed(rng: Any) -> Any:
 def call_with_arrays(
     fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None
 ) -> tuple[Any, Any]:
-    """Call a loaded function with arrays by name; leaves of a nested argument are named ``inputs/ids``.
+    """Call a loaded function with arrays by name.
 
-    If the function takes one array, it may have any name.
+    Leaves of a nested argument are named ``inputs/ids``. If the function takes one array, it may have any name.
 
     Raises:
       InputError: an array is missing, or there is one too many.
@@ -307,10 +307,10 @@ def call_with_arrays(
 
 
 def fitting_arrays(fn: Callable[..., Any], arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return arrays by name in the dtypes that a loaded function computes with, for `call_with_arrays`.
+    """Return arrays by name in a loaded function's dtypes.
 
-    Integers may become other integers that hold their values, and floats other floats; integers may become floats, and
-    real numbers complex.
+    The result is an argument of `call_with_arrays`. Integers may become other integers that hold their values, and
+    floats other floats; integers may become floats, and real numbers complex.
 
     Raises:
       InputError: an array is missing, there is one too many, or one would have other values.

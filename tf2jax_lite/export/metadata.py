@@ -43,7 +43,7 @@ _SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"na
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Reads and checks an artifact's metadata.
+    """Read and check an artifact's metadata.
 
     Raises:
       ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
@@ -122,7 +122,7 @@ def inside(folder: Path, name: Any) -> Path:
 
 
 def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Compares an artifact's files with the hashes in its metadata.
+    """Compare an artifact's files with the hashes in its metadata.
 
     Raises:
       ExportError: one differs, or is missing.
@@ -134,7 +134,9 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
 
 
 def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the entry of a signature; of the only one, or of ``serving_default``, if None is wanted.
+    """Return the name and the entry of a signature.
+
+    Without a name, it is the only signature, or ``serving_default``.
 
     Raises:
       ExportError: there is none of that name, or its entry is damaged.

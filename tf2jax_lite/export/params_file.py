@@ -31,7 +31,7 @@ _OTHERS = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_, "C64": np.complex64}
 
 
 def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, str]:
-    """Write arrays to ``params.safetensors``, or to several files if they are larger than ``shard_bytes``.
+    """Write arrays to ``params.safetensors``, or to shards of ``shard_bytes``.
 
     Args:
       tensors: name to array.
@@ -76,14 +76,14 @@ def _save(tensors: dict[str, np.ndarray], path: Path) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads all arrays of a file.
+    """Read all arrays of a file.
 
     Raises:
       ExportError: the file is damaged.
     """
     try:
         with safetensors.safe_open(str(path), "np") as file:
-            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118  (it is not a mapping)
         if kinds.isdisjoint(_FLOAT8):
             return safetensors.numpy.load_file(str(path))
         return {name: _array(found) for name, found in safetensors.deserialize(path.read_bytes())}

@@ -75,7 +75,7 @@ class Staged:
         return [constraint for constraint in self.constraints if not holds_for_all(constraint)]
 
     def arguments(self) -> list[jax.ShapeDtypeStruct]:
-        """Returns the array arguments, with symbolic dimensions."""
+        """Return the array arguments, with symbolic dimensions."""
         return _arrays(self.inputs, self.constraints)
 
 
@@ -125,7 +125,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def argument_names(converted: ConvertedFunction) -> list[str]:
-    """Returns the names of a function's array arguments, in order (a path such as ``inputs/ids`` inside structures)."""
+    """Return the names of a function's array arguments, in order (a path such as ``inputs/ids`` inside structures)."""
     return [name for name, _ in _arguments(converted)]
 
 

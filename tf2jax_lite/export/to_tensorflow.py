@@ -46,7 +46,7 @@ def export_to_tf(
     model: str | Path | None = None,
     tags: Sequence[str] | None = None,
 ) -> TfExportReport:
-    """Write an artifact's weights into the TensorFlow model that it was converted from. Needs TensorFlow.
+    """Write an artifact's weights into the TensorFlow model it was made from.
 
     A SavedModel is copied, and its checkpoint gets new values under the same keys: signatures, functions, assets and
     everything else stay byte for byte, so the copy serves like the original. The weights are assigned to a Keras model,
@@ -113,7 +113,7 @@ def _variables(functions: Mapping[str, Any], params: Mapping[str, Any], source: 
 
 
 def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, str]:
-    """Return the model's variable for each param of an artifact, as far as names determine it.
+    """Return the variables of a model by an artifact's params, matched by name.
 
     Keras numbers unnamed objects (a Dropout's ``seed_generator_1``) per process: names that differ only in numbers are
     matched by order.

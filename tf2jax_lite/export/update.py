@@ -32,7 +32,9 @@ def write_trained(
     overwrite: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> ExportReport:
-    """Write a copy of an artifact with other params; functions, StableHLO and source stay as they are.
+    """Write a copy of an artifact with other params.
+
+    Functions, StableHLO and source are unchanged.
 
     Args:
       source: the artifact's directory. It may be ``path``, with ``overwrite``.

@@ -1,8 +1,18 @@
-"""Fine-tuning of JAX models, centrally and by federated averaging. Names follow FedJAX and TensorFlow Federated.
+"""Federated and central training of JAX models; names follow FedJAX and TensorFlow Federated.
 
-What is used together is here: ``federated.build_weighted_fed_avg``, ``federated.ClientDataset``. Aggregators and
-metrics are in ``federated.aggregators`` and ``federated.metrics``. Everything is imported when it is first used: extras
-(`core`, `flower`) need not be installed. ``import *`` leaves out what needs one.
+Entries: `build_weighted_fed_avg` and the other ``build_*`` functions return processes, `training.run_rounds` runs them.
+Aggregators and metrics are in ``federated.aggregators`` and ``federated.metrics``. All names are imported on first
+use, so that extras (`core`, `flower`) need not be installed; ``import *`` omits names that need one.
+
+Read in this order:
+  process, model, client_work, blocks, compose: the types, and the building blocks of a process.
+  algorithms, aggregators, metrics, data: subpackages of such blocks, and of clients' data.
+  running: the execution of a cohort; device_placement and convolutions serve it.
+  model_sources, model_libraries, partial, local_weights: models from artifacts and libraries; trained parts of them.
+  training, states, checkpoint, evaluation, events, plots: many rounds, resumption, and their records.
+  flower, core: real federations, and computations of the federated language.
+
+Must not import `verification`, `finetuning` or `cli`; TensorFlow only inside of functions.
 """
 
 import importlib
@@ -102,7 +112,7 @@ if TYPE_CHECKING:
     from .states import ByClient
     from .training import read_history, run_rounds
 
-_ROOMS = ("aggregators", "algorithms", "core", "data", "flower", "metrics")
+_PACKAGES = ("aggregators", "algorithms", "core", "data", "flower", "metrics")
 _LAZY = {
     "build_agnostic_fed_avg": ".algorithms",
     "build_fed_kmeans": ".algorithms",
@@ -297,7 +307,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -307,4 +317,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_LAZY, *_ROOMS})
+    return sorted({*globals(), *__all__, *_LAZY, *_PACKAGES})

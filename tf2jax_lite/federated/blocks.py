@@ -1,4 +1,4 @@
-"""The building blocks around clients: what is sent to them, and what the server does with their aggregate.
+"""Building blocks around clients: the message to them, and the server's use of their aggregate.
 
 Sources: tff.learning.templates.DistributionProcess and FinalizerProcess.
 """
@@ -31,7 +31,9 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Distributor:
-    """Turns the server's weights into what clients get. See tff.learning.templates.DistributionProcess.
+    """Turns the server's weights into the message to clients.
+
+    See tff.learning.templates.DistributionProcess.
 
     Attributes:
       initialize: ``() -> state``.
@@ -44,7 +46,9 @@ class Distributor:
 
 @dataclasses.dataclass(frozen=True)
 class Finalizer:
-    """Turns the aggregate of the updates into new weights. See tff.learning.templates.FinalizerProcess.
+    """Turns the aggregate of the updates into new weights.
+
+    See tff.learning.templates.FinalizerProcess.
 
     Attributes:
       initialize: ``(ModelWeights) -> state``.
@@ -56,19 +60,22 @@ class Finalizer:
 
 
 def broadcast_distributor() -> Distributor:
-    """The distributor that sends the weights as they are. See tff.learning.templates.build_broadcast_process."""
+    """Return a distributor that sends the weights unchanged.
+
+    See tff.learning.templates.build_broadcast_process.
+    """
     return Distributor(lambda: (), lambda state, weights: MeasuredProcessOutput(state, weights, {}))
 
 
 def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
-    """Returns an optimizer whose state the server keeps.
+    """Return an optimizer whose state the server keeps.
 
     Args:
-      optimizer: what was given.
-      name: what a message calls it, with its article.
+      optimizer: the value of the option.
+      name: its name in messages, with an article.
 
     Raises:
-      InputError: it is no optax transformation; a function of the round's number, say, which clients' may be.
+      InputError: it is not an optax transformation; a function of the round's number, say, which clients' may be.
     """
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise InputError(
@@ -79,7 +86,7 @@ def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
 
 
 def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> Finalizer:
-    """Makes the finalizer that takes the negative aggregate for a gradient.
+    """Make the finalizer that takes the negative aggregate for a gradient.
 
     See tff.learning.templates.build_apply_optimizer_finalizer.
 
@@ -101,7 +108,7 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
 
 
 def build_add_finalizer() -> Finalizer:
-    """Makes the finalizer that adds the aggregate to the weights: server SGD of learning rate 1."""
+    """Make the finalizer that adds the aggregate to the weights: server SGD of learning rate 1."""
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
         new = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, aggregate))

@@ -1,4 +1,4 @@
-"""Training states on disk: what is restored has the same bits. One mechanism, and two places to keep it.
+"""Stores training states on disk; a restored state has the same bits. One mechanism, two storage formats.
 
 `Checkpoints` keeps the newest few in a directory, by Orbax; `CheckpointFile` keeps the newest in one file, and needs
 nothing beside this library. Each appears whole or not at all.
@@ -29,12 +29,12 @@ Arrays = dict[str, np.ndarray]
 
 
 class Checkpoint(NamedTuple):
-    """What was saved.
+    """A saved checkpoint.
 
     Attributes:
       number: rounds or epochs that were done.
       state: the training's state.
-      record: what was saved beside it, as JSON gives it back.
+      record: the record saved with it, as read from JSON.
     """
 
     number: int
@@ -46,7 +46,7 @@ class CheckpointStore(abc.ABC):
     """Where a training keeps its state.
 
     Args:
-      identity: what makes this training the one it is, JSON values by name; a checkpoint with another is refused.
+      identity: values that identify this training, JSON by name; a checkpoint with others is refused.
     """
 
     def __init__(self, identity: Mapping[str, Any] | None = None):
@@ -54,7 +54,7 @@ class CheckpointStore(abc.ABC):
 
     @abc.abstractmethod
     def latest(self) -> int | None:
-        """Returns the newest checkpoint's number, or None if there is none."""
+        """Return the newest checkpoint's number, or None."""
 
     @abc.abstractmethod
     def _write(self, number: int, arrays: Arrays) -> None: ...
@@ -66,7 +66,7 @@ class CheckpointStore(abc.ABC):
     def _name(self) -> str: ...
 
     def save(self, number: int, state: Any, record: Mapping[str, Any] | None = None) -> None:
-        """Writes a state.
+        """Write a state.
 
         Args:
           number: rounds or epochs that are done.
@@ -90,13 +90,13 @@ class CheckpointStore(abc.ABC):
             raise CheckpointError(f"cannot write a checkpoint in {self._name()}: {error}") from error
 
     def restore(self, template: Any) -> Checkpoint:
-        """Returns the newest checkpoint.
+        """Return the newest checkpoint.
 
         Args:
           template: a new state of the same training (``process.initialize()``).
 
         Raises:
-          CheckpointError: there is none, it is damaged, or it is of another training; the message says what differs.
+          CheckpointError: there is none, it is damaged, or it is of another training; the message names the difference.
         """
         number = self.latest()
         if number is None:
@@ -121,7 +121,7 @@ class CheckpointStore(abc.ABC):
             raise CheckpointError(f"{self._name()}: {error}") from error
 
     def close(self) -> None:  # noqa: B027  (most have nothing to free)
-        """Frees what is held."""
+        """Release the held memory."""
 
 
 class Checkpoints(CheckpointStore):
@@ -148,7 +148,7 @@ class Checkpoints(CheckpointStore):
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     def latest(self) -> int | None:
-        """Returns the newest checkpoint's number, or None if there is none."""
+        """Return the newest checkpoint's number, or None."""
         return self._manager.latest_step()
 
     def _name(self) -> str:
@@ -157,7 +157,7 @@ class Checkpoints(CheckpointStore):
     def _write(self, number: int, arrays: Arrays) -> None:
         if number in self._manager.all_steps():  # it holds the same
             return
-        # At least one axis: Orbax gives scalars back as Python numbers. It cannot write what has no elements.
+        # At least one axis: Orbax gives scalars back as Python numbers. It cannot write empty arrays.
         kept = {name: np.atleast_1d(value) for name, value in arrays.items() if value.size}
         empty = {n: [list(v.shape), str(v.dtype)] for n, v in arrays.items() if not v.size}
         kept["__empty__"] = np.frombuffer(json.dumps(empty).encode(), np.uint8)
@@ -171,12 +171,12 @@ class Checkpoints(CheckpointStore):
         return arrays | {name: np.zeros(shape, dtype) for name, (shape, dtype) in empty.items()}
 
     def close(self) -> None:
-        """Frees what the manager holds."""
+        """Release the manager's resources."""
         self._manager.close()
 
 
 class CheckpointFile(CheckpointStore):
-    """The newest checkpoint in one file, ``training.safetensors``, in place of the one before.
+    """Keeps only the newest checkpoint, in ``training.safetensors``.
 
     Args:
       directory: where it is; made if it is not there.
@@ -188,11 +188,11 @@ class CheckpointFile(CheckpointStore):
         self._path = Path(directory) / "training.safetensors"
 
     def latest(self) -> int | None:
-        """Returns the checkpoint's number (0 where it cannot be read yet), or None if there is none.
+        """Return the checkpoint's number (0 if not yet readable), or None.
 
         Raises:
-          CheckpointError: it is no plain file, or there is none, and the directory cannot be made either: better said
-            before training.
+          CheckpointError: it is not a regular file, or is missing and the directory cannot be made; known before
+            training starts.
         """
         try:
             if regular(self._path, CheckpointError).exists():

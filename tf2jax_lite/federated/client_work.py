@@ -1,4 +1,4 @@
-"""What a client does in a round: three pure functions, so that a runner may loop, scan or vmap over clients.
+"""A client's work in a round: three pure functions, so that a runner may loop, scan or vmap over clients.
 
 Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and final is fedjax.for_each_client's.
 """
@@ -48,14 +48,14 @@ ClientOptimizer = optax.GradientTransformation | Callable[[Any], optax.GradientT
 
 
 class ClientResult(NamedTuple):
-    """What a client sends back.
+    """A client's reply.
 
     Attributes:
       update: pytree for the aggregator.
       weight: float32 scalar, the client's weight in the mean; 0 or more.
       non_trainable: list of changes of the non-trainable leaves that training changes; averaged by ``weight``.
       measurements: pytree of `Stat`s or arrays; summed over clients.
-      output: pytree that is returned for each client (stacked); for what the server keeps by client.
+      output: pytree that is returned for each client (stacked); for the server's state by client.
     """
 
     update: PyTree
@@ -67,22 +67,23 @@ class ClientResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientWork:
-    """The work of one client, and what the server keeps about it. All functions are pure and can be jitted.
+    """The work of one client, and the server's state about it.
 
-    ``message`` is what the distributor sends: `ModelWeights`, as a rule. A batch is a dict of arrays of shape (n, ...);
-    padded ones have ``"__mask__"``. Swap one function with `dataclasses.replace`.
+    All functions are pure and can be jitted. ``message`` is the distributor's message, usually `ModelWeights`. A batch
+    is a dict of arrays of shape (n, ...); padded ones have ``"__mask__"``. Swap one function with
+    `dataclasses.replace`.
 
     Attributes:
       initialize: ``() -> state``.
-      client_init: ``(state, message, key, client_input) -> carry``. ``key`` is the client's, ``client_input`` what the
-        algorithm passes for this client (or None).
-      client_step: ``(state, message, carry, batch) -> carry``. A batch of padding alone must not matter; the runner
-        drops what it gives.
+      client_init: ``(state, message, key, client_input) -> carry``. ``key`` is the client's, ``client_input``
+        the algorithm's input for this client (or None).
+      client_step: ``(state, message, carry, batch) -> carry``. For a batch of padding alone the runner
+        drops the result.
       client_final: ``(state, message, carry) -> ClientResult``.
       advance: ``(state) -> state``, once a round.
       pads_batches: whether a short batch may be padded; False where examples act on each other.
       counts_examples: whether a client's weight is the number of examples in its batches (or the sum of their weights).
-        What fills up a last batch from one epoch more then does not count, as in FedJAX.
+        Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
     """
 
     initialize: Callable[[], PyTree]
@@ -96,7 +97,7 @@ class ClientWork:
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
     ) -> MeasuredProcessOutput:
-        """Does one client's work, plainly, one batch after another: what every runner must agree with.
+        """Do one client's work batch by batch: the reference for all runners.
 
         Returns:
           The state of the next round, the `ClientResult`, and its measurements.
@@ -119,7 +120,7 @@ class _Carry(NamedTuple):
 
 
 def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.GradientTransformation:
-    """Returns the optimizer of a round.
+    """Return the optimizer of a round.
 
     Raises:
       InputError: it is neither an optimizer nor a function that returns one.
@@ -134,12 +135,14 @@ def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.Gradien
 
 
 def _is_of_the_round(optimizer: Any) -> bool:
-    """Whether an optimizer is made in each round, which alone shows what it is."""
+    """Return whether the optimizer is created in each round, so that its kind is known only then."""
     return callable(optimizer) and not isinstance(optimizer, tuple)
 
 
 def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
-    """Returns a client's weight, float32: the sum of its examples' weights (their number, as a rule), or 1 if not 0.
+    """Return a client's weight, float32.
+
+    The sum of its examples' weights (usually their number), or 1 if not 0.
 
     Raises:
       InputError: an unknown kind of weighting.
@@ -152,12 +155,12 @@ def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
 
 
 def delta(new: PyTree, old: PyTree) -> PyTree:
-    """Returns ``new - old``, leaf by leaf."""
+    """Return ``new - old``, leaf by leaf."""
     return jax.tree.map(lambda n, o: n - o, new, old)
 
 
 def round_counter() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """Returns ``(initialize, advance)`` of a state that counts rounds, int32."""
+    """Return ``(initialize, advance)`` of a state that counts rounds, int32."""
     return lambda: jnp.int32(0), lambda state: state + 1
 
 
@@ -172,7 +175,7 @@ def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
 
 
 def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
-    """Returns the change of each changing leaf. Integers (counters) have no mean: the server keeps its own."""
+    """Return the change of each changing leaf. Integers (counters) have no mean: the server keeps its own."""
     return [
         new - old if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
         for new, old in zip(changed, _keep(model, message), strict=True)
@@ -214,7 +217,7 @@ def build_model_delta_client_work(
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
     total_weight: Any = None,
 ) -> ClientWork:
-    """Makes the client work that trains on the client's batches and sends the change of the weights.
+    """Make the client work that trains and sends the change of the weights.
 
     Args:
       model: the model.
@@ -288,10 +291,11 @@ def build_fed_sgd_client_work(
     client_weighting: ClientWeighting = "num_examples",
     train_metrics: Mapping[str, Metric] | None = None,
 ) -> ClientWork:
-    """Makes the client work that sends the gradient at the weights received, of the mean loss over all its examples.
+    """Make the client work that sends a gradient at the received weights.
 
-    The update is the *negative* gradient: a direction to move in, as all updates here are. See
-    tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
+    It is that of the mean loss over all the client's examples. The update is the *negative* gradient: a direction to
+    move in, as all updates here are. See tff.learning.algorithms.build_fed_sgd; arguments as for
+    `build_model_delta_client_work`.
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)

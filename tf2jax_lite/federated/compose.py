@@ -1,4 +1,7 @@
-"""Composes building blocks to a learning process. See tff.learning.templates.compose_learning_process."""
+"""Composes building blocks to a learning process.
+
+See tff.learning.templates.compose_learning_process.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import numpy as np
 from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
 from tf2jax_lite.federated.client_work import ClientWork
+from tf2jax_lite.federated.device_placement import commit_to_device
 from tf2jax_lite.federated.metrics import Stat
 from tf2jax_lite.federated.model import (
     Model,
@@ -29,7 +33,6 @@ from tf2jax_lite.federated.process import (
     LearningProcessOutput,
     ModelWeights,
 )
-from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.running.cohort import Batching, Check
 from tf2jax_lite.federated.running.strategies import Context
@@ -64,7 +67,7 @@ class LearningState(NamedTuple):
       key: the training's JAX key; it stays, each round folds its number in.
       weights: the model's weights.
       distributor, client_work, aggregator, finalizer: the blocks' states.
-      clients: what each client keeps, a `ByClient` on the host; () where clients keep nothing.
+      clients: the state of each client, a `ByClient` on the host; () if clients have no state.
     """
 
     round: Any
@@ -79,10 +82,12 @@ class LearningState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Survey:
-    """A first pass over the round's clients, before they train: what it finds goes into the message and the finalizer.
+    """A first pass over the round's clients before training.
+
+    Its results enter the message and the finalizer.
 
     Attributes:
-      client_work: what clients do; its message is the distributor's. A client's output, if the work has one, is its
+      client_work: the clients' work; its message is the distributor's. A client's output, if the work has one, is its
         input (``client_input``) when it trains.
       aggregator: an `AggregationProcess` of its updates.
       message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
@@ -98,7 +103,7 @@ class Survey:
 
 
 class Surveyed(NamedTuple):
-    """What the finalizer gets where there was a survey.
+    """The finalizer's input after a survey.
 
     Attributes:
       aggregate: the aggregate of the training pass.
@@ -117,12 +122,12 @@ class RoundKeys(NamedTuple):
 
 
 def round_keys(key: Any, round_number: Any) -> RoundKeys:
-    """Returns a round's keys; they depend on the training's key and the round alone."""
+    """Return a round's keys; they depend on the training's key and the round alone."""
     return RoundKeys(*jax.random.split(jax.random.fold_in(key, round_number)))
 
 
 def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
-    """Returns the weights given, or else new ones, as JAX arrays of their own.
+    """Return the weights given, or else new ones, as JAX arrays of their own.
 
     ``params`` may be `ModelWeights` or a bare pytree of the trainable ones; the others are then the model's.
 
@@ -139,7 +144,9 @@ def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
 
 
 def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
-    """Returns weights for ``set_model_weights``, as JAX arrays of their own. See `initial_weights`.
+    """Return weights for ``set_model_weights``, as new JAX arrays.
+
+    See `initial_weights`.
 
     Raises:
       InputError: they are None, or not the model's in structure or shapes.
@@ -150,27 +157,27 @@ def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
 
 
 def check_state(state: Any, kind: type) -> None:
-    """Refuses what is no state of a process.
+    """Refuse values that are not a state of a process.
 
     Raises:
       InputError: ``state`` is not of that kind.
     """
     if not isinstance(state, kind):
         raise InputError(
-            f"state is what initialize or the last round's next returned, not {type(state).__name__}: "
+            f"state must be the result of initialize or of the last round's next, not {type(state).__name__}: "
             "state, metrics = process.next(state, client_data)"
         )
 
 
 def results_of(measurements: PyTree) -> PyTree:
-    """Returns the results of the statistics in a pytree; arrays stay."""
+    """Return the results of the statistics in a pytree; arrays stay."""
     return jax.tree.map(
         lambda m: m.result() if isinstance(m, Stat) else m, measurements, is_leaf=lambda m: isinstance(m, Stat)
     )
 
 
 def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
-    """Returns weights whose changing non-trainable leaves have moved by the clients' weighted mean."""
+    """Return weights whose changing non-trainable leaves have moved by the clients' weighted mean."""
     flags = changing_leaves(model, weights.non_trainable)
     leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
     if not sums:
@@ -197,20 +204,20 @@ def compose_learning_process(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[LearningState]:
-    """Composes a training process of four blocks; each can be swapped alone.
+    """Compose a training process of four blocks; each can be swapped alone.
 
     Args:
       model: whose weights are trained.
-      client_work: what a client does.
+      client_work: a client's work.
       aggregator: an `AggregationProcess` for updates in the form of the trainable weights, or a factory of one.
-      finalizer: what the server does with the aggregate.
-      distributor: what clients get; the weights as they are by default.
+      finalizer: the server's update by the aggregate.
+      distributor: the message to clients; the unchanged weights by default.
       survey: a first pass over the clients, for algorithms that need one.
-      client_states: what clients keep between rounds, such as ``ByClient(first)``. A client's entry is the
+      client_states: the clients' state between rounds, such as ``ByClient(first)``. A client's entry is the
         ``client_input`` of its work, and its `ClientResult.output` the next entry; ``client_data`` is then a list of
         pairs ``(client id, data)``. See `with_local_weights`.
       client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
-        Its seed, with the round and the client's place, shuffles; without one the state's key does.
+        Its seed, with the round and the client's index, shuffles; without one the state's key does.
       client_execution: how clients are run; see `CohortRunner`.
       clients_per_chunk: see `CohortRunner`.
       mesh: devices that share the clients; every process of `jax.distributed` calls ``next`` with the same clients.
@@ -305,7 +312,7 @@ def compose_learning_process(
 
     def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, LearningState)
-        kept, state = state.clients, resident(state._replace(clients=()))
+        kept, state = state.clients, commit_to_device(state._replace(clients=()))
         distributor_state, context, sent = begin(state)
         clients, ids = as_clients(client_data), []
         if client_states is not None:
@@ -330,7 +337,7 @@ def compose_learning_process(
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
-    """Returns what clients keep by their ids, without what holds NaN or infinity."""
+    """Return the clients' states by id, without those that contain NaN or infinity."""
     return {
         ids[index]: output
         for index, output in result.outputs.items()
@@ -339,10 +346,10 @@ def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashab
 
 
 def split_client_ids(who: str, client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
-    """Returns the ids and the data of clients that keep a state.
+    """Return the ids and the data of clients that keep a state.
 
     Raises:
-      InputError: an entry is no pair of an id and data, or a client is there twice.
+      InputError: an entry is not a pair of an id and data, or a client is there twice.
     """
     pairs = list(client_data)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
@@ -368,12 +375,12 @@ def _is_hashed(client_id: Any) -> bool:
 
 
 def reusable(clients: Sequence[Any]) -> Sequence[Any]:
-    """Returns clients that can be read more than once: batches that come from an iterator are kept in a list."""
+    """Return clients that can be read more than once: batches that come from an iterator are kept in a list."""
     return [list(c) if hasattr(c, "__next__") else c for c in clients]
 
 
 def as_clients(client_data: Any) -> Sequence[Any]:
-    """Returns a cohort as a sequence.
+    """Return a cohort as a sequence.
 
     Raises:
       InputError: it is a mapping or no iterable, or there is no client.

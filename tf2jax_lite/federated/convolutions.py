@@ -1,4 +1,4 @@
-"""Convolutions as matrix products, and poolings spelled as they run fast, for CPUs.
+"""Convolutions as matrix products, and poolings in forms that are fast on CPUs.
 
 XLA's CPU backend runs a convolution by a library call outside loops and by a plain loop nest inside them, which is some
 25 times slower; and the gradients of small convolutions are slow everywhere. A convolution is a matrix product of
@@ -50,7 +50,9 @@ def patch_convolution(
     rhs_dilation: Sequence[int],
     dimension_numbers: lax.ConvDimensionNumbers,
 ) -> Any:
-    """Returns `jax.lax.conv_general_dilated` of ``x`` and ``kernel``, without groups and lhs dilation.
+    """Return the convolution of ``x`` and ``kernel``.
+
+    As `jax.lax.conv_general_dilated`, without groups and lhs dilation.
 
     Args:
       x: batch, channels and spatial axes, in the order that ``dimension_numbers`` says.
@@ -120,7 +122,7 @@ def _any_convolution(jaxpr: Any, names: Sequence[str] = ("conv_general_dilated",
 
 
 def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
-    """Returns whether ``fn(*args)`` traces to anything with a convolution that a CPU's loops would be slow at.
+    """Return whether ``fn(*args)`` has a convolution that is slow in CPU loops.
 
     Args:
       fn: a function that can be traced.
@@ -130,7 +132,7 @@ def contains_convolution(fn: Callable[..., Any], *args: Any) -> bool:
 
 
 def keeps_convolution_on_cpu(fn: Callable[..., Any], *args: Any) -> bool:
-    """Returns whether XLA's CPU backend is given a convolution to run for ``fn(*args)``.
+    """Return whether ``fn(*args)`` leaves a convolution to XLA's CPU backend.
 
     Those of converted models may be spelled as other operations when they are lowered; those inside an artifact's
     StableHLO are found, too.
@@ -157,10 +159,11 @@ def _replaced(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns ``fn`` with convolutions computed as products of patches, where that pays, and poolings spelled for CPUs.
+    """Return ``fn`` with convolutions as products, and poolings for CPUs.
 
-    Convolutions with groups, of dilated inputs, with large windows, in other precisions, or inside loops, branches and
-    functions with derivatives of their own stay as they are.
+    Convolutions become products of patches if that is faster. Convolutions with groups, of dilated inputs, with large
+    windows, in other precisions, or inside loops, branches and functions with derivatives of their own stay as they
+    are.
     """
 
     @functools.wraps(fn)
@@ -175,7 +178,7 @@ def convolutions_as_products(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_products(model: Model, backend: str | None = None) -> Model:
-    """Returns the model with `convolutions_as_products` in both modes where the backend is a CPU, else as it is.
+    """Return the model with `convolutions_as_products` on CPU, else unchanged.
 
     Args:
       model: the model.

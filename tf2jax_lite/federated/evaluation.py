@@ -1,4 +1,7 @@
-"""Federated evaluation, and evaluation of personalization. See tff.learning.algorithms.build_fed_eval."""
+"""Federated evaluation, and evaluation of personalization.
+
+See tff.learning.algorithms.build_fed_eval.
+"""
 
 from __future__ import annotations
 
@@ -77,16 +80,18 @@ def build_fed_eval(
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
 ) -> LearningProcess[EvalState]:
-    """Builds federated evaluation: the model's metrics over all examples of a round's clients.
+    """Build federated evaluation.
+
+    The model's metrics over all examples of a round's clients.
 
     Args:
       model: the model; its ``eval_metrics`` and its mean ``loss`` are evaluated.
-      client_batching: how ClientDatasets are cut into batches; each example once, as a rule (``BatchHParams``).
+      client_batching: how ClientDatasets are cut into batches; usually each example once (``BatchHParams``).
       client_execution: see `CohortRunner`.
       clients_per_chunk: see `CohortRunner`.
 
     Returns:
-      The process. ``set_model_weights(state, weights)`` says what is evaluated. Metrics: ``client_work`` /
+      The process. ``set_model_weights(state, weights)`` sets the evaluated weights. Metrics: ``client_work`` /
       ``eval`` / ``current_round_metrics`` and ``total_rounds_metrics``, as TFF has them, and ``clients``.
 
     Raises:
@@ -130,7 +135,9 @@ def build_personalization_eval(
     *,
     eval_batch_size: int = 128,
 ) -> Any:
-    """Builds an evaluation of personalization. See tff.learning.algorithms.build_personalization_eval_computation.
+    """Build an evaluation of personalization.
+
+    See tff.learning.algorithms.build_personalization_eval_computation.
 
     Args:
       model: the model; its metrics and mean ``loss`` are evaluated.
@@ -141,7 +148,7 @@ def build_personalization_eval(
     Returns:
       ``evaluate(weights, client_data, key=None)``: ``client_data`` is a list of pairs ``(training, test)`` of
       ClientDatasets. It returns ``{"baseline": metrics, name: metrics, ...}``; each metric's values are stacked, one
-      for each client with test examples. What a client learns stays with it.
+      for each client with test examples. A client's trained weights are not aggregated.
 
     Raises:
       InputError: a strategy named ``baseline`` or that is no such pair; when called: no client, a pair that is none, or

@@ -69,7 +69,7 @@ class EventWriter:
         self._write(_bytes_field(3, b"brain.Event:2"))
 
     def add_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Writes scalars by tag, float32, of one step (0 or more)."""
+        """Write scalars by tag, float32, of one step (0 or more)."""
         summary = b""
         for tag, value in values.items():
             one = _bytes_field(1, tag.encode()) + struct.pack("<Bf", 2 << 3 | 5, value)
@@ -77,7 +77,7 @@ class EventWriter:
         self._write(_varint(2 << 3) + _varint(step) + _bytes_field(5, summary))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, event: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Losses and metrics of Keras, and losses made of TensorFlow ops, converted when they meet their first batch."""
+"""Losses and metrics of Keras, and losses of TensorFlow ops, converted at their first batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TARGETS = "y"
 
 
 def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
-    """Returns the loss of a model from TensorFlow as `Model.train_loss` takes it.
+    """Return the loss of a model from TensorFlow as `Model.train_loss` takes it.
 
     Args:
       loss: a name; a Keras loss, class or function ``(y_true, y_pred)``; a function ``(batch, predictions)`` of JAX or
@@ -53,7 +53,7 @@ def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
 
 
 def as_jax_metrics(metrics: Any) -> Any:
-    """Returns metrics by name, those of Keras as metrics of this package; see `KerasMetric`."""
+    """Return metrics by name, those of Keras as metrics of this package; see `KerasMetric`."""
     if not isinstance(metrics, Mapping):
         return metrics
     made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in metrics.items()}
@@ -61,7 +61,7 @@ def as_jax_metrics(metrics: Any) -> Any:
 
 
 def _is_keras(value: Any) -> bool:
-    """Whether a class, by any of its bases, or a function is of Keras."""
+    """Return whether a class, by any of its bases, or a function is of Keras."""
     found = value.__mro__ if isinstance(value, type) else (value,)
     return any(str(getattr(v, "__module__", "")).split(".")[0] in _LIBRARIES for v in found)
 
@@ -82,7 +82,7 @@ def _parameters(function: Any) -> list[str]:
 
 
 def _by_example(loss: Any) -> Any:
-    """Returns a Keras loss that does not reduce over the examples."""
+    """Return a Keras loss that does not reduce over the examples."""
     if str(getattr(loss, "reduction", "")) == "sum":
         raise InputError(
             f"train_loss: the Keras loss {type(loss).__name__} is a sum over the batch, and clients train on the mean. "
@@ -101,7 +101,7 @@ class _Converted:
         self._found: dict[Any, Any] = {}
 
     def __call__(self, *args: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Returns results, the variables' values at conversion, and their new values."""
+        """Return results, the variables' values at conversion, and their new values."""
         from tf2jax_lite.pipeline import convert
 
         leaves, form = jax.tree.flatten(args)
@@ -114,7 +114,7 @@ class _Converted:
 
 
 def _spec(value: Any) -> jax.ShapeDtypeStruct:
-    """Returns the spec of an array with any number of examples."""
+    """Return the spec of an array with any number of examples."""
     shape = np.shape(value)
     if shape:
         shape = (*jax.export.symbolic_shape("examples"), *shape[1:])
@@ -129,7 +129,7 @@ class _KerasLoss:
             return loss(y_true, y_pred)
 
         self.__name__ = getattr(loss, "__name__", type(loss).__name__)
-        self.given = loss  # what errors name
+        self.given = loss  # for error messages
         self._converted = _Converted(loss if inspect.isfunction(loss) else call)
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
@@ -160,7 +160,7 @@ class _AnyLoss:
             return self._converted(dict(batch), predictions)[0]
         try:
             jax.eval_shape(self._loss, batch, predictions)
-        except Exception as error:  # TensorFlow raises anything for what JAX traces
+        except Exception as error:  # TensorFlow raises any type for JAX tracers
             converted = _Converted(self._loss)
             try:
                 values = converted(dict(batch), predictions)[0]
@@ -174,7 +174,9 @@ class _AnyLoss:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KerasMetric(Metric):
-    """A Keras metric whose state is a sum over examples: means, counts, confusion matrices.
+    """A Keras metric whose state is a sum over examples.
+
+    Such as means, counts and confusion matrices.
 
     Attributes:
       metric: the Keras metric; its own state stays as it is.
@@ -220,10 +222,10 @@ class KerasMetric(Metric):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"], meta_fields=["metric"])
 @dataclasses.dataclass(frozen=True)
 class KerasStat(Stat):
-    """What examples add to the state of a Keras metric.
+    """The change of a Keras metric's state by examples.
 
     Attributes:
-      sums: name of a variable to what is added to it.
+      sums: increments by variable name.
       metric: the metric.
     """
 

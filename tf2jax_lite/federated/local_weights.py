@@ -44,10 +44,10 @@ def _replaced(tree: PyTree, own: Mapping[str, Any]) -> PyTree:
 def with_local_weights(
     model: Model, work: ClientWork, is_local: Callable[[str], bool], key: Any = None
 ) -> tuple[ClientWork, ByClient]:
-    """Returns client work in which some weights stay with each client, and the clients' first weights.
+    """Return client work with local weights, and the clients' first ones.
 
-    The server's local weights stay as they are. Pass both results to `compose_learning_process`, the second as
-    ``client_states``.
+    Local weights stay with each client. The server's local weights are unchanged. Pass both results to
+    `compose_learning_process`, the second as ``client_states``.
 
     Args:
       model: the model.
@@ -57,7 +57,7 @@ def with_local_weights(
       key: a JAX key for the first weights; key 0 by default.
 
     Raises:
-      InputError: no weight is local, or it is no model.
+      InputError: no weight is local, or it is not a model.
     """
     shapes = check_model(model).shapes
     if not any(is_local(name) for part in shapes for name in _names(part)):
@@ -102,7 +102,7 @@ def _merged(weights: ModelWeights, own: Mapping[str, Any]) -> ModelWeights:
 
 
 def local_model_weights(state: Any, client_id: Any) -> ModelWeights:
-    """Returns a client's model: the server's weights with those that stay with the client.
+    """Return a client's model: the server's weights with the client's local ones.
 
     Args:
       state: the state of a process with `with_local_weights`.

@@ -1,4 +1,4 @@
-"""Losses by name, example by example: what a shell command or a config file can say."""
+"""Losses by name, per example: for shell commands and config files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ LONG_NAMES = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
 def named_loss(
     name: str, *, from_logits: bool | None = None, target_key: str = "y", pred_key: str | None = None
 ) -> NamedLoss:
-    """Returns a loss as `Model.train_loss` takes it. See keras.losses for the definitions.
+    """Return a loss for `Model.train_loss`.
+
+    See keras.losses for the definitions.
 
     Args:
       name: one of `LOSSES`, or the long names ``mean_squared_error`` and ``mean_absolute_error``.
@@ -40,8 +42,8 @@ def named_loss(
       pred_key: where predictions are a dict, the key of those meant.
 
     Returns:
-      ``(batch, predictions) -> float (n,)``. What an example has beyond one number (the steps of a sequence, the
-      outputs of a regression) is averaged.
+      ``(batch, predictions) -> float (n,)``. Further dimensions of an example (the steps of a sequence, the
+      outputs of a regression) are averaged.
 
     Raises:
       InputError: no such loss; when called: no such key, or shapes that do not fit.
@@ -71,14 +73,14 @@ class NamedLoss:
     kinds: Callable[[Mapping[str, Any]], Any] | None = None
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
-        """Returns the loss of each example."""
+        """Return the loss of each example."""
         targets = _pick(batch, self.target_key, "target_key", "batch")
         found = jnp.asarray(self._chosen(predictions))
         values = _elementwise(self.kind, targets, found, self.takes_logits(batch))
         return jnp.mean(jnp.reshape(values, (values.shape[0], -1)), axis=1)
 
     def takes_logits(self, batch: Mapping[str, Any]) -> bool:
-        """Returns whether predictions for a batch are taken for logits."""
+        """Return whether predictions for a batch are taken for logits."""
         if self.from_logits is not None or "crossentropy" not in self.kind:
             return bool(self.from_logits)
         kind = UNKNOWN if self.kinds is None else self._chosen(self.kinds(batch))
@@ -91,7 +93,7 @@ class NamedLoss:
         return kind == LOGITS
 
     def of_model(self, kinds: Callable[[Mapping[str, Any]], Any]) -> NamedLoss:
-        """Returns the loss for a model whose kinds of predictions a function says, unless that is settled."""
+        """Return the loss for a model whose kinds of predictions a function says, unless that is settled."""
         return self if self.kinds is not None else dataclasses.replace(self, kinds=kinds)
 
     def _chosen(self, predictions: Any) -> Any:
@@ -105,7 +107,9 @@ class NamedLoss:
 
 
 def traced_kinds(predict: Callable[[Any, Any], Any], weights: Callable[[], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Returns ``(batch) -> kinds of predictions``, which traces a model once to see how they are computed.
+    """Return ``(batch) -> kinds of predictions``.
+
+    It traces a model once to see how they are computed.
 
     Args:
       predict: ``(weights, batch) -> predictions``.
@@ -124,7 +128,7 @@ def traced_kinds(predict: Callable[[Any, Any], Any], weights: Callable[[], Any])
 
 
 def as_train_loss(loss: str | TrainLoss) -> TrainLoss:
-    """Returns a loss given by name or as a function."""
+    """Return a loss given by name or as a function."""
     return named_loss(loss) if isinstance(loss, str) else loss
 
 

@@ -1,4 +1,4 @@
-"""What training needs to know about a model: pure functions of its weights. See fedjax.Model."""
+"""A model for training: pure functions of its weights. See fedjax.Model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Batch = Mapping[str, Any]
 
 
 class TrainOutput(NamedTuple):
-    """What a model gives in training mode.
+    """The results of a model in training mode.
 
     Attributes:
       predictions: pytree of arrays of shape (n, ...).
@@ -60,7 +60,9 @@ class TrainOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-    """A model as pure functions. Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model.
+    """A model as pure functions.
+
+    Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model.
 
     Attributes:
       init: ``(key) -> ModelWeights``. A pretrained model ignores the key.
@@ -82,7 +84,7 @@ class Model:
     changes: Any = True
 
     def __post_init__(self) -> None:
-        """Has the model tell a loss by name whether predictions are logits."""
+        """Let a named loss ask the model whether its predictions are logits."""
         if isinstance(self.train_loss, NamedLoss):
             loss = self.train_loss.of_model(traced_kinds(self.apply_for_eval, lambda: self.shapes))
             object.__setattr__(self, "train_loss", loss)
@@ -104,7 +106,7 @@ class Model:
 
 
 class BatchLoss(NamedTuple):
-    """What `model_value_and_grad` gives beside the gradient.
+    """The results of `model_value_and_grad` in addition to the gradient.
 
     Attributes:
       loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization; 0 for a batch
@@ -123,12 +125,12 @@ class BatchLoss(NamedTuple):
 
 
 def as_model_weights(params: Any) -> ModelWeights:
-    """Returns ``params`` as weights: all of them train if they are a bare pytree."""
+    """Return ``params`` as weights: all of them train if they are a bare pytree."""
     return params if isinstance(params, ModelWeights) else ModelWeights(params, ())
 
 
 def check_model(model: Any) -> Model:
-    """Returns ``model``.
+    """Return ``model``.
 
     Raises:
       InputError: it is no `Model`.
@@ -141,12 +143,12 @@ def check_model(model: Any) -> Model:
 
 
 def check_weights(model: Model, weights: ModelWeights, what: str = "weights") -> None:
-    """Refuses weights of something else.
+    """Refuse weights of something else.
 
     Args:
       model: the model.
       weights: pytrees of arrays.
-      what: what they are called.
+      what: their name in error messages.
 
     Raises:
       InputError: they are not the model's in structure or shapes.
@@ -166,11 +168,11 @@ def check_weights(model: Model, weights: ModelWeights, what: str = "weights") ->
 
 @contextlib.contextmanager
 def fitting(batch: Mapping[str, Any], which: str) -> Iterator[None]:
-    """Says which data a model was traced with, where it does not take them.
+    """Name the data that a model was traced with in errors about data that do not fit.
 
     Args:
       batch: dict of arrays (n, ...).
-      which: what the batch is called.
+      which: the batch's name in error messages.
 
     Raises:
       InputError: for any error but ours, and the runtime's (too little memory).
@@ -192,10 +194,10 @@ def _type_text(value: Any) -> str:
 
 
 def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
-    """Returns for each leaf of the non-trainable weights whether training may change it.
+    """Return which leaves of the non-trainable weights training may change.
 
     Raises:
-      InputError: ``model.changes`` is no prefix of the non-trainable weights.
+      InputError: ``model.changes`` is not a prefix of the non-trainable weights.
     """
     try:
         spread = jax.tree.map(
@@ -207,7 +209,7 @@ def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
 
 
 def examples_interact(model: Model, non_trainable: PyTree) -> bool:
-    """Returns whether the examples of a training batch act on each other, as in batch normalization."""
+    """Return whether the examples of a training batch act on each other, as in batch normalization."""
     leaves = jax.tree.leaves(non_trainable)
     return any(
         flag and jnp.issubdtype(leaf.dtype, jnp.inexact)
@@ -216,17 +218,17 @@ def examples_interact(model: Model, non_trainable: PyTree) -> bool:
 
 
 def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -> PyTree:
-    """Returns ``tree`` with the flagged leaves replaced by ``leaves``, in order."""
+    """Return ``tree`` with the flagged leaves replaced by ``leaves``, in order."""
     old, treedef = jax.tree.flatten(tree)
     new = iter(leaves)
     return jax.tree.unflatten(treedef, [next(new) if f else leaf for f, leaf in zip(flags, old, strict=True)])
 
 
 def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
-    """Takes the mask out of a padded batch, and makes padding harmless.
+    """Take the mask out of a padded batch, and make padding harmless.
 
-    Padding becomes a copy of a real example: what it is made of (zeros, as a rule) may have an infinite derivative,
-    and an infinite derivative times the zero of a masked loss is NaN.
+    Padding becomes a copy of a real example: zeros may have an infinite derivative, which times the zero of a masked
+    loss is NaN.
 
     Returns:
       ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.
@@ -245,7 +247,7 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 
 
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
-    """Returns per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
+    """Return per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_train):
         output = model.apply_for_train(weights, examples, rng)
@@ -254,7 +256,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
             f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
             "TrainOutput(predictions, non_trainable). create_model_from_fn takes functions that return predictions."
         )
-    # A sum of losses, or a number of examples, may be beyond what half precision holds.
+    # A sum of losses, or a number of examples, may overflow half precision.
     with raised_by("train_loss", model.train_loss):
         losses = as_float(model.train_loss(examples, output.predictions))
     count = jnp.shape(next(iter(examples.values())))[0]
@@ -267,12 +269,12 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
 
 
 def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Array]:
-    """Returns ``(weights, batch, rng) -> float (n,)``: losses in training mode, float32 or wider; 0 for padding.
+    """Return ``(weights, batch, rng) -> float (n,)``: losses in training mode.
 
-    See fedjax.model_per_example_loss.
+    They are float32 or wider, and 0 for padding. See fedjax.model_per_example_loss.
 
     Raises:
-      InputError: it is no model.
+      InputError: it is not a model.
     """
     check_model(model)
 
@@ -285,19 +287,20 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
 def model_value_and_grad(
     model: Model, example_weight: Callable[[Batch], Any] | None = None, total_weight: Any = None
 ) -> Callable[[Any, Batch, Any], tuple[BatchLoss, PyTree]]:
-    """Returns ``(weights, batch, rng) -> (BatchLoss, gradient of the mean loss over the trainable weights)``.
+    """Return ``(weights, batch, rng) -> (BatchLoss, gradient)``.
 
-    The mean is over the batch's examples without padding. Regularization is in the gradient.
+    The gradient is that of the mean loss with respect to the trainable weights. The mean is over the batch's examples
+    without padding. Regularization is in the gradient.
 
     Args:
       model: the model.
-      example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; all the same by default.
-      total_weight: scalar, what the gradient's sum of weighted losses is divided by, in place of the weight of the
+      example_weight: ``(batch) -> (n,)``, weights of the examples in the mean, 0 or more; equal by default.
+      total_weight: scalar, the divisor of the gradient's sum of weighted losses, in place of the weight of the
         batch's own examples: those of all batches, where a batch is a part of one sum. The loss that is returned is the
         batch's mean all the same.
 
     Raises:
-      InputError: it is no model.
+      InputError: it is not a model.
     """
     check_model(model)
 
@@ -334,7 +337,10 @@ def model_value_and_grad(
 
 
 def model_grad(model: Model) -> Callable[[Any, Batch, Any], PyTree]:
-    """Returns ``(weights, batch, rng) -> gradient`` of the mean loss. See fedjax.model_grad."""
+    """Return ``(weights, batch, rng) -> gradient`` of the mean loss.
+
+    See fedjax.model_grad.
+    """
     value_and_grad = model_value_and_grad(model)
     return lambda weights, batch, rng: value_and_grad(weights, batch, rng)[1]
 
@@ -345,7 +351,7 @@ def _evaluate(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, St
 
 
 def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
-    """Returns the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
+    """Return the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_eval):
         predictions = model.apply_for_eval(weights, examples)
@@ -359,7 +365,7 @@ def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[st
 
 
 def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict[str, Any]:
-    """Evaluates a model. See fedjax.evaluate_model.
+    """Evaluate a model. See fedjax.evaluate_model.
 
     Args:
       model: the model.
@@ -393,7 +399,7 @@ def evaluate_average_loss(
     per_example_loss: Callable[[Any, Batch, Any], Any],
     regularizer: Callable[[Any], Any] | None = None,
 ) -> jax.Array:
-    """Returns the mean loss over all examples. See fedjax.evaluate_average_loss.
+    """Return the mean loss over all examples. See fedjax.evaluate_average_loss.
 
     Args:
       weights: the model's weights.

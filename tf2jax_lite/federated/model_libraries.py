@@ -26,10 +26,10 @@ def create_model_from_haiku(
     train_kwargs: Mapping[str, Any] | None = None,
     eval_kwargs: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Makes a model of a Haiku function. See fedjax.create_model_from_haiku.
+    """Make a model of a Haiku function. See fedjax.create_model_from_haiku.
 
     Args:
-      transformed_forward_pass: what ``hk.transform`` or ``hk.transform_with_state`` returns, of a function of a batch.
+      transformed_forward_pass: the result of ``hk.transform`` or ``hk.transform_with_state`` for a function of a batch.
         State becomes non-trainable weights.
       sample_batch: a batch, for the parameters' shapes.
       train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).
@@ -70,7 +70,9 @@ def create_model_from_flax(
     eval_kwargs: Mapping[str, Any] | None = None,
     rng_names: tuple[str, ...] = ("dropout",),
 ) -> Model:
-    """Makes a model of a Flax module: linen, or an ``nnx.Module`` (its values are those that it has).
+    """Make a model of a Flax module: linen, or an ``nnx.Module``.
+
+    The latter's values are the initial weights.
 
     Args:
       module: the module. An ``nnx`` module is split once; its ``train()`` and ``eval()`` give the two modes.
@@ -139,7 +141,7 @@ def _nnx(
     counts, treedef = jax.tree.flatten(random)
 
     def streams(key: Any) -> Any:
-        """Returns the module's random state with other keys; counts stay."""
+        """Return the module's random state with other keys; counts stay."""
         leaves = [
             jax.random.fold_in(key, i) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
             for i, leaf in enumerate(counts)

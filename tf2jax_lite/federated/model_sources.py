@@ -44,7 +44,7 @@ def create_model_from_fn(
     *,
     apply_eval: Callable[[Any, Mapping[str, Any]], Any] | None = None,
 ) -> Model:
-    """Makes a model of plain functions.
+    """Make a model of plain functions.
 
     Args:
       init: ``(key) -> params``, or the params themselves: any pytree, all of which trains, or `ModelWeights`.
@@ -76,7 +76,7 @@ def create_model_from_fn(
         return found.predictions if isinstance(found, TrainOutput) else found
 
     for function, given in ((apply_for_train, apply), (apply_for_eval, evaluate)):
-        function.given = given  # type: ignore[attr-defined]  # what errors name
+        function.given = given  # type: ignore[attr-defined]  # for error messages
     return Model(
         lambda key: as_model_weights(make(key)),
         apply_for_train,
@@ -104,7 +104,7 @@ def create_model_from_converted(
     written: Sequence[str] | None = None,
     has_regularization: bool = False,
 ) -> Model:
-    """Makes a model of converted functions that share their variables by name.
+    """Make a model of converted functions that share their variables by name.
 
     Args:
       train: the function in training mode and its params, as `tf2jax_lite.convert` or `tf2jax_lite.load` return them.
@@ -141,7 +141,7 @@ def create_model_from_converted(
 
     def apply_for_eval(weights: ModelWeights, batch: Mapping[str, Any]) -> Any:
         params = merge_params(weights.trainable, weights.non_trainable)
-        # Evaluation is a function of the weights alone: what draws in it draws alike each time.
+        # Evaluation depends only on the weights: random numbers are the same each time.
         key = {"rng": jax.random.key(0)} if takes_key[eval_fn] else {}
         return eval_fn(params, *arguments(batch), **key)[0]
 
@@ -168,7 +168,9 @@ def create_model_from_artifact(
     eval_signature: str | None = None,
     backend: str = "stablehlo",
 ) -> Model:
-    """Makes a model of an artifact that ``tf2jax-lite convert --train`` wrote. TensorFlow is not imported.
+    """Make a model of an artifact that ``tf2jax-lite convert --train`` wrote.
+
+    TensorFlow is not imported.
 
     Args:
       path: the artifact's directory.
@@ -206,7 +208,9 @@ def create_model_from_tf(
     specs: Any = None,
     inputs: InputSource = "x",
 ) -> Model:
-    """Makes a model of TensorFlow code, converted once. TensorFlow is imported here, and not needed afterwards.
+    """Make a model of TensorFlow code, converted once.
+
+    TensorFlow is imported here, and not needed afterwards.
 
     Args:
       model: a Keras model (Keras 3 or tf_keras), or functions: a pair ``(training mode, evaluation mode)`` of
@@ -254,7 +258,7 @@ def create_model_from_tf(
 
 
 def _written(fn: Any) -> list[str]:
-    """Returns the variables that a converted function may write."""
+    """Return the variables that a converted function may write."""
     converted = fn.fn.converted
     graph = converted.program.graph
     writes = converted.program.effects(graph.main).writes
@@ -265,7 +269,7 @@ def _written(fn: Any) -> list[str]:
 
 
 def _shared(train_params: Mapping[str, Any], eval_params: Mapping[str, Any]) -> ModelWeights:
-    """Returns the variables of both functions, each once."""
+    """Return the variables of both functions, each once."""
     merged: dict[str, Any] = dict(train_params)
     for name, value in eval_params.items():
         if name not in merged:
@@ -283,7 +287,7 @@ def _shared(train_params: Mapping[str, Any], eval_params: Mapping[str, Any]) -> 
 
 
 def argument_reader(inputs: InputSource) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Returns ``(batch) -> arguments`` of a model."""
+    """Return ``(batch) -> arguments`` of a model."""
 
     def value(batch: Mapping[str, Any], key: str) -> Any:
         if key not in batch:

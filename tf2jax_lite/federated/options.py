@@ -15,10 +15,10 @@ __all__ = ["check_key", "check_number", "check_seed"]
 
 
 def check_key(key: Any, name: str = "key") -> None:
-    """Refuses what is no JAX key, of either kind.
+    """Check that a value is a JAX PRNG key, typed or raw.
 
     Raises:
-      InputError: it is something else.
+      InputError: it is not.
     """
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == jnp.uint32 and key.ndim)):
@@ -26,13 +26,13 @@ def check_key(key: Any, name: str = "key") -> None:
 
 
 def check_seed(who: str, seed: Any) -> None:
-    """Refuses what is no seed of `jax.random.key`: an integer from 0 to 2**63 - 1.
+    """Check a seed of `jax.random.key`: an integer from 0 to 2**63 - 1.
 
     Raises:
-      InputError: the seed is something else.
+      InputError: it is not.
     """
     if not (isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= seed < 2**63):
-        raise InputError(f"{who}: seed is a whole number from 0 to 2**63 - 1, not {seed!r}.")
+        raise InputError(f"{who}: seed is an integer from 0 to 2**63 - 1, not {seed!r}.")
 
 
 def check_number(
@@ -48,22 +48,22 @@ def check_number(
     infinite: bool = False,
     error: type[Tf2JaxError] = InputError,
 ) -> None:
-    """Refuses an option that is no number, NaN, or out of range.
+    """Check that an option is a number in range, and not NaN.
 
     Args:
-      who: whose option it is.
+      who: the function that has the option.
       name: the option.
-      value: what was given.
+      value: its value.
       above: the value is greater than this.
       least: the value is this or greater.
       below: the value is less than this.
       most: the value is this or less.
       whole: only integers.
       infinite: infinity is in range, too.
-      error: what is raised.
+      error: the type of the error.
 
     Raises:
-      InputError: the value does not fit; the message says what does. Another error, if ``error`` says so.
+      InputError: the value is invalid; the message gives the range. Another type, if ``error`` is given.
     """
     number = value.item() if isinstance(value, np.ndarray | np.generic | jax.Array) and value.ndim == 0 else value
     if isinstance(number, int if whole else int | float) and not isinstance(number, bool):
@@ -81,5 +81,5 @@ def check_number(
         for word, bound in (("above", above), ("at least", least), ("below", below), ("at most", most))
         if bound is not None
     ]
-    noun = "a whole number" if whole else "a number" if infinite else "a finite number"
+    noun = "an integer" if whole else "a number" if infinite else "a finite number"
     raise error(f"{who}: {name} is {noun}{' ' if limits else ''}{' and '.join(limits)}, not {value!r}.")

@@ -31,7 +31,9 @@ def _check_filter(who: str, name: str, value: Any) -> None:
 
 
 def freeze(model: Model, trains: Filter) -> Model:
-    """Returns a model of which only some parameters train; clients send changes of those alone.
+    """Return a model that trains only some parameters.
+
+    Clients send changes of those alone.
 
     Args:
       model: the model.
@@ -42,7 +44,7 @@ def freeze(model: Model, trains: Filter) -> Model:
       ``{"frozen": dict, "state": the model's own}``.
 
     Raises:
-      InputError: nothing trains, or it is no model.
+      InputError: nothing trains, or it is not a model.
     """
     _check_filter("freeze", "trains", trains)
     names, treedef = _named(check_model(model).shapes.trainable)
@@ -75,7 +77,9 @@ def freeze(model: Model, trains: Filter) -> Model:
 
 
 def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Filter = lambda name: True) -> Model:
-    """Returns a model in which low-rank adapters alone train: W + alpha / rank * A B. Source: Hu et al. 2021.
+    """Return a model in which low-rank adapters alone train: W + alpha / rank * A B.
+
+    Source: Hu et al. 2021.
 
     Args:
       model: the model.
@@ -89,7 +93,7 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
       the model starts unchanged. `merge_lora` gives plain weights back.
 
     Raises:
-      InputError: no parameter gets an adapter, the rank is below 1, or it is no model.
+      InputError: no parameter gets an adapter, the rank is below 1, or it is not a model.
     """
     check_number("with_lora", "rank", rank, least=1, whole=True)
     if alpha is not None:
@@ -133,7 +137,7 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
 
 
 def merge_lora(weights: ModelWeights, scale: float = 1.0) -> ModelWeights:
-    """Returns the weights of the model that was adapted, with the adapters' products added.
+    """Return the adapted model's weights, with the adapters' products added.
 
     Args:
       weights: of a model that `with_lora` returned.

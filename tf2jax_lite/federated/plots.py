@@ -14,7 +14,7 @@ __all__ = ["plot_history"]
 
 
 def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Draws the curves whose names end in ``loss`` or ``accuracy``, one panel each.
+    """Draw the curves whose names end in ``loss`` or ``accuracy``, one panel each.
 
     Args:
       history: dicts with ``round`` and scalars by path, as `run_rounds` returns them.
@@ -31,12 +31,12 @@ def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None
         raise InputError(f"a plot needs matplotlib: pip install 'tf2jax-lite[plot]' ({error})") from error
     names = sorted({name for record in history for name in record})
     panels = {kind: [n for n in names if n.rsplit("/", 1)[-1].endswith(kind)] for kind in ("loss", "accuracy")}
-    shown = {kind: found for kind, found in panels.items() if found}
-    if not shown:
+    drawn = {kind: found for kind, found in panels.items() if found}
+    if not drawn:
         raise InputError("there is no loss and no accuracy to draw")
-    figure = Figure(figsize=(5 * len(shown), 3.5), layout="constrained")
+    figure = Figure(figsize=(5 * len(drawn), 3.5), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (kind, found) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+    for axes, (kind, found) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
         for name in found:
             points = [(record["round"], record[name]) for record in history if name in record]
             axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")

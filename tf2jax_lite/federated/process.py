@@ -1,4 +1,4 @@
-"""The types that building blocks exchange: processes (pairs of pure functions), their outputs, updates of clients.
+"""Types exchanged by building blocks: processes (pairs of pure functions), their outputs, client updates.
 
 Sources: tff.templates.MeasuredProcess, tff.templates.AggregationProcess, tff.learning.templates.
 """
@@ -35,7 +35,7 @@ class ModelWeights(NamedTuple):
 
 
 class MeasuredProcessOutput(NamedTuple):
-    """What one step of a process gives. See tff.templates.MeasuredProcessOutput.
+    """Result of one step of a process. See tff.templates.MeasuredProcessOutput.
 
     Attributes:
       state: the process's state after the step.
@@ -49,7 +49,9 @@ class MeasuredProcessOutput(NamedTuple):
 
 
 class LearningProcessOutput(NamedTuple):
-    """What one round of training gives. See tff.learning.templates.LearningProcessOutput.
+    """Result of one round of training.
+
+    See tff.learning.templates.LearningProcessOutput.
 
     Attributes:
       state: the server's state after the round.
@@ -67,8 +69,8 @@ class ClientUpdates(NamedTuple):
       update: pytree whose leaves have shape (n, ...).
       weight: float32 (n,), the clients' weights in the mean.
       mask: bool (n,), False where there is no such client (padding), it dropped out, has no data, or its update
-        is not finite. Such a row counts for nothing, whatever its values are (NaN included).
-      index: int32 (n,), each client's place in the round's cohort.
+        is not finite. Such a row is ignored, even if it contains NaN.
+      index: int32 (n,), each client's index in the round's cohort.
     """
 
     update: PyTree
@@ -79,18 +81,18 @@ class ClientUpdates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AggregationProcess:
-    """Turns the updates of a cohort into one update, in constant memory where the aggregation allows it.
+    """Turns the updates of a cohort into one update.
 
-    All functions are pure and can be jitted. A cohort of any size is folded chunk by chunk: ``zero``, ``accumulate``
-    for each chunk, ``merge`` of the accumulators of several devices, ``report`` once. What aggregations need of all
-    updates at once (a median, say) keeps them in the accumulator. See tff.templates.AggregationProcess and
-    tff.federated_aggregate.
+    It needs constant memory if the aggregation allows it. All functions are pure and can be jitted. A cohort of any
+    size is folded chunk by chunk: ``zero``, ``accumulate`` for each chunk, ``merge`` of the accumulators of several
+    devices, ``report`` once. An aggregation of all updates at once (such as a median) keeps them in the accumulator.
+    See tff.templates.AggregationProcess and tff.federated_aggregate.
 
     Attributes:
       initialize: ``() -> state``.
       zero: ``(state, num_clients) -> accumulator``; ``num_clients`` is the cohort's padded size, a Python int.
-      accumulate: ``(state, accumulator, updates: ClientUpdates, key) -> accumulator``. ``key`` is the round's key; what
-        is random per client folds the client's ``index`` in.
+      accumulate: ``(state, accumulator, updates: ClientUpdates, key) -> accumulator``. ``key`` is the round's key;
+        random numbers per client fold the client's ``index`` in.
       merge: ``(accumulator, accumulator) -> accumulator``.
       report: ``(state, accumulator, key) -> MeasuredProcessOutput`` with the aggregate in the form of one update.
       refuses_weights: why all clients must weigh the same (differential privacy), or "" if their weights may differ.
@@ -104,14 +106,19 @@ class AggregationProcess:
     refuses_weights: str = ""
 
     def next(self, state: PyTree, updates: ClientUpdates, key: Any) -> MeasuredProcessOutput:
-        """Aggregates one whole cohort. ``key`` is a JAX key for what is random in the aggregation."""
+        """Aggregate a whole cohort.
+
+        ``key`` is a JAX key for the randomness of the aggregation.
+        """
         zero = self.zero(state, int(updates.mask.shape[0]))
         return self.report(state, self.accumulate(state, zero, updates, key), key)
 
 
 @dataclasses.dataclass(frozen=True)
 class LearningProcess(Generic[State]):
-    """A training process: rounds over a state. See tff.learning.templates.LearningProcess.
+    """A training process: rounds over a state.
+
+    See tff.learning.templates.LearningProcess.
 
     Attributes:
       initialize: ``(key=None, *, params=None) -> state``: new weights drawn with ``key``, or the weights given.

@@ -1,4 +1,4 @@
-"""Training states as named arrays, and back with the same bits: what checkpoints hold."""
+"""Training states as named arrays, and back with the same bits: the content of checkpoints."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ _IDS = "ids"
 
 @jax.tree_util.register_pytree_node_class
 class ByClient(Mapping[Hashable, PyTree]):
-    """What a server keeps for each client: an immutable mapping from client ids, in the order in which they came.
+    """State per client on the server.
+
+    An immutable mapping from client ids, in order of insertion.
 
     Args:
-      like: what a client without an entry has; entries have its structure, shapes and dtypes.
+      like: the state of a client without an entry; entries have its structure, shapes and dtypes.
       entries: id to entry.
     """
 
@@ -45,20 +47,20 @@ class ByClient(Mapping[Hashable, PyTree]):
         return f"ByClient({len(self)} clients)"
 
     def of(self, client_id: Hashable) -> PyTree:
-        """Returns a client's entry, or what those without one have."""
+        """Return a client's entry, or the default for clients without one."""
         return self._entries.get(client_id, self.like)
 
     def updated(self, entries: Mapping[Hashable, PyTree]) -> ByClient:
-        """Returns a mapping with these entries added or replaced."""
+        """Return a mapping with these entries added or replaced."""
         return ByClient(self.like, {**self._entries, **entries})
 
     def tree_flatten(self) -> tuple[Any, tuple[Hashable, ...]]:
-        """Returns children and ids, for JAX."""
+        """Return children and ids, for JAX."""
         return (self.like, *self._entries.values()), tuple(self._entries)
 
     @classmethod
     def tree_unflatten(cls, ids: tuple[Hashable, ...], children: Any) -> ByClient:
-        """Puts children and ids together again, for JAX."""
+        """Put children and ids together again, for JAX."""
         like, *entries = children
         return cls(like, dict(zip(ids, entries, strict=True)))
 
@@ -72,7 +74,7 @@ def _numbers(leaf: Any) -> np.ndarray:
 
 
 def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
-    """Returns leaves by path; a `ByClient` counts as one."""
+    """Return leaves by path; a `ByClient` counts as one."""
     found = jax.tree.leaves_with_path(state, is_leaf=lambda leaf: isinstance(leaf, ByClient))
     named = [(jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR), leaf) for path, leaf in found]
     names = [name for name, _ in named]
@@ -83,7 +85,9 @@ def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
 
 
 def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
-    """Returns a state's arrays by path. JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
+    """Return a state's arrays by path.
+
+    JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
 
     Raises:
       InputError: two leaves have one path, or a client's id is neither text nor an integer.
@@ -109,11 +113,11 @@ def _plain_id(client_id: Hashable) -> str | int:
 
 
 def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
-    """Puts a state together again.
+    """Put a state together again.
 
     Args:
       template: a new state of the same training; its structure, shapes, dtypes and kinds of keys.
-      arrays: what `state_arrays` gave.
+      arrays: the result of `state_arrays`.
 
     Raises:
       CheckpointError: an array is missing, has another shape or dtype, or is not of such a state.

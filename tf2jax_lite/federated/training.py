@@ -27,17 +27,17 @@ Record = dict[str, Any]
 
 
 class ClientSampler(Protocol):
-    """What samples a round's clients: see ``federated.data``'s samplers, fedjax.client_samplers.ClientSampler."""
+    """A sampler of a round's clients: see ``federated.data``'s samplers, fedjax.client_samplers.ClientSampler."""
 
     def set_round_num(self, round_num: int) -> None:
-        """Sets the round that `sample` draws for."""
+        """Set the round that `sample` draws for."""
 
     def sample(self) -> Any:
-        """Returns tuples of client id, ClientDataset, and what else the sampler gives."""
+        """Return tuples of client id, ClientDataset, and further values of the sampler."""
 
 
 def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
-    """Returns the scalars among nested metrics by path: ``client_work/train/loss``."""
+    """Return the scalars among nested metrics by path: ``client_work/train/loss``."""
     found: dict[str, float] = {}
     if isinstance(metrics, Mapping):
         for name, value in metrics.items():
@@ -48,7 +48,9 @@ def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
 
 
 def read_history(path: str | Path) -> list[Record]:
-    """Reads a JSONL file of metrics that `run_rounds` wrote: a dict with ``round`` in each line.
+    """Read a JSONL file of metrics that `run_rounds` wrote.
+
+    Each line is a dict with ``round``.
 
     Raises:
       DataError: the file is damaged, or cannot be read. An unfinished last line, of a run that was killed, is left out.
@@ -105,10 +107,12 @@ def run_rounds(
     summarize: Callable[[Mapping[str, Any]], Record] = flat_metrics,
     report: Callable[[Record], None] = lambda record: None,
 ) -> tuple[Any, list[Record]]:
-    """Trains for a number of rounds. Killed at any moment and called again, it ends with the same bits.
+    """Train for a number of rounds.
+
+    Killed at any moment and called again, it ends with the same bits.
 
     Args:
-      process: what trains.
+      process: the learning process.
       clients: ``(round) -> client_data`` for ``process.next``, a function of the round alone; or a sampler, whose
         client ids go along where the process takes them.
       num_rounds: rounds in all, those before a resumption included.
@@ -117,7 +121,7 @@ def run_rounds(
       evaluate: ``(ModelWeights) -> metrics``, recorded under ``eval/``.
       evaluate_every: every how many rounds, and after the last.
       evaluate_first: evaluate before the first round, too, as round 0.
-      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training goes on from
+      checkpoint_dir: where the state is saved (Orbax; extra: checkpoint), or a `CheckpointStore`; training resumes from
         the newest.
       checkpoint_every: every how many rounds, and after the last.
       metrics_file: a JSONL file: a line a round with the metrics' scalars.
@@ -125,7 +129,7 @@ def run_rounds(
       plot_file: a ``.png`` or ``.svg`` of loss and accuracy by round (matplotlib; extra: plot), written at the end.
       progress: show a progress bar.
       timed: record each round's ``seconds``, too; they are not the same after a resumption.
-      summarize: turns nested metrics into what is recorded, JSON values by name; their scalars by default.
+      summarize: turns nested metrics into recorded values, JSON values by name; their scalars by default.
       report: called with each record, when its round is saved; with those before a resumption, first.
 
     Returns:
@@ -135,7 +139,7 @@ def run_rounds(
     Raises:
       InputError: a number out of range, ``clients`` neither a function nor a sampler, or an extra that is needed is not
         installed.
-      DataError: the metrics file is damaged, or what is recorded cannot be written.
+      DataError: the metrics file is damaged, or a record cannot be written.
       CheckpointError: the checkpoint is damaged, of another training, or of more rounds, or cannot be written.
     """
     if not (callable(clients) or (hasattr(clients, "set_round_num") and hasattr(clients, "sample"))):
@@ -170,7 +174,7 @@ def run_rounds(
 
     def add(record: Record) -> None:
         history.append(record)
-        # The line comes before the checkpoint: what is resumed from has its history, and later lines are dropped.
+        # The line comes before the checkpoint, so that a checkpoint always has its history; later lines are dropped.
         if metrics_file is not None:
             with _writing(metrics_file):
                 _append(Path(metrics_file), record)
@@ -215,7 +219,7 @@ def _append(path: Path, record: Record) -> None:
 
 
 def _resume_file(path: Path, done: int) -> list[Record]:
-    """Keeps the rounds that are done; what a killed run wrote after its last checkpoint is written again."""
+    """Keep the records up to the checkpoint; later ones of a killed run are written again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [r for r in read_history(path) if r["round"] <= done] if path.exists() else []
     fresh = path.with_name(path.name + ".new")

@@ -1,4 +1,4 @@
-"""Errors of the functions that users give: which function raised them, and whether the model's data are at fault."""
+"""Errors of users' functions: the function's name, and whether the model's data are at fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODEL = "_tf2jax_lite_model"
 
 @contextlib.contextmanager
 def of_model(function: Any) -> Iterator[None]:
-    """Marks errors as those of a model's function, for callers that know which data it was given."""
+    """Mark errors as those of a model's function, for callers that know which data it was given."""
     try:
         yield
     except Exception as error:
@@ -26,13 +26,13 @@ def of_model(function: Any) -> Iterator[None]:
 
 
 def model_function(error: Exception) -> Any:
-    """Returns the function of a model that raised an error; None if it was another one."""
+    """Return the function of a model that raised an error; None if it was another one."""
     return getattr(error, _MODEL, None)
 
 
 @contextlib.contextmanager
 def raised_by(role: str, function: Any) -> Iterator[None]:
-    """Says which function raised an error.
+    """Name the user's function in errors that it raises.
 
     Args:
       role: the function's role, such as ``train_loss``.
@@ -52,7 +52,7 @@ def raised_by(role: str, function: Any) -> Iterator[None]:
 
 
 def named_function(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function whose errors say which function raised them; see `raised_by`."""
+    """Return a function whose errors say which function raised them; see `raised_by`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ def named_function(role: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def described(function: Any) -> str:
-    """Returns a function's name and where it is defined; of one of ours around a user's, the user's (``given``)."""
+    """Return a function's name and where it is defined; of one of ours around a user's, the user's (``given``)."""
     function = getattr(function, "given", function)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     code = getattr(function, "__code__", None)
@@ -71,6 +71,6 @@ def described(function: Any) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Returns an error's type and the first line of its text."""
+    """Return an error's type and the first line of its text."""
     line = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {line:.300}"

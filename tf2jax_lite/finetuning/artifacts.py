@@ -68,10 +68,10 @@ def finetune_artifact(
     report: Report = lambda record: None,
     **model_options: Any,
 ) -> TrainingReport:
-    """Fine-tune an artifact on one dataset and write a new one. TensorFlow is not imported.
+    """Fine-tune an artifact on one dataset and write a new one.
 
-    The new artifact holds the same functions with other params, ``history.jsonl`` (a record per epoch), ``history.svg``
-    (a plot) and the options of the training in its metadata. It appears atomically.
+    TensorFlow is not imported. The new artifact holds the same functions with other params, ``history.jsonl`` (a record
+    per epoch), ``history.svg`` (a plot) and the options of the training in its metadata. It appears atomically.
 
     Args:
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
@@ -150,7 +150,9 @@ def training_identity(
     model_options: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the identity of a training: hashes of the artifact's params, and all options that change the result.
+    """Return the identity of a training.
+
+    Hashes of the artifact's params, and all options that change the result.
 
     Args:
       artifact: the artifact's directory.
@@ -189,7 +191,9 @@ def write_result(
     record: Mapping[str, Any],
     overwrite: bool,
 ) -> TrainingReport:
-    """Write the trained artifact, or a directory with ``cluster_0``, ``cluster_1``, ... for several weights.
+    """Write the trained artifact.
+
+    For several weights, write a directory with ``cluster_0``, ``cluster_1``, ...
 
     Args:
       artifact: the original artifact.

@@ -16,10 +16,10 @@ import optax
 
 from tf2jax_lite.federated.checkpoint import CheckpointFile
 from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.device_placement import commit_to_device
 from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
 from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
 from .history import History
@@ -117,7 +117,7 @@ def finetune(
             batch_size=batch_size, num_epochs=1, seed=[seed, epoch], fill_remainder=False
         )
         for batch in batches:
-            state, total, count = step(*resident((state, total, count)), batch, key, jnp.int32(steps))
+            state, total, count = step(*commit_to_device((state, total, count)), batch, key, jnp.int32(steps))
             steps += 1
         loss = float(total) / int(count)
         if not (math.isfinite(loss) and _finite(state.weights.trainable)):
@@ -151,9 +151,10 @@ def _since(begin: float) -> float:
 
 
 def make_step(model: Model, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """Return the jitted step: ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``.
+    """Return the jitted training step.
 
-    The sums stay on the device, so that steps run asynchronously.
+    It is ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``. The sums stay on the device, so
+    that steps run asynchronously.
     """
     value_and_grad = model_value_and_grad(model)
 

@@ -57,7 +57,9 @@ def _span(found: np.ndarray) -> str:
 def count_domains(
     clients: FederatedData, key: str, clients_per_round: int, *, rounds: int = 1, learning_rate: float = 0.1
 ) -> Domains:
-    """Count the domains of all clients; each gets the same weight, and the mean number of examples in a cohort.
+    """Count the domains of all clients.
+
+    Each gets the same weight, and the mean number of examples in a cohort.
 
     Args:
       clients: the clients.

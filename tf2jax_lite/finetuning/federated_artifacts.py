@@ -17,10 +17,10 @@ from tf2jax_lite.support.errors import InputError
 from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
 from .artifacts import TrainingReport, training_identity, write_result
 from .datasets import first_examples, prepared
-from .domains import check_domains, count_domains
+from .domains import Domains, check_domains, count_domains
 from .federated_training import federate
 from .optimizers import named_optimizer, named_server_optimizer
-from .trained_artifact import trainable_model
+from .trained_artifact import TrainableModel, trainable_model
 
 __all__ = ["federate_artifact"]
 
@@ -71,10 +71,10 @@ def federate_artifact(
     report: Report = lambda record: None,
     **model_options: Any,
 ) -> TrainingReport:
-    """Train an artifact by federated learning and write a new one, as `finetune_artifact` does.
+    """Train an artifact by federated learning and write a new one.
 
-    With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artifact for each, ``cluster_0``,
-    ``cluster_1``, ... `kmeans_init` initializes them, among clients drawn like a cohort.
+    See `finetune_artifact`. With ``algorithm="hyp_cluster"`` there are several models: ``out`` holds an artifact for
+    each, ``cluster_0``, ``cluster_1``, ... `kmeans_init` initializes them, among clients drawn like a cohort.
 
     Args:
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
@@ -127,13 +127,7 @@ def federate_artifact(
         "domain_learning_rate": domain_learning_rate,
         "domain_window": domain_window,
     }
-    for option, value in given.items():
-        if value is not None and algorithm not in _ALGORITHMS_OF_OPTION[option]:
-            raise InputError(f"{option} goes with {' and '.join(_ALGORITHMS_OF_OPTION[option])}, not with {algorithm}")
-    if algorithm == "scaffold" and client_optimizer not in (None, "sgd"):
-        raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
-    if algorithm == "fed_sgd" and not client_optimizer is client_learning_rate is None:
-        raise InputError("fed_sgd's clients send gradients, and have no optimizer; its rate is server_learning_rate")
+    _check_options(algorithm, given, client_optimizer, client_learning_rate)
     client = (
         "sgd" if client_optimizer is None else client_optimizer,
         0.1 if client_learning_rate is None else client_learning_rate,
@@ -144,20 +138,12 @@ def federate_artifact(
     key = "domain_id" if domain_key is None else domain_key
     beside = (key,) if algorithm == "agnostic_fed_avg" else ()
     trainable = trainable_model(artifact, loss, sample=first_examples(clients), beside=beside, **model_options)
-    data, domains = prepared(clients, trainable.examples), None
     if algorithm == "agnostic_fed_avg":
-        if key in (trainable.label, *trainable.inputs):
-            raise InputError(f"{key!r} is an array that the model takes; name that of the domains otherwise")
         rate = 0.1 if domain_learning_rate is None else domain_learning_rate
         window = 1 if domain_window is None else domain_window
-        domains = count_domains(clients, key, clients_per_round, rounds=window, learning_rate=rate)
-        data = prepared(
-            clients,
-            lambda found, where: {
-                **trainable.examples(found, where, beside=beside),
-                key: check_domains(found, key, where, len(domains.weights)),
-            },
-        )
+        data, domains = _with_domains(clients, trainable, key, clients_per_round, window, rate)
+    else:
+        data, domains = prepared(clients, trainable.examples), None
     server = None
     # The server of these algorithms has a rate, and no optimizer; the default of all others is SGD.
     rated = algorithm not in ("scaffold", "mime", "mime_lite")
@@ -238,3 +224,31 @@ def federate_artifact(
     )
     record = {"kind": "federate", **identity, "rounds": rounds, "clients_per_round": clients_per_round, "seed": seed}
     return write_result(artifact, out, process.get_model_weights(state), history, trainable, record, overwrite)
+
+
+def _check_options(
+    algorithm: str, given: Mapping[str, Any], client_optimizer: str | None, client_learning_rate: float | None
+) -> None:
+    """Raise `InputError` for options that the algorithm does not have."""
+    for option, value in given.items():
+        if value is not None and algorithm not in _ALGORITHMS_OF_OPTION[option]:
+            raise InputError(f"{option} goes with {' and '.join(_ALGORITHMS_OF_OPTION[option])}, not with {algorithm}")
+    if algorithm == "scaffold" and client_optimizer not in (None, "sgd"):
+        raise InputError(f"scaffold's clients step with sgd, not {client_optimizer}")
+    if algorithm == "fed_sgd" and not client_optimizer is client_learning_rate is None:
+        raise InputError("fed_sgd's clients send gradients, and have no optimizer; its rate is server_learning_rate")
+
+
+def _with_domains(
+    clients: FederatedData, trainable: TrainableModel, key: str, clients_per_round: int, rounds: int, rate: float
+) -> tuple[FederatedData, Domains]:
+    """Return the model's examples with their domains under ``key``, and the domains' counts."""
+    if key in (trainable.label, *trainable.inputs):
+        raise InputError(f"{key!r} is an array that the model takes; name that of the domains otherwise")
+    domains = count_domains(clients, key, clients_per_round, rounds=rounds, learning_rate=rate)
+
+    def examples(found: Any, where: str) -> dict[str, Any]:
+        inputs = trainable.examples(found, where, beside=(key,))
+        return {**inputs, key: check_domains(found, key, where, len(domains.weights))}
+
+    return prepared(clients, examples), domains

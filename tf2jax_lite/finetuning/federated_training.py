@@ -120,7 +120,7 @@ def _without_empty_means(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a round's metrics with ``client_work/train`` as ``train``; those of clusters as ``cluster_0``, ..."""
+    """Return a round's metrics with ``client_work/train`` as ``train``; those of clusters as ``cluster_0``, ..."""
     if "clusters" in metrics:
         clusters = {f"cluster_{name}": _short(found) for name, found in metrics["clusters"].items()}
         return {"clients": metrics["clients"], **clusters}

@@ -20,9 +20,9 @@ _NAMES_PER_ROW = 4
 
 
 def plain(metrics: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested metrics as one flat dict of numbers and lists for JSON, names joined by ``/``.
+    """Return nested metrics as one flat dict for JSON, names joined by ``/``.
 
-    Values that are not finite become None: JSON has no NaN.
+    Values are numbers and lists. Values that are not finite become None: JSON has no NaN.
     """
     found: dict[str, Any] = {}
     for name, value in metrics.items():
@@ -57,12 +57,12 @@ class History:
     records: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def add(self, number: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Adds a record and returns it."""
+        """Add a record and return it."""
         self.records.append({self.unit: number, **plain(metrics)})
         return self.records[-1]
 
     def jsonl(self) -> bytes:
-        """Returns a line of JSON for each record."""
+        """Return a line of JSON for each record."""
         return "".join(json.dumps(record, sort_keys=True) + "\n" for record in self.records).encode()
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
@@ -75,7 +75,7 @@ class History:
         return found
 
     def svg(self) -> bytes:
-        """Returns a plot of all losses, and one of all accuracies and other shares, as an SVG file."""
+        """Return a plot of all losses, and one of all accuracies and other shares, as an SVG file."""
         curves = self.curves()
         losses = {n: c for n, c in curves.items() if n.rsplit("/", 1)[-1] == "loss"}
         shares = {n: c for n, c in curves.items() if "accuracy" in n.rsplit("/", 1)[-1]}

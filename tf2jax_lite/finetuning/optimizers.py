@@ -82,7 +82,9 @@ def named_optimizer(
 def named_server_optimizer(
     name: str, learning_rate: float, *, momentum: float | None = None, tau: float | None = None
 ) -> optax.GradientTransformation:
-    """Return a federated server's optimizer: adam, yogi and adagrad are those of FedAdam, FedYogi and FedAdagrad.
+    """Return a federated server's optimizer.
+
+    Adam, yogi and adagrad are those of FedAdam, FedYogi and FedAdagrad.
 
     Args:
       name: one of `OPTIMIZERS`.

@@ -38,7 +38,7 @@ class TrainableModel:
       from_logits: whether the loss treats predictions as logits.
       signatures: the functions in training and in evaluation mode.
       shapes: the inputs' shapes, with the first axis; symbolic sizes are strings.
-      classes: number of classes; None if targets are no class indices, or it is not known.
+      classes: number of classes; None if targets are not class indices, or it is not known.
     """
 
     model: Model
@@ -61,7 +61,7 @@ class TrainableModel:
         Args:
           arrays: the examples.
           where: their origin, for error messages.
-          beside: names of arrays that are no inputs.
+          beside: names of arrays that are not inputs.
           may_be_empty: whether zero examples are allowed.
 
         Raises:
@@ -150,7 +150,7 @@ def trainable_model(
       path: the artifact's directory.
       loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
       sample: some examples, to find out whether predictions are logits.
-      beside: names of arrays of the sample that are no inputs.
+      beside: names of arrays of the sample that are not inputs.
       from_logits: whether predictions are logits. If None, inferred from the graph, or from predictions of the sample;
         without a sample they are probabilities, as in Keras.
       label: the targets' name in the data.

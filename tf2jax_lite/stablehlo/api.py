@@ -37,7 +37,7 @@ __all__ = ["check_payload", "evaluate", "from_stablehlo", "main_function", "pars
 
 
 def main_function(module: Module) -> Function:
-    """Returns the function that a module is called by.
+    """Return the function that a module is called by.
 
     Raises:
       InvalidModelError: it has none.
@@ -57,7 +57,7 @@ def evaluate(
     infer_relu: bool = True,
     cast: bool = False,
 ) -> list[Any]:
-    """Calls a module's main function.
+    """Call a module's main function.
 
     Args:
       module: a result of `parse`.

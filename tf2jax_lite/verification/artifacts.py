@@ -29,7 +29,7 @@ class Artifact:
       backends: which to compare; ``source`` runs the artifact's own Python code.
 
     Raises:
-      ExportError: it is no artifact, or damaged.
+      ExportError: it is not an artifact, or damaged.
     """
 
     def __init__(self, path: Path, backends: Sequence[str]):
@@ -40,7 +40,7 @@ class Artifact:
 
     @property
     def is_split(self) -> bool:
-        """Whether its functions are the cores of models that were split."""
+        """Return whether its functions are the cores of models that were split."""
         return bool((self._metadata.get("options") or {}).get("split_host"))
 
     @property
@@ -54,7 +54,7 @@ class Artifact:
         return {n: np.asarray(v) for n, v in read_params(self._path, self._metadata).items() if n in names}
 
     def trained_values(self) -> dict[str, np.ndarray]:
-        """Returns the params by name if the artifact was trained since it was converted; otherwise nothing."""
+        """Return the params by name if the artifact was trained since it was converted; otherwise nothing."""
         if not (self._metadata.get("options") or {}).get("training"):
             return {}
         return {
@@ -74,7 +74,7 @@ class Artifact:
         notes: list[str],
         roundoff_check: RoundoffCheck,
     ) -> list[OutputComparison]:
-        """Compares a signature's results, and its variables after the call, with TensorFlow's.
+        """Compare a signature's results and assigned variables with TensorFlow's.
 
         Args:
           signature: its name.

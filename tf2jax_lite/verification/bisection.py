@@ -41,9 +41,10 @@ _JUMP = 10.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValuePair:
-    """One tensor on both sides, and its relative error; None where there is none (resources, strings).
+    """One tensor on both sides, and its relative error.
 
-    The error of a variant (a list of tensors) is that of the tensors in it.
+    The error is None for resources and strings. The error of a variant (a list of tensors) is that of the tensors in
+    it.
     """
 
     tf: Any
@@ -105,7 +106,7 @@ class LockstepEvaluation:
         )
 
     def results(self, inputs: Sequence[Any]) -> list[ValuePair]:
-        """Returns the function's flat results on both sides."""
+        """Return the function's flat results on both sides."""
         graph = self._program.graph
         captured = {c.index: c.value for c in graph.captures}
         pairs = []
@@ -227,7 +228,7 @@ class LockstepEvaluation:
         return [ValuePair(t, a, e) for t, a, e in zip(expected, actual, errors, strict=True)]
 
     def _tensorflow(self, node: ir.Node, pairs: list[ValuePair], run: Callable[[], list[Any]]) -> list[Any] | None:
-        """Returns TensorFlow's results, or None if it cannot run the node by itself."""
+        """Return TensorFlow's results, or None if it cannot run the node by itself."""
         if any(p.tf is None for p in pairs):
             self._not_run.setdefault(node.name, "an input is not known")
             return None
@@ -316,7 +317,7 @@ class _NodeInIsolation:
     state: dict[str, Any]
 
     def error(self) -> float | None:
-        """Returns the node's own error; None if its inputs have no counterpart in JAX."""
+        """Return the node's own error; None if its inputs have no counterpart in JAX."""
         if any(is_opaque(p.tf) and not isinstance(p.jax, static.VariableHandle) for p in self.pairs):
             return None
         evaluation = self.evaluation
@@ -365,7 +366,7 @@ def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]
 
 
 def _is_symbol(value: Any) -> bool:
-    """Return whether a value is no array in JAX, as the flow of a TensorArray, which is one in TensorFlow."""
+    """Return whether a value is not an array in JAX, as the flow of a TensorArray, which is one in TensorFlow."""
     return not isinstance(value, (jax.Array, np.ndarray, np.generic))
 
 
@@ -374,7 +375,7 @@ def _error(tensor: Any, value: Any) -> float | None:
         return None
     try:
         return relative_error(tensor.numpy(), np.asarray(static.as_array(value)))
-    except (TypeError, ValueError):  # a value of JAX that is no array
+    except (TypeError, ValueError):  # a value of JAX that is not an array
         return None
 
 

@@ -20,7 +20,9 @@ _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 @dataclasses.dataclass(frozen=True)
 class OutputComparison:
-    """One array of TensorFlow's beside one of JAX's: a result, a gradient, or a variable after the call.
+    """One array of TensorFlow's and one of JAX's.
+
+    A result, a gradient, or a variable after the call.
 
     Attributes:
       name: the array's name.
@@ -74,23 +76,23 @@ class OutputComparison:
         return "; ".join(filter(None, parts))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the comparison as plain data."""
+        """Return the comparison as plain data."""
         return {**dataclasses.asdict(self), "verdict": self.verdict}
 
 
 def failed(name: str, problem: str, *, kind: str = "result", against: str = "jax") -> OutputComparison:
-    """Returns the comparison of something that could not be computed."""
+    """Return the comparison of something that could not be computed."""
     return OutputComparison(name, "", [], float("nan"), float("nan"), False, problem, kind=kind, against=against)
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a dtype is real floating (bfloat16 and its kin included)."""
+    """Return whether a dtype is real floating (bfloat16 and its kin included)."""
     dtype = np.dtype(dtype)
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 
 def tolerance_of(dtype: Any, rtol: float | None = None) -> float:
-    """Returns the relative error that passes for a dtype; integers are to be equal."""
+    """Return the relative error that passes for a dtype; integers are to be equal."""
     name = np.dtype(dtype).name
     return TOLERANCE.get(name, 0.0) if rtol is None or name not in TOLERANCE else rtol
 
@@ -107,7 +109,7 @@ def compare_arrays(
     values: bool = True,
     scale: float | None = None,
 ) -> OutputComparison:
-    """Compares an array with TensorFlow's.
+    """Compare an array with TensorFlow's.
 
     Args:
       name: its name.
@@ -162,7 +164,7 @@ def compare_arrays(
 
 
 def relative_error(expected: np.ndarray, actual: np.ndarray) -> float:
-    """Returns the largest difference relative to the largest magnitude; infinite where shape or NaN differ."""
+    """Return the largest difference relative to the largest magnitude; infinite where shape or NaN differ."""
     found = compare_arrays("", expected, actual, loose_dtype=True)
     if found.problem:
         return float("inf")

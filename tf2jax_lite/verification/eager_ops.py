@@ -25,7 +25,7 @@ class CannotRun(Exception):
 
 
 def tf_dtype(dtype: ir.DType) -> Any:
-    """Returns TensorFlow's dtype."""
+    """Return TensorFlow's dtype."""
     return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)
 
 
@@ -38,7 +38,7 @@ def _attribute_names(op: str) -> tuple[str, ...]:
 
 
 def run_node(node: ir.Node, inputs: Sequence[Any]) -> list[Any]:
-    """Returns the results of one node; an active ``tf.GradientTape`` sees it.
+    """Return the results of one node; an active ``tf.GradientTape`` sees it.
 
     Raises:
       CannotRun: there is no such op, or an attribute names a function.
@@ -81,7 +81,9 @@ def _attribute(value: Any) -> Any:
 
 
 def single_call(node: ir.Node) -> tuple[list[tuple[str, int | None]], dict[str, Any]]:
-    """Return the names of a node's inputs in ``tf.raw_ops`` (with the length of lists), and its attributes.
+    """Return a node's input names in ``tf.raw_ops``, and its attributes.
+
+    Names of lists come with their lengths.
 
     Raises:
       CannotRun: there is no such raw op, or an attribute names a function.

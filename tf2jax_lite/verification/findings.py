@@ -70,7 +70,7 @@ class Suspect:
     arrays: list[Any] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as plain JSON data."""
+        """Return the object as plain JSON data."""
         left_out = ("step", "arrays")
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
 
@@ -114,7 +114,7 @@ class Bisection:
         return "both sides are equal at every node"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as plain JSON data."""
+        """Return the object as plain JSON data."""
         return {
             "summary": self.summary,
             "suspects": [s.as_json() for s in self.suspects],
@@ -126,7 +126,7 @@ class Bisection:
 
 
 def short_attributes(node: ir.Node) -> dict[str, str]:
-    """Returns a node's attributes as text; those that inputs show, and private ones, are left out."""
+    """Return a node's attributes as text; those that inputs show, and private ones, are left out."""
     found = {}
     for name, value in sorted(node.attrs.items()):
         if name in node.implied or name.startswith("_"):

@@ -46,7 +46,7 @@ class Float64Values:
     """Values of TensorFlow's ops in float64.
 
     Attributes:
-      results: flat results, None for those that are no array; or one gradient per source.
+      results: flat results, None for those that are not arrays; or one gradient per source.
       variables: values of the variables after the call, by name.
       error: largest relative difference of JAX's values, in float64 and compiled.
     """
@@ -57,7 +57,7 @@ class Float64Values:
 
 
 def evaluate_in_float64(target: Target, inputs: Sequence[Any]) -> Float64Values | None:
-    """Evaluates a function in float64, node by node in TensorFlow.
+    """Evaluate a function in float64, node by node in TensorFlow.
 
     Args:
       target: the function.
@@ -95,7 +95,7 @@ def gradients_in_float64(
     upstream: Mapping[int, np.ndarray],
     in_jax: Callable[..., list[np.ndarray]],
 ) -> Float64Values | None:
-    """Computes gradients in float64 by a ``tf.GradientTape`` over the function's nodes.
+    """Compute gradients in float64 by a ``tf.GradientTape`` over the function's nodes.
 
     Args:
       target: the function.
@@ -172,7 +172,7 @@ class _Float64Evaluation(LockstepEvaluation):
         return self._variables
 
     def variable_values(self) -> dict[str, np.ndarray]:
-        """Returns the values that TensorFlow's variables hold."""
+        """Return the values that TensorFlow's variables hold."""
         return {name: variable.numpy() for name, variable in self._variables.items()}
 
     def _leaf(self, step: Step, pairs: list[ValuePair], frame: Frame, run: Callable[[], list[Any]]) -> list[ValuePair]:
@@ -192,7 +192,7 @@ class _Float64Evaluation(LockstepEvaluation):
         return [ValuePair(t, None, None) for t in results]
 
     def _custom_gradient(self, step: Step, pairs: list[ValuePair], frame: Frame) -> list[Any]:
-        """Returns the results of a node whose gradient is another function's, and records that."""
+        """Return the results of a node whose gradient is another function's, and record that."""
         count, inputs, _ = (int(group or 0) for group in step.node.groups)
         given = [p.tf for p in pairs]
         captured, kwargs, place = pairs[count + inputs :], step.kwargs, frame.enter(step)
@@ -215,7 +215,7 @@ class _Float64Evaluation(LockstepEvaluation):
         return results
 
     def _in_jax(self, step: Step, pairs: Sequence[ValuePair], frame: Frame) -> list[Any]:
-        """Returns JAX's results of a node that TensorFlow has no kernel for, and records JAX's gradient.
+        """Return JAX's results of a node that TensorFlow has no kernel for, and record JAX's gradient.
 
         Raises:
           CannotRun: TensorFlow's results, or later its gradient, are others in the node's own dtypes.

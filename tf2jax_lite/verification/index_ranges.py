@@ -76,7 +76,7 @@ _KEEPING = frozenset({"Identity", "Cast", "ReadVariableOp", "StopGradient", "Sna
 
 
 def index_ranges(graph: ir.Graph) -> dict[int, Range]:
-    """Returns ranges of the main function's integer arguments, by position; the narrowest that any lookup asks for."""
+    """Return ranges of the main function's integer arguments, by position; the narrowest that any lookup asks for."""
     captured = {capture.index: capture.value for capture in graph.captures}
     facts = []
     for index, argument in enumerate(graph.main.args):

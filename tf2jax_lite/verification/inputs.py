@@ -23,7 +23,7 @@ _SMALL = 4
 
 
 def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns given arrays by argument; `match_arrays` says how they may be named.
+    """Return given arrays by argument; `match_arrays` says how they may be named.
 
     Raises:
       InputError: an array belongs to no argument, or does not fit.
@@ -52,7 +52,9 @@ def given_values(name: str, arguments: Mapping[str, TensorArgument], given: Mapp
 def draw(
     arguments: Mapping[str, TensorArgument], ranges: Mapping[int, Range], seed: int, batch: int
 ) -> dict[str, np.ndarray]:
-    """Draws inputs: floats in [0, 1), integers in the range of what they index, else in [0, 4), strings of some words.
+    """Draw inputs.
+
+    Floats in [0, 1), integers in the range of the indexed axis, else in [0, 4), strings of some words.
 
     Args:
       arguments: by name.

@@ -19,7 +19,7 @@ class _Fact:
 
 
 def random_results(program: Program) -> tuple[list[bool], set[str]]:
-    """Returns for each result of the main function whether it draws random numbers, and names of such variables."""
+    """Return for each result of the main function whether it draws random numbers, and names of such variables."""
     graph = program.graph
     if not program.random_nodes:
         return [False] * len(graph.main.outputs), set()

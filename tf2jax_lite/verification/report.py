@@ -40,7 +40,7 @@ svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; 
 
 
 def write_report(result: Verification, path: Path) -> None:
-    """Writes the page.
+    """Write the page.
 
     Raises:
       ExportError: it cannot be written.
@@ -53,7 +53,7 @@ def write_report(result: Verification, path: Path) -> None:
 
 
 def html_report(result: Verification) -> str:
-    """Returns the page."""
+    """Return the page."""
     verdict = "agrees with TensorFlow" if result.ok else "differs from TensorFlow"
     parts = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"/>',

@@ -78,7 +78,7 @@ def write_repro(suspect: Suspect, folder: Path, rtol: float | None = None) -> Pa
     """Write ``repro.py`` and ``inputs.npz`` for one node; return the script's path.
 
     Raises:
-      ExportError: the node is no raw op by itself (it has a function as attribute, or a variant as input), or the
+      ExportError: the node is not a raw op by itself (it has a function as attribute, or a variant as input), or the
         files cannot be written.
     """
     node: ir.Node = suspect.step.node

@@ -27,7 +27,7 @@ class CaseComparison:
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees."""
+        """Return whether everything agrees."""
         return all(o.ok for o in self.outputs)
 
 
@@ -57,11 +57,11 @@ class SignatureComparison:
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees."""
+        """Return whether everything agrees."""
         return not self.error and all(o.ok for o in self.outputs)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the comparison as plain JSON data."""
+        """Return the comparison as plain JSON data."""
         return {
             "signature": self.signature,
             "ok": self.ok,
@@ -101,11 +101,11 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees."""
+        """Return whether everything agrees."""
         return all(s.ok for s in self.signatures)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the verdict as plain JSON data."""
+        """Return the verdict as plain JSON data."""
         return {
             "ok": self.ok,
             "model": self.model,

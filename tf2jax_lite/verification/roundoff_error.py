@@ -40,14 +40,14 @@ class RoundOff:
 
     @property
     def ok(self) -> bool:
-        """Whether the difference is round-off."""
+        """Return whether the difference is round-off."""
         return not self.wrong
 
 
 def in_float64(
     converted: ConvertedFunction, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None
 ) -> list[np.ndarray]:
-    """Returns a converted function's flat results, computed in float64 throughout.
+    """Return a converted function's flat results, computed in float64 throughout.
 
     Args:
       converted: the function.
@@ -67,7 +67,7 @@ def in_float64(
 
 
 def round_off(expected: np.ndarray, actual: np.ndarray, reference: np.ndarray, scale: float | None = None) -> RoundOff:
-    """Tells round-off from a wrong result.
+    """Distinguish round-off from a wrong result.
 
     Args:
       expected: TensorFlow's result.

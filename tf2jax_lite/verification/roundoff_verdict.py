@@ -24,11 +24,11 @@ _FAR = 8.0
 
 
 class RoundoffCheck:
-    """Decides about the results of one call; computes nothing until one of them differs.
+    """Decides about the results of one call.
 
-    A difference is round-off if TensorFlow's ops and JAX's agree in float64, and if JAX's error with respect to that is
-    larger than TensorFlow's by no more than different orders of summation explain. A wrong op fails the first test,
-    since its error remains in float64.
+    Computes nothing until one of them differs. A difference is round-off if TensorFlow's ops and JAX's agree in
+    float64, and if JAX's error with respect to that is larger than TensorFlow's by no more than different orders of
+    summation explain. A wrong op fails the first test, since its error remains in float64.
 
     Args:
       target: the function.
@@ -80,7 +80,7 @@ def with_verdict(
     error: float,
     scale: float | None = None,
 ) -> OutputComparison:
-    """Return a comparison with both sides' errors, and as agreeing if they are round-off.
+    """Return a comparison with both sides' errors; round-off agrees.
 
     Args:
       found: the comparison, which differs.

@@ -19,7 +19,7 @@ __all__ = ["JaxRunner", "named", "run_tf", "time_both"]
 
 
 def named(target: Target, flat: Sequence[Any]) -> dict[str, Any]:
-    """Returns flat results by name."""
+    """Return flat results by name."""
     return flat_results(target.converted.interface.results(_Padded(flat)))
 
 
@@ -31,7 +31,7 @@ class _Padded(list):
 
 
 def run_tf(target: Target, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Calls TensorFlow; returns flat results, and variables after the call. The variables are then as they were."""
+    """Call TensorFlow; return flat results, and variables after the call, which are then restored."""
     before = target.variable_values()
     try:
         results = [r.numpy() for r in target.call_tf(target.tensors(inputs))]
@@ -59,7 +59,7 @@ class JaxRunner:
         self.mode = "jit"
 
     def __call__(self, inputs: Sequence[np.ndarray], seed: int = 0) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """Returns flat results and updated params."""
+        """Return flat results and updated params."""
         results, state = self.raw(inputs, seed)
         flat = [self._strings[i] if r is None else np.asarray(r) for i, r in enumerate(results)]
         return flat, {name: np.asarray(v) for name, v in state.items()}
@@ -104,7 +104,7 @@ class JaxRunner:
 
 
 def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
-    """Returns medians of seconds per call, ``tensorflow`` and ``jax``; both have been called before."""
+    """Return medians of seconds per call, ``tensorflow`` and ``jax``; both have been called before."""
     tensors = target.tensors(inputs)
     before = target.variable_values()
 

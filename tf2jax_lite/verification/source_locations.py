@@ -22,7 +22,7 @@ _LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras",
 
 
 def locate(target: Target, node: ir.Node, function: str) -> str | None:
-    """Returns ``file:line`` for a node of a function, or None."""
+    """Return ``file:line`` for a node of a function, or None."""
     if node.location:
         return node.location
     if target.path is not None and target.path.is_dir():
@@ -51,7 +51,7 @@ def _graph(graph: Any, name: str) -> Any:
 
 
 def _users(frames: Sequence[tuple[str, int]]) -> str | None:
-    """Returns the innermost frame (the last) that is a user's, else None."""
+    """Return the innermost frame (the last) that is a user's, else None."""
     for file, line in reversed(frames):
         if not any(part in file for part in _LIBRARIES) and not file.startswith("<"):
             return f"{file}:{line}"

@@ -111,13 +111,13 @@ class Target:
         return found
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Sets TensorFlow's variables."""
+        """Set TensorFlow's variables."""
         for name, value in values.items():
             dtype = tf.dtypes.as_dtype(self.converted.variables[name].dtype)
             tf.raw_ops.AssignVariableOp(resource=self.handles[name], value=tf.constant(value, dtype))
 
     def with_values(self, values: Mapping[str, np.ndarray]) -> Target:
-        """Assign TensorFlow's variables, and return the target with these values as params.
+        """Assign TensorFlow's variables; return the target with these params.
 
         Args:
           values: by variable name in the artifact.
@@ -138,9 +138,9 @@ class Target:
         return dataclasses.replace(self, params={**self.params, **wanted})
 
     def with_seeds(self, values: Mapping[str, np.ndarray]) -> Target:
-        """Assign an artifact's values to TensorFlow's variables that hold seeds, as `with_values` does.
+        """Assign an artifact's values to TensorFlow's seed variables.
 
-        A Keras file does not store the seeds of layers without one: each load draws another.
+        See `with_values`. A Keras file does not store the seeds of layers without one: each load draws another.
         """
         shapes = {n: v.shape for n, v in self.converted.variables.items() if n in self.handles and is_seed_state(n)}
         names = match_names(values, shapes)
@@ -150,7 +150,7 @@ class Target:
 
 
 def convert_source(source: Source, *, split_host: bool = False) -> Target:
-    """Converts a source; with ``split_host`` only the core of it."""
+    """Convert a source; with ``split_host`` only the core of it."""
     if source.tags is not None and source.path is not None and not split_host:
         return _tf1_target(source, source.path, source.tags)
     if source.graph is not None and graph_def_file.is_meta_graph(source.graph[0]):
@@ -190,7 +190,7 @@ def _captured_position(converted: ConvertedFunction, host: HostFunction | None, 
 
 
 def _tf1_target(source: Source, path: Path, tags: list[str]) -> Target:
-    """Converts a signature of a TF1 SavedModel."""
+    """Convert a signature of a TF1 SavedModel."""
     annotated, params = convert.convert_saved_model(path, source.name, tags)
     converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
     session = tf1_session.Session.of_saved_model(path, saved_model.meta_graph(path, tags), source.name, tags)
@@ -198,7 +198,7 @@ def _tf1_target(source: Source, path: Path, tags: list[str]) -> Target:
 
 
 def _meta_target(source: Source, path: Path, inputs: list[str], outputs: list[str]) -> Target:
-    """Converts the graph of a TF1 checkpoint."""
+    """Convert the graph of a TF1 checkpoint."""
     annotated, params = convert.convert_graph_def(path, inputs, outputs)
     converted: ConvertedFunction = annotated.fn.converted  # type: ignore[attr-defined]
     session = tf1_session.Session.of_meta_graph(path, outputs)
@@ -209,11 +209,11 @@ class SessionTarget(Target):
     """A TF1 signature that a session runs; gradients are tf.gradients in its graph."""
 
     def names(self) -> list[str]:
-        """Returns the nodes that flat inputs are fed to."""
+        """Return the nodes that flat inputs are fed to."""
         return [arg.name for arg in self.converted.program.graph.main.args[: self.converted.interface.count]]
 
     def call_tf(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs the signature."""
+        """Run the signature."""
         return [tf.constant(value) for value in self.concrete.run(self.names(), [x.numpy() for x in inputs])]
 
     def variable_values(self) -> dict[str, np.ndarray]:
@@ -221,7 +221,7 @@ class SessionTarget(Target):
         return self.concrete.values(list(self.converted.variables))
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Sets the session's variables."""
+        """Set the session's variables."""
         self.concrete.assign(values)
 
 

@@ -26,7 +26,7 @@ __all__ = ["Session"]
 
 @contextlib.contextmanager
 def _control_flow_v1() -> Iterator[None]:
-    """Builds gradients the way that the graph was built: TensorArrays look at this switch."""
+    """Build gradients the way that the graph was built: TensorArrays look at this switch."""
     before = control_flow_v2_toggles.control_flow_v2_enabled()
     control_flow_v2_toggles.disable_control_flow_v2()
     try:
@@ -37,7 +37,7 @@ def _control_flow_v1() -> Iterator[None]:
 
 
 def _tensor(argument: str) -> str:
-    """Returns the tensor that an argument stands for: a node's only result, or one of several."""
+    """Return the tensor that an argument stands for: a node's only result, or one of several."""
     return argument if ":" in argument else f"{argument}:0"
 
 
@@ -67,7 +67,7 @@ class Session:
 
     @classmethod
     def of_saved_model(cls, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]) -> Session:
-        """Returns one signature of a TF1 SavedModel."""
+        """Return one signature of a TF1 SavedModel."""
         saved_model.check_before_tensorflow(meta_graph, path)
         outputs = [info.name for _, info in sorted(meta_graph.signature_def[signature].outputs.items())]
         return cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), os.fspath(path)), outputs)
@@ -88,14 +88,14 @@ class Session:
         return cls(load, [_tensor(name) for name in asked.tensors], asked.operations)
 
     def run(self, names: Sequence[str], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Runs the signature; ``inputs`` are the values of the nodes ``names``."""
+        """Run the signature; ``inputs`` are the values of the nodes ``names``."""
         feeds = {_tensor(name): value for name, value in zip(names, inputs, strict=True)}
         return self._session.run([*self._outputs, *self._operations], feeds)[: len(self._outputs)]
 
     def gradients(
         self, inputs: Mapping[str, np.ndarray], at: Sequence[str], variables: Sequence[str], upstream: Mapping[int, Any]
     ) -> list[np.ndarray]:
-        """Returns gradients of the results.
+        """Return gradients of the results.
 
         Args:
           inputs: values of all input nodes, by name.
@@ -114,11 +114,11 @@ class Session:
         return [np.zeros_like(z) if g is None else next(found_values) for g, z in zip(dense, zeros, strict=True)]
 
     def values(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns the values of variables."""
+        """Return the values of variables."""
         return {name: self._session.run(self._value(name)) for name in names}
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Sets variables."""
+        """Set variables."""
         for name, value in values.items():
             if name not in self._setters:
                 with self.graph.as_default():

@@ -137,7 +137,7 @@ def verify_saved_model(
     rtol: float | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> list[SignatureComparison]:
-    """Compares the results of a SavedModel's signatures in one case each; `verify` does more."""
+    """Compare the results of a SavedModel's signatures in one case each; `verify` does more."""
     options: dict[str, Any] = {"seeds": (seed,), "batch_sizes": (2,), "rtol": rtol, "bisect": False}
     return verify(path, signatures=signatures, tags=tags, inputs=inputs, progress=progress, **options).signatures
 
@@ -145,7 +145,7 @@ def verify_saved_model(
 def _repro(
     found: Sequence[SignatureComparison], folder: Path, rtol: float | None, progress: Callable[[str], None]
 ) -> Path | None:
-    """Writes the first differing node that can stand by itself as a script."""
+    """Write the first differing node that can stand by itself as a script."""
     for result in found:
         for suspect in result.bisection.suspects if result.bisection is not None else ():
             progress("write a reproduction")
@@ -311,7 +311,7 @@ def _text(error: Exception) -> str:
 
 
 def _worst(cases: Sequence[CaseComparison]) -> list[OutputComparison]:
-    """Returns each output's worst case."""
+    """Return each output's worst case."""
     worst: dict[tuple[str, str, str], OutputComparison] = {}
     for case in cases:
         for output in case.outputs:
@@ -326,7 +326,7 @@ def _badness(output: OutputComparison) -> tuple[bool, float]:
 
 
 def _histogram(program: Program) -> dict[str, int]:
-    """Returns how often each op stands in the functions that the main function calls."""
+    """Return the op counts of the functions that the main function calls."""
     counts: collections.Counter[str] = collections.Counter()
     pending, seen = [program.graph.main], {program.graph.main.name}
     while pending:

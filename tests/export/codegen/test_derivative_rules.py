@@ -1,4 +1,4 @@
-"""Functions with derivative rules stand outside of what calls them: sizes and constants that they need come to them."""
+"""Functions with derivative rules are at module level: sizes and constants are passed to them."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def clipped_by_rows(x):
 
 @tf.custom_gradient
 def transposed(x):
-    """What its gradient saves does not tell each size by itself."""
+    """The residuals of its gradient do not determine each size."""
     flat = tf.reshape(x, [-1])
     return flat, lambda g: tf.tanh(tf.reshape(g, tf.shape(x)))
 
@@ -53,7 +53,7 @@ def by_table_twice(x):
 
 
 def scopes(x):
-    """Functions of scopes hand on what they do not use themselves."""
+    """Functions of scopes pass values on that only inner scopes use."""
     with tf.name_scope("one"):
         y = tf.nn.softmax(tf.reshape(x, [-1, 4]) * 2.0)
     with tf.name_scope("two"):

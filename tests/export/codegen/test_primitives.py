@@ -1,4 +1,4 @@
-"""Every primitive that source can hold: what is written computes the same, derivatives included."""
+"""Every primitive that generated source can hold: the source computes the same values and derivatives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .test_source import imported, written
 
 X = np.float32([[0.3, 0.7, 0.2, 0.55], [0.1, 0.9, 0.4, 0.45], [0.8, 0.6, 0.35, 0.15]])
 SQUARE = X[:, :3] + 2 * np.eye(3, dtype=np.float32)
-PLACES = np.int32([[0, 1], [2, 3], [0, 1]])
+INDICES = np.int32([[0, 1], [2, 3], [0, 1]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Case:
 
 
 def scattered(method, **options):
-    return Case(lambda x: getattr(x.at[PLACES[:, 0], PLACES[:, 1]], method)(np.float32([2.0, 3.0, 4.0]), **options))
+    return Case(lambda x: getattr(x.at[INDICES[:, 0], INDICES[:, 1]], method)(np.float32([2.0, 3.0, 4.0]), **options))
 
 
 CASES = {
@@ -67,7 +67,7 @@ CASES = {
         grad=False,
     ),
     "complex": Case(lambda x: jnp.real(z := lax.complex(x, x + 1) * 2j) + jnp.imag(z) + jnp.real(jnp.conj(z) * z)),
-    "whole numbers": Case(lambda x: [(n := (x * 20).astype(np.int32)) // 3, n % 3, lax.div(n, 4), n * n], grad=False),
+    "integers": Case(lambda x: [(n := (x * 20).astype(np.int32)) // 3, n % 3, lax.div(n, 4), n * n], grad=False),
     "clamped": Case(lambda x: lax.clamp(0.25, x, 0.6)),
     "reduced precision": Case(lambda x: lax.reduce_precision(x, 8, 10), grad=False),
     "shapes": Case(
@@ -75,7 +75,7 @@ CASES = {
     ),
     "moved": Case(lambda x: jnp.concatenate([lax.rev(x, (0,)), jnp.pad(x, ((0, 1), (0, 0)))], 0)),
     "parts": Case(lambda x: [*jnp.split(x, [1, 3], axis=1), lax.squeeze(x[:1], (0,)), jnp.stack([x, x], 1)]),
-    "taken": Case(lambda x: [x[PLACES[:, 0], PLACES[:, 1]], jnp.take(x, PLACES[:, 0], axis=0, mode="fill")]),
+    "taken": Case(lambda x: [x[INDICES[:, 0], INDICES[:, 1]], jnp.take(x, INDICES[:, 0], axis=0, mode="fill")]),
     "taken dynamically": Case(
         lambda x: lax.dynamic_update_slice(
             x, lax.dynamic_slice(x, ((x[0, 0] > 0) + 0, 1), (2, 2)), ((x[0, 0] > 0) + 0, 0)
@@ -88,7 +88,7 @@ CASES = {
     "reduced by exclusion": Case(
         lambda x: lax.reduce_xor(lax.bitcast_convert_type(x, np.int32), axes=(0,)), grad=False
     ),
-    "places of extremes": Case(lambda x: [jnp.argmax(x, 1), jnp.argmin(x, 0)], grad=False),
+    "positions of extremes": Case(lambda x: [jnp.argmax(x, 1), jnp.argmin(x, 0)], grad=False),
     "running": Case(lambda x: jnp.cumsum(x, 1) + jnp.cumprod(x, 0) + lax.cummax(x, 1) + lax.cummin(x, 1, reverse=True)),
     "running logarithm": Case(lambda x: lax.cumlogsumexp(x, 1)),
     "sorted": Case(lambda x: [jnp.sort(x, 1), jnp.argsort(x, 0), *lax.top_k(x, 2)]),
@@ -194,7 +194,7 @@ def test_case(name, tmp_path):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
 
 
-def test_places_of_slices_have_one_type_with_64_bits(tmp_path):
+def test_slice_indices_have_one_dtype_with_64_bits(tmp_path):
     """A bare 0 would be an int64 beside an int32."""
     with jax.enable_x64(True):
         case = Case(
@@ -214,7 +214,7 @@ def _finite(x):
     return jnp.where(jnp.isfinite(x), x, 0)
 
 
-# Only functions that TensorFlow's ops, sizes that data decides, or other releases of JAX make hold these.
+# These come only from TensorFlow's ops, data-dependent dimensions, or other releases of JAX.
 OTHERWISE = frozenset(
     """copy copy_p dim_as_value forward_only loop_start mul_no_nan mulhi once random_gamma_grad random_unwrap
     random_wrap reverse_only split stack tile unstack add_any device_put igamma_grad_a random_clone rng_bit_generator

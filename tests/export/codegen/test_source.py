@@ -1,4 +1,4 @@
-"""Generated source computes what the converted function computes, and is what a formatter and a linter accept."""
+"""Generated source computes the converted function's results, and passes a formatter and a linter."""
 
 import importlib.util
 import subprocess
@@ -52,7 +52,7 @@ def control_flow():
 
 
 def loops_of_several_arrays():
-    """Marks around loops that data ends (for their derivatives) have as many results as the loop has arrays."""
+    """Markers around data-dependent loops (for their derivatives) have as many results as the loop has arrays."""
 
     def fn(x, y):
         most = tf.reduce_sum(tf.abs(x))
@@ -91,7 +91,7 @@ def recomputed():
 def refused():
     @tf.function
     def fn(x):
-        return tf.raw_ops.PreventGradient(input=x * x, message='it "is" not wanted, ' + "whoever asks, " * 8)
+        return tf.raw_ops.PreventGradient(input=x * x, message='it "is" not wanted, ' + "if you ask, " * 8)
 
     fn, params = tf2jax.convert(fn, tf.TensorSpec([None]))
     return fn, params, (np.float32([1.0, 3.0]),)
@@ -210,7 +210,7 @@ def test_products_that_are_nothing(tmp_path):
 
 
 @pytest.mark.full
-def test_gradient_by_inputs_with_derivative_rules(tmp_path):
+def test_gradient_of_inputs_with_derivative_rules(tmp_path):
     fn, params, (x, indices) = custom_gradient()
     text, constants = written(fn, params)
     module = imported(text, tmp_path / "model.py")
@@ -222,7 +222,7 @@ def test_gradient_by_inputs_with_derivative_rules(tmp_path):
 
 @pytest.mark.full
 def test_functions_that_differ_in_their_gradients_alone(tmp_path):
-    """Each has its own; those that are alike in all are written once."""
+    """Each has its own; identical ones are written once."""
 
     def scaled(factor):
         return tf.custom_gradient(lambda x: (tf.identity(x), lambda g: g * factor))
@@ -253,7 +253,7 @@ def _clipped(x):
 
 @tf.custom_gradient
 def _offset(x):
-    """Its gradient is not 0 where what it gets is."""
+    """Its gradient is not 0 where the incoming gradient is."""
     return x * x, lambda dy: dy * 2.0 + x
 
 
@@ -264,7 +264,7 @@ def _constant(x):
 
 @tf.custom_gradient
 def _looped(x):
-    """Its gradient is multiplied with 1.5 until what stands beside it is large."""
+    """Its gradient is multiplied by 1.5 until the other operand is large."""
 
     def gradient(dy):
         ends = lambda y, _: tf.reduce_sum(y * y) < 30.0  # noqa: E731
@@ -279,7 +279,7 @@ def _looped(x):
     [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
 )
 def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
-    """Forwards where they are linear, and JAX can transpose what that takes once more."""
+    """Forward mode for linear gradients, which JAX can transpose once more."""
     own, params = tf2jax.convert(tf.function(lambda x: fn(tf.sin(x))), tf.TensorSpec([3]))
     text, constants = written(own, params)
     assert f"@jax.custom_{rule}" in text
@@ -300,7 +300,7 @@ def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
 
 @pytest.mark.full
 def test_derivatives_that_are_refused(tmp_path):
-    """The values are written all the same; what differentiates them is told why not, as before."""
+    """The values are written nevertheless; differentiation raises the reason, as before."""
     fn, params, (x,) = refused()
     text, constants = written(fn, params)
     model = imported(text, tmp_path / "model.py").model
@@ -410,7 +410,7 @@ STRANGE = ('"', '"' * 3, "'" * 3, "a\nb", "a\0b", "a\\", '\\"', "\u2028", "{x}",
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_names_are_text_and_nothing_else(name, tmp_path):
-    """Scopes, variables, results and titles come out of a stranger's model: none of them becomes code."""
+    """Scopes, variables, results and titles come from an untrusted model: none of them becomes code."""
     attack = f"{name}touched(1)#{name}{chr(34) * 3}\n    touched(1)\n    {chr(34) * 3}{name}"
     nodes = [
         X,
@@ -467,8 +467,8 @@ def test_a_primitive_that_cannot_be_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["linear_solve", "scatter_apply", "unheard_of"])
-def test_a_primitive_without_a_spelling(name):
-    """It is read, as its module may be of use without source, and refused by whoever writes."""
+def test_a_primitive_without_source_form(name):
+    """Reading accepts it, because its module may be usable without source; writing source refuses it."""
     primitive = jex.Primitive(name)
     primitive.def_abstract_eval(lambda x: x)
     block = codegen.from_jaxpr(jax.make_jaxpr(primitive.bind)(np.float32(1)))

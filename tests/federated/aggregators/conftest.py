@@ -1,4 +1,4 @@
-"""These programs run once or twice each, and compiling them is what takes time."""
+"""These programs run once or twice each, and compilation dominates their time."""
 
 import jax
 import pytest

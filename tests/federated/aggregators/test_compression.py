@@ -15,7 +15,7 @@ from .cohort import MASK, TEMPLATE, aggregate, flat, make, vector
 
 SIZE = 50
 RNG = np.random.default_rng(0)
-# No number is so near to zero that 3,000 draws would miss what it is rounded to.
+# Each value is far enough from zero that 3,000 draws contain both of its roundings.
 X = (RNG.uniform(0.3, 2.0, SIZE) * RNG.choice([-1, 1], SIZE)).astype(np.float32)
 KEYS = jax.random.split(jax.random.key(1), 3000)
 
@@ -45,10 +45,10 @@ def test_hadamard(size):
 @pytest.mark.full
 def test_rotations_keep_lengths_and_turn_back():
     key = jax.random.key(3)
-    turned = rotate(jnp.asarray(X), key)
-    assert turned.shape == (64,)
-    np.testing.assert_allclose(jnp.linalg.norm(turned), np.linalg.norm(X), rtol=1e-6)
-    np.testing.assert_allclose(rotate_back(turned, SIZE, key), X, rtol=1e-5, atol=1e-5)
+    rotated = rotate(jnp.asarray(X), key)
+    assert rotated.shape == (64,)
+    np.testing.assert_allclose(jnp.linalg.norm(rotated), np.linalg.norm(X), rtol=1e-6)
+    np.testing.assert_allclose(rotate_back(rotated, SIZE, key), X, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.full
@@ -106,13 +106,13 @@ def test_terngrad_clips_to_standard_deviations():
 
 
 @pytest.mark.default_cases("0.5-25-50")
-@pytest.mark.parametrize(("fraction", "number", "places"), [(0.1, 5, 30), (0.5, 25, 50)])
-def test_top_k(fraction, number, places):
+@pytest.mark.parametrize(("fraction", "kept", "index_bits"), [(0.1, 5, 30), (0.5, 25, 50)])
+def test_top_k(fraction, kept, index_bits):
     codec = agg.TopK(fraction)
     sent = codec.encode(jnp.asarray(X), None, None)
-    expected = np.where(np.abs(X) >= np.sort(np.abs(X))[-number], X, 0)
+    expected = np.where(np.abs(X) >= np.sort(np.abs(X))[-kept], X, 0)
     np.testing.assert_array_equal(codec.decode(sent, SIZE, None, None), expected)
-    assert float(codec.bits(sent, SIZE)) == 32 * number + places
+    assert float(codec.bits(sent, SIZE)) == 32 * kept + index_bits
 
 
 @pytest.mark.default_cases("1.0-5-5")

@@ -131,7 +131,7 @@ def test_merging_in_any_order_and_chunking_gives_one_aggregate(name, plan):
 @given(data=st.data(), mask=st.lists(st.booleans(), min_size=N, max_size=N))
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
 def test_masked_clients_have_no_influence(name, data, mask):
-    """Bit for bit, whatever masked rows hold: NaN, infinity, or the index of a client that counts."""
+    """Bit for bit, for masked rows of NaN, infinity, or the index of an unmasked client."""
     mask = np.array(mask)
     update, weight = jax.tree.map(np.nan_to_num, make()[:2])
     clean = ClientUpdates(update, weight, mask, np.arange(N, dtype=np.int32))

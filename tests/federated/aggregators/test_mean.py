@@ -95,7 +95,7 @@ def test_the_largest_numbers_are_clipped():
 
 @pytest.mark.full
 def test_an_adaptive_norm_follows_its_quantile():
-    """Five rounds beside the formula; then until it settles, where the quantile is what was asked for."""
+    """Five rounds compared with the formula; then until convergence to the requested quantile."""
     norm = agg.QuantileEstimation(10.0, target_quantile=0.6, learning_rate=0.5, multiplier=2.0, increment=0.25)
     process = agg.ClippingFactory(norm, agg.UnweightedMeanFactory()).create(TEMPLATE)
     state, estimate, step = process.initialize(), 10.0, jax.jit(process.next)
@@ -116,7 +116,7 @@ def test_an_adaptive_norm_follows_its_quantile():
 
 
 @pytest.mark.full
-def test_zeroing_stops_what_is_far_out():
+def test_zeroing_removes_outliers():
     """The default zeroing lets ordinary updates through and stops one a million times larger, and NaN."""
     updates = make()
     updates.update["w"][1] *= 1e6
@@ -155,7 +155,7 @@ def test_screening_counts_each_kind():
         "num_non_finite": 1,
         "num_aggregated": 5,
     }
-    # What is masked is zero, so that it spoils no gradient or product downstream.
+    # Masked rows are zero, so that no gradient or product downstream becomes NaN.
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((screened.update, screened.weight)))
 
 
@@ -197,7 +197,7 @@ def test_dtypes():
         (lambda: agg.SecureSumFactory(0.0), "bound"),
         (lambda: agg.SecureSumFactory(1.0, 64), "modulus_bits"),
         (lambda: agg.SecureSumFactory(1.0, num_neighbors=3), "even"),
-        (lambda: agg.SecureSumFactory(1.0, 8).create(TEMPLATE).zero((), 200), "no room"),
+        (lambda: agg.SecureSumFactory(1.0, 8).create(TEMPLATE).zero((), 200), "too small"),
         (lambda: agg.DifferentiallyPrivateFactory(-1.0, 10, 1.0), "noise_multiplier"),
         (lambda: agg.dp_aggregator(10.0, 10), "clipped_count_stddev must exceed"),
         (lambda: agg.gaussian_epsilon(1.0, 1, 20, 10, 1e-5), "20 clients a round of 10"),

@@ -30,7 +30,7 @@ def coded(name):
 
 
 NOISE = {"below_estimate_stddev": 1.0}
-# What is made, its option, what else it needs, and what is refused beside KINDS.
+# The factory, its option, the other arguments, and the refused values in addition to KINDS.
 REFUSED = [
     (agg.ClippingFactory, "clipping_norm", {}, (0, -1.0, None)),
     (agg.ClippingFactory, "norm_order", {"clipping_norm": 1.0}, (0, 3)),
@@ -105,7 +105,7 @@ def test_refused_by_name(make, name, given, value):
     ],
     ids=str,
 )
-def test_what_is_taken_at_the_edge_is_finite(factory):
+def test_accepted_extreme_values_give_finite_results(factory):
     process = factory.create(TEMPLATE)
     found = process.next(process.initialize(), UPDATES, jax.random.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found.state, found.result)))

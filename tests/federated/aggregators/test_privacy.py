@@ -98,7 +98,7 @@ def test_sampling_amplifies_and_calibration_inverts():
     [(1e6, "poisson"), (2.0, "fixed_size"), pytest.param(1e6, "fixed_size", marks=pytest.mark.full)],
 )
 def test_calibration_starts_at_no_noise(epsilon, sampling):
-    """What dp-accounting divides by there is 0."""
+    """dp-accounting would divide by 0 there."""
     pytest.importorskip("dp_accounting")
     noise = agg.gaussian_noise_multiplier(epsilon, 10, 10, 100, 1e-5, sampling)
     assert 0 < noise < 10
@@ -107,7 +107,7 @@ def test_calibration_starts_at_no_noise(epsilon, sampling):
 
 @pytest.mark.default_cases("poisson")
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
-def test_noise_whose_square_is_no_number(sampling):
+def test_noise_whose_square_overflows(sampling):
     """Or is lost beside 1."""
     pytest.importorskip("dp_accounting")
     found = [agg.gaussian_epsilon(noise, 10, 10, 100, 1e-5, sampling) for noise in (5e-324, 1e-200, 1e9, 1e200)]

@@ -51,7 +51,7 @@ def test_rules_are_those_of_numpy(factory, expected, even):
 @pytest.mark.default_cases("0.29-100-29")
 @pytest.mark.parametrize(("fraction", "size", "number"), [(0.1, 30, 3), (0.29, 100, 29), (1 / 3, 30, 10), (0.1, 29, 2)])
 def test_trimming_counts_as_was_meant(fraction, size, number):
-    """Where products with the fraction are just below a whole number in floating point."""
+    """Where products with the fraction are just below an integer in floating point."""
     index = np.arange(size, dtype=np.int32)
     updates = ClientUpdates({"a": index.astype(np.float32)}, np.ones(size), np.ones(size, bool), index)
     process = agg.TrimmedMeanFactory(fraction).create({"a": jax.ShapeDtypeStruct((), np.float32)})

@@ -57,7 +57,7 @@ def test_one_update_looks_like_noise_and_the_sum_does_not():
         assert abs(np.corrcoef(a, value)[0, 1]) < 5 / np.sqrt(a.size)
         for b in top[:i]:
             assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(a.size)
-    # The pairwise masks cancel: what remains of the masks' sum are the own ones.
+    # The pairwise masks cancel: the sum of the masks is that of the own ones.
     own = sum(np.asarray(factory.client_mask(template, key, i, 1)["x"]) for i in range(4))
     np.testing.assert_array_equal(sum(sent) - own, 4 * clear)
 

@@ -38,7 +38,7 @@ def test_batch_is_tf_data_batch(n, size, drop):
     batches = data.ClientDataset(_examples(n)).batch(batch_size=size, drop_remainder=drop)
     expected = _tf_batches(_examples(n), 1, size, drop)
     assert len(batches) == len(expected)
-    for _ in range(2):  # what can be iterated over once only would be empty the second time
+    for _ in range(2):  # a one-shot iterable would be empty the second time
         _assert_same(batches, expected)
 
 

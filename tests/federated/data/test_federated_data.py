@@ -1,4 +1,4 @@
-"""Every kind of storage gives the same clients, and refuses what is damaged."""
+"""Every kind of storage gives the same clients, and refuses damaged data."""
 
 import itertools
 import os
@@ -113,7 +113,7 @@ def _assert_same(examples, expected):
         np.testing.assert_array_equal(examples[name].astype(array.dtype), array)
 
 
-def test_reads_what_was_written(stored):
+def test_written_data_is_read_back(stored):
     names = [_id(stored, name) for name in CLIENTS]
     assert list(stored.client_ids()) == sorted(names)
     assert stored.num_clients() == len(CLIENTS)
@@ -127,7 +127,7 @@ def test_reads_what_was_written(stored):
     assert [name for name, _ in stored.get_clients(["e", "a"])] == ["e", "a"]
 
 
-@pytest.mark.parametrize("name", ["nobody", b"a", 3, "../a", None])
+@pytest.mark.parametrize("name", ["unknown", b"a", 3, "../a", None])
 def test_unknown_clients(stored, name):
     for call in (stored.get_client, stored.client_size):
         with pytest.raises(UnknownClientError, match="has no client"):
@@ -185,10 +185,10 @@ def test_subsets(stored):
     with pytest.raises(UnknownClientError):
         subset.get_client("d")
     with pytest.raises(UnknownClientError, match=r"lacks 1"):
-        data.SubsetFederatedData(stored, ["a", "nobody"])
+        data.SubsetFederatedData(stored, ["a", "unknown"])
 
 
-def test_nobody_to_shuffle(stored):
+def test_shuffling_no_clients(stored):
     assert list(stored.slice("z").shuffled_clients(3)) == []
 
 

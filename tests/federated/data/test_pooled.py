@@ -41,7 +41,7 @@ def test_shuffled_batches(batch_size, buffer):
 
     drawn = draw(0)
     assert drawn.shape == (200, batch_size)
-    # Of k examples in a row, all but what the buffers hold are from whole passes: counts nearly agree.
+    # Of k consecutive examples, all but those in the buffers are from whole passes: counts nearly agree.
     counts = np.bincount(drawn.ravel(), minlength=16)
     assert counts.min() > 0 and np.ptp(counts) <= 2 * (buffer // 16 + 2)
     np.testing.assert_array_equal(draw(0), drawn)

@@ -102,7 +102,7 @@ def test_weighted_chances_with_replacement():
 
 @pytest.mark.full
 def test_weighted_chances_without_replacement():
-    """Drawn one after another from those left: two of three clients with weights 1, 2, 5, worked out by hand."""
+    """Drawn one after another from those left: two of three clients with weights 1, 2, 5, computed manually."""
     three = data.InMemoryFederatedData({str(i): {"y": np.zeros(1)} for i in range(3)})
     p = np.array([1, 2, 5]) / 8
     expected = [p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(3) if j != i) for i in range(3)]

@@ -1,4 +1,4 @@
-"""A small training, for simulation and Flower alike: softmax regression with a running mean that is not trained."""
+"""A small training for both simulation and Flower: softmax regression with a running mean that is not trained."""
 
 import jax.numpy as jnp
 import numpy as np

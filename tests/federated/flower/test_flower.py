@@ -1,4 +1,4 @@
-"""Flower's round computes what the simulation's does. Messages go from app to app here, without a network."""
+"""Flower's round equals the simulation's. Messages go from app to app here, without a network."""
 
 import functools
 
@@ -44,10 +44,10 @@ def _client_app(batching):
 
 
 class Grid:
-    """Stands for the network: node ids are no places, and nodes answer in another order than they were asked."""
+    """Simulates the network: node ids are not indices, and replies arrive in another order than the messages."""
 
     def __init__(self, datasets, fail=()):
-        self._data = {1000 - 7 * place: dataset for place, dataset in enumerate(datasets)}
+        self._data = {1000 - 7 * index: dataset for index, dataset in enumerate(datasets)}
         self._fail = set(fail)
         self.app = _client_app(apps.BATCHING)
         self.sent = []
@@ -138,12 +138,12 @@ def test_other_aggregators(factory):
 
 @pytest.mark.parametrize("fill", [False, True])
 def test_flowers_own_fedavg(fill):
-    """FedAvg averages weights by numbers of examples, which is what the simulation does to their changes.
+    """FedAvg averages weights by numbers of examples, as the simulation does for their changes.
 
     What fills up a last batch does not count in either.
     """
     datasets = apps.clients(2)
-    # FedAvg gives no places, so each client shuffles as the first of a cohort: keep the order instead.
+    # FedAvg sends no client index, so each client would shuffle as the first of a cohort: keep the order instead.
     grid = Grid(datasets)
     plain = apps.BATCHING.replace(skip_shuffle=True, fill_remainder=fill)
     grid.app = _client_app(plain)
@@ -163,7 +163,7 @@ def test_failing_clients_count_for_nothing():
     assert result.train_metrics_clientapp[1]["clients/failed"] == 1
 
 
-def test_clients_without_data_and_nobody_at_all():
+def test_clients_without_data_and_an_empty_cohort():
     datasets = apps.clients(2)
     strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator())
     weights, result = _run(strategy, Grid([datasets[0], datasets[1][:0]]))

@@ -1,6 +1,6 @@
 """A superlink and two supernodes on loopback, with Flower's own processes: the weights are the simulation's.
 
-Slow: Flower starts a process for each message, which imports JAX and compiles the training anew.
+Slow: Flower starts a process for each message, which imports JAX and compiles the training again.
 """
 
 import contextlib

@@ -185,7 +185,7 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
         found.append(total)
         if expected is not None:
             np.testing.assert_allclose(total.result(), expected, rtol=2e-6, atol=1e-7)
-    # Integer leaves are the same to the last unit, whatever the batches were.
+    # Integer leaves are exactly equal for all batchings.
     for other in found[1:]:
         for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(other), strict=True):
             if np.issubdtype(a.dtype, np.integer):
@@ -198,7 +198,7 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     [c[1:4] for c in CASES if type(c[1]).evaluate_examples is not m.Metric.evaluate_examples],
 )
 def test_a_batch_is_its_examples(metric, y, predictions):
-    """A metric's own way through a batch gives what its examples give one by one."""
+    """A metric's own evaluation of a batch equals that of its examples one by one."""
     batch, mask = {"y": y, "domain_id": DOMAINS}, np.arange(N) % 3 > 0
     ours = metric.evaluate_examples(batch, predictions, mask)
     plain = m.Metric.evaluate_examples(metric, batch, predictions, mask)
@@ -347,14 +347,14 @@ def test_predictions_by_name():
     "<lambda>-eos_target_value0",
     "<lambda>-eos_target_value1",
     "<lambda>-expected class numbers",
-    "<lambda>-k is a whole number",
+    "<lambda>-k is an integer",
     "<lambda>-name the array in it",
     "<lambda>-no key 'y'; it has ['x']",
     "<lambda>-no key 'z'",
     "<lambda>-num_classes",
-    "<lambda>-num_classes is a whole number",
+    "<lambda>-num_classes is an integer",
     "<lambda>-num_domains",
-    "<lambda>-num_thresholds is a whole number",
+    "<lambda>-num_thresholds is an integer",
     "<lambda>-oov_target_values",
     "<lambda>-the mask (3,)",
 )
@@ -377,9 +377,9 @@ def test_predictions_by_name():
         (lambda: m.SequenceTruncationRate(), "eos_target_value"),
         (lambda: m.PerDomainMetric(m.Accuracy(), 0), "num_domains"),
         (lambda: m.PerDomainMetric(m.Accuracy, 2), "base is a metric"),
-        (lambda: m.TopKAccuracy(k=1.5), "k is a whole number"),
-        (lambda: m.AUC(num_thresholds=2.5), "num_thresholds is a whole number"),
-        (lambda: m.ConfusionMatrix(num_classes="3"), "num_classes is a whole number"),
+        (lambda: m.TopKAccuracy(k=1.5), "k is an integer"),
+        (lambda: m.AUC(num_thresholds=2.5), "num_thresholds is an integer"),
+        (lambda: m.ConfusionMatrix(num_classes="3"), "num_classes is an integer"),
         (lambda: m.SequenceTokenOOVRate(oov_target_values=3), "a tuple of integers"),
         (lambda: m.SequenceTokenTopKAccuracy(masked_target_values=[0]), "a tuple of integers"),
         (lambda: m.SequenceTokenCount(masked_target_values=("pad",)), "each of masked_target_values"),

@@ -84,7 +84,7 @@ def test_counted_loops_become_scans(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["fori_unknown", "while", "while_counts", "scan_in_while"])
-def test_gradients_go_backwards_through_loops_that_data_ends(name):
+def test_reverse_mode_gradients_of_data_dependent_loops(name):
     """Those of JAX's own loops go forwards only."""
     (case,) = (c for c in CASES if c.name == name)
     args = [jnp.asarray(a) for a in case.args]

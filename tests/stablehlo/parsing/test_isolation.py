@@ -30,7 +30,7 @@ def damaged():
 def test_a_payload_that_crashes_mlir_is_an_error(payload):
     with pytest.raises(InvalidModelError, match="MLIR crashes"):
         tf2jax_lite.from_stablehlo(damaged())
-    # The process was started anew, and what is known needs none.
+    # The process was restarted; cached results need none.
     np.testing.assert_allclose(tf2jax_lite.from_stablehlo(payload)(np.ones(3, np.float32)), np.tanh(1) * 2, rtol=1e-6)
     with pytest.raises(InvalidModelError, match="MLIR crashes"):
         isolation.check_payload(damaged())
@@ -96,7 +96,7 @@ def test_regions_nest_only_so_deep():
 
 
 def test_without_another_process_there_is_a_way(monkeypatch):
-    # Where no process can be started, what is trusted is still read, and what is not is refused with the way out.
+    # If no process can be started, trusted payloads are still read, and others are refused with the workaround.
     monkeypatch.setattr(isolation.sys, "executable", "")
     monkeypatch.setattr(isolation, "_parser", isolation._Parser())
     with pytest.raises(InvalidModelError, match=r'"trusted", "StableHLO"'):

@@ -1,4 +1,4 @@
-"""Powers, choices among many cases, tiles and stacks are one equation again, and nothing else is taken for one."""
+"""Powers, choices among many cases, tiles and stacks are raised to one equation, and no other pattern is."""
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +87,7 @@ CASES = [
     case("constants_and_others", lambda x: lax.lgamma(x + 2) - lax.lgamma(jnp.float32(2.5)), V, tol=1e-4, **D),
     case("inverse_of_a_constant", lambda x: lax.erf_inv(jnp.float32(0.5)) + lax.bessel_i1e(jnp.float32(0.5)) * x, V),
     case("largest_along_an_axis", lambda x: (lax.top_k(x, 2, axis=0), lax.top_k(x + 1, 3, axis=0)), M, **D),
-    case("insertion_places", lambda x: jnp.searchsorted(jnp.sort(x), x + 0.1, method="scan"), V, vmap=True),
+    case("insertion_positions", lambda x: jnp.searchsorted(jnp.sort(x), x + 0.1, method="scan"), V, vmap=True),
     case(
         "gradient_of_groups",
         lambda x, w: jax.grad(lambda x, w: jnp.sum(jnp.sin(lax.ragged_dot(x, w, np.int32([2, 4])))), (0, 1))(x, w),
@@ -121,7 +121,7 @@ def primitives(fn, *args):
         (lambda x: jnp.repeat(x, 2, 0), (M,), None),
     ],
 )
-def test_what_is_taken(fn, args, expected):
+def test_raised_and_left_patterns(fn, args, expected):
     found = primitives(imported(fn, *args), *args)
     if expected is None:
         assert not {"integer_pow", "tile"} & set(found) and max(len(e.invars) for e in _eqns(fn, args)) <= 3

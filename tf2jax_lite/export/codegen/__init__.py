@@ -1,8 +1,15 @@
-"""Jaxpr to readable Python.
+"""Source generation: readable Python from a jaxpr.
 
-`module.write_module` is the entry: `block_ir` makes a tree of blocks, the `rules_*` modules print one equation each,
-`functions` control flow, `derivative_rules` custom derivatives, `formatter` breaks lines. Imports nothing above
-`tf2jax_lite.autodiff` but `export`.
+Entry: `module.write_module` writes the source of an artifact's functions.
+
+Read in this order:
+  block_ir: the tree of blocks; a jaxpr with calls inlined and dead equations eliminated.
+  registry, rules: one line of source per equation; `rules_*` are the rules by kind of primitive.
+  literals, names, free_names: constants and identifiers of the source.
+  functions, derivative_rules, constants: control flow, custom derivatives, large constants as arguments.
+  module, formatter: one function per name scope; line breaks.
+
+Must not import `api`, `frontend`, `lowering` or `ops`: generated source depends on JAX only.
 """
 
 from .block_ir import Block, from_jaxpr

@@ -16,7 +16,7 @@ __all__ = ["pass_constants"]
 
 
 def pass_constants(block: Block) -> None:
-    """Turn large constants in functions with derivative rules into inputs, at each call.
+    """Turn large constants of functions with derivative rules into arguments.
 
     Args:
       block: a whole function; changed in place, and idempotent.

@@ -1,7 +1,7 @@
-"""Functions with derivative rules: they stand outside of what calls them.
+"""Functions with derivative rules, which are written at module level.
 
-What they need is passed to them: values, large constants (`constants.py`), and those sizes that the shapes of their
-arguments do not tell, which are no arrays (``nondiff_argnums``).
+They get all they use as arguments: values, large constants (`constants.py`), and those sizes that the shapes of their
+arguments do not tell, which are not arrays (``nondiff_argnums``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["write_rules"]
 
 
 def write_rules(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function with its derivative rules.
+    """Write a function with its derivative rules.
 
     Args:
       writer: it stands outside of all functions; ``missing`` tells afterwards which sizes it has to be given.
@@ -51,7 +51,7 @@ def _is_inexact(item: Value | Literal) -> bool:
 
 
 def _write_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function with its forward-mode rule."""
+    """Write a function with its forward-mode rule."""
     primal, rule = step.blocks["primal"], step.blocks["jvp"]
     count, outputs = len(step.inputs), len(step.outputs)
     writer.lines.extend(_decorator("custom_jvp", writer.given))
@@ -73,7 +73,7 @@ def _write_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
 
 
 def _write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function whose derivative, in either mode, is refused."""
+    """Write a function whose derivative, in either mode, is refused."""
     primal = step.blocks["primal"]
     writer.lines.extend(_decorator("custom_jvp", writer.given))
     writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
@@ -83,7 +83,7 @@ def _write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
 
 
 def _write_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
-    """Writes a function with its reverse-mode rule."""
+    """Write a function with its reverse-mode rule."""
     primal, forward, backward = (step.blocks[k] for k in ("primal", "forward", "backward"))
     outputs = len(step.outputs)
     saved = len(forward.results) - outputs

@@ -13,10 +13,12 @@ WIDTH = 88
 
 
 def statement(text: str, indent: int, comment: str = "") -> list[str]:
-    """Returns the lines of a statement, written on one line with the spacing of ruff format.
+    """Return a statement's lines, formatted as by ruff.
+
+    It is first written on one line.
 
     Args:
-      text: an assignment, an expression, or what is returned or raised.
+      text: an assignment, an expression, or a return or raise statement.
       indent: spaces before it.
       comment: appended if the line is short enough.
     """
@@ -33,7 +35,7 @@ def statement(text: str, indent: int, comment: str = "") -> list[str]:
 
 
 def define(name: str, args: list[str], indent: int) -> list[str]:
-    """Returns the first lines of a function."""
+    """Return the first lines of a function."""
     pad = " " * indent
     flat = f"{pad}def {name}({', '.join(args)}):"
     if len(flat) <= WIDTH:
@@ -45,7 +47,7 @@ def define(name: str, args: list[str], indent: int) -> list[str]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Splits a statement into what stands before its value, and the value."""
+    """Split a statement into the text before its value, and the value."""
     for keyword in ("return ", "raise "):
         if text.startswith(keyword):
             return keyword, text.removeprefix(keyword)
@@ -59,7 +61,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _pieces(value: str) -> tuple[str, list[str], str] | None:
-    """Returns what a value can be broken into: opening, items and closing; None if it has no brackets."""
+    """Return a value's opening bracket, items and closing bracket; None without brackets."""
     node = ast.parse(value, mode="eval").body
 
     def text(item: ast.AST) -> str:
@@ -95,7 +97,7 @@ def _has_arguments(node: ast.expr) -> bool:
 
 
 def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
-    """Returns a value broken at its brackets."""
+    """Return a value broken at its brackets."""
     pad, deeper = " " * indent, " " * (indent + 4)
     flat = f"{pad}{prefix}{value}{end}"
     if len(flat) <= WIDTH:
@@ -121,7 +123,7 @@ def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
 
 
 def _keyword(item: str) -> tuple[str, str]:
-    """Splits ``name=value`` or ``"key": value``."""
+    """Split ``name=value`` or ``"key": value``."""
     for separator in ("=", ": "):
         name, found, value = item.partition(separator)
         plain = name.isidentifier() if separator == "=" else name[:1] == '"' and name.count('"') == 2
@@ -131,7 +133,7 @@ def _keyword(item: str) -> tuple[str, str]:
 
 
 def docstring(lines: Sequence[str], indent: int) -> list[str]:
-    """Returns the lines of a docstring."""
+    """Return the lines of a docstring."""
     pad, mark = " " * indent, '"' * 3
     safe = [printable(line.replace("\\", "\\\\").replace(mark, "'" * 3)) for line in lines]
     if len(safe) == 1:
@@ -142,7 +144,7 @@ def docstring(lines: Sequence[str], indent: int) -> list[str]:
 
 
 def tidy(lines: Sequence[str]) -> list[str]:
-    """Drops blank lines that a formatter would drop."""
+    """Drop blank lines that a formatter would drop."""
     out: list[str] = []
     for line in lines:
         if line == "" and (not out or out[-1].endswith(":") or out[-2:] == ["", ""]):

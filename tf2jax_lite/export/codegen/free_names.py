@@ -1,4 +1,4 @@
-"""Names that written functions use from elsewhere: symbolic dimensions, and those that nothing defines."""
+"""Free names of written functions: symbolic dimensions, and undefined names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["dimension_sources", "loaded", "undefined"]
 
 
 def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
-    """Returns symbolic dimensions and the source that gives them, from sizes that are one, or else from multiples."""
+    """Return symbolic dimensions and the source that gives them, from sizes that are one, or else from multiples."""
     found: dict[str, str] = {}
     multiples: dict[str, str] = {}
     for name, value in values:
@@ -32,13 +32,15 @@ def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
 
 
 def loaded(lines: Sequence[str]) -> set[str]:
-    """Returns the names that lines of a function use."""
+    """Return the names that lines of a function use."""
     text = textwrap.dedent("\n".join(lines))
     return {n.id for n in ast.walk(ast.parse("def f():\n" + textwrap.indent(text, "    "))) if isinstance(n, ast.Name)}
 
 
 def undefined(source: str) -> list[str]:
-    """Returns the names that functions of a module use and that are neither theirs, nor the module's, nor Python's.
+    """Return the undefined names of a module's functions.
+
+    Defined names are their own, the module's and Python's.
 
     Raises:
       SyntaxError: it is no Python.

@@ -39,7 +39,7 @@ def structured(*primitives: str) -> Callable[[_Writer], _Writer]:
 
 
 def tuple_of(items: Sequence[str]) -> str:
-    """Returns a tuple display."""
+    """Return a tuple display."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
@@ -55,7 +55,7 @@ class ModuleLike(Protocol):
     """Names of symbolic dimensions, which are reserved."""
 
     def constant(self, value: Constant) -> str:
-        """Returns the source that reads a large constant."""
+        """Return the source that reads a large constant."""
         ...
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
@@ -97,7 +97,7 @@ class FunctionWriter:
         self.missing: set[str] = set()
 
     def add(self, text: str, comment: str = "") -> None:
-        """Adds a statement."""
+        """Add a statement."""
         self.lines.extend(statement(text, self.indent, comment))
 
     def bind(self, value: Value, name: str) -> None:
@@ -105,7 +105,7 @@ class FunctionWriter:
         self.env[id(value)] = name
 
     def text(self, item: Value | Literal, *, typed: bool = True) -> str:
-        """Returns an operand."""
+        """Return an operand."""
         if isinstance(item, Literal):
             return literals.scalar(item.array, typed=typed) if item.array.ndim == 0 else literals.array(item.array)
         if id(item) not in self.env and isinstance(item, Constant):
@@ -113,13 +113,13 @@ class FunctionWriter:
         return self.env[id(item)]
 
     def block(self, block: Block) -> list[str]:
-        """Writes a block's steps; its arguments are bound already. Returns its results."""
+        """Write a block's steps; its arguments are bound already. Returns its results."""
         for step in block.steps:
             self.step(step)
         return [self.text(r) for r in block.results]
 
     def step(self, step: Equation) -> None:
-        """Writes one step."""
+        """Write one step."""
         if step.name == "platform_index":  # part of `lax.platform_dependent`
             return
         writer = _STRUCTURED.get(step.name)
@@ -145,7 +145,7 @@ class FunctionWriter:
         self.assign(step.outputs, text, sequence=step.name in _SEQUENCES or len(step.outputs) > 1)
 
     def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
-        """Writes an assignment to new names."""
+        """Write an assignment to new names."""
         names = named(self, outputs, "value", unpacked=sequence)
         comment = literals.type_comment(outputs[0].aval) if len(outputs) == 1 and not self.like else ""
         if not sequence:
@@ -162,7 +162,7 @@ class FunctionWriter:
         unpack: Sequence[str] = (),
         dims: Sequence[Value] = (),
     ) -> None:
-        """Writes an inner function.
+        """Write an inner function.
 
         Args:
           name: its name.
@@ -205,12 +205,12 @@ _SEQUENCES = frozenset(
 
 
 def targets(names: Sequence[str]) -> str:
-    """Returns names as a tuple display to assign to."""
+    """Return names as a tuple display to assign to."""
     return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
 
 
 def named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacked: bool = True) -> list[str]:
-    """Names values; those that are unpacked and never used are ``_``."""
+    """Name values; those that are unpacked and never used are ``_``."""
     names = ["_" if unpacked and id(v) not in writer.module.used else writer.names.new(v.hint or hint) for v in values]
     for value, name in zip(values, names, strict=True):
         writer.bind(value, name)
@@ -306,7 +306,7 @@ def _cond(writer: FunctionWriter, step: Equation) -> None:
     platforms = step.params.get("branches_platforms")
     if platforms is None:
         call = f"lax.switch({writer.text(index)}, [{', '.join(names)}])"
-    else:  # the platform decides: what cannot be compiled for it is left out
+    else:  # selected by platform: branches that cannot be compiled for it are omitted
         words = [f"{word}={name}" for one, name in zip(platforms, names, strict=True) for word in one or ("default",)]
         call = f"lax.platform_dependent({', '.join(words)})"
     writer.add(f"{targets(outputs)} = {call}" if outputs else call)

@@ -31,20 +31,20 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
 def dtype(of: Any) -> str:
-    """Returns a dtype as source: ``np.float32``, ``jnp.bfloat16``."""
+    """Return a dtype as source: ``np.float32``, ``jnp.bfloat16``."""
     name = np.dtype(of).name
     return f"np.{name}" if hasattr(np, name) and name != "bool" else ("np.bool_" if name == "bool" else f"jnp.{name}")
 
 
 def dimension(dim: Any) -> str:
-    """Returns a dimension: an int, or an expression of symbolic dimensions."""
+    """Return a dimension: an int, or an expression of symbolic dimensions."""
     if isinstance(dim, (int, np.integer)):
         return str(int(dim))
     return _unparsed(_Dimension().visit(_parsed(dim)))
 
 
 def _parsed(dim: Any) -> ast.Expression:
-    """Returns the tree of a dimension that JAX writes with ``^`` for powers, which is another operator in Python."""
+    """Return the tree of a dimension that JAX writes with ``^`` for powers, which is another operator in Python."""
     return ast.parse(str(dim).replace("^", "**"), mode="eval")
 
 
@@ -53,7 +53,7 @@ def _unparsed(tree: ast.AST) -> str:
 
 
 def dimension_variables(dim: Any) -> set[str]:
-    """Returns the names of the symbolic dimensions in a dimension."""
+    """Return the names of the symbolic dimensions in a dimension."""
     if isinstance(dim, (int, np.integer)):
         return set()
     names = {n.id for n in ast.walk(_parsed(dim)) if isinstance(n, ast.Name)}
@@ -76,13 +76,13 @@ class _Dimension(ast.NodeTransformer):
 
 
 def shape(dims: Any) -> str:
-    """Returns a tuple of dimensions."""
+    """Return a tuple of dimensions."""
     items = [dimension(d) for d in dims]
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
 def type_comment(aval: Any) -> str:
-    """Returns what stands behind a line: ``f32[b, 3]``."""
+    """Return the comment behind a line: ``f32[b, 3]``."""
     dims = ", ".join(str(d) for d in aval.shape)
     if jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended):
         return f"key[{dims}]"
@@ -92,7 +92,7 @@ def type_comment(aval: Any) -> str:
 
 
 def scalar(item: Any, *, typed: bool) -> str:
-    """Returns a scalar; untyped, it takes the dtype of what it is combined with."""
+    """Return a scalar; untyped, it takes the dtype of the other operand."""
     item = np.asarray(item)[()]
     name = np.dtype(item.dtype).name
     if name == "bool":
@@ -122,7 +122,7 @@ def _float(item: Any) -> str:
 
 
 def array(item: Any) -> str:
-    """Returns a small array."""
+    """Return a small array."""
     found = np.asarray(item)
     if found.ndim == 0:
         return scalar(found, typed=True)
@@ -140,7 +140,7 @@ def array(item: Any) -> str:
 
 
 def ramp(found: np.ndarray) -> int:
-    """Returns the step of a vector of integers that grow or fall evenly, 0 if it is none."""
+    """Return the step of a vector of integers that grow or fall evenly, 0 if it is none."""
     if found.ndim != 1 or found.size < 4 or not np.issubdtype(found.dtype, np.integer):
         return 0
     steps = np.diff(found.astype(np.int64))
@@ -148,7 +148,7 @@ def ramp(found: np.ndarray) -> int:
 
 
 def is_uniform(found: np.ndarray) -> bool:
-    """Whether all elements are one number."""
+    """Return whether all elements are one number."""
     return bool(found.size) and bool(np.all(found == found.flat[0]))
 
 
@@ -159,7 +159,7 @@ def _nested(found: np.ndarray) -> str:
 
 
 def value(item: Any) -> str:
-    """Returns an attribute's value.
+    """Return an attribute's value.
 
     Raises:
       ExportError: there is no way to write it.
@@ -189,5 +189,5 @@ def value(item: Any) -> str:
 
 
 def dimension_variables_or_none(item: Any) -> set[str] | None:
-    """Returns the symbolic dimensions in a value, None if it is not a dimension."""
+    """Return the symbolic dimensions in a value, None if it is not a dimension."""
     return dimension_variables(item) if is_symbolic_dim(item) else None

@@ -62,7 +62,7 @@ _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
 
 def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Writes a module.
+    """Write a module.
 
     Args:
       entries: its public functions.
@@ -136,7 +136,7 @@ class _Module:
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
 
     def constant(self, value: Constant) -> str:
-        """Names a large constant."""
+        """Name a large constant."""
         if id(value) not in self._names:
             base = f"constants/{value.hint or 'array'}"
             name, count = base, 0
@@ -148,7 +148,7 @@ class _Module:
         return f"params[{literals.value(self._names[id(value)])}]"
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
-        """Writes a function with derivative rules, once.
+        """Write a function with derivative rules, once.
 
         Returns:
           Its name, and the symbolic dimensions that it is passed before its inputs.
@@ -362,7 +362,7 @@ def _runs(block: Block) -> list[tuple[str | None, list[Equation]]]:
 
 
 def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the components that all paths begin with."""
+    """Return the components that all paths begin with."""
     first, last = (min(paths), max(paths)) if paths else ((), ())
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return first[:length]
@@ -382,7 +382,7 @@ def _structure(structure: Any, results: Sequence[str]) -> str:
 
 
 def _leaves(structure: Any, source: str) -> list[tuple[int, str]]:
-    """Returns the arrays in a structure: number and the source that reads it."""
+    """Return the arrays in a structure: number and the source that reads it."""
     if isinstance(structure, Ref):
         return [(structure.index, source)]
     if isinstance(structure, Mapping):

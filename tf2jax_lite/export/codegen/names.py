@@ -33,7 +33,7 @@ _TAKEN = {
 
 
 def identifier(text: str, default: str = "value") -> str:
-    """Returns a name in snake case: ``MatMul`` becomes ``mat_mul``, ``conv2d_1/BiasAdd`` ``conv2d_1_bias_add``."""
+    """Return a name in snake case: ``MatMul`` becomes ``mat_mul``, ``conv2d_1/BiasAdd`` ``conv2d_1_bias_add``."""
     text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", text)
     text = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", text)
     text = re.sub(r"[^0-9a-zA-Z]+", "_", text).strip("_").lower()
@@ -51,11 +51,11 @@ class Names:
         self._taken = {*_TAKEN, *(taken or ())} | (outer.all() if outer is not None else set())
 
     def all(self) -> set[str]:
-        """Returns all names that are taken."""
+        """Return all names that are taken."""
         return {*self._taken, *self._used}
 
     def new(self, hint: str, default: str = "value") -> str:
-        """Returns a new name like ``hint``."""
+        """Return a new name like ``hint``."""
         base = identifier(hint, default)
         count = self._used.get(base, 0)
         name = base

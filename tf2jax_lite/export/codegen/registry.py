@@ -41,7 +41,7 @@ class Equation:
 
 
 def is_number(text: str) -> bool:
-    """Whether an expression is a bare scalar."""
+    """Return whether an expression is a bare scalar."""
     return text in ("True", "False") or text.lstrip("-")[:1].isdigit()
 
 
@@ -61,7 +61,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def expression(eqn: Equation) -> str:
-    """Returns the right-hand side for an equation.
+    """Return the right-hand side for an equation.
 
     Raises:
       ExportError: the primitive has no rule.
@@ -73,7 +73,7 @@ def expression(eqn: Equation) -> str:
 
 
 def call(fn: str, *args: str, **kwargs: Any) -> str:
-    """Returns a call; keyword values are Python values."""
+    """Return a call; keyword values are Python values."""
     words = [f"{k}={v if isinstance(v, Raw) else literals.value(v)}" for k, v in kwargs.items() if v is not None]
     return f"{fn}({', '.join([*args, *words])})"
 
@@ -83,5 +83,5 @@ class Raw(str):
 
 
 def tuple_of(items: list[str]) -> str:
-    """Returns a tuple of expressions."""
+    """Return a tuple of expressions."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

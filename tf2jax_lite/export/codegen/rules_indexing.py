@@ -95,7 +95,7 @@ def _dynamic_update_slice(eqn: Equation) -> str:
 
 
 def _starts(eqn: Equation, first: int) -> str:
-    """Returns where a slice starts: bare numbers, but with 64 bits those are not of the type of others that are 32."""
+    """Return a slice's start indices: plain numbers, unless their dtype with 64 bits differs from the others'."""
     axes = slice(first, first + len(eqn.inputs[0].shape))
     bare = all(map(is_number, eqn.loose[axes]))
     return tuple_of((eqn.loose if bare else eqn.typed)[axes])

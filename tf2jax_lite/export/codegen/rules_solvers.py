@@ -23,7 +23,7 @@ def _computation(
     operands: Sequence[Sequence[Value]],
     before: Sequence[str] = (),
 ) -> str:
-    """Writes a function whose arguments are arrays, or tuples of them where there are several; returns its name."""
+    """Write a function of arrays or tuples of arrays; return its name."""
     name = writer.names.new(f"{hint_of(step, 'value')}_{role}")
     args, unpack = list(before), []
     for letter, values in zip("xyz", operands, strict=False):
@@ -60,7 +60,7 @@ def _linear_solve(writer: FunctionWriter, step: Equation) -> None:
 
 
 def _reduced(writer: FunctionWriter, step: Equation, operands: Sequence[Value | Literal]) -> list[str]:
-    """Returns the first arguments of a reduction: operands, what they start from, and the computation's name."""
+    """Return the first arguments of a reduction: operands, initial values, and the computation's name."""
     count, block = len(step.outputs), step.blocks["body"]
     name = _computation(writer, step, "computation", block, [block.args[:count], block.args[count:]])
     texts = [writer.text(v) for v in operands]

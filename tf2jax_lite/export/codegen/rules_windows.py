@@ -20,14 +20,14 @@ def _reduce_window(eqn: Equation) -> str:
 
 @rule("select_and_scatter_add")
 def _select_and_scatter_add(eqn: Equation) -> str:
-    # JAX has no public name for it: it is what a maximum over windows pulls back by.
+    # JAX has no public name for it: the transpose of a maximum over windows.
     source, operand = eqn.typed
     return f"jax.vjp(lambda a: {_selected(eqn, 'a')}, {operand})[1]({source})[0]"
 
 
 @rule("select_and_gather_add")
 def _select_and_gather_add(eqn: Equation) -> str:
-    # Likewise, what it pushes forward by.
+    # Likewise its tangent.
     tangents, operand = eqn.typed
     return f"jax.jvp(lambda a: {_selected(eqn, 'a')}, ({operand},), ({tangents},))[1]"
 

@@ -1,4 +1,17 @@
-"""Aggregations of client updates that compose: means, clipping, privacy, compression, robust rules, secure sums."""
+"""Composable aggregations of client updates.
+
+Entries: the factories exported here; ``factory.create(template)`` returns an `AggregationProcess`.
+
+Read in this order:
+  base: the factory's interface, arithmetic over stacked clients, stages before an aggregation.
+  mean, robust, geometric: sums, means, medians, and rules against Byzantine clients.
+  clipping, quantile, screening: bounds on updates, and the exclusion of unusable ones.
+  codecs, hadamard, compression: messages of few bits.
+  privacy, accounting, shares, secure: differential privacy and its cost; secure sums.
+  recommended: combinations with good defaults.
+
+Must not import `algorithms`, `running` or `flower`.
+"""
 
 from .accounting import gaussian_epsilon, gaussian_noise_multiplier
 from .base import Factory

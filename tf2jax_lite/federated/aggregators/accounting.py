@@ -1,4 +1,7 @@
-"""How much privacy rounds of the Gaussian mechanism cost. Needs dp-accounting (extra: dp)."""
+"""The privacy cost of rounds of the Gaussian mechanism.
+
+Needs dp-accounting (extra: dp).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def _check_rounds(rounds: int, delta: float) -> None:
 
 
 def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str) -> tuple[Any, Any]:
-    """Returns the accountant's maker, and what makes a round's event from a noise multiplier."""
+    """Return the accountant's factory, and a function from a noise multiplier to a round's event."""
     _check("clients_per_round", clients_per_round, above=0)
     _check("num_clients", num_clients, least=1, whole=True)
     if clients_per_round > num_clients:
@@ -66,7 +69,9 @@ def gaussian_epsilon(
     delta: float,
     sampling: str = "poisson",
 ) -> float:
-    """Returns epsilon of (epsilon, delta)-differential privacy for clients, by Renyi accounting.
+    """Return epsilon of a training's (epsilon, delta) client-level privacy.
+
+    Computed by Renyi accounting.
 
     Args:
       noise_multiplier: as `DifferentiallyPrivateFactory` was given it (with adaptive clipping, of both parts together).
@@ -99,7 +104,9 @@ def gaussian_noise_multiplier(
     delta: float,
     sampling: str = "poisson",
 ) -> float:
-    """Returns the smallest noise multiplier with at most this epsilon (to 1e-4). Arguments as in `gaussian_epsilon`.
+    """Return the smallest noise multiplier with at most this epsilon (to 1e-4).
+
+    Arguments as in `gaussian_epsilon`.
 
     Raises:
       InputError: an argument is out of range, or no noise is enough.

@@ -1,4 +1,4 @@
-"""What aggregators share: the factory's shape, arithmetic over rows of clients, stages before an aggregation."""
+"""The interface of factories, arithmetic over rows of clients, stages before an aggregation."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ PyTree = Any
 
 @dataclasses.dataclass(frozen=True)
 class Factory(abc.ABC):
-    """Makes an aggregation for updates of a given form. See tff.aggregators.UnweightedAggregationFactory.
+    """Makes an aggregation for updates of a given form.
 
-    Factories are frozen dataclasses of options; those that take another factory compose.
+    See tff.aggregators.UnweightedAggregationFactory. Factories are frozen dataclasses of options; those that take
+    another factory compose.
     """
 
     @abc.abstractmethod
     def create(self, template: PyTree) -> AggregationProcess:
-        """Returns the aggregation.
+        """Return the aggregation.
 
         Args:
           template: one client's update: a pytree of `jax.ShapeDtypeStruct` or arrays.
@@ -54,7 +55,7 @@ class Factory(abc.ABC):
 
 
 def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
-    """Returns an aggregation process: as given, or made by a factory (``create(template)``).
+    """Return an aggregation process, as given or made by a factory.
 
     Raises:
       InputError: it is neither.
@@ -70,7 +71,7 @@ def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
 
 
 def float_template(template: PyTree, who: str) -> PyTree:
-    """Returns the template in the dtype that sums are taken in: float32, or wider where the update is.
+    """Return the template in the dtype of sums: at least float32.
 
     Args:
       template: pytree of `jax.ShapeDtypeStruct` or arrays.
@@ -88,7 +89,7 @@ def float_template(template: PyTree, who: str) -> PyTree:
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise InputError(
                 f"{who}: update{jax.tree_util.keystr(path)} is {value.dtype}; it takes floating updates. Leave such "
-                "leaves out of what is trained, or convert them."
+                "leaves out of the trained params, or convert them."
             )
         return jax.ShapeDtypeStruct(value.shape, jnp.promote_types(value.dtype, jnp.float32))
 
@@ -96,27 +97,27 @@ def float_template(template: PyTree, who: str) -> PyTree:
 
 
 def zeros_like(template: PyTree, leading: tuple[int, ...] = ()) -> PyTree:
-    """Returns zeros in the template's form, with leading dimensions."""
+    """Return zeros in the template's form, with leading dimensions."""
     return jax.tree.map(lambda t: jnp.zeros((*leading, *t.shape), t.dtype), template)
 
 
 def cast_like(value: PyTree, template: PyTree) -> PyTree:
-    """Returns the value in the template's dtypes."""
+    """Return the value in the template's dtypes."""
     return jax.tree.map(lambda v, t: v.astype(t.dtype), value, template)
 
 
 def rows(factor: Any, leaf: Any) -> Any:
-    """Returns ``factor`` of shape (n,) shaped to broadcast against ``leaf`` of shape (n, ...)."""
+    """Return ``factor`` of shape (n,) shaped to broadcast against ``leaf`` of shape (n, ...)."""
     return jnp.reshape(factor, (-1, *(1,) * (leaf.ndim - 1)))
 
 
 def keep_rows(update: PyTree, mask: Any) -> PyTree:
-    """Returns the updates with zeros where ``mask`` (n,) is False, whatever was there."""
+    """Return the updates with zeros where ``mask`` (n,) is False, even for NaN."""
     return jax.tree.map(lambda x: jnp.where(rows(mask, x), x, jnp.zeros((), x.dtype)), update)
 
 
 def scale_rows(update: PyTree, factor: Any) -> PyTree:
-    """Returns each client's update times its ``factor`` (n,), in float32 or wider; a factor of 0 gives 0."""
+    """Return each client's update times its ``factor`` (n,), in float32 or wider; a factor of 0 gives 0."""
 
     def scale(x: Any) -> Any:
         x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -127,15 +128,16 @@ def scale_rows(update: PyTree, factor: Any) -> PyTree:
 
 
 def sum_rows(x: Any, dtype: Any = None) -> Any:
-    """Returns the sum over the clients of a leaf (n, ...), in ``dtype`` (the leaf's own by default).
+    """Return the sum over the clients of a leaf (n, ...).
 
-    XLA on CPU takes many times as long for what ``jnp.sum`` makes where leaves are large.
+    It is accumulated in ``dtype``, the leaf's own by default. XLA on CPU takes many times as long for ``jnp.sum`` of
+    large leaves.
     """
     return reduced(jax.lax.reduce_sum, x if dtype is None else x.astype(dtype), (0,))
 
 
 def row_norms(update: PyTree, order: float = 2.0) -> Any:
-    """Returns each client's norm over all leaves, float32 or wider (n,).
+    """Return each client's norm over all leaves, float32 or wider (n,).
 
     Args:
       update: pytree with leaves (n, ...).
@@ -157,16 +159,16 @@ def row_norms(update: PyTree, order: float = 2.0) -> Any:
 
 
 def tree_norm(tree: PyTree) -> Any:
-    """Returns the L2 norm of a pytree of arrays, float32 or wider (); 0 without any number. See `row_norms`."""
+    """Return the L2 norm of a pytree of arrays, float32 or wider (); 0 without any number. See `row_norms`."""
     filled = [x[None] for x in jax.tree.leaves(tree) if x.size]
     return row_norms(filled)[0] if filled else jnp.float32(0)
 
 
 def factor_to_one(largest: Any) -> Any:
-    """Returns powers of two that bring numbers to about 1, so that their squares neither overflow nor vanish.
+    """Return powers of two that scale numbers to about 1.
 
-    They and their reciprocals are normal numbers: XLA writes quotients by one number as products with its reciprocal,
-    and takes that of 1e38 for 0.
+    Squares of scaled numbers neither overflow nor underflow. They and their reciprocals are normal numbers: XLA writes
+    quotients by one number as products with its reciprocal, and takes that of 1e38 for 0.
 
     Args:
       largest: float (n,), the largest magnitudes; where they are not finite the factor is 1.
@@ -177,13 +179,13 @@ def factor_to_one(largest: Any) -> Any:
 
 
 def client_keys(key: Any, index: Any) -> Any:
-    """Returns a key for each client, (n,), which depends on nothing but the round's key and the client's place."""
+    """Return a key for each client, (n,), which depends on nothing but the round's key and the client's place."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What happens to updates before another aggregation takes them.
+    """A stage that transforms updates before another aggregation.
 
     Attributes:
       initialize: ``() -> state``.
@@ -200,10 +202,10 @@ class Stage:
 
 
 def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationProcess:
-    """Returns the inner aggregation with a stage before it.
+    """Return the inner aggregation with a stage before it.
 
-    The inner aggregation's measurements stand under ``name`` if there are any, as in TFF. Keys of the stage and of what
-    is inside differ, so the same stage can stand twice in a row.
+    The inner aggregation's measurements are under ``name`` if there are any, as in TFF. The stage and the inner
+    aggregation have different keys, so that the same stage can be used twice in a row.
     """
 
     def own(key: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Clipping and zeroing of updates by their norm. See tff.aggregators.{clipping_factory, zeroing_factory}."""
+"""Clipping and zeroing of updates by their norm.
+
+See tff.aggregators.{clipping_factory, zeroing_factory}.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Norm = float | QuantileEstimation
 
 
 def norm_stage(norm: Norm, order: float, act: Callable[[Any, Any, Any], Any], names: tuple[str, str]) -> Stage:
-    """Returns the stage that acts on updates beyond a norm, and counts them.
+    """Return the stage that acts on updates beyond a norm, and counts them.
 
     Args:
       norm: the norm, or how it is estimated from round to round.
@@ -59,7 +62,7 @@ def norm_stage(norm: Norm, order: float, act: Callable[[Any, Any, Any], Any], na
 
 
 def clip(update: Any, norms: Any, bound: Any) -> Any:
-    """Returns updates scaled down to the bound where their norms exceed it."""
+    """Return updates scaled down to the bound where their norms exceed it."""
     return scale_rows(update, jnp.where(norms <= bound, 1.0, bound / jnp.maximum(norms, jnp.finfo(jnp.float32).tiny)))
 
 
@@ -76,11 +79,13 @@ def _check(who: str, name: str, norm: Norm, order: float) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ClippingFactory(Factory):
-    """Scales updates down to a norm, taken over all leaves together. Measures clipping_norm and clipped_count.
+    """Scales updates down to a norm, taken over all leaves together.
+
+    Measures clipping_norm and clipped_count.
 
     Attributes:
       clipping_norm: the norm, or a `QuantileEstimation` that adapts it.
-      inner_agg_factory: what aggregates the clipped updates; the weighted mean by default.
+      inner_agg_factory: the aggregation of the clipped updates; the weighted mean by default.
       norm_order: 1, 2 or ``math.inf``.
     """
 
@@ -106,7 +111,7 @@ class ZeroingFactory(Factory):
 
     Attributes:
       zeroing_norm: the norm, or a `QuantileEstimation` that adapts it.
-      inner_agg_factory: what aggregates the updates; the weighted mean by default.
+      inner_agg_factory: the aggregation of the updates; the weighted mean by default.
       norm_order: 1, 2 or ``math.inf``.
     """
 

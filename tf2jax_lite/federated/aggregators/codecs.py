@@ -1,4 +1,4 @@
-"""What a client sends in place of a vector of floats: codes of few bits, and how many bits they are."""
+"""Encodings of a client's float vector in few bits, and their sizes in bits."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ FLOAT_BITS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Codec(abc.ABC):
-    """A lossy code for vectors. Keys are known to both sides (a client's seed can be sent or agreed on).
+    """A lossy code for vectors.
 
-    What is decoded is finite if the vector is; beyond the largest float it is that.
+    Keys are known to both sides (a client's seed can be sent or agreed on). Decoded values are finite if the vector is;
+    they saturate at the largest float.
     """
 
     @abc.abstractmethod
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
-        """Returns what is sent: a pytree of arrays.
+        """Return the encoded message: a pytree of arrays.
 
         Args:
           x: float32 (d,).
@@ -41,35 +42,36 @@ class Codec(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
-        """Returns the vector, float32 (size,), from what was sent and the keys."""
+        """Return the vector, float32 (size,), from the message and the keys."""
 
     @abc.abstractmethod
     def bits(self, sent: Any, size: int) -> Any:
-        """Returns the number of bits of what is sent, float32 ()."""
+        """Return the number of bits of the message, float32 ()."""
 
 
 def _near_one(x: Any) -> tuple[Any, Any]:
-    """Returns the numbers times a power of two that brings them to about 1, and that power."""
+    """Return the numbers times a power of two that brings them to about 1, and that power."""
     factor = factor_to_one(jnp.max(jnp.abs(x)))
     return x * factor, factor
 
 
 def _finite(x: Any) -> Any:
-    """Returns the numbers, the largest that there is in place of infinity."""
+    """Return the numbers, the largest that there is in place of infinity."""
     most = jnp.finfo(x.dtype).max
     return jnp.clip(x, -most, most)
 
 
 @dataclasses.dataclass(frozen=True)
 class UniformQuantizer(Codec):
-    """Stochastic rounding to evenly spaced levels between the smallest and the largest number: unbiased.
+    """Unbiased stochastic rounding to evenly spaced levels.
 
-    See fedjax.aggregators.uniform_stochastic_quantizer (Suresh et al., 2017).
+    The levels span the smallest to the largest number. See fedjax.aggregators.uniform_stochastic_quantizer (Suresh et
+    al., 2017).
 
     Attributes:
-      num_levels: how many levels, from 2 to 65536.
-      coding: "fixed": each number takes as many bits as a level needs. "entropy": what an ideal entropy coder takes for
-        the levels as they came, and 32 bits for the count of each level; whichever of the two is less.
+      num_levels: the number of levels, from 2 to 65536.
+      coding: "fixed": each number takes the bits of a level index. "entropy": the bits of an ideal entropy coder for
+        the observed levels, and 32 bits for the count of each level; "fixed" if that is less.
     """
 
     num_levels: int = 256
@@ -86,7 +88,7 @@ class UniformQuantizer(Codec):
         return self._encoded(*_near_one(x), key)
 
     def _encoded(self, x: Any, factor: Any, key: Any) -> Any:
-        """Returns what is sent for ``x / factor``; the whole distance of levels may be more than a float holds."""
+        """Return the message for ``x / factor``; the unscaled level distance may overflow."""
         low, high = jnp.min(x), jnp.max(x)
         step = (high - low) / (self.num_levels - 1)
         place = (x - low) / jnp.where(step > 0, step, 1.0)
@@ -113,10 +115,11 @@ class UniformQuantizer(Codec):
 
 @dataclasses.dataclass(frozen=True)
 class RotatedUniformQuantizer(UniformQuantizer):
-    """`UniformQuantizer` after a random rotation that all clients share, which evens out large numbers: unbiased.
+    """`UniformQuantizer` after a random rotation, unbiased.
 
-    See fedjax.aggregators.rotated_uniform_stochastic_quantizer (Suresh et al., 2017). Vectors are padded to a power
-    of two, and the padding is sent too.
+    All clients share the rotation, which evens out large numbers. See
+    fedjax.aggregators.rotated_uniform_stochastic_quantizer (Suresh et al., 2017). Vectors are padded to a power of two,
+    and the padding is sent too.
     """
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
@@ -168,9 +171,10 @@ class Drive(Codec):
 
 @dataclasses.dataclass(frozen=True)
 class TernGrad(Codec):
-    """Minus, zero or plus the largest magnitude, at random in proportion to size: unbiased unless it clips.
+    """Ternary values: zero or the largest magnitude, with sign.
 
-    See Wen et al. 2017, "TernGrad"; fedjax.aggregators.terngrad_quantizer. Five such numbers take a byte.
+    Random in proportion to magnitude: unbiased unless it clips. See Wen et al. 2017, "TernGrad";
+    fedjax.aggregators.terngrad_quantizer. Five such numbers take a byte.
 
     Attributes:
       clip_stddevs: numbers beyond this many standard deviations (above 0) are clipped first (the paper's 2.5); None for
@@ -218,18 +222,18 @@ class TopK(Codec):
         check_number("TopK", "fraction", self.fraction, above=0, most=1)
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
-        """See `Codec.encode`: values (k,) and places, int32 (k,)."""
+        """See `Codec.encode`: values (k,) and indices, int32 (k,)."""
         del key, shared_key
         number = max(1, int(share_up(self.fraction, x.shape[0])))
-        _, place = jax.lax.top_k(jnp.abs(x), number)
-        return {"value": x[place], "place": place}
+        _, index = jax.lax.top_k(jnp.abs(x), number)
+        return {"value": x[index], "index": index}
 
     def decode(self, sent: Any, size: int, key: Any, shared_key: Any) -> Any:
         """See `Codec.decode`."""
-        return jnp.zeros((size,), sent["value"].dtype).at[sent["place"]].set(sent["value"])
+        return jnp.zeros((size,), sent["value"].dtype).at[sent["index"]].set(sent["value"])
 
     def bits(self, sent: Any, size: int) -> Any:
-        """See `Codec.bits`: places as numbers or as one bit for each, whichever is less."""
+        """See `Codec.bits`: indices as integers or as a bit mask, whichever is smaller."""
         number = sent["value"].shape[0]
-        places = min(number * math.ceil(math.log2(max(size, 2))), size)
-        return jnp.float32(number * FLOAT_BITS + places)
+        indices = min(number * math.ceil(math.log2(max(size, 2))), size)
+        return jnp.float32(number * FLOAT_BITS + indices)

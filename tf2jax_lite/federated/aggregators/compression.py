@@ -1,4 +1,7 @@
-"""Compression of what clients send. See tff.learning.compression_aggregator, fedjax.aggregators."""
+"""Compression of clients' messages.
+
+See tff.learning.compression_aggregator, fedjax.aggregators.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ __all__ = ["CompressionFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class CompressionFactory(Factory):
-    """Encodes each leaf of each client's update, decodes it on the server, and aggregates that.
+    """Aggregates updates that clients encode and the server decodes.
 
-    Measures, over the clients that count: ``bits_per_client`` (the mean of the bits in fact sent),
-    ``compression_ratio`` (32 bits a number over that) and ``distortion`` (squared error over squared norm, of those
-    whose squared norms float32 holds).
+    Leaves are encoded separately. Measures, over the clients that count: ``bits_per_client`` (the mean of the bits in
+    fact sent), ``compression_ratio`` (32 bits a number over that) and ``distortion`` (squared error over squared norm,
+    of those whose squared norms float32 holds).
 
     Attributes:
       codec: the code.
-      inner_agg_factory: what aggregates the decoded updates; the weighted mean by default.
+      inner_agg_factory: the aggregation of the decoded updates; the weighted mean by default.
       threshold: leaves with fewer numbers are sent as they are.
     """
 

@@ -1,4 +1,4 @@
-"""The geometric median: Weiszfeld's steps, written so that nothing far away takes part in anything but a direction."""
+"""The geometric median: Weiszfeld's steps, in which distant updates enter only by their direction."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ __all__ = ["GeometricMedianFactory"]
 
 
 class _Pull(NamedTuple):
-    """What the clients do to a point.
+    """One Weiszfeld step from a point.
 
     Attributes:
-      direction: the sum of unit vectors to the clients times their shares, without clients that are at the point.
-      slope: (): how steeply the sum of distances falls; 0 at the median.
-      reach: (): how far to go along the direction.
+      direction: the weighted sum of unit vectors to the clients, without clients at the point.
+      descent: (): the steepest descent rate of the sum of distances; 0 at the median.
+      reach: (): the step size along the direction.
       distance: (): the mean distance to the clients.
     """
 
     direction: Any
-    slope: Any
+    descent: Any
     reach: Any
     distance: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class GeometricMedianFactory(BufferedFactory):
-    """The point with the least sum of distances to the updates, by Weiszfeld's steps (Pillutla et al., 2022).
+    """The geometric median, by Weiszfeld's steps (Pillutla et al., 2022).
 
-    Clients with less than half of the weight cannot move it far, whatever they send: they pull with their shares, from
-    however far away. Steps begin at the mean of the clients whose norms are at most twice the median norm. Measures
-    num_iterations, and distance: the weighted mean distance to the result.
+    It is the point with the least sum of distances to the updates. Clients with less than half of the weight cannot
+    move it far with any update: they pull with their shares, from however far away. Steps begin at the mean of the
+    clients whose norms are at most twice the median norm. Measures num_iterations, and distance: the weighted mean
+    distance to the result.
 
     Attributes:
       num_iterations: at most this many steps.
       smoothing: clients nearer than this count as being at the point; above 0.
       tolerance: steps end once one goes less than this share of the harmonic mean of the distances, in which those that
-        are far away count for nothing.
+        are far away do not matter.
       weighted: whether distances count in proportion to the clients' weights.
     """
 
@@ -72,7 +73,7 @@ class GeometricMedianFactory(BufferedFactory):
 
         def goes_on(carry: Any) -> Any:
             number, _, pull, stands = carry
-            return (number < self.num_iterations) & (pull.slope > self.tolerance) & ~stands
+            return (number < self.num_iterations) & (pull.descent > self.tolerance) & ~stands
 
         start = _near_mean(update, share)
         begin = (jnp.int32(0), start, self._pull(update, share, largest, start), jnp.bool_(False))
@@ -80,7 +81,7 @@ class GeometricMedianFactory(BufferedFactory):
         return point, {"num_iterations": number, "distance": pull.distance}
 
     def _pull(self, update: Any, share: Any, largest: Any, point: Any) -> _Pull:
-        """Returns what the clients do to ``point``; ``largest`` are their largest numbers, (n,)."""
+        """Return the clients' effect on ``point``; ``largest`` are their largest magnitudes, (n,)."""
         here = jnp.max(jnp.stack([jnp.max(jnp.abs(p)) for p in jax.tree.leaves(point) if p.size]))
         factor = factor_to_one(jnp.maximum(largest, here))
 
@@ -98,14 +99,14 @@ class GeometricMedianFactory(BufferedFactory):
         direction = jax.tree.map(lambda a: sum_rows(a * rows(by, a).astype(a.dtype)), away)
         strength = jnp.sqrt(sum(jnp.sum(jnp.square(d)) for d in jax.tree.leaves(direction)))
         # Clients at the point hold it with all their weight (Vardi and Zhang, 2000): a step divides by no zero.
-        slope = jnp.maximum(strength - jnp.sum(jnp.where(there, share, 0.0)), 0.0)
+        descent = jnp.maximum(strength - jnp.sum(jnp.where(there, share, 0.0)), 0.0)
         nearness = jnp.sum(free / jnp.where(there, 1.0, far))
-        reach = jnp.where(slope > 0, slope / jnp.where(slope > 0, strength * nearness, 1.0), 0.0)
-        return _Pull(direction, slope, reach, jnp.sum(share * far))
+        reach = jnp.where(descent > 0, descent / jnp.where(descent > 0, strength * nearness, 1.0), 0.0)
+        return _Pull(direction, descent, reach, jnp.sum(share * far))
 
 
 def _near_mean(update: Any, share: Any) -> Any:
-    """Returns the weighted mean of the clients whose norms are at most twice the weighted median of the norms."""
+    """Return the weighted mean of the clients whose norms are at most twice the weighted median of the norms."""
     norms = row_norms(update)
     order = jnp.argsort(norms)
     middle = norms[order][jnp.argmax(jnp.cumsum(share[order]) >= 0.5 * jnp.sum(share))]

@@ -1,4 +1,7 @@
-"""The randomized Hadamard transform: a random rotation in O(d log d). See fedjax.aggregators.walsh_hadamard."""
+"""The randomized Hadamard transform: a random rotation in O(d log d).
+
+See fedjax.aggregators.walsh_hadamard.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ __all__ = ["rotate", "rotate_back", "rotated_size", "walsh_hadamard"]
 
 
 def walsh_hadamard(x: Any) -> Any:
-    """Returns the orthonormal Walsh-Hadamard transform (its own inverse) of a vector (d,); d is a power of two."""
+    """Return the orthonormal Walsh-Hadamard transform (its own inverse) of a vector (d,); d is a power of two."""
     d = x.shape[0]
     step = 1
     while step < d:
@@ -22,17 +25,17 @@ def walsh_hadamard(x: Any) -> Any:
 
 
 def rotated_size(size: int) -> int:
-    """Returns the smallest power of two that is at least ``size``."""
+    """Return the smallest power of two that is at least ``size``."""
     return 1 << max(size - 1, 0).bit_length()
 
 
 def rotate(x: Any, key: Any) -> Any:
-    """Returns a random rotation of (d,), padded with zeros to a power of two: random signs, then Hadamard."""
+    """Return a random rotation of (d,), padded with zeros to a power of two: random signs, then Hadamard."""
     size = rotated_size(x.shape[0])
     padded = jnp.concatenate([x, jnp.zeros((size - x.shape[0],), x.dtype)])
     return walsh_hadamard(padded * jax.random.rademacher(key, (size,), x.dtype))
 
 
 def rotate_back(x: Any, size: int, key: Any) -> Any:
-    """Inverts `rotate` with the same key; ``size`` is what the vector's size was."""
+    """Invert `rotate` with the same key; ``size`` is the original size of the vector."""
     return (walsh_hadamard(x) * jax.random.rademacher(key, x.shape, x.dtype))[:size]

@@ -1,4 +1,7 @@
-"""Sums and means, in the memory of one update. See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}."""
+"""Sums and means, in the memory of one update.
+
+See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class SumFactory(Factory):
-    """The sum of updates; weights count for nothing. Integer leaves are summed exactly (modulo their dtype)."""
+    """The sum of updates; weights are ignored.
+
+    Integer leaves are summed exactly (modulo their dtype).
+    """
 
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""
@@ -44,7 +50,9 @@ class SumFactory(Factory):
 
 @dataclasses.dataclass(frozen=True)
 class MeanFactory(Factory):
-    """The weighted mean of updates. Without any weight it is zero: a round that nobody took part in changes nothing.
+    """The weighted mean of updates.
+
+    Zero if the weights are zero, so a round without clients changes nothing.
 
     Attributes:
       value_sum_factory: how updates times weights are summed; `SumFactory` by default.
@@ -83,6 +91,6 @@ class MeanFactory(Factory):
 
 @dataclasses.dataclass(frozen=True)
 class UnweightedMeanFactory(MeanFactory):
-    """The mean of updates; weights count for nothing. Without any client it is zero."""
+    """The mean of updates; weights are ignored. Without any client it is zero."""
 
     weighted = False

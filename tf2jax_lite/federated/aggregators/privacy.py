@@ -28,7 +28,9 @@ __all__ = ["DifferentiallyPrivateFactory", "adaptive_clip_noise_params"]
 def adaptive_clip_noise_params(
     noise_multiplier: float, clients_per_round: float, clipped_count_stddev: float | None = None
 ) -> tuple[float, float]:
-    """Splits a privacy budget between updates and the count that adapts the clipping norm (Andrew et al., theorem 1).
+    """Split a privacy budget between updates and the clipped count.
+
+    The count adapts the clipping norm (Andrew et al., theorem 1).
 
     Args:
       noise_multiplier: of both together.
@@ -59,11 +61,12 @@ def adaptive_clip_noise_params(
 
 @dataclasses.dataclass(frozen=True)
 class DifferentiallyPrivateFactory(Factory):
-    """The mean of clipped updates with Gaussian noise, over clients that all weigh the same, as privacy requires.
+    """The mean of clipped updates with Gaussian noise.
 
-    The aggregate is ``(sum of clipped updates + N(0, (noise_multiplier * clip)**2)) / clients_per_round``. The divisor
-    is fixed: dividing by the number that took part would tell whether somebody did. Measures ``noise_stddev`` (of the
-    sum), and clipping_norm and clipped_count, which are not private: keep them on the server.
+    All clients have the same weight, as privacy requires. The aggregate is ``(sum of clipped updates + N(0,
+    (noise_multiplier * clip)**2)) / clients_per_round``. The divisor is fixed: dividing by the number that took part
+    would tell whether somebody did. Measures ``noise_stddev`` (of the sum), and clipping_norm and clipped_count, which
+    are not private: keep them on the server.
 
     Attributes:
       noise_multiplier: noise over sensitivity, not negative.
@@ -99,9 +102,10 @@ class DifferentiallyPrivateFactory(Factory):
         learning_rate: float = 0.2,
         clipped_count_stddev: float | None = None,
     ) -> Self:
-        """Clipping at a quantile that is itself estimated with noise; ``noise_multiplier`` covers both.
+        """Clipping at a quantile that is itself estimated with noise.
 
-        See tff.aggregators.DifferentiallyPrivateFactory.gaussian_adaptive and `adaptive_clip_noise_params`.
+        ``noise_multiplier`` covers both. See tff.aggregators.DifferentiallyPrivateFactory.gaussian_adaptive and
+        `adaptive_clip_noise_params`.
         """
         values, stddev = adaptive_clip_noise_params(noise_multiplier, clients_per_round, clipped_count_stddev)
         clip = QuantileEstimation(

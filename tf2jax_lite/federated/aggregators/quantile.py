@@ -20,7 +20,9 @@ __all__ = ["QuantileEstimation"]
 
 @dataclasses.dataclass(frozen=True)
 class QuantileEstimation:
-    """Follows a quantile by geometric steps: ``estimate *= exp(-learning_rate * (share below it - target))``.
+    """Follows a quantile by geometric steps.
+
+    ``estimate *= exp(-learning_rate * (share below it - target))``.
 
     Attributes:
       initial_estimate: where it starts, above 0.
@@ -30,7 +32,7 @@ class QuantileEstimation:
       increment: ... plus this, 0 or more.
       below_estimate_stddev: standard deviation of Gaussian noise on the number of clients at most at the estimate
         (each counts as one half up or down, so the sensitivity is one half); 0 for none.
-      clients_per_round: what that number is divided by. None: the clients that there were; with noise it must be given,
+      clients_per_round: the divisor of that number. None: the number of participants; with noise it must be given,
         since the number itself would tell something.
     """
 
@@ -56,15 +58,15 @@ class QuantileEstimation:
             raise InputError("QuantileEstimation: with below_estimate_stddev, give clients_per_round.")
 
     def initialize(self) -> Any:
-        """Returns the state: the estimate, float32 ()."""
+        """Return the state: the estimate, float32 ()."""
         return jnp.asarray(self.initial_estimate, jnp.float32)
 
     def bound(self, state: Any) -> Any:
-        """Returns the norm that the estimate stands for, float32 ()."""
+        """Return the norm that the estimate stands for, float32 ()."""
         return state * self.multiplier + self.increment
 
     def next(self, state: Any, below: Any, total: Any, key: Any) -> Any:
-        """Returns the state after a round.
+        """Return the state after a round.
 
         Args:
           state: the estimate.

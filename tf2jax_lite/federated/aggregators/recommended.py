@@ -1,4 +1,7 @@
-"""Combinations that work well out of the box. See tff.learning.{robust,dp,compression,secure}_aggregator."""
+"""Combinations that work well out of the box.
+
+See tff.learning.{robust,dp,compression,secure}_aggregator.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ __all__ = ["compression_aggregator", "dp_aggregator", "robust_aggregator", "secu
 
 
 def default_zeroing(inner: Factory) -> ZeroingFactory:
-    """Zeroes what is far beyond the 98th percentile of the largest magnitudes: broken updates, not unusual ones."""
+    """Zero updates far beyond the 98th percentile of the largest magnitudes: broken updates, not unusual ones."""
     return ZeroingFactory(QuantileEstimation(10.0, 0.98, math.log(10.0), multiplier=2.0, increment=1.0), inner)
 
 
 def default_clipping(inner: Factory) -> ClippingFactory:
-    """Clips to the 80th percentile of L2 norms."""
+    """Clip to the 80th percentile of L2 norms."""
     return ClippingFactory(QuantileEstimation(1.0, 0.8, 0.2), inner)
 
 
@@ -36,27 +39,34 @@ def _around(inner: Factory, zeroing: bool, clipping: bool) -> Factory:
 
 
 def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: bool = True) -> Factory:
-    """Returns a mean of updates with adaptive zeroing and clipping. See tff.learning.robust_aggregator."""
+    """Return a mean of updates with adaptive zeroing and clipping.
+
+    See tff.learning.robust_aggregator.
+    """
     return _around(_mean(weighted), zeroing, clipping)
 
 
 def compression_aggregator(
     codec: Codec | None = None, *, zeroing: bool = True, clipping: bool = True, weighted: bool = True
 ) -> Factory:
-    """Returns `robust_aggregator` over compressed updates; 256 levels after a rotation by default."""
+    """Return `robust_aggregator` over compressed updates; 256 levels after a rotation by default."""
     inner = CompressionFactory(codec or RotatedUniformQuantizer(256), _mean(weighted))
     return _around(inner, zeroing, clipping)
 
 
 def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing: bool = True) -> Factory:
-    """Returns the mean with adaptive clipping and Gaussian noise. See tff.learning.dp_aggregator.
+    """Return the mean with adaptive clipping and Gaussian noise.
 
-    The zeroing norm adapts without noise, as in TFF; without zeroing nothing escapes the privacy guarantee.
+    See tff.learning.dp_aggregator. The zeroing norm adapts without noise, as in TFF; without zeroing nothing escapes
+    the privacy guarantee.
     """
     inner = DifferentiallyPrivateFactory.gaussian_adaptive(noise_multiplier, clients_per_round)
     return default_zeroing(inner) if zeroing else inner
 
 
 def secure_aggregator(bound: float, *, weighted: bool = True, num_neighbors: int | None = None) -> Factory:
-    """Returns a mean whose sum is taken by simulated secure aggregation. See `SecureSumFactory` for the arguments."""
+    """Return a mean whose sum is taken by simulated secure aggregation.
+
+    See `SecureSumFactory` for the arguments.
+    """
     return _mean(weighted, SecureSumFactory(bound, num_neighbors=num_neighbors))

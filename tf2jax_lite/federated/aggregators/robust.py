@@ -1,4 +1,4 @@
-"""Aggregations that a few wrong clients cannot move far, and that count clients alike.
+"""Aggregations that are robust to a minority of Byzantine clients, with equal client weights.
 
 These need all updates at once, so the accumulator holds one row for each client of the cohort: memory is the cohort's
 padded size times one update. Rows are placed by the client's index: chunks and their order change nothing.
@@ -30,7 +30,7 @@ class BufferedFactory(Factory):
 
     @abc.abstractmethod
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
-        """Returns the aggregate and measurements.
+        """Return the aggregate and measurements.
 
         Args:
           update: pytree with float leaves (n, ...), in the order of the cohort; zero where masked.
@@ -39,7 +39,7 @@ class BufferedFactory(Factory):
         """
 
     def check(self, num_clients: int) -> None:
-        """Raises InputError where so few clients cannot be aggregated."""
+        """Raise InputError where so few clients cannot be aggregated."""
         del num_clients
 
     def create(self, template: Any) -> AggregationProcess:
@@ -72,12 +72,12 @@ class BufferedFactory(Factory):
 
 
 def _sorted_rows(x: Any, mask: Any) -> Any:
-    """Returns the rows that count, sorted coordinate by coordinate, then the others."""
+    """Return the rows that count, sorted coordinate by coordinate, then the others."""
     return jnp.sort(jnp.where(rows(mask, x), x, jnp.inf), axis=0)
 
 
 def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
-    """Returns the mean, by coordinate, of values with ranks in [first, last]; zero where there are no clients."""
+    """Return the mean, by coordinate, of values with ranks in [first, last]; zero where there are no clients."""
     rank = jnp.arange(mask.shape[0])
     chosen = (rank >= first) & (rank <= last) & jnp.any(mask)
     number = jnp.maximum(jnp.sum(chosen), 1)
@@ -100,9 +100,9 @@ class CoordinateMedianFactory(BufferedFactory):
 
 @dataclasses.dataclass(frozen=True)
 class TrimmedMeanFactory(BufferedFactory):
-    """The mean of each coordinate without its lowest and highest values (Yin et al., 2018).
+    """The trimmed mean of each coordinate (Yin et al., 2018).
 
-    Measures num_trimmed: how many values were left out at each end.
+    It excludes the lowest and highest values. Measures num_trimmed: how many values were left out at each end.
 
     Attributes:
       trim_fraction: the share of clients left out at each end, in [0, 0.5); rounded down to a number of clients.
@@ -124,7 +124,7 @@ class TrimmedMeanFactory(BufferedFactory):
 
 
 def _squared_distances(update: Any) -> Any:
-    """Returns squared distances between clients, float32 (n, n); row by row, in the memory of the updates."""
+    """Return squared distances between clients, float32 (n, n); row by row, in the memory of the updates."""
     leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(update)]
 
     def from_one(one: list[Any]) -> Any:
@@ -136,10 +136,10 @@ def _squared_distances(update: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class KrumFactory(BufferedFactory):
-    """The update nearest to its neighbours, or the mean of the nearest ``num_selected`` (Blanchard et al., 2017).
+    """Krum: the update nearest to its neighbors (Blanchard et al., 2017).
 
-    A client's score is the sum of squared distances to its ``n - num_byzantine - 2`` nearest others. Measures
-    num_selected.
+    Multi-Krum is the mean of the nearest ``num_selected``. A client's score is the sum of squared distances to its ``n
+    - num_byzantine - 2`` nearest others. Measures num_selected.
 
     Attributes:
       num_byzantine: how many clients may be wrong; the paper's guarantee needs ``n >= 2 * num_byzantine + 3``.
@@ -167,7 +167,7 @@ class KrumFactory(BufferedFactory):
         number = jnp.sum(mask, dtype=jnp.int32)
         distances = _squared_distances(update)
         others = mask[None, :] & ~jnp.eye(n, dtype=bool)
-        # Not inf times 0: what is beyond the neighbours is left out by rank.
+        # Not inf times 0: values beyond the neighbors are excluded by rank.
         nearest = jnp.sort(jnp.where(others, distances, jnp.inf), axis=1)
         count = jnp.clip(number - self.num_byzantine - 2, 1, jnp.maximum(number - 1, 0))
         score = jnp.sum(jnp.where(jnp.arange(n) < count, nearest, 0.0), axis=1)

@@ -1,4 +1,4 @@
-"""Leaves out clients whose updates cannot be used, and counts them."""
+"""Excludes clients with unusable updates, and counts them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
 
 
 def finite_clients(update: Any) -> Any:
-    """Returns for each client whether every number of its update is finite, bool (n,). Leaves have shape (n, ...)."""
+    """Return for each client whether every number of its update is finite, bool (n,).
+
+    Leaves have shape (n, ...).
+    """
     found = [
         jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
         for x in jax.tree.leaves(update)
@@ -27,7 +30,9 @@ def finite_clients(update: Any) -> Any:
 
 
 def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: Any = None) -> tuple[ClientUpdates, Any]:
-    """Masks clients that dropped out, have no data, or sent something that is not finite; counts each kind.
+    """Mask clients without a usable update.
+
+    These dropped out, have no data, or sent values that are not finite; each kind is counted.
 
     Args:
       updates: the updates; ``mask`` is False where nothing came from a client.
@@ -35,7 +40,7 @@ def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: An
       present: bool (n,), False for padding of the cohort. By default all are, so padding counts as dropped.
 
     Returns:
-      ``(updates, counts)``: the updates with a smaller mask, and with zeros in place of what is masked; int32 counts
+      ``(updates, counts)``: the updates with a smaller mask, and with zeros for masked rows; int32 counts
       num_clients, num_dropped, num_empty, num_non_finite, num_aggregated, of which the first is the sum of the others.
     """
     n = updates.mask.shape
@@ -63,10 +68,12 @@ def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: An
 
 @dataclasses.dataclass(frozen=True)
 class ScreeningFactory(Factory):
-    """Aggregates only what `screen_updates` lets through, and measures its counts (padding counts as dropped).
+    """Aggregates updates that pass `screen_updates`, and measures its counts.
+
+    Padding counts as dropped.
 
     Attributes:
-      inner_agg_factory: what aggregates the rest; the weighted mean by default.
+      inner_agg_factory: the aggregation of the rest; the weighted mean by default.
     """
 
     inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)

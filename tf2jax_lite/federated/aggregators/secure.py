@@ -1,11 +1,11 @@
 """A simulation of secure aggregation: the server sees sums of masked integers alone.
 
 After Bonawitz et al. 2017 (pairwise masks, own masks, recovery from dropped clients) and Bell et al. 2020 (masks with
-some neighbours only). Numbers become integers modulo 2**k. Client i adds a mask of its own, and for each neighbour j a
-mask that both know: i adds it if i < j and subtracts it otherwise. In the sum pairs cancel. What the server learns at
-the end, it may learn: the own masks of clients that answered, and the pairwise masks between those and the ones that
-did not. Everything is arithmetic on integers, so the sum is exact. Key agreement and secret sharing, which would
-deliver the seeds, are not simulated: seeds come from the round's key.
+some neighbors only). Numbers become integers modulo 2**k. Client i adds a mask of its own, and for each neighbour j a
+mask that both know: i adds it if i < j and subtracts it otherwise. In the sum pairs cancel. At the end
+the server learns only the own masks of clients that answered, and the pairwise masks between those and the others.
+Everything is arithmetic on integers, so the sum is exact. Key agreement and secret sharing, which would deliver the
+seeds, are not simulated: seeds come from the round's key.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ __all__ = ["SecureSumFactory"]
 
 @dataclasses.dataclass(frozen=True)
 class SecureSumFactory(Factory):
-    """The sum of updates as secure aggregation gives it; a `MeanFactory`'s value_sum_factory, say.
+    """The sum of updates by simulated secure aggregation.
 
-    Each number is clipped to [-bound, bound] and rounded to a multiple of a step. The step is such that the sum of the
-    cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``. Weights count for nothing. Measures
-    secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and secure_sum_failed.
+    Usable as a `MeanFactory`'s value_sum_factory. Each number is clipped to [-bound, bound] and rounded to a multiple
+    of a step. The step is such that the sum of the cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``.
+    Weights are ignored. Measures secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and
+    secure_sum_failed.
 
     Attributes:
       bound: the largest magnitude of a number, above 0. As a part of a weighted mean it covers updates times weights.
@@ -58,19 +59,21 @@ class SecureSumFactory(Factory):
                 raise InputError(f"SecureSumFactory: num_neighbors is even, not {self.num_neighbors}.")
 
     def levels(self, num_clients: int) -> int:
-        """Returns the largest integer that one client sends.
+        """Return the largest integer that one client sends.
 
         Raises:
-          InputError: the modulus has no room for the sum of so many.
+          InputError: the modulus is too small for the sum over the clients.
         """
         levels = (2 ** (self.modulus_bits - 1) - 1) // num_clients
         if levels < 1:
-            raise InputError(f"SecureSumFactory: 2**{self.modulus_bits} has no room for {num_clients} clients.")
+            raise InputError(
+                f"SecureSumFactory: modulus 2**{self.modulus_bits} is too small for {num_clients} clients."
+            )
         # A float32 above 2**24 may round up.
         return levels if levels <= 2**24 else int(np.nextafter(np.float32(levels), np.float32(0)))
 
     def quantize(self, update: Any, num_clients: int) -> Any:
-        """Returns updates as uint32, in two's complement modulo 2**modulus_bits."""
+        """Return updates as uint32, in two's complement modulo 2**modulus_bits."""
         levels = self.levels(num_clients)
 
         def leaf(x: Any) -> Any:
@@ -80,7 +83,7 @@ class SecureSumFactory(Factory):
         return jax.tree.map(leaf, update)
 
     def client_mask(self, template: Any, key: Any, index: Any, num_clients: int) -> Any:
-        """Returns all that the client at ``index`` adds to its update: pytree of uint32 in the template's shapes."""
+        """Return all that the client at ``index`` adds to its update: pytree of uint32 in the template's shapes."""
         mask, offsets = _draw(template, _own_key(key, index)), self._offsets(num_clients)
         if offsets.size:
 
@@ -144,7 +147,7 @@ class SecureSumFactory(Factory):
         return AggregationProcess(lambda: (), zero, accumulate, merge, report)
 
     def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
-        """Takes off the survivors' own masks, and their masks with those that did not answer."""
+        """Take off the survivors' own masks, and their masks with those that did not answer."""
         size = survived.shape[0]
         offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), self._offsets(size)])
 
@@ -170,7 +173,7 @@ class SecureSumFactory(Factory):
         return x & jnp.uint32(2**self.modulus_bits - 1)
 
     def _offsets(self, size: int) -> jax.Array:
-        """Returns how far around the circle of clients each one's neighbours are."""
+        """Return the distances of each client's neighbors on the circle of clients."""
         if self.num_neighbors is None or self.num_neighbors >= size - 1:
             return jnp.arange(1, size, dtype=jnp.int32)
         half = self.num_neighbors // 2
@@ -190,7 +193,7 @@ def _draw(template: Any, key: Any) -> Any:
 
 
 def _pair(template: Any, key: Any, i: Any, j: Any) -> Any:
-    """Returns what client ``i`` adds for client ``j``: the mask of the two, or its negative."""
+    """Return the mask that client ``i`` adds for client ``j``: that of the pair, or its negative."""
     low, high = jnp.minimum(i, j), jnp.maximum(i, j)
     pair_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), low), high)
     return jax.tree.map(lambda m: jnp.where(i < j, m, -m), _draw(template, pair_key))

@@ -1,4 +1,4 @@
-"""Shares of a number as whole numbers, as they were meant: 0.07 * 100 is just above 7 in floating point."""
+"""Rounds fractions of a count to integers without floating-point artifacts: 0.07 * 100 is just above 7."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 __all__ = ["share_down", "share_up"]
 
-_ROUNDING = 1e-4  # what is nearer to a whole number is taken for it
+_ROUNDING = 1e-4  # closer values are rounded to the integer
 
 
 def share_up(fraction: float, number: Any) -> Any:
-    """Returns ``fraction * number`` rounded up, int64; ``number`` is an integer or an array of them."""
+    """Return ``fraction * number`` rounded up, int64; ``number`` is an integer or an array of them."""
     return np.ceil(np.asarray(number) * float(fraction) - _ROUNDING).astype(np.int64)
 
 
 def share_down(fraction: float, number: Any) -> Any:
-    """Returns ``fraction * number`` rounded down, int64; ``number`` is an integer or an array of them."""
+    """Return ``fraction * number`` rounded down, int64; ``number`` is an integer or an array of them."""
     return np.floor(np.asarray(number) * float(fraction) + _ROUNDING).astype(np.int64)

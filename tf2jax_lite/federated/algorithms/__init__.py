@@ -1,4 +1,15 @@
-"""Federated algorithms: wirings of building blocks."""
+"""Federated algorithms, composed of building blocks.
+
+Entries: the ``build_*`` functions exported here; each returns a learning process.
+
+Read in this order:
+  fed_avg, fed_opt: federated averaging, FedProx, FedSGD; adaptive server optimizers.
+  scaffold, mime, agnostic: algorithms with state beyond the weights.
+  hyp_cluster, cluster_init, kmeans: several models or centers at once.
+  jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated.
+
+Must not import `training`, `flower` or `core`.
+"""
 
 from .agnostic import build_agnostic_fed_avg
 from .cluster_init import kmeans_init

@@ -57,7 +57,7 @@ class _Carry(NamedTuple):
 
 
 def _check_domains(examples: Mapping[str, Any], who: str, domains: int, key_name: str) -> None:
-    """Refuses domains that there are none of: an index beyond the weights would take another domain's."""
+    """Refuse domains that there are none of: an index beyond the weights would take another domain's."""
     found = _domain(examples, key_name)
     for wrong in np.unique(found[(found < 0) | (found >= domains)])[:1]:
         raise InputError(f"{who}: {key_name!r} names domain {wrong}; there are domains 0 to {domains - 1}")
@@ -137,7 +137,7 @@ def build_agnostic_fed_avg(
     client_batching: Batching | None = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds agnostic federated averaging.
+    """Build agnostic federated averaging.
 
     With domain weights w and a window of examples by domain in the last rounds, an example of domain d weighs
     a[d] = w[d] / mean of the window[d], and a client the sum of the weights of all its examples, each once. A client

@@ -1,4 +1,7 @@
-"""Where the clusters of HypCluster begin. Source: fedjax.algorithms.hyp_cluster.kmeans_init, a variant of k-means++."""
+"""Initial clusters of HypCluster.
+
+Source: fedjax.algorithms.hyp_cluster.kmeans_init, a variant of k-means++.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ PyTree = Any
 
 
 def loss_work(model: Model, clusters: bool = False) -> ClientWork:
-    """Returns the work whose output is the mean loss in evaluation mode: under the message, or the client's own input.
+    """Return the work whose output is the mean loss in evaluation mode.
 
-    With ``clusters`` the message is the stacked weights of several models, and the output has shape (models,).
+    The weights are the message, or the client's own input. With ``clusters`` the message is the stacked weights of
+    several models, and the output has shape (models,).
     """
     bare = Model(model.init, model.apply_for_train, model.apply_for_eval, model.train_loss, {}, model.changes)
 
@@ -42,7 +46,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
 
     def client_step(state: Any, message: PyTree, carry: Any, batch: Mapping[str, Any]) -> Any:
         weights = message if carry["own"] is None else carry["own"]
-        if clusters:  # one after another: what an artifact holds cannot be batched
+        if clusters:  # sequential: functions of artifacts cannot be batched
             each = [stats(jax.tree.map(lambda w, k=k: w[k], weights), batch) for k in range(carry["loss"].shape[0])]
             found = jax.tree.map(lambda *values: jnp.stack(values), *each)
         else:
@@ -57,7 +61,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
 
 
 def _trained(work: ClientWork) -> ClientWork:
-    """Returns a work that gives each client's update as its output; nothing is aggregated."""
+    """Return a work that gives each client's update as its output; nothing is aggregated."""
 
     def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
         result = work.client_final(state, message, carry)
@@ -78,11 +82,11 @@ def kmeans_init(
     params: Any = None,
     key: Any = None,
 ) -> list[ModelWeights]:
-    """Chooses weights for the clusters of `build_hyp_cluster`: those of clients that are far from each other.
+    """Choose the initial clusters of `build_hyp_cluster`.
 
-    Each client trains from the same weights. The first cluster begins as a client drawn by the key; each further one as
-    the client whose loss, under the nearest cluster so far, exceeds that under its own weights by most. A pretrained
-    model needs this: clusters that begin alike stay alike.
+    They are the weights of clients that are far from each other. Each client trains from the same weights. The first
+    cluster begins as a client drawn by the key; each further one as the client whose loss, under the nearest cluster so
+    far, exceeds that under its own weights by most. A pretrained model needs this: equal clusters stay equal.
 
     Args:
       model: the model.
@@ -91,7 +95,7 @@ def kmeans_init(
       client_optimizer: an optax transformation.
       client_batching: see `compose_learning_process`.
       params: the weights that clients train from: the model's own by default.
-      key: a JAX key, 0 by default: of the first choice, shuffling, and what the model draws.
+      key: a JAX key, 0 by default: of the first choice, shuffling, and the model's random numbers.
 
     Returns:
       The weights, for ``initialize(params=...)``.

@@ -46,10 +46,11 @@ def build_weighted_fed_avg(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[LearningState]:
-    """Builds federated averaging: the weighted mean of clients' changes is the server's gradient, negated.
+    """Build federated averaging.
 
-    FedOpt is this with another server optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, or
-    ``optax.sgd(lr, momentum=0.9)``. See tff.learning.algorithms.build_weighted_fed_avg.
+    The server's gradient is the negated weighted mean of the clients' changes. FedOpt is this with another server
+    optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, or ``optax.sgd(lr, momentum=0.9)``. See
+    tff.learning.algorithms.build_weighted_fed_avg.
 
     Args:
       model: the model.
@@ -98,7 +99,10 @@ def build_unweighted_fed_avg(
     aggregator: Any = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds federated averaging in which every client counts the same. Arguments as for `build_weighted_fed_avg`."""
+    """Build federated averaging in which every client counts the same.
+
+    Arguments as for `build_weighted_fed_avg`.
+    """
     return build_weighted_fed_avg(
         model,
         client_optimizer,
@@ -116,7 +120,9 @@ def build_fed_prox(
     server_optimizer: optax.GradientTransformation | None = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds FedProx: clients' losses have a term mu/2 * |w - w_server|^2. See `build_weighted_fed_avg`.
+    """Build FedProx.
+
+    Clients' losses have a term mu/2 * |w - w_server|^2. See `build_weighted_fed_avg`.
 
     Args:
       model: the model.
@@ -139,7 +145,9 @@ def build_fed_sgd(
     aggregator: Any = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds federated SGD: clients send gradients at the server's weights. See tff.learning.algorithms.build_fed_sgd.
+    """Build federated SGD.
+
+    Clients send gradients at the server's weights. See tff.learning.algorithms.build_fed_sgd.
 
     Args:
       model: the model.

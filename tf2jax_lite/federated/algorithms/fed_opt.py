@@ -1,4 +1,7 @@
-"""Adaptive server optimizers by name. Source: Reddi et al. 2020, "Adaptive Federated Optimization"."""
+"""Adaptive server optimizers by name.
+
+Source: Reddi et al. 2020, "Adaptive Federated Optimization".
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,14 @@ def _second_moment(name: str, beta_2: float, v: Any, square: Any) -> Any:
 
 
 def _adaptive(name: str, beta_1: float, beta_2: float, tau: float, start: float) -> optax.GradientTransformation:
-    """Returns the paper's step for a rate of 1, as TFF and the paper's own code take it.
+    """Return the paper's step for a rate of 1, as TFF and the paper's own code take it.
 
     optax's have tau elsewhere: its Adam and Yogi correct the moments and not the rate, its Adagrad has it under the
     root; and its Yogi starts the first moment above 0, which moves weights that no client has moved.
     """
 
     def init(params: PyTree) -> _Moments:
-        # Half precision stands still where a sum is 256 times what is added.
+        # In half precision a sum of 256 times the increment no longer changes.
         wide = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), params)
         first = () if name == "adagrad" else wide
         return _Moments(jnp.int32(0), first, jax.tree.map(lambda w: jnp.full_like(jnp.abs(w), start), wide))
@@ -82,7 +85,7 @@ def server_optimizer(
     tau: float = 1e-3,
     initial_accumulator_value: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Returns a server optimizer with the paper's defaults.
+    """Return a server optimizer with the paper's defaults.
 
     With m and v the moments of the negative aggregate, Adam and Yogi step by
     ``learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t) * m / (sqrt(v) + tau)`` in round t, as Keras and TFF do, and
@@ -128,7 +131,9 @@ def build_fed_opt(
     learning_rate: Any = 1e-2,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds FedOpt (FedAdam, FedYogi, FedAdagrad, FedAvgM): FedAvg whose server steps with an adaptive optimizer.
+    """Build FedOpt: FedAvg with an adaptive optimizer at the server.
+
+    FedAdam, FedYogi, FedAdagrad and FedAvgM are its cases.
 
     Args:
       model: the model.

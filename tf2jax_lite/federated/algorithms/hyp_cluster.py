@@ -55,7 +55,9 @@ def build_hyp_cluster(
     client_batching: Batching | None = None,
     **options: Any,
 ) -> LearningProcess[HypClusterState]:
-    """Builds HypCluster: each client trains the cluster whose weights have the least mean loss on its data.
+    """Build HypCluster.
+
+    Each client trains the cluster whose weights have the least mean loss on its data.
 
     Args:
       model: the model.

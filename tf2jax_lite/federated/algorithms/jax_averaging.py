@@ -1,4 +1,7 @@
-"""Federated averaging of a plain JAX loss. Source: TFF, build_jax_federated_averaging_process."""
+"""Federated averaging of a plain JAX loss.
+
+Source: TFF, build_jax_federated_averaging_process.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def _has_form(kind: Any) -> bool:
 
 
 def _is_pair(kind: Any) -> bool:
-    """Whether ``kind`` is ``(dtype, shape)``: a pair whose second is sizes, which no pair of types is."""
+    """Return whether ``kind`` is ``(dtype, shape)``: a pair whose second is sizes, which no pair of types is."""
     if not (isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[1], tuple | list)):
         return False
     return all(size is None or isinstance(size, int) for size in kind[1]) and not isinstance(kind[0], tuple | list)
@@ -62,7 +65,9 @@ def build_jax_federated_averaging_process(
     loss_fn: Callable[[PyTree, Mapping[str, Any]], Any],
     step_size: float,
 ) -> LearningProcess[LearningState]:
-    """Builds federated averaging: weights start at zero, clients do a step of SGD a batch, the mean is unweighted.
+    """Build federated averaging of a plain JAX loss.
+
+    Weights start at zero, clients do a step of SGD per batch, the mean is unweighted.
 
     Args:
       batch_type: feature to the type of a batch's array: anything with shape and dtype, or a pair (dtype, shape); None

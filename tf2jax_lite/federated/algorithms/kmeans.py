@@ -1,4 +1,7 @@
-"""Federated k-means. Source: tff.learning.algorithms.build_fed_kmeans; mini-batch k-means of Sculley 2010."""
+"""Federated k-means.
+
+Source: tff.learning.algorithms.build_fed_kmeans; mini-batch k-means of Sculley 2010.
+"""
 
 from __future__ import annotations
 
@@ -84,10 +87,11 @@ def build_fed_kmeans(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[KMeansState]:
-    """Builds federated k-means: clients send the sum and the number of the points nearest to each centroid.
+    """Build federated k-means.
 
-    centroid <- (weight * centroid + sum) / (weight + number), and weight <- weight + number; weights start at 1. Where
-    the new weight is not above 0 (noise of an aggregator, say), the centroid stays.
+    Clients send the sum and the number of the points nearest to each centroid. centroid <- (weight * centroid + sum) /
+    (weight + number), and weight <- weight + number; weights start at 1. Where the new weight is not above 0 (noise of
+    an aggregator, say), the centroid stays.
 
     Args:
       num_clusters: how many centroids.
@@ -101,11 +105,11 @@ def build_fed_kmeans(
 
     Returns:
       The process. ``initialize(key, params=centroids)``; without params centroids are drawn uniformly from [0, 1).
-      Params, and what ``set_model_weights`` takes, are centroids (clusters, *data_shape), whose weights are then 1, or
-      ``ModelWeights(centroids, weights)`` as ``get_model_weights`` gives them.
+      Params, and the argument of ``set_model_weights``, are centroids (clusters, *data_shape), whose weights are then
+      1, or ``ModelWeights(centroids, weights)`` as ``get_model_weights`` returns them.
 
     Raises:
-      InputError: an option out of range; centroids or weights that are no numbers, or of another shape.
+      InputError: an option out of range; centroids or weights are not numeric, or have another shape.
     """
     check_number("build_fed_kmeans", "num_clusters", num_clusters, least=1, whole=True)
     if not isinstance(data_shape, tuple | list):

@@ -45,7 +45,7 @@ class _Message(NamedTuple):
 
 
 def _mimicking(base: optax.GradientTransformation, state: PyTree, correction: PyTree) -> optax.GradientTransformation:
-    """Returns ``base`` with its state fixed, applied to gradients plus ``correction`` (None for none)."""
+    """Return ``base`` with its state fixed, applied to gradients plus ``correction`` (None for none)."""
 
     def update(grads: PyTree, unused: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         corrected = grads if correction is None else jax.tree.map(jnp.add, grads, correction)
@@ -62,7 +62,7 @@ def _client_work(
     *,
     lite: bool,
 ) -> ClientWork:
-    """Returns the training pass: that of FedAvg, whose optimizer is made of the message."""
+    """Return the training pass: that of FedAvg, whose optimizer is made of the message."""
     grad = model_grad(with_products(model))
 
     def work(message: _Message, correction: PyTree = None) -> ClientWork:
@@ -77,7 +77,7 @@ def _client_work(
     def client_step(state: Any, message: _Message, carry: Any, batch: Mapping[str, Any]) -> Any:
         correction = None
         if not lite:
-            key = jax.random.fold_in(carry.key, carry.step)  # the step's: Dropout draws alike in both gradients
+            key = jax.random.fold_in(carry.key, carry.step)  # the same Dropout in both gradients
             correction = jax.tree.map(jnp.subtract, message.gradient, grad(message.weights, batch, key))
         return work(message, correction).client_step(state, message.weights, carry, batch)
 
@@ -110,10 +110,11 @@ def build_mime(
     lite: bool = False,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Builds Mime: y <- y - U(g(y) - g(x) + c, s) at clients; s <- V(c, s) and x <- x + lr * mean(y - x) at the server.
+    """Build Mime.
 
-    x are the server's weights, c is the mean gradient there of all the round's examples (a first pass over the
-    clients), s the state of the base optimizer, U its step and V its update of the state.
+    Clients: y <- y - U(g(y) - g(x) + c, s). Server: s <- V(c, s) and x <- x + lr * mean(y - x). x are the server's
+    weights, c is the mean gradient there of all the round's examples (a first pass over the clients), s the state of
+    the base optimizer, U its step and V its update of the state.
 
     Args:
       model: the model.
@@ -153,5 +154,5 @@ def build_mime(
 def build_mime_lite(
     model: Model, base_optimizer: optax.GradientTransformation, **options: Any
 ) -> LearningProcess[LearningState]:
-    """Builds Mime Lite: y <- y - U(g(y), s) at clients; the server as in `build_mime`, whose arguments it takes."""
+    """Build Mime Lite: y <- y - U(g(y), s) at clients; the server as in `build_mime`, whose arguments it takes."""
     return build_mime(model, base_optimizer, lite=True, **options)

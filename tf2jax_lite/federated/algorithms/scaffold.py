@@ -1,4 +1,7 @@
-"""SCAFFOLD: control variates take the clients' drift out of their steps. Source: Karimireddy et al. 2019."""
+"""SCAFFOLD: control variates take the clients' drift out of their steps.
+
+Source: Karimireddy et al. 2019.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,7 @@ def build_scaffold(
     clients_per_chunk: int | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> LearningProcess[ScaffoldState]:
-    """Builds SCAFFOLD, with the paper's option II for control variates.
+    """Build SCAFFOLD, with the paper's option II for control variates.
 
     Clients step y <- y - lr * (g(y) - c_i + c); the server x <- x + server_lr * mean(y_i - x) and
     c <- c + |S|/N * mean(change of c_i). Every client counts the same.

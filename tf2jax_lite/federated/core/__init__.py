@@ -1,7 +1,15 @@
-"""JAX in the federated language: the library ``federated-language`` (extra ``core``) with JAX computations, run here.
+"""JAX in the federated language: the library ``federated-language`` (extra ``core``) with JAX computations.
 
-``federated_language.federated_computation`` expresses what happens where; `jax_computation` makes the local parts from
-JAX functions; `set_default_context` makes calls run, in this process.
+``federated_language.federated_computation`` expresses placements and communication; `jax_computation` makes the local
+computations from JAX functions; `set_default_context` selects execution in this process.
+
+Read in this order:
+  types: types of the federated language from dtypes, arrays and structures.
+  jax_computation: JAX functions as computations, serialized as StableHLO.
+  values, intrinsics: values of the interpreter; its federated operators.
+  execution: the interpreter.
+
+Must not import other subpackages of `federated`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ _Scope = dict[str | None, Any]
 
 
 class ExecutionContext(fl.framework.SyncContext):
-    """Runs computations here, one client after another; JAX computations are compiled once for each shape.
+    """Runs computations in this process, one client after another.
 
-    Install it with `set_default_context`, or for a block with
+    JAX computations are compiled once for each shape. Install it with `set_default_context`, or for a block with
     ``federated_language.framework.get_context_stack().install(context)``.
 
     A value at the clients is a list with one value for each client; a sequence is any iterable; a structure is a dict,
@@ -32,7 +32,7 @@ class ExecutionContext(fl.framework.SyncContext):
       default_num_clients: how many clients there are in a call none of whose arguments is placed at clients.
 
     Raises:
-      FederatedTypeError: ``default_num_clients`` is no int >= 0.
+      FederatedTypeError: ``default_num_clients`` is not an int >= 0.
     """
 
     def __init__(self, default_num_clients: int = 0):
@@ -41,10 +41,12 @@ class ExecutionContext(fl.framework.SyncContext):
         self._default_num_clients = default_num_clients
 
     def invoke(self, comp: Any, arg: Any) -> Any:
-        """Runs ``comp`` with ``arg``; federated_language calls this when a computation is called in Python.
+        """Run ``comp`` with ``arg``.
+
+        Federated_language calls this when a computation is called in Python.
 
         Raises:
-          FederatedTypeError: an argument does not have the parameter's type, or ``comp`` holds what cannot run here.
+          FederatedTypeError: an argument does not have the parameter's type, or ``comp`` cannot run here.
         """
         # How many clients there are is known only after all arguments were seen.
         run = _Run(0)
@@ -57,13 +59,15 @@ class ExecutionContext(fl.framework.SyncContext):
 
 
 def set_default_context(default_num_clients: int = 0) -> None:
-    """Makes an `ExecutionContext` this thread's default: computations called in Python run in this process.
+    """Make an `ExecutionContext` this thread's default.
+
+    Computations called in Python then run in this process.
 
     Args:
       default_num_clients: see `ExecutionContext`.
 
     Raises:
-      FederatedTypeError: ``default_num_clients`` is no int >= 0.
+      FederatedTypeError: ``default_num_clients`` is not an int >= 0.
     """
     fl.framework.set_default_context(ExecutionContext(default_num_clients))
 
@@ -75,7 +79,7 @@ class _Run:
         self.num_clients = num_clients
 
     def evaluate(self, block: Any, scope: _Scope) -> Any:
-        """Returns the value of a block, given the names that it may refer to."""
+        """Return the value of a block, given the names that it may refer to."""
         match block:
             case fl.framework.Reference():
                 return scope[block.name]
@@ -117,7 +121,7 @@ def _compiled(block: Any) -> Callable[[Any], Any]:
     proto, kind = block.to_proto(), block.type_signature
 
     def call(arg: Any) -> Any:
-        # A value may have the type of what it is assigned to only after a cast that loses nothing.
+        # A value may get the type it is assigned to only by a lossless cast.
         inputs = [] if kind.parameter is None else leaves(kind.parameter, map_structure(_cast, kind.parameter, arg))
         outputs = iter(run_exported(proto, kind, inputs))
         return map_structure(lambda _: next(outputs), kind.result)

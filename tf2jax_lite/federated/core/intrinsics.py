@@ -1,4 +1,4 @@
-"""What the federated language's intrinsics compute. Source: federated_language.framework.*, tff's reference semantics.
+"""The federated language's intrinsics. Source: federated_language.framework.*, tff's reference semantics.
 
 Sums and means of floats are accumulated in float64 (complex128) and rounded once; sums of integers wrap around.
 """
@@ -31,12 +31,12 @@ def _intrinsic(*definitions: Any) -> Callable[[Callable[[Any, int, Any], Any]], 
 
 
 def members(value: Any, num_clients: int) -> list[Any]:
-    """Returns the clients' values as a list."""
+    """Return the clients' values as a list."""
     return [value.member] * num_clients if isinstance(value, AllEqual) else value
 
 
 def _map_members(function: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, AllEqual):  # functions are pure: what is equal stays so
+    if isinstance(value, AllEqual):  # functions are pure: equal values stay equal
         return AllEqual(function(value.member))
     return [function(member) for member in value]
 
@@ -98,7 +98,7 @@ def _wide(dtype: np.dtype) -> np.dtype:
 
 
 def _total(kind: Any, values: list[Any], weights: list[Any] | None = None) -> Any:
-    """The sum in wide dtypes, each value times its weight."""
+    """Sum the weighted values in wide dtypes."""
 
     def leaf(tensor: Any, *arrays: Any) -> Any:
         if not arrays:
@@ -175,7 +175,7 @@ def _aggregate(_: Any, num_clients: int, arg: Any) -> Any:
 
 def _secure(limit_of: Callable[[Any], Any]) -> Callable[[Any, int, Any], Any]:
     def function(kind: Any, num_clients: int, arg: Any) -> Any:
-        """The sum; what a secure protocol could not represent is refused where it would give anything."""
+        """Sum values; refuse those that a secure protocol cannot represent."""
         value, bound = arg
         member = kind.result.member
 

@@ -1,4 +1,7 @@
-"""JAX functions as computations of the federated language. Source: tff.jax_computation."""
+"""JAX functions as computations of the federated language.
+
+Source: tff.jax_computation.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _TYPE_URL = "type.googleapis.com/tf2jax_lite.federated.JaxExported"
 
 
 class JaxComputation(fl.framework.ConcreteComputation):
-    """What `jax_computation` makes: a computation whose proto holds an exported JAX function.
+    """The result of `jax_computation`.
+
+    A computation whose proto holds an exported JAX function.
 
     Attributes:
       function: the Python function, taking its parameter as the library packs it. For calls within other JAX functions.
@@ -45,11 +50,11 @@ class _TracingContext(fl.framework.SyncContext):
     """In force while a JAX function is traced: computations that it calls become part of it."""
 
     def invoke(self, comp: Any, arg: Any) -> Any:
-        """Calls a JAX computation with tracers."""
+        """Call a JAX computation with tracers."""
         parameter = comp.type_signature.parameter
         value = None if parameter is None else Ingest(_no_functions)(arg, parameter, "argument")
         if isinstance(comp, JaxComputation):
-            # The function itself, not what was exported of it: JAX can differentiate it.
+            # The function itself rather than its export, so that JAX can differentiate it.
             return comp.function() if parameter is None else comp.function(to_struct(value, parameter))
         block = comp.to_building_block()
         if not isinstance(block, fl.framework.CompiledComputation):
@@ -75,7 +80,7 @@ def _flatten(value: Any, type_spec: fl.Type) -> list[Any]:
 
 
 def _python(type_spec: fl.Type, leaf: Callable[[fl.Type], Any]) -> Any:
-    """Returns the Python containers of a type, with ``leaf(tensor_type)`` for each tensor."""
+    """Return the Python containers of a type, with ``leaf(tensor_type)`` for each tensor."""
     if isinstance(type_spec, fl.StructType):
         elements = structure.Struct((name, _python(element, leaf)) for name, element in type_spec.items())
         return fl.framework.type_to_py_container(elements, type_spec)
@@ -83,12 +88,12 @@ def _python(type_spec: fl.Type, leaf: Callable[[fl.Type], Any]) -> Any:
 
 
 def _wrap(function: Any, parameter_type: Any, unpack: bool | None, name: str | None = None, **_: Any) -> JaxComputation:
-    """Traces and exports a function for one parameter type."""
+    """Trace and export a function for one parameter type."""
     name = name or "jax_function"
     callable_ = fl.framework.wrap_as_zero_or_one_arg_callable(function, parameter_type, unpack)
     inputs = list(tensor_leaves(parameter_type))
     wide = any(leaf.dtype.itemsize // (2 if leaf.dtype.kind == "c" else 1) == 8 for _, leaf in inputs)
-    # Types of 64 bits mean what they say, whatever jax_enable_x64 is.
+    # Types of 64 bits keep their width, independent of jax_enable_x64.
     with jax.enable_x64(wide or jax.config.jax_enable_x64):
         exported, result_type = _export(name, callable_, parameter_type, [leaf for _, leaf in inputs])
     type_signature = fl.FunctionType(parameter_type, result_type)
@@ -176,7 +181,7 @@ _Orders = dict[frozenset[Any], list[str]]
 
 
 def _dict_orders(type_spec: Any) -> _Orders:
-    """The orders of the names in a parameter's structures."""
+    """Return the orders of the names in a parameter's structures."""
     orders: _Orders = {}
     if isinstance(type_spec, fl.StructType):
         names = [name for name, _ in type_spec.items()]
@@ -188,10 +193,10 @@ def _dict_orders(type_spec: Any) -> _Orders:
 
 
 def _arrays(result: Any, orders: _Orders) -> Any:
-    """A result with arrays for numbers, and its dicts in order.
+    """Return a result with arrays for numbers, and its dicts in order.
 
     JAX sorts the keys of a dict whenever it maps over one, but names in a type have an order that matters: a dict takes
-    that of a parameter with the same keys, so that what updates a model returns the model's type.
+    that of a parameter with the same keys, so that an update of a model returns the model's type.
     """
     if is_named_tuple(result):
         return type(result)(*(_arrays(element, orders) for element in result))
@@ -207,28 +212,29 @@ def _arrays(result: Any, orders: _Orders) -> Any:
 
 
 def _result(result: Any, orders: _Orders, name: str) -> tuple[fl.Type, list[Any]]:
-    """A JAX function's result as its type and its arrays, in the order of the type."""
+    """Return a JAX function's result as its type and its arrays, in the order of the type."""
     if result is None:
         raise FederatedTypeError(f"{name} returned None; a computation returns a value")
     try:
         arrays = _arrays(result, orders)
         result_type = infer_type(arrays)
     except (TypeError, ValueError) as error:
-        raise FederatedTypeError(f"{name} returned what JAX computations cannot return: {error}") from error
+        raise FederatedTypeError(f"{name} returned a value that JAX computations cannot return: {error}") from error
     return result_type, _flatten(Ingest(_no_functions)(arrays, result_type, "result"), result_type)
 
 
 def jax_computation(*args: Any) -> Any:
-    """Makes a computation of the federated language from a JAX function. Source: tff.jax_computation.
+    """Make a computation of the federated language from a JAX function.
 
-    The function is traced once for its types and exported: the computation holds it as StableHLO (see `stablehlo`) and
-    can be serialized, sent and run elsewhere. It may call other JAX computations and differentiate them.
+    Source: tff.jax_computation. The function is traced once for its types and exported: the computation holds it as
+    StableHLO (see `stablehlo`) and can be serialized, sent and run elsewhere. It may call other JAX computations and
+    differentiate them.
 
     Args:
       *args: the parameters' types, as `to_type` takes them; or the function, followed by its types. Without types, the
         computation is polymorphic: it is traced for the types of each call's arguments. A parameter of 64 bits turns
-        64-bit arithmetic on in this function, whatever ``jax_enable_x64`` is. Dimensions may be None: leading ones are
-        taken for equal where the function needs that (``x`` and ``y`` of one batch), and must be >= 1 at a call.
+        64-bit arithmetic on in this function, independent of ``jax_enable_x64``. Dimensions may be None: leading ones
+        are assumed equal if the function needs that (``x`` and ``y`` of one batch), and must be >= 1 at a call.
 
     Returns:
       A decorator, or with a function as first argument the computation: its ``type_signature`` prints as
@@ -263,7 +269,7 @@ def _as_ours(error: TypeError) -> TypeError:
     return FederatedTypeError(str(error))
 
 
-_own: set[bytes] = set()  # hashes of what this process has exported itself: nobody has to look at that first
+_own: set[bytes] = set()  # hashes of modules exported by this process, which are trusted
 
 
 @functools.lru_cache(maxsize=1024)
@@ -287,7 +293,7 @@ def _content(proto: Any) -> bytes:
 
 
 def _read(proto: Any, kind: Any) -> tuple[jax.export.Exported, Callable[..., Any]]:
-    """Returns what a computation's proto holds, if it is of the computation's type."""
+    """Return the content of a computation's proto, after a check of its type."""
     exported, call = _deserialize(_content(proto))
     for avals, type_spec, what in (
         (exported.in_avals, kind.parameter, "parameter"),
@@ -304,7 +310,7 @@ def _read(proto: Any, kind: Any) -> tuple[jax.export.Exported, Callable[..., Any
 
 
 def run_exported(proto: Any, kind: fl.FunctionType, inputs: Sequence[Any]) -> list[Any]:
-    """Runs the JAX function in a computation's proto.
+    """Run the JAX function in a computation's proto.
 
     Args:
       proto: of a computation that `jax_computation` made.
@@ -333,10 +339,10 @@ def run_exported(proto: Any, kind: fl.FunctionType, inputs: Sequence[Any]) -> li
 
 
 def stablehlo(computation: Any) -> str:
-    """Returns the StableHLO text of a JAX computation.
+    """Return the StableHLO text of a JAX computation.
 
     Args:
-      computation: what `jax_computation` made with types, or the same read back from its proto.
+      computation: the result of `jax_computation` with types, also if read back from its proto.
 
     Raises:
       FederatedTypeError: it is something else, or polymorphic, or its proto is damaged.

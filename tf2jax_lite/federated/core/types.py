@@ -19,11 +19,11 @@ Path = str
 
 
 def to_type(spec: Any) -> fl.Type:
-    """Returns the type that ``spec`` describes.
+    """Return the type that ``spec`` describes.
 
     Args:
       spec: a type of federated_language; a dtype or scalar type of numpy or JAX; a pair (dtype, shape), with None for
-        a dimension that is not known; an array, jax.ShapeDtypeStruct, or whatever has ``shape`` and ``dtype``; or a
+        a dimension that is not known; an array, jax.ShapeDtypeStruct, or any object with ``shape`` and ``dtype``; or a
         dict, list, tuple or named tuple of these, nested at will. A list or tuple of pairs (name, type) is a structure
         with names.
 
@@ -58,7 +58,9 @@ def to_type(spec: Any) -> fl.Type:
 
 
 def infer_type(value: Any) -> fl.Type:
-    """Returns the type of a Python value: arrays, numbers, dicts, lists, tuples and named tuples of them.
+    """Return the type of a Python value.
+
+    Values are arrays, numbers, and dicts, lists, tuples and named tuples of them.
 
     Raises:
       FederatedTypeError: it has none (None, other objects).
@@ -84,7 +86,7 @@ def infer_type(value: Any) -> fl.Type:
 
 
 def is_named_tuple(value: Any) -> bool:
-    """Whether ``value`` is an instance of a named tuple."""
+    """Return whether ``value`` is an instance of a named tuple."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
@@ -107,7 +109,7 @@ def _tensor_type(array: Any) -> fl.TensorType:
 
 
 def _scalar(spec: Any) -> Any:
-    """Returns numpy's scalar type for a dtype, or a scalar type of numpy or JAX (``jnp.float32``); None for others."""
+    """Return numpy's scalar type for a dtype, or a scalar type of numpy or JAX (``jnp.float32``); None for others."""
     if isinstance(spec, type):
         known = issubclass(spec, np.generic | bool) or isinstance(getattr(spec, "dtype", None), np.dtype)
         return np.dtype(spec).type if known else None
@@ -124,7 +126,9 @@ def _is_dtype_and_shape(spec: Any) -> bool:
 
 
 def map_structure(fn: Callable[..., Any], type_spec: fl.Type, *values: Any) -> Any:
-    """Applies ``fn(tensor_type, *leaves)`` to the leaves of structures. Structures are tuples here, without names.
+    """Apply ``fn(tensor_type, *leaves)`` to the leaves of structures.
+
+    Structures are tuples here, without names.
 
     Args:
       fn: called for each leaf.
@@ -145,14 +149,14 @@ def map_structure(fn: Callable[..., Any], type_spec: fl.Type, *values: Any) -> A
 
 
 def leaves(type_spec: fl.Type, value: Any) -> list[Any]:
-    """Returns the leaves of nested tuples, in the order of the type."""
+    """Return the leaves of nested tuples, in the order of the type."""
     found: list[Any] = []
     map_structure(lambda _, leaf: found.append(leaf), type_spec, value)
     return found
 
 
 def tensor_leaves(type_spec: fl.Type | None, path: Path = "") -> Iterator[tuple[Path, fl.TensorType]]:
-    """Yields (path, type) of the tensors that a type is made of.
+    """Yield (path, type) of the tensors that a type is made of.
 
     Raises:
       FederatedTypeError: it is made of other things too (functions, sequences, placed values).

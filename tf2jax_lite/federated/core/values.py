@@ -47,7 +47,7 @@ class Ingest:
         self.num_clients: int | None = None
 
     def __call__(self, value: Any, type_spec: fl.Type, path: str = "argument") -> Any:
-        """Returns ``value`` in the interpreter's form.
+        """Return ``value`` in the interpreter's form.
 
         Raises:
           FederatedTypeError: it does not have the type, or two arguments are for different numbers of clients.
@@ -152,7 +152,7 @@ def _describe(value: Any) -> str:
 
 
 def to_struct(value: Any, type_spec: fl.Type) -> Any:
-    """Returns nested tuples as the library's structures, with the names of the type."""
+    """Return nested tuples as the library's structures, with the names of the type."""
     if isinstance(type_spec, fl.StructType):
         return structure.Struct(
             (name, to_struct(element, element_type))
@@ -162,7 +162,7 @@ def to_struct(value: Any, type_spec: fl.Type) -> Any:
 
 
 def from_value(value: Any, type_spec: fl.Type, num_clients: int) -> Any:
-    """Returns a value of the interpreter as numpy arrays in the Python containers of its type.
+    """Return a value of the interpreter as numpy arrays in Python containers.
 
     Raises:
       FederatedTypeError: it is a function.

@@ -1,4 +1,17 @@
-"""Client data: datasets, federated datasets in memory and in files, samplers, partitioners."""
+"""Clients' data: datasets, federated datasets in memory and in files, samplers, partitioners.
+
+Entries: `ClientDataset` (one client), `FederatedData` (many), the samplers, and the ``partition_*`` functions.
+
+Read in this order:
+  examples, hparams, preprocessor, client_dataset: one client's examples and their batches.
+  federated_data, pooled: many clients behind one interface; all their examples as one dataset.
+  seeds, samplers: reproducible random streams; the clients of a round.
+  partition: clients from one dataset.
+  records, npz_folder, sqlite, sqlite_file: own file formats, which are read without running code.
+  example_proto, tff_hdf5, tff_sqlite: files of TensorFlow Federated.
+
+Must not import `algorithms`, `running` or `metrics`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One client's examples, and batches of them. Source: fedjax.core.client_datasets.ClientDataset."""
+"""One client's examples, and batches of them.
+
+Source: fedjax.core.client_datasets.ClientDataset.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ __all__ = ["Batches", "ClientDataset", "index_table", "last_batch_size", "shuffl
 
 
 class Batches(Iterable[dict[str, Any]]):
-    """Batches that can be iterated over again and again; ``len`` is their number where it is finite.
+    """Reusable batches; ``len`` is their number if finite.
 
     Args:
       make: starts an iteration.
@@ -59,11 +62,11 @@ class ClientDataset:
         self.preprocessor = preprocessor
 
     def __len__(self) -> int:
-        """The number of examples before the preprocessor."""
+        """Return the number of examples before the preprocessor."""
         return num_examples(self.raw_examples)
 
     def __getitem__(self, index: slice) -> ClientDataset:
-        """Returns a dataset of a slice of the examples (views)."""
+        """Return a dataset of a slice of the examples (views)."""
         if not isinstance(index, slice):
             raise DataError(f"a ClientDataset is sliced, as in dataset[:4]; {index!r} is no slice")
         return ClientDataset(take_examples(self.raw_examples, index), self.preprocessor)
@@ -73,11 +76,11 @@ class ClientDataset:
         return f"ClientDataset({features})"
 
     def all_examples(self) -> dict[str, Any]:
-        """Returns all examples, preprocessed as one batch."""
+        """Return all examples, preprocessed as one batch."""
         return self.preprocessor(self.raw_examples)
 
     def batch(self, hparams: BatchHParams | None = None, **changes: Any) -> Batches:
-        """Returns the examples in order, in batches; the last one may be short.
+        """Return the examples in order, in batches; the last one may be short.
 
         Args:
           hparams: a `BatchHParams`.
@@ -100,7 +103,9 @@ class ClientDataset:
         return Batches(make, count)
 
     def padded_batch(self, hparams: PaddedBatchHParams | None = None, **changes: Any) -> Batches:
-        """Returns the examples in order, in batches of few sizes, so that a jitted function is compiled few times.
+        """Return the examples in order, in batches of few sizes.
+
+        A jitted function is then compiled few times.
 
         Args:
           hparams: a `PaddedBatchHParams`.
@@ -127,7 +132,7 @@ class ClientDataset:
         return Batches(make, count)
 
     def shuffle_repeat_batch(self, hparams: ShuffleRepeatBatchHParams | None = None, **changes: Any) -> Batches:
-        """Returns shuffled batches of one epoch after another, for training.
+        """Return shuffled batches of one epoch after another, for training.
 
         Each epoch has every example once, in a new order; a batch may hold the end of one epoch and the start of the
         next. With ``num_epochs`` and ``num_steps`` both given, whichever ends first does; with neither there is no end.
@@ -155,7 +160,10 @@ class ClientDataset:
 
 
 def last_batch_size(total: int, batch_size: int, num_buckets: int) -> int:
-    """Returns the padded size of the last batch of ``total`` examples. See `ClientDataset.padded_batch`."""
+    """Return the padded size of the last batch of ``total`` examples.
+
+    See `ClientDataset.padded_batch`.
+    """
     remainder = total % batch_size
     size = batch_size
     for _ in range(num_buckets - 1):
@@ -166,7 +174,9 @@ def last_batch_size(total: int, batch_size: int, num_buckets: int) -> int:
 
 
 def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator[np.ndarray]:
-    """Yields the indices of each batch of `ClientDataset.shuffle_repeat_batch`, int64 (batch_size,) or shorter.
+    """Yield the indices of each batch, int64 (batch_size,) or shorter.
+
+    See `ClientDataset.shuffle_repeat_batch`.
 
     Args:
       total: the number of examples.
@@ -200,7 +210,7 @@ def shuffled_indices(total: int, hparams: ShuffleRepeatBatchHParams) -> Iterator
 
 
 def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np.ndarray:
-    """Returns the indices of all batches of `shuffled_indices` at once.
+    """Return the indices of all batches of `shuffled_indices` at once.
 
     Args:
       total: the number of examples.
@@ -228,7 +238,7 @@ def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np
 
 
 def num_steps(total: int, hparams: ShuffleRepeatBatchHParams) -> int | None:
-    """Returns how many batches `ClientDataset.shuffle_repeat_batch` gives; None if there is no end."""
+    """Return the number of batches of `ClientDataset.shuffle_repeat_batch`; None if infinite."""
     if total == 0:
         return 0
     steps = hparams.num_steps

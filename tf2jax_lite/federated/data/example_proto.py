@@ -1,4 +1,7 @@
-"""The message ``tf.train.Example``, without TensorFlow. Source: tensorflow/core/example/{example,feature}.proto."""
+"""The message ``tf.train.Example``, without TensorFlow.
+
+Source: tensorflow/core/example/{example,feature}.proto.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _PACKAGE = "tf2jax_lite.example"
 
 
 def _message_class() -> Any:
-    """Builds the messages in a pool of their own: TensorFlow may be loaded beside it."""
+    """Build the messages in a pool of their own: TensorFlow may be loaded beside it."""
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package=_PACKAGE, syntax="proto3")
 
     def field(message: Any, name: str, number: int, kind: Any, *, type_name: str = "", repeated: bool = False) -> Any:
@@ -51,12 +54,14 @@ _Example = _message_class()
 
 
 def new_example() -> Any:
-    """Returns an empty ``tf.train.Example``."""
+    """Return an empty ``tf.train.Example``."""
     return _Example()
 
 
 class ExampleParser:
-    """Reads serialized ``tf.train.Example`` messages as arrays, the way ``tff...load_and_parse_sql_client_data`` does.
+    """Reads serialized ``tf.train.Example`` messages as arrays.
+
+    As ``tff...load_and_parse_sql_client_data`` does.
 
     Args:
       element_spec: dict from feature to something with ``shape`` and ``dtype`` (jax.ShapeDtypeStruct, tf.TensorSpec,
@@ -81,11 +86,11 @@ class ExampleParser:
             raise DataError("element_spec names no features")
 
     def __call__(self, serialized: list[Any], where: str) -> dict[str, np.ndarray]:
-        """Returns a client's examples: dict from feature to array (n, *shape).
+        """Return a client's examples: dict from feature to array (n, *shape).
 
         Args:
           serialized: n messages as bytes.
-          where: what the error names.
+          where: the location in error messages.
 
         Raises:
           DataError: a message is damaged, lacks a feature, or has one of another kind or size.
@@ -116,9 +121,10 @@ class ExampleParser:
 
 
 def element_spec_of(serialized: Any, where: str) -> dict[str, Any]:
-    """Returns the features of one serialized example, for `ExampleParser`; those without values are left out.
+    """Return the features of one serialized example, for `ExampleParser`.
 
-    Several values have shape (n,), one has shape (); floats are float32, integers int64, bytes objects.
+    Those without values are omitted. Several values have shape (n,), one has shape (); floats are float32, integers
+    int64, bytes objects.
 
     Raises:
       DataError: it is no ``tf.train.Example``; ``where`` is named.

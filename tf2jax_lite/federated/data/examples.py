@@ -16,11 +16,11 @@ EXAMPLE_MASK_KEY = "__mask__"
 
 
 def check_examples(examples: Mapping[str, Any], where: str = "client data") -> dict[str, np.ndarray]:
-    """Returns the examples as numpy arrays.
+    """Return the examples as numpy arrays.
 
     Args:
       examples: dict from feature to something that numpy takes for an array, all with the same leading size.
-      where: what the error names.
+      where: the location in error messages.
 
     Raises:
       DataError: no features, a name that is not a string, a scalar, or leading sizes that differ.
@@ -46,17 +46,17 @@ def check_examples(examples: Mapping[str, Any], where: str = "client data") -> d
 
 
 def num_examples(examples: Examples) -> int:
-    """Returns the leading size."""
+    """Return the leading size."""
     return next(iter(examples.values())).shape[0]
 
 
 def take_examples(examples: Examples, index: Any) -> dict[str, np.ndarray]:
-    """Returns the examples at ``index``: a slice (views), or an int array (copies)."""
+    """Return the examples at ``index``: a slice (views), or an int array (copies)."""
     return {name: array[index] for name, array in examples.items()}
 
 
 def concat_examples(parts: Sequence[Examples], where: str = "client data") -> dict[str, np.ndarray]:
-    """Joins examples along their leading axis.
+    """Join examples along their leading axis.
 
     Raises:
       DataError: their features differ in name, or in shape.
@@ -74,7 +74,7 @@ def concat_examples(parts: Sequence[Examples], where: str = "client data") -> di
 
 
 def pad_examples(examples: Examples, size: int) -> dict[str, np.ndarray]:
-    """Pads with zeros (empty strings) to ``size`` examples, and adds the mask.
+    """Pad with zeros (empty strings) to ``size`` examples, and add the mask.
 
     Args:
       examples: at most ``size`` examples.

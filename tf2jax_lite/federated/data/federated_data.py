@@ -1,4 +1,7 @@
-"""Many clients' datasets behind one interface. Source: fedjax.core.federated_data.FederatedData."""
+"""Many clients' datasets behind one interface.
+
+Source: fedjax.core.federated_data.FederatedData.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ D = TypeVar("D", bound="FederatedData")
 
 
 class FederatedData(abc.ABC):
-    """A federated dataset: client ids and their examples, read when they are asked for.
+    """A federated dataset: client ids and their examples, read on demand.
 
     A kind of storage defines ``_ids``, ``_size`` and ``_read``. Instances are never changed: `slice`,
     `preprocess_client` and `preprocess_batch` return new ones that share the storage.
@@ -47,18 +50,18 @@ class FederatedData(abc.ABC):
 
     @abc.abstractmethod
     def _ids(self) -> Iterator[ClientId]:
-        """The ids from ``_start`` up to ``_stop``, always in the same order."""
+        """Return the ids from ``_start`` up to ``_stop``, always in the same order."""
 
     @abc.abstractmethod
     def _size(self, client_id: ClientId) -> int:
-        """The number of examples as stored, without reading them where possible."""
+        """Return the number of stored examples, without reading them where possible."""
 
     @abc.abstractmethod
     def _read(self, client_id: ClientId) -> Examples:
-        """The examples as stored."""
+        """Return the stored examples."""
 
     def _contains(self, client_id: ClientId) -> bool:
-        """Whether `slice` left the client in (whether it exists, ``_size`` and ``_read`` say)."""
+        """Return whether `slice` left the client in (whether it exists, ``_size`` and ``_read`` say)."""
         try:
             return (self._start is None or client_id >= self._start) and (self._stop is None or client_id < self._stop)
         except TypeError:
@@ -69,20 +72,22 @@ class FederatedData(abc.ABC):
             raise UnknownClientError(f"{self!r} has no client {client_id!r}")
 
     def num_clients(self) -> int:
-        """Returns the number of clients."""
+        """Return the number of clients."""
         return sum(1 for _ in self._ids())
 
     def client_ids(self) -> Iterator[ClientId]:
-        """Yields all ids, always in the same order."""
+        """Yield all ids, always in the same order."""
         return self._ids()
 
     def client_sizes(self) -> Iterator[tuple[ClientId, int]]:
-        """Yields (id, number of examples) of all clients. See `client_size`."""
+        """Yield (id, number of examples) of all clients. See `client_size`."""
         for client_id in self._ids():
             yield client_id, self.client_size(client_id)
 
     def client_size(self, client_id: ClientId) -> int:
-        """Returns a client's number of examples. With `preprocess_client` its examples are read for that.
+        """Return a client's number of examples.
+
+        With `preprocess_client` its examples are read for that.
 
         Raises:
           UnknownClientError: there is no such client.
@@ -93,26 +98,29 @@ class FederatedData(abc.ABC):
         return self._size(client_id)
 
     def get_client(self, client_id: ClientId) -> ClientDataset:
-        """Returns one client's dataset.
+        """Return one client's dataset.
 
         Raises:
           UnknownClientError: there is no such client.
-          DataError: what is stored is damaged.
+          DataError: the stored data are damaged.
         """
         self._check(client_id)
         return self._dataset(client_id, self._read(client_id))
 
     def get_clients(self, client_ids: Iterable[ClientId]) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """Yields (id, dataset) of the clients asked for, in that order. Raises what `get_client` does."""
+        """Yield (id, dataset) of the clients asked for, in that order.
+
+        Raises as `get_client` does.
+        """
         for client_id in client_ids:
             yield client_id, self.get_client(client_id)
 
     def clients(self) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """Yields (id, dataset) of all clients, one at a time, always in the same order."""
+        """Yield (id, dataset) of all clients, one at a time, always in the same order."""
         return self.get_clients(self._ids())
 
     def shuffled_clients(self, buffer_size: int, seed: Seed = None) -> ShuffledClients:
-        """Returns all clients in a random order, again and again, each time in another order.
+        """Return all clients endlessly, reshuffled for each pass.
 
         Args:
           buffer_size: of how many ids the next one is drawn, >= 1. As many as there are clients shuffles perfectly.
@@ -127,7 +135,7 @@ class FederatedData(abc.ABC):
         return ShuffledClients(self, buffer_size, seed)
 
     def slice(self: D, start: ClientId | None = None, stop: ClientId | None = None) -> D:
-        """Returns the clients whose ids are >= ``start`` and < ``stop`` (None: no bound)."""
+        """Return the clients whose ids are >= ``start`` and < ``stop`` (None: no bound)."""
         new = copy.copy(self)
         try:
             if start is not None:
@@ -139,13 +147,13 @@ class FederatedData(abc.ABC):
         return new
 
     def preprocess_client(self: D, fn: Callable[[ClientId, Examples], Examples]) -> D:
-        """Returns the same clients with ``fn(client_id, examples) -> examples`` applied whenever one is read."""
+        """Return the same clients with ``fn(client_id, examples) -> examples`` applied whenever one is read."""
         new = copy.copy(self)
         new._client_fns = self._client_fns.append(fn)
         return new
 
     def preprocess_batch(self: D, fn: Callable[[Examples], Examples]) -> D:
-        """Returns the same clients with ``fn(examples) -> examples`` applied to each batch when it is made."""
+        """Return the same clients with ``fn(examples) -> examples`` applied to each batch when it is made."""
         new = copy.copy(self)
         new._batch_fns = self._batch_fns.append(fn)
         return new
@@ -158,7 +166,9 @@ class FederatedData(abc.ABC):
 
 
 class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
-    """What `FederatedData.shuffled_clients` returns: an iterator that can also pass clients over unread.
+    """The iterator of `FederatedData.shuffled_clients`.
+
+    It can also skip clients without reading them.
 
     Args:
       federated_data: the clients.
@@ -185,14 +195,14 @@ class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
         return client_id, self._data.get_client(client_id)
 
     def skip(self, count: int) -> None:
-        """Passes ``count`` clients over without reading them."""
+        """Pass ``count`` clients over without reading them."""
         next(itertools.islice(self._ids, count, count), None)
 
 
 def buffered_shuffle(items: Iterable[T], buffer_size: int, rng: np.random.Generator) -> Iterator[T]:
-    """Yields items in random order, holding ``buffer_size`` of them at most.
+    """Yield items in random order, holding ``buffer_size`` of them at most.
 
-    An item comes at most ``buffer_size - 1`` places too early, and may come as late as chance has it. With a buffer for
+    An item comes at most ``buffer_size - 1`` positions early, and may come arbitrarily late. With a buffer for
     all of them every order is equally likely.
     """
     items = iter(items)

@@ -1,4 +1,7 @@
-"""How a client's examples are cut into batches. Source: the HParams dataclasses of fedjax.core.client_datasets."""
+"""Options of a client's batches.
+
+Source: the HParams dataclasses of fedjax.core.client_datasets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ H = TypeVar("H", bound="_HParams")
 
 @dataclasses.dataclass(frozen=True)
 class _HParams:
-    """What all have: checks of counts, and copies with changes."""
+    """Common base: checks of counts, and copies with changes."""
 
     batch_size: int
 
@@ -25,7 +28,7 @@ class _HParams:
         self._count("batch_size", 1)
 
     def replace(self: H, **changes: Any) -> H:
-        """Returns a copy with some values changed."""
+        """Return a copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
     def _count(self, name: str, least: int, *, optional: bool = False) -> None:
@@ -104,7 +107,7 @@ class ShuffleRepeatBatchHParams(_HParams):
 
 
 def resolve(kind: type[H], hparams: H | None, changes: dict[str, Any]) -> H:
-    """Returns ``hparams`` with ``changes``, or a new ``kind`` made of ``changes``.
+    """Return ``hparams`` with ``changes``, or a new ``kind`` made of ``changes``.
 
     Raises:
       DataError: a name that ``kind`` does not have, ``batch_size`` missing, or a value that is out of range.

@@ -19,14 +19,15 @@ MAX_CLIENT_BYTES = 1 << 32
 
 
 def npz_file_name(client_id: str) -> str:
-    """Returns the file's name for a client: its id with ``/`` and the like as ``%2F``, and ``.npz``."""
+    """Return the file's name for a client: its id with ``/`` and the like as ``%2F``, and ``.npz``."""
     return quote(client_id, safe=" ") + ".npz"
 
 
 class NpzFolderFederatedData(FederatedData):
-    """Clients in files that ``np.savez`` or ``np.savez_compressed`` wrote, the client's id in the file's name.
+    """Clients in ``.npz`` files, named by the client's id.
 
-    Files are listed when the folder is opened, and read when a client is asked for. Nothing in them is unpickled.
+    ``np.savez`` or ``np.savez_compressed`` wrote them. Files are listed when the folder is opened, and read when a
+    client is asked for. Nothing in them is unpickled.
 
     Args:
       path: the folder; its files are named as `npz_file_name` does.

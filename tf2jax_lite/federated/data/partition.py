@@ -25,7 +25,7 @@ _number = functools.partial(check_number, "a partition", error=DataError)
 
 
 def partition_iid(examples: Examples, num_clients: int, *, seed: Seed) -> InMemoryFederatedData:
-    """Deals shuffled examples out evenly: sizes differ by one at most.
+    """Deal shuffled examples out evenly: sizes differ by one at most.
 
     Args:
       examples: dict from feature to array, all of leading size n.
@@ -46,7 +46,9 @@ def partition_iid(examples: Examples, num_clients: int, *, seed: Seed) -> InMemo
 def partition_dirichlet(
     examples: Examples, num_clients: int, alpha: float, *, seed: Seed, label: str = "y", min_size: int = 1
 ) -> InMemoryFederatedData:
-    """Skews labels: each label's examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
+    """Partition with skewed labels.
+
+    Each label's examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     Args:
       examples: dict from feature to array, all of leading size n.
@@ -54,7 +56,7 @@ def partition_dirichlet(
       alpha: > 0. Small values give each client few labels; large ones come near to ``partition_iid``.
       seed: see `numpy_rng`. The same seed makes the same clients.
       label: the feature that holds the labels, shape (n,).
-      min_size: draw anew until each client has this many examples.
+      min_size: repeat the draw until each client has this many examples.
 
     Returns:
       Clients as from `partition_iid`.
@@ -81,7 +83,7 @@ def partition_dirichlet(
 def partition_by_label(
     examples: Examples, num_clients: int, labels_per_client: int, *, seed: Seed, label: str = "y"
 ) -> InMemoryFederatedData:
-    """Gives each client the examples of few labels.
+    """Give each client the examples of few labels.
 
     Labels are dealt out so that each is at nearly the same number of clients, which share its examples evenly.
 
@@ -125,14 +127,16 @@ def partition_by_label(
 def partition_quantity_skew(
     examples: Examples, num_clients: int, alpha: float, *, seed: Seed, min_size: int = 1
 ) -> InMemoryFederatedData:
-    """Skews sizes: shuffled examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
+    """Partition with skewed sizes.
+
+    Shuffled examples are dealt out in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     Args:
       examples: dict from feature to array, all of leading size n.
       num_clients: how many clients, 1 <= num_clients <= n.
       alpha: > 0. Small values make some clients large and most small.
       seed: see `numpy_rng`. The same seed makes the same clients.
-      min_size: draw anew until each client has this many examples.
+      min_size: repeat the draw until each client has this many examples.
 
     Returns:
       Clients as from `partition_iid`.
@@ -174,7 +178,7 @@ def _check_skew(alpha: float, min_size: int, num_clients: int, total: int) -> No
 
 
 def _labels(arrays: dict[str, np.ndarray], label: str) -> list[np.ndarray]:
-    """The indices of each label's examples."""
+    """Return the indices of each label's examples."""
     if label not in arrays:
         raise DataError(f"there is no feature {label!r} with labels; the features are {sorted(arrays)}: pass label=...")
     if arrays[label].ndim != 1:

@@ -26,7 +26,9 @@ __all__ = [
 def padded_batch_client_datasets(
     datasets: Iterable[ClientDataset], hparams: PaddedBatchHParams | None = None, **changes: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yields the datasets' examples in order, in padded batches that may hold examples of several clients.
+    """Yield the datasets' examples in order, in padded batches.
+
+    A batch may hold examples of several clients.
 
     Args:
       datasets: they have the same features and the same preprocessor.
@@ -67,7 +69,10 @@ def padded_batch_client_datasets(
 def padded_batch_federated_data(
     federated_data: FederatedData, hparams: PaddedBatchHParams | None = None, **changes: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yields all clients' examples in padded batches. See `padded_batch_client_datasets`."""
+    """Yield all clients' examples in padded batches.
+
+    See `padded_batch_client_datasets`.
+    """
     return padded_batch_client_datasets((dataset for _, dataset in federated_data.clients()), hparams, **changes)
 
 
@@ -78,7 +83,9 @@ def shuffle_repeat_batch_federated_data(
     example_buffer_size: int,
     seed: Seed = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yields batches of all clients' examples without end: clients are shuffled, then their examples.
+    """Yield endless batches of all clients' examples.
+
+    Clients are shuffled, then their examples.
 
     Args:
       federated_data: the clients; not all are in memory at once.
@@ -109,7 +116,7 @@ def shuffle_repeat_batch_federated_data(
 def _rows(
     shuffled: Iterator[tuple[Any, ClientDataset]], federated_data: FederatedData
 ) -> Iterator[tuple[ClientDataset, int]]:
-    """Yields every example of every client as (its client's dataset, its row)."""
+    """Yield every example of every client as (its client's dataset, its row)."""
     empty = 0
     for _, dataset in shuffled:
         empty = 0 if len(dataset) else empty + 1

@@ -1,4 +1,7 @@
-"""Functions applied to examples when they are read. Source: BatchPreprocessor, ClientPreprocessor of fedjax.core."""
+"""Functions applied to examples when they are read.
+
+Source: BatchPreprocessor, ClientPreprocessor of fedjax.core.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Examples = Mapping[str, np.ndarray]
 
 
 class BatchPreprocessor:
-    """A chain of functions ``examples -> examples``, applied to each batch when it is made.
+    """A chain of functions ``examples -> examples``, applied to batches.
 
     Args:
       fns: the functions, the first one applied first. Each takes and returns a dict of arrays whose leading sizes are
@@ -30,13 +33,13 @@ class BatchPreprocessor:
         self._fns = tuple(fns)
 
     def __call__(self, examples: Examples) -> dict[str, Any]:
-        """Returns the examples after all functions."""
+        """Return the examples after all functions."""
         for fn in self._fns:
             examples = fn(examples)
         return dict(examples)
 
     def append(self, fn: Callable[[Examples], Examples]) -> BatchPreprocessor:
-        """Returns a new chain that ends with ``fn``."""
+        """Return a new chain that ends with ``fn``."""
         return BatchPreprocessor((*self._fns, fn))
 
     def __repr__(self) -> str:
@@ -44,7 +47,9 @@ class BatchPreprocessor:
 
 
 class ClientPreprocessor:
-    """A chain of functions ``(client_id, examples) -> examples``, applied to a client's examples when it is read.
+    """A chain of functions ``(client_id, examples) -> examples``.
+
+    It is applied when a client's examples are read.
 
     Args:
       fns: the functions, the first one applied first. Unlike a batch's, they may add, drop and reorder examples.
@@ -54,17 +59,17 @@ class ClientPreprocessor:
         self._fns = tuple(fns)
 
     def __call__(self, client_id: Any, examples: Examples) -> dict[str, Any]:
-        """Returns the client's examples after all functions."""
+        """Return the client's examples after all functions."""
         for fn in self._fns:
             examples = fn(client_id, examples)
         return dict(examples)
 
     def __bool__(self) -> bool:
-        """Whether there is any function: without one, sizes are known without reading examples."""
+        """Return whether there is any function: without one, sizes are known without reading examples."""
         return bool(self._fns)
 
     def append(self, fn: Callable[[Any, Examples], Examples]) -> ClientPreprocessor:
-        """Returns a new chain that ends with ``fn``."""
+        """Return a new chain that ends with ``fn``."""
         return ClientPreprocessor((*self._fns, fn))
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""One client's examples as bytes: the safetensors format, so reading runs no code, whatever the bytes are.
+"""One client's examples as bytes: the safetensors format, so that reading never runs code.
 
-What safetensors lacks is kept as bytes, with its dtype in the metadata: strings (fixed-width, and objects of varying
-length), bfloat16 and other dtypes of ml_dtypes, complex128, dates.
+Dtypes that safetensors lacks are kept as bytes, with the dtype in the metadata: strings (fixed-width, and objects of
+varying length), bfloat16 and other dtypes of ml_dtypes, complex128, dates.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LENGTHS = "#lengths"  # ends the name of the lengths of strings
 
 
 def encode_examples(examples: Examples, where: str = "client data") -> bytes:
-    """Returns examples as one string of bytes.
+    """Return examples as one string of bytes.
 
     Args:
       examples: dict from feature to array. Arrays of objects hold bytes only, or str only.
-      where: what the error names.
+      where: the location in error messages.
 
     Raises:
       DataError: a dtype that cannot be stored (objects other than strings, records).
@@ -53,7 +53,7 @@ def encode_examples(examples: Examples, where: str = "client data") -> bytes:
 
 
 def decode_examples(record: bytes, where: str = "client data") -> dict[str, np.ndarray]:
-    """Returns the examples that `encode_examples` was given.
+    """Return the examples that `encode_examples` was given.
 
     Raises:
       DataError: the bytes are damaged, or something else.

@@ -1,4 +1,4 @@
-"""Which clients take part in a round. Source: fedjax.core.client_samplers."""
+"""Samplers of a round's clients. Source: fedjax.core.client_samplers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Sample = list[tuple[ClientId, ClientDataset, jax.Array]]
 
 
 class ClientSampler(abc.ABC):
-    """Draws a cohort for each round. Rounds are numbered: a round's cohort depends on the seed and its number alone.
+    """Draws a cohort for each round.
+
+    Rounds are numbered: a round's cohort depends on the seed and its number alone.
 
     Args:
       num_clients: the size of a cohort, >= 1.
@@ -50,7 +52,7 @@ class ClientSampler(abc.ABC):
         return self._round_num
 
     def set_round_num(self, round_num: int) -> None:
-        """Makes ``round_num`` the next round: what a training run that goes on from a checkpoint calls.
+        """Set the next round to ``round_num``, to resume from a checkpoint.
 
         Raises:
           DataError: it is negative.
@@ -60,7 +62,7 @@ class ClientSampler(abc.ABC):
         self._round_num = int(round_num)
 
     def sample(self) -> Sample:
-        """Returns the next round's cohort: a list of (id, dataset, JAX key for what is random at the client)."""
+        """Return the next round's cohort: a list of (id, dataset, JAX key for the client's random numbers)."""
         cohort = list(self._draw(self._round_num))
         keys = jax.random.split(jax.random.fold_in(self._key(), self._round_num), len(cohort))
         self._round_num += 1
@@ -72,7 +74,7 @@ class ClientSampler(abc.ABC):
 
     @abc.abstractmethod
     def _draw(self, round_num: int) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """The clients of a round."""
+        """Return the clients of a round."""
 
 
 class WeightedSampler(ClientSampler):
@@ -134,7 +136,7 @@ class WeightedSampler(ClientSampler):
 
 
 class UniformGetClientSampler(ClientSampler):
-    """Draws each cohort from all clients, each with the same chance, none twice. Source: fedjax.
+    """Draws each cohort uniformly without replacement. Source: fedjax.
 
     Args:
       federated_data: the clients.
@@ -158,13 +160,14 @@ class UniformGetClientSampler(ClientSampler):
 
 
 class UniformShuffledClientSampler(ClientSampler):
-    """Takes cohorts one after another from shuffled clients: every client once before any comes again. Source: fedjax.
+    """Takes consecutive cohorts from shuffled clients. Source: fedjax.
 
-    Reads the data in the order of `FederatedData.shuffled_clients`, so it also suits data with slow random access.
+    Every client is drawn once before any is drawn again. Reads the data in the order of
+    `FederatedData.shuffled_clients`, so it also suits data with slow random access.
 
     Args:
       shuffled_clients: an iterator of (id, dataset) as `FederatedData.shuffled_clients` returns, or a function that
-        starts one anew (``lambda: data.shuffled_clients(100, seed=0)``), which can also go back to an earlier round.
+        creates one (``lambda: data.shuffled_clients(100, seed=0)``), which can also go back to an earlier round.
       num_clients: the size of a cohort.
       start_round_num: the number of the first round: as many cohorts are passed over.
       seed: of the clients' keys only; the order of the clients is the iterator's.
@@ -186,7 +189,7 @@ class UniformShuffledClientSampler(ClientSampler):
         super().__init__(num_clients, seed, start_round_num)
 
     def set_round_num(self, round_num: int) -> None:
-        """Makes ``round_num`` the next round, and passes over the clients of the rounds between.
+        """Set the next round to ``round_num``; skip the clients of rounds before.
 
         Raises:
           DataError: it is negative, or an earlier round and the sampler was given an iterator.
@@ -194,7 +197,7 @@ class UniformShuffledClientSampler(ClientSampler):
         super().set_round_num(round_num)
         if round_num < self._next_round:
             if not callable(self._source):
-                raise DataError("an iterator cannot go back to an earlier round; give a function that starts it anew")
+                raise DataError("an iterator cannot go back to an earlier round; give a function that creates it")
             self._iterator, self._next_round = self._source(), 0
         count = (round_num - self._next_round) * self._num_clients
         if isinstance(self._iterator, ShuffledClients):

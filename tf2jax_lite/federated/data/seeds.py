@@ -1,4 +1,4 @@
-"""Seeds of what the host draws: ints, sequences of ints, and JAX keys, as numpy generators."""
+"""Seeds of random numbers on the host: ints, sequences of ints, and JAX keys, as numpy generators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Seed = int | Sequence[int] | np.ndarray | jax.Array | None
 
 
 def seed_words(seed: Any) -> list[int]:
-    """Returns a seed as non-negative ints.
+    """Return a seed as non-negative ints.
 
     Args:
       seed: an int >= 0, a sequence of them, or a JAX key (typed, or a raw uint32 array).
@@ -34,14 +34,16 @@ def seed_words(seed: Any) -> list[int]:
 
 
 def numpy_rng(seed: Seed, *more: int) -> np.random.Generator:
-    """Returns numpy's generator for ``seed``: the same seed and numbers, the same stream, on every machine.
+    """Return numpy's generator for ``seed``.
+
+    The same seed gives the same stream on every machine.
 
     Args:
       seed: see `seed_words`; None takes entropy from the operating system, and ``more`` then has no effect.
       *more: ints >= 0 that set independent streams apart (the number of a round, say).
 
     Raises:
-      DataError: ``seed`` is no seed.
+      DataError: ``seed`` is not a seed.
     """
     if seed is None:
         return np.random.default_rng()

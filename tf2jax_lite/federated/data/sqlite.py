@@ -1,4 +1,7 @@
-"""Clients in one SQLite file, read one at a time. Source: fedjax.SQLiteFederatedData, without its pickles."""
+"""Clients in one SQLite file, read one at a time.
+
+Source: fedjax.SQLiteFederatedData, without its pickles.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ _FORMAT = "tf2jax_lite federated data 1"
 
 
 class SQLiteFederatedData(FederatedData):
-    """Clients in a file that `SQLiteFederatedDataBuilder` wrote. Only the clients asked for are in memory.
+    """Clients in a file that `SQLiteFederatedDataBuilder` wrote.
 
-    May be used from several threads, and in processes forked later. Each record has a checksum, which is looked at
-    when it is read.
+    Only the clients asked for are in memory. May be used from several threads, and in processes forked later. Each
+    record has a checksum, which is looked at when it is read.
 
     Args:
       path: the file.
@@ -46,7 +49,7 @@ class SQLiteFederatedData(FederatedData):
 
     @classmethod
     def new(cls, path: str | os.PathLike) -> SQLiteFederatedData:
-        """Opens a file. FedJAX's name for the constructor."""
+        """Open a file. FedJAX's name for the constructor."""
         return cls(path)
 
     def __repr__(self) -> str:
@@ -61,7 +64,7 @@ class SQLiteFederatedData(FederatedData):
         return (" WHERE " + " AND ".join(conditions) if conditions else ""), values
 
     def num_clients(self) -> int:
-        """Returns the number of clients."""
+        """Return the number of clients."""
         where, values = self._where()
         row = self._file.row(f"SELECT COUNT(*) FROM clients{where}", values)
         return row[0] if row else 0
@@ -72,7 +75,7 @@ class SQLiteFederatedData(FederatedData):
             yield client_id
 
     def client_sizes(self) -> Iterator[tuple[ClientId, int]]:
-        """Yields (id, number of examples) of all clients. See `FederatedData.client_size`."""
+        """Yield (id, number of examples) of all clients. See `FederatedData.client_size`."""
         if self._client_fns:
             yield from super().client_sizes()
             return
@@ -80,7 +83,7 @@ class SQLiteFederatedData(FederatedData):
         yield from self._file.rows(f"SELECT client_id, num_examples FROM clients{where} ORDER BY client_id", values)
 
     def clients(self) -> Iterator[tuple[ClientId, Any]]:
-        """Yields (id, dataset) of all clients, one at a time, in the order of their ids."""
+        """Yield (id, dataset) of all clients, one at a time, in the order of their ids."""
         where, values = self._where()
         query = f"SELECT client_id, num_examples, crc32, examples FROM clients{where} ORDER BY client_id"
         for client_id, *record in self._file.rows(query, values):
@@ -112,7 +115,9 @@ class SQLiteFederatedData(FederatedData):
 
 
 class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
-    """Writes a file for `SQLiteFederatedData` in a ``with`` block, at whose end the file appears, or not at all.
+    """Writes a file for `SQLiteFederatedData` in a ``with`` block.
+
+    The file appears at the end of the block, or not at all.
 
     Args:
       path: the file to make.
@@ -134,7 +139,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._partial.unlink(missing_ok=True)
             self._connection = sqlite3.connect(self._partial, isolation_level=None)
-            # Nobody reads the file before it is whole, so it needs no journal; it is synced once, at the end.
+            # The file is not read before it is complete, so it needs no journal; it is synced once, at the end.
             self._connection.executescript(
                 "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN;"
                 "CREATE TABLE format (name TEXT NOT NULL);"
@@ -148,7 +153,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
         return self
 
     def add(self, client_id: ClientId, examples: Examples) -> None:
-        """Writes one client.
+        """Write one client.
 
         Args:
           client_id: str or bytes; not one that was added before.
@@ -173,7 +178,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
             raise DataError(f"cannot write client {client_id!r} to {self.path}: {error}") from error
 
     def add_many(self, clients: Iterable[tuple[ClientId, Examples]]) -> None:
-        """Writes many clients: pairs (id, examples), each written before the next is asked for. See `add`."""
+        """Write many clients: pairs (id, examples), each written before the next is asked for. See `add`."""
         for client_id, examples in clients:
             self.add(client_id, examples)
 

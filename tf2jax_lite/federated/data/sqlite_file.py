@@ -1,4 +1,4 @@
-"""A SQLite file that others wrote, opened for reading only."""
+"""Read-only access to SQLite files of other programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SQLiteFile"]
 
 
 class SQLiteFile:
-    """Queries against a file that is never written, with one connection for each thread and process.
+    """Read-only queries, with a connection for each thread and process.
 
     Args:
       path: the file.
@@ -41,7 +41,7 @@ class SQLiteFile:
                 raise DataError(f"{self.path}: table {table!r} lacks {sorted(missing)}; it has {sorted(there)}")
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """Yields the rows of a query.
+        """Yield the rows of a query.
 
         Raises:
           DataError: the file is damaged.
@@ -52,7 +52,7 @@ class SQLiteFile:
             raise DataError(f"{self.path} cannot be read as a SQLite database of clients: {error}") from error
 
     def row(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """Returns a query's first row, or None. Raises what `rows` does."""
+        """Return a query's first row, or None. Raises as `rows` does."""
         return next(self.rows(query, values), None)
 
     def _connection(self) -> sqlite3.Connection:
@@ -65,7 +65,7 @@ class SQLiteFile:
         return self._local.connection
 
     def _unwritten(self) -> str:
-        """Returns what keeps SQLite from making a log beside a file that was closed in its mode with a log (WAL)."""
+        """Return URI options that prevent a WAL file beside a file that was closed in WAL mode."""
         with open(self.path, "rb") as file:
             header = file.read(20)
         log = self.path.with_name(f"{self.path.name}-wal")

@@ -1,4 +1,7 @@
-"""The HDF5 files of TensorFlow Federated. Source: tff.simulation.datasets (HDF5ClientData); needs h5py."""
+"""The HDF5 files of TensorFlow Federated.
+
+Source: tff.simulation.datasets (HDF5ClientData); needs h5py.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,14 @@ from tf2jax_lite.support.limits import regular
 
 __all__ = ["TFFHDF5FederatedData"]
 
-_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises for damaged files
+_ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # raised by h5py for damaged files
 
 
 class TFFHDF5FederatedData(FederatedData):
-    """Clients in a file laid out as ``examples/<client>/<feature>``: EMNIST, Shakespeare, Stack Overflow of TFF.
+    """Clients in a file of HDF5 groups ``examples/<client>/<feature>``.
 
-    Strings come as objects of type bytes. Links and datasets that lead out of the file are refused.
+    EMNIST, Shakespeare and Stack Overflow of TFF have this layout. Strings come as objects of type bytes. Links and
+    datasets that lead out of the file are refused.
 
     Args:
       path: the file.

@@ -1,4 +1,7 @@
-"""The SQLite files of TensorFlow Federated. Source: SqlClientData of tff.simulation.datasets."""
+"""The SQLite files of TensorFlow Federated.
+
+Source: SqlClientData of tff.simulation.datasets.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
 from tf2jax_lite.support.errors import DataError, UnknownClientError
 
-# Python's order of ids, whatever order the file's tables declare.
+# Python's order of ids, independent of the collation of the file's tables.
 _BINARY = "COLLATE BINARY"
 _SIZE = "CAST(SUM(CAST(num_examples AS INTEGER)) AS INTEGER)"
 
@@ -27,9 +30,10 @@ _TABLES = {
 
 
 def tff_element_spec(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Returns what the first example of a file with TFF's tables is made of; None if the file has other tables.
+    """Return the features of the first example in TFF's tables, or None.
 
-    A message does not hold shapes: several values are flat, one is a scalar. Features without values are left out.
+    It is None for other tables. A message does not hold shapes: several values are flat, one is a scalar. Features
+    without values are left out.
 
     Raises:
       DataError: there is no such file, it is no SQLite database, or the first example cannot be read.
@@ -45,20 +49,20 @@ def tff_element_spec(path: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def tff_splits(path: str | os.PathLike) -> list[str]:
-    """Returns the names of the splits that a file with TFF's tables has."""
+    """Return the names of the splits that a file with TFF's tables has."""
     return [str(name) for (name,) in SQLiteFile(path, _TABLES).rows("SELECT DISTINCT split_name FROM client_metadata")]
 
 
 class TFFSQLiteFederatedData(FederatedData):
-    """Clients in a file with TFF's tables, one serialized ``tf.train.Example`` in each row.
+    """Clients in a file with TFF's tables.
 
-    The tables are ``client_metadata(client_id, split_name, num_examples)`` and
-    ``examples(client_id, split_name, serialized_example_proto)``. TensorFlow is not needed.
-    A file without an index on ``examples.client_id`` is scanned once for each `get_client`; `clients` reads it once.
+    Each row holds one serialized ``tf.train.Example``. The tables are ``client_metadata(client_id, split_name,
+    num_examples)`` and ``examples(client_id, split_name, serialized_example_proto)``. TensorFlow is not needed. A file
+    without an index on ``examples.client_id`` is scanned once for each `get_client`; `clients` reads it once.
 
     Args:
       path: the file.
-      element_spec: what one example is made of, see `ExampleParser`.
+      element_spec: the features of one example, see `ExampleParser`.
       split_name: keep the clients and examples of this split; None keeps all.
 
     Raises:
@@ -82,7 +86,7 @@ class TFFSQLiteFederatedData(FederatedData):
         return " WHERE " + " AND ".join(["1", *(f"{condition} ?" for condition in given)]), list(given.values())
 
     def num_clients(self) -> int:
-        """Returns the number of clients."""
+        """Return the number of clients."""
         where, values = self._where()
         return self._file.row(f"SELECT COUNT(DISTINCT client_id) FROM client_metadata{where}", values)[0]
 
@@ -95,7 +99,7 @@ class TFFSQLiteFederatedData(FederatedData):
             yield client_id
 
     def client_sizes(self) -> Iterator[tuple[ClientId, int]]:
-        """Yields (id, number of examples) of all clients. See `FederatedData.client_size`."""
+        """Yield (id, number of examples) of all clients. See `FederatedData.client_size`."""
         if self._client_fns:
             yield from super().client_sizes()
             return
@@ -104,13 +108,13 @@ class TFFSQLiteFederatedData(FederatedData):
         yield from self._file.rows(query, values)
 
     def clients(self) -> Iterator[tuple[ClientId, ClientDataset]]:
-        """Yields (id, dataset) of all clients, one at a time, in the order of their ids."""
+        """Yield (id, dataset) of all clients, one at a time, in the order of their ids."""
         where, values = self._where()
         query = (
             f"SELECT client_id, serialized_example_proto FROM examples{where} AND typeof(client_id) = 'text'"
             f" ORDER BY client_id {_BINARY}, rowid"
         )
-        # A row whose id is no text belongs to nobody.
+        # Rows whose id is not text belong to no client.
         groups = itertools.groupby(self._file.rows(query, values), key=lambda row: row[0])
         group = next(groups, None)
         for client_id in self._ids():

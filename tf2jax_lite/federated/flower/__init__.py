@@ -1,4 +1,15 @@
-"""Federated training over a network with Flower (extra ``flower``), from the same building blocks as the simulation."""
+"""Federated training over a network with Flower (extra ``flower``), from the blocks of the simulation.
+
+Entries: `client_app` and `server_app` return Flower's apps for a model and a process.
+
+Read in this order:
+  records: pytrees as Flower's records of arrays, and back.
+  client: one client's work in a Flower ``ClientApp``.
+  strategy: a Flower strategy of distributor, aggregator and finalizer.
+  server: a Flower server for that strategy, or for one of Flower's.
+
+Must not import `algorithms`: it takes the blocks that they compose.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def client_app(
     evaluation_data_fn: Callable[[FlowerContext], Any] | None = None,
     evaluation_batch_size: int = 256,
 ) -> ClientApp:
-    """Makes a Flower ``ClientApp`` that trains and evaluates a model.
+    """Make a Flower ``ClientApp`` that trains and evaluates a model.
 
     To a server of `BlocksStrategy` it replies the client's update; to Flower's own strategies (``FedAvg``, ``FedAdam``,
     ...) its new weights. Either way with the metric ``num-examples``, the client's weight in the mean.
@@ -51,7 +51,7 @@ def client_app(
       model: the model; server and clients must have the same.
       data_fn: called with Flower's context (``context.node_config["partition-id"]``): this client's data, as for a
         process's ``next``: a `ClientDataset`, or an iterable of batches.
-      client_work: what a client does, `build_model_delta_client_work(model, optimizer)` as a rule.
+      client_work: a client's work, usually `build_model_delta_client_work(model, optimizer)`.
       client_batching: how a `ClientDataset` is cut into batches. Without a seed of its own, examples are shuffled with
         the client's key of the round, which is another order than the simulation's; with one, they agree.
       evaluation_data_fn: the data to evaluate on; ``data_fn`` by default.
@@ -61,7 +61,7 @@ def client_app(
       The app, for ``[tool.flwr.app.components]``.
 
     Raises:
-      InputError: ``data_fn`` is no function. While running, a message that is not for this model.
+      InputError: ``data_fn`` is not a function. While running, a message that is not for this model.
     """
     if not callable(data_fn):
         raise InputError("data_fn is a function of Flower's context that returns this client's data")
@@ -106,7 +106,7 @@ def _weights(message: Message, template: ModelWeights) -> ModelWeights:
 
 
 def _moved(model: Model, weights: ModelWeights, result: ClientResult) -> ModelWeights:
-    """The weights after the client's training."""
+    """Return the weights after the client's training."""
     trainable = jax.tree.map(jnp.add, weights.trainable, result.update)
     flags = changing_leaves(model, weights.non_trainable)
     changing = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
@@ -131,7 +131,7 @@ class _Training:
         return state, self._work.client_init(state, message, jax.random.fold_in(key, index), None)
 
     def __call__(self, weights: ModelWeights, data: Any, config: Any) -> tuple[int, ClientResult]:
-        """Does a round's work. Returns the number of steps, and the result."""
+        """Do a round's work. Returns the number of steps, and the result."""
         round_number, index = int(config.get("server-round", 1)) - 1, int(config.get("index", 0))
         words = config.get("key")
         key = jax.random.fold_in(jax.random.key(0), round_number)

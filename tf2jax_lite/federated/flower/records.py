@@ -22,7 +22,7 @@ NON_TRAINABLE = "non-trainable"
 
 
 def to_arrays(tree: PyTree) -> ArrayRecord:
-    """Returns a pytree's leaves as a record, each named by its path.
+    """Return a pytree's leaves as a record, each named by its path.
 
     Dtypes that numpy lacks (bfloat16) become float32, which holds them exactly; typed JAX keys become their words.
     """
@@ -31,12 +31,12 @@ def to_arrays(tree: PyTree) -> ArrayRecord:
 
 
 def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyTree:
-    """Returns a record's arrays as a pytree.
+    """Return a record's arrays as a pytree.
 
     Args:
-      record: what `to_arrays` made of a pytree of the template's form, or what a Flower strategy made of several.
+      record: the result of `to_arrays` for a pytree of the template's form, or a Flower strategy's aggregate of them.
       template: pytree of arrays or jax.ShapeDtypeStruct: structure, shapes and dtypes of the result.
-      where: what the error names.
+      where: the location in error messages.
 
     Raises:
       InputError: names or shapes differ.
@@ -54,7 +54,7 @@ def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyT
 
 
 def scalars(tree: PyTree) -> dict[str, Any]:
-    """Returns the numbers in a pytree by their paths (``loss``, ``aggregator/clipped``); larger arrays are left out."""
+    """Return the numbers in a pytree by their paths (``loss``, ``aggregator/clipped``); larger arrays are left out."""
     found = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.number):
@@ -92,7 +92,7 @@ def _decode(array: np.ndarray, leaf: Any, where: str) -> Any:
 
 
 def content_of(record: Mapping[str, Any], kind: str, name: str, where: str) -> Any:
-    """Returns a message's record: the one of that name, or the only one of its kind.
+    """Return a message's record: the one of that name, or the only one of its kind.
 
     Raises:
       InputError: it is not there.

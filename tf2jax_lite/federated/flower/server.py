@@ -31,7 +31,7 @@ def server_app(
     on_result: Callable[[ModelWeights, Any], None] | None = None,
     timeout: float = 3600.0,
 ) -> ServerApp:
-    """Makes a Flower ``ServerApp`` that trains a model.
+    """Make a Flower ``ServerApp`` that trains a model.
 
     Args:
       strategy: a `BlocksStrategy`, or one of ``flwr.serverapp.strategy`` (FedAvg, FedAdam, Krum, ...).
@@ -47,7 +47,7 @@ def server_app(
       The app, for ``[tool.flwr.app.components]``.
 
     Raises:
-      InputError: ``strategy`` is no strategy of Flower's message API, or ``num_rounds`` is negative.
+      InputError: ``strategy`` is not a strategy of Flower's message API, or ``num_rounds`` is negative.
     """
     if not isinstance(strategy, Strategy):
         raise InputError(

@@ -38,16 +38,16 @@ __all__ = ["BlocksStrategy"]
 
 
 class BlocksStrategy(Strategy):
-    """Federated training with `client_app` clients. A round computes what `compose_learning_process`'s does.
+    """Federated training with `client_app` clients.
 
-    Clients' updates are folded one after another, in constant memory where the aggregator allows it. A client that
-    fails, or sends NaN or infinity, counts for nothing.
+    A round's results equal those of `compose_learning_process`. Clients' updates are folded one after another, in
+    constant memory where the aggregator allows it. A client that fails, or sends NaN or infinity, is ignored.
 
     Args:
       model: the model.
       aggregator: an `AggregationProcess` or a factory of one, such as ``MeanFactory()``.
-      finalizer: what the server does with the aggregate; it is added to the weights by default.
-      distributor: what clients get; the weights as they are by default. Its message must have the weights' form.
+      finalizer: the server's update by the aggregate, which is added to the weights by default.
+      distributor: the message to clients; the unchanged weights by default. Its message must have the weights' form.
       clients_per_round: how many nodes train in a round; None for all that are connected.
       min_available_nodes: wait for as many nodes before a round.
       evaluate: have the same number of nodes evaluate after each round.
@@ -82,32 +82,32 @@ class BlocksStrategy(Strategy):
         self._distributor = distributor or broadcast_distributor()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
         self._key = jax.random.key(0) if key is None else key
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self.state: LearningState | None = None
         flags = changing_leaves(model, self._template.non_trainable)
         leaves = jax.tree.leaves(self._template.non_trainable)
         self._changing = [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
 
     def summary(self) -> None:
-        """Does nothing: there is nothing to say that the caller did not choose."""
+        """Do nothing: there is nothing to say that the caller did not choose."""
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Returns a message for each node that trains. Flower calls this."""
+        """Return a message for each node that trains. Flower calls this."""
         if self.state is None:
             self.state = self._first_state(from_arrays(arrays, self._template, "the initial arrays"))
         sent = self._distributor.next(self.state.distributor, self.state.weights)
         self.state = self.state._replace(distributor=sent.state)
         keys = round_keys(self.state.key, self.state.round)
         nodes = self._nodes(grid, server_round)
-        self._places = {node: place for place, node in enumerate(nodes)}
+        self._indices = {node: index for index, node in enumerate(nodes)}
         message = to_arrays(sent.result)
         # Not the training's key: from that one, clients could draw the noise that the aggregation adds.
         words = np.asarray(jax.random.key_data(keys.clients)).ravel().tolist()
         messages = []
-        for place, node in enumerate(nodes):
-            own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": place})
+        for index, node in enumerate(nodes):
+            own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": index})
             own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), "update"
             content = RecordDict({WEIGHTS: message, CONFIG: own})
             messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
@@ -116,15 +116,15 @@ class BlocksStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Folds the updates and takes the round's step. Flower calls this."""
+        """Fold the updates and take the round's step. Flower calls this."""
         assert self.state is not None, "configure_train comes first"
         state, keys = self.state, round_keys(self.state.key, self.state.round)
         total, failed, empty = None, 0, 0
         averages: dict[str, list[tuple[float, float]]] = {}
-        # In the order of places: sums are then the same whichever client answers first.
-        for message in sorted(replies, key=lambda m: self._places.get(m.metadata.src_node_id, -1)):
-            place = self._places.get(message.metadata.src_node_id)
-            if message.has_error() or place is None:
+        # In the order of client indices, so that sums do not depend on the order of replies.
+        for message in sorted(replies, key=lambda m: self._indices.get(m.metadata.src_node_id, -1)):
+            index = self._indices.get(message.metadata.src_node_id)
+            if message.has_error() or index is None:
                 failed += 1
                 continue
             result, metrics = self._result(message)
@@ -132,9 +132,9 @@ class BlocksStrategy(Strategy):
                 empty += 1
                 continue
             if total is None:
-                total = accumulate.zero(self._aggregation, state.aggregator, len(self._places), result)
+                total = accumulate.zero(self._aggregation, state.aggregator, len(self._indices), result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
-            index = jnp.asarray([place], jnp.int32)
+            index = jnp.asarray([index], jnp.int32)
             total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)
             for name, value in metrics.items():
                 averages.setdefault(name, []).append((value, float(result.weight)))
@@ -158,7 +158,7 @@ class BlocksStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Returns a message for each node that evaluates. Flower calls this."""
+        """Return a message for each node that evaluates. Flower calls this."""
         if not self._evaluate:
             return []
         content = RecordDict({WEIGHTS: arrays, CONFIG: ConfigRecord({**config, "server-round": server_round})})
@@ -166,7 +166,7 @@ class BlocksStrategy(Strategy):
         return [Message(content, message_type=MessageType.EVALUATE, dst_node_id=node) for node in nodes]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Averages the clients' metrics by their numbers of examples. Flower calls this."""
+        """Average the clients' metrics by their numbers of examples. Flower calls this."""
         averages: dict[str, list[tuple[float, float]]] = {}
         for message in replies:
             if message.has_error():
@@ -194,7 +194,7 @@ class BlocksStrategy(Strategy):
         if self._clients_per_round is None:
             return nodes
         drawn = numpy_rng(self._key, server_round).choice(len(nodes), self._clients_per_round, replace=False)
-        return [nodes[place] for place in sorted(drawn)]
+        return [nodes[index] for index in sorted(drawn)]
 
     def _result(self, message: Message) -> tuple[ClientResult, dict[str, float]]:
         where = f"the reply of node {message.metadata.src_node_id}"

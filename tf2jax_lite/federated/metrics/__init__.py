@@ -1,4 +1,15 @@
-"""Mergeable metrics, exact over any batching. See fedjax.metrics."""
+"""Mergeable metrics, independent of batching. See fedjax.metrics.
+
+Entries: the metrics exported here, and `evaluate_batch`.
+
+Read in this order:
+  stat: mergeable statistics, the pytrees that metrics accumulate.
+  metric: the interface of a metric, and the evaluation of a batch.
+  losses, classification, regression, sequences, auc: metrics by task.
+  domains: a metric by domain.
+
+Must not import `data`, `algorithms` or `running`.
+"""
 
 from .auc import AUC, AUCStat
 from .classification import (

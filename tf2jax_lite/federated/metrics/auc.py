@@ -21,7 +21,7 @@ __all__ = ["AUC", "AUCStat"]
 
 
 def _thresholds(number: int) -> np.ndarray:
-    """Returns Keras's thresholds: evenly spaced, the outer ones just beyond 0 and 1."""
+    """Return Keras's thresholds: evenly spaced, the outer ones just beyond 0 and 1."""
     inner = [(i + 1) / (number - 1) for i in range(number - 2)]
     return np.asarray([-1e-7, *inner, 1.0 + 1e-7], np.float32)
 
@@ -63,7 +63,7 @@ class AUCStat(Stat):
         )
 
     def confusion(self) -> dict[str, Any]:
-        """Returns counts at each threshold: true and false positives and negatives, each (thresholds,)."""
+        """Return counts at each threshold: true and false positives and negatives, each (thresholds,)."""
         above = [jnp.cumsum(h[::-1], dtype=h.dtype)[::-1][1:] for h in (self.positive, self.negative)]
         return {
             "true_positives": above[0],
@@ -73,7 +73,7 @@ class AUCStat(Stat):
         }
 
     def result(self) -> Any:
-        """Returns the area under the curve, float32; 0 where nothing was added."""
+        """Return the area under the curve, float32; 0 where nothing was added."""
         counts = {name: value.astype(jnp.result_type(float)) for name, value in self.confusion().items()}
         hit, false = counts["true_positives"], counts["false_positives"]
         recall = _ratio(hit, hit + counts["false_negatives"])
@@ -93,21 +93,21 @@ class AUCStat(Stat):
     def _precision_recall(self, hit: Any, false: Any, missed: Any) -> Any:
         """Between two thresholds true positives grow linearly with all positives (Davis and Goadrich, 2006)."""
         said = hit + false
-        gained, grown = hit[:-1] - hit[1:], said[:-1] - said[1:]
-        slope = _ratio(gained, jnp.maximum(grown, 0))
-        intercept = hit[1:] - slope * said[1:]
+        gained, more = hit[:-1] - hit[1:], said[:-1] - said[1:]
+        rate = _ratio(gained, jnp.maximum(more, 0))
+        intercept = hit[1:] - rate * said[1:]
         both = (said[:-1] > 0) & (said[1:] > 0)
         growth = jnp.where(both, _ratio(said[:-1], jnp.where(both, said[1:], 1.0)), 1.0)
-        area = slope * (gained + intercept * jnp.log(growth))
+        area = rate * (gained + intercept * jnp.log(growth))
         return jnp.sum(_ratio(area, jnp.maximum(hit[1:] + missed[1:], 0)))
 
 
 @dataclasses.dataclass(frozen=True)
 class AUC(TargetMetric):
-    """The area under the ROC or the precision-recall curve of yes-or-no targets. See tf.keras.metrics.AUC.
+    """The area under the ROC or the precision-recall curve of yes-or-no targets.
 
-    Targets and predictions have shape (...); elements count alike. A prediction exceeds a threshold if it is strictly
-    greater. Predictions are probabilities, or logits with ``from_logits``.
+    See tf.keras.metrics.AUC. Targets and predictions have shape (...); elements have equal weights. A prediction
+    exceeds a threshold if it is strictly greater. Predictions are probabilities, or logits with ``from_logits``.
 
     Attributes:
       num_thresholds: how many thresholds, at least 2; the area's error is about one over it.

@@ -40,7 +40,7 @@ class TargetMetric(Metric):
     pred_key: str | None = None
 
     def both(self, example: Mapping[str, Any], prediction: Any) -> tuple[Any, Any]:
-        """Returns the target and the prediction as arrays."""
+        """Return the target and the prediction as arrays."""
         return (
             pick(self, example, self.target_key, "example"),
             pick(self, prediction, self.pred_key, "prediction"),
@@ -56,7 +56,7 @@ class MeanLoss(TargetMetric):
         return MeanStat(jnp.zeros((), jnp.float32), zero_count())
 
     def loss(self, target: Any, prediction: Any) -> Any:
-        """Returns the loss of each element, shape (...)."""
+        """Return the loss of each element, shape (...)."""
         raise NotImplementedError
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:
@@ -67,9 +67,10 @@ class MeanLoss(TargetMetric):
 
 @dataclasses.dataclass(frozen=True)
 class CrossEntropyLoss(MeanLoss):
-    """Mean cross entropy against class numbers: target (...), prediction (..., classes).
+    """Mean cross entropy against class numbers.
 
-    See fedjax.metrics.CrossEntropyLoss, keras.metrics.SparseCategoricalCrossentropy.
+    Target (...), prediction (..., classes). See fedjax.metrics.CrossEntropyLoss,
+    keras.metrics.SparseCategoricalCrossentropy.
 
     Attributes:
       from_logits: whether predictions are logits, not probabilities.
@@ -105,9 +106,9 @@ class CategoricalCrossEntropyLoss(MeanLoss):
 
 @dataclasses.dataclass(frozen=True)
 class BinaryCrossEntropyLoss(MeanLoss):
-    """Mean cross entropy of yes-or-no targets: target and prediction (...), or one of them (..., 1).
+    """Mean cross entropy of binary targets.
 
-    See keras.metrics.BinaryCrossentropy.
+    Target and prediction (...), or one of them (..., 1). See keras.metrics.BinaryCrossentropy.
 
     Attributes:
       from_logits: whether predictions are logits, not probabilities.
@@ -125,7 +126,9 @@ class BinaryCrossEntropyLoss(MeanLoss):
 
 
 def class_targets(metric: Metric, target: Any, scores: Any) -> Any:
-    """Returns class numbers for targets that are class numbers (...), (..., 1) or one-hot rows (..., classes).
+    """Return class numbers for targets.
+
+    Targets are class numbers (...), (..., 1) or one-hot rows (..., classes).
 
     Raises:
       InputError: the shapes do not fit.
@@ -154,7 +157,7 @@ class _HitRate(TargetMetric):
         return MeanStat(zero_count(), zero_count())
 
     def hits(self, target: Any, prediction: Any) -> Any:
-        """Returns a bool for each element."""
+        """Return a bool for each element."""
         raise NotImplementedError
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:
@@ -165,10 +168,10 @@ class _HitRate(TargetMetric):
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy(_HitRate):
-    """The share of targets that are the class with the highest score (the first of equals).
+    """Accuracy: the share of targets with the highest score.
 
-    Targets are class numbers (...) or one-hot rows (..., classes); predictions have shape (..., classes).
-    See fedjax.metrics.Accuracy, keras.metrics.SparseCategoricalAccuracy and CategoricalAccuracy.
+    The first class wins ties. Targets are class numbers (...) or one-hot rows (..., classes); predictions have shape
+    (..., classes). See fedjax.metrics.Accuracy, keras.metrics.SparseCategoricalAccuracy and CategoricalAccuracy.
     """
 
     def hits(self, target: Any, prediction: Any) -> Any:
@@ -179,7 +182,7 @@ class Accuracy(_HitRate):
 
 @dataclasses.dataclass(frozen=True)
 class BinaryAccuracy(_HitRate):
-    """The share of yes-or-no targets that the prediction is on the right side of the threshold for.
+    """Accuracy of binary targets, with predictions cut at a threshold.
 
     See keras.metrics.BinaryAccuracy.
 
@@ -196,9 +199,10 @@ class BinaryAccuracy(_HitRate):
 
 
 def in_top_k(target: Any, scores: Any, k: int) -> Any:
-    """Returns whether fewer than ``k`` classes score above the target's, as tf.math.in_top_k has it.
+    """Return whether fewer than ``k`` classes score above the target's.
 
-    Ties are kind to the target. A class that does not exist, or a score that is not finite, is not among them.
+    As tf.math.in_top_k. Ties are kind to the target. A class that does not exist, or a score that is not finite, is not
+    among them.
 
     Args:
       target: class numbers, shape (...).
@@ -214,9 +218,9 @@ def in_top_k(target: Any, scores: Any, k: int) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class TopKAccuracy(_HitRate):
-    """The share of targets among the ``k`` classes with the highest scores. Ties are kind to the target.
+    """The share of targets among the ``k`` classes with the highest scores.
 
-    See fedjax.metrics.TopKAccuracy, keras.metrics.SparseTopKCategoricalAccuracy.
+    Ties are kind to the target. See fedjax.metrics.TopKAccuracy, keras.metrics.SparseTopKCategoricalAccuracy.
 
     Attributes:
       k: how many classes.
@@ -234,9 +238,10 @@ class TopKAccuracy(_HitRate):
 
 @dataclasses.dataclass(frozen=True)
 class ConfusionMatrix(TargetMetric):
-    """How often each class (row) was taken for each class (column): integer counts, shape (classes, classes).
+    """The confusion matrix: rows are targets, columns predictions.
 
-    Targets that are no class count for nothing. See fedjax.metrics.ConfusionMatrix, tf.math.confusion_matrix.
+    Integer counts, shape (classes, classes). Targets outside the classes are ignored. See
+    fedjax.metrics.ConfusionMatrix, tf.math.confusion_matrix.
 
     Attributes:
       num_classes: how many classes.

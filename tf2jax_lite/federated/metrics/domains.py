@@ -31,7 +31,7 @@ class PerDomainStat(Stat):
 
     def merge(self, other: Self) -> Self:
         """See `Stat.merge`."""
-        # Domain by domain: what no example was added to may have fewer dimensions, and then must not meet the domains'.
+        # By domain: a statistic without examples may have fewer dimensions, and must not broadcast over domains.
         return dataclasses.replace(self, stat=jax.vmap(lambda a, b: a.merge(b))(self.stat, other.stat))
 
     def reduce(self, axis: int = 0) -> Self:
@@ -39,7 +39,7 @@ class PerDomainStat(Stat):
         return dataclasses.replace(self, stat=self.stat.reduce(axis))
 
     def result(self) -> Any:
-        """Returns the base metric's results, with a leading dimension of domains."""
+        """Return the base metric's results, with a leading dimension of domains."""
         return jax.vmap(lambda stat: stat.result())(self.stat)
 
 
@@ -50,7 +50,7 @@ class PerDomainMetric(Metric):
     Attributes:
       base: the metric.
       num_domains: how many domains.
-      domain_id_key: the key of the domain's number in the example; numbers outside [0, num_domains) count for nothing.
+      domain_id_key: the key of the domain's number in the example; numbers outside [0, num_domains) are ignored.
     """
 
     base: Metric

@@ -1,4 +1,4 @@
-"""Cross entropies and errors, element by element, as Keras defines them."""
+"""Elementwise cross entropies and errors, as Keras defines them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _log_probabilities(predictions: Any, from_logits: bool) -> jax.Array:
 
 
 def sparse_categorical_crossentropy(targets: Any, predictions: Any, *, from_logits: bool = True) -> jax.Array:
-    """Cross entropy against class numbers. See keras.losses.sparse_categorical_crossentropy.
+    """Cross entropy against class numbers.
+
+    See keras.losses.sparse_categorical_crossentropy.
 
     Args:
       targets: integers, shape (...). A class that does not exist gives NaN.
@@ -88,7 +90,9 @@ def categorical_crossentropy(
 def binary_crossentropy(
     targets: Any, predictions: Any, *, from_logits: bool = True, label_smoothing: float = 0.0
 ) -> jax.Array:
-    """Cross entropy of yes-or-no targets. See keras.losses.binary_crossentropy (without its mean over the last axis).
+    """Cross entropy of yes-or-no targets.
+
+    See keras.losses.binary_crossentropy (without its mean over the last axis).
 
     Args:
       targets: 0 or 1 (or between), shape (...).
@@ -113,7 +117,9 @@ def binary_crossentropy(
 
 
 def match(targets: Any, predictions: Any, what: str) -> tuple[jax.Array, jax.Array]:
-    """Returns both as floats of one shape; a last dimension of size 1 may be missing from either (as in Keras).
+    """Return targets and predictions as floats of one shape.
+
+    A last dimension of size 1 may be missing from either (as in Keras).
 
     Raises:
       InputError: the shapes do not fit.

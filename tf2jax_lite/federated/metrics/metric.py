@@ -1,4 +1,7 @@
-"""What a metric is, and how a batch is evaluated. See fedjax.metrics.Metric and fedjax.metrics.evaluate_batch."""
+"""The interface of metrics, and the evaluation of a batch.
+
+See fedjax.metrics.{Metric, evaluate_batch}.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +31,21 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def zero(self) -> Stat:
-        """Returns the statistic of no examples."""
+        """Return the statistic of no examples."""
 
     @abc.abstractmethod
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> Stat:
-        """Returns the statistic of one example.
+        """Return the statistic of one example.
 
         Args:
           example: dict of arrays without a batch dimension.
-          prediction: what the model says about it, without a batch dimension.
+          prediction: the model's prediction for it, without a batch dimension.
         """
 
     def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> Stat:
-        """Returns the statistic of a batch. A metric overrides this where one example's statistic is large.
+        """Return the statistic of a batch.
+
+        A metric overrides this where one example's statistic is large.
 
         Args:
           batch: dict of arrays of shape (n, ...).
@@ -50,7 +55,7 @@ class Metric(abc.ABC):
         stats = jax.vmap(self.evaluate_example)(batch, predictions)
 
         def keep(value: Any, zero: Any) -> Any:
-            # Not a product: what padding gives may be NaN, and 0 * NaN is NaN.
+            # Not a product: values of padding may be NaN, and 0 * NaN is NaN.
             zero = jnp.asarray(zero)
             zero = jnp.reshape(zero, zero.shape + (1,) * (value.ndim - 1 - zero.ndim))
             return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, zero)
@@ -59,15 +64,15 @@ class Metric(abc.ABC):
 
 
 def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
-    """Returns metrics by name; none for None.
+    """Return metrics by name; none for None.
 
     Args:
       who: whose option it is.
       name: the option.
-      metrics: what was given.
+      metrics: the value of the option.
 
     Raises:
-      InputError: it is no dict, or an entry is no metric.
+      InputError: it is not a dict, or an entry is not a metric.
     """
     if metrics is not None and not isinstance(metrics, Mapping):
         raise InputError(f"{who}: {name} is a dict from name to metric, not {type(metrics).__name__}")
@@ -78,7 +83,9 @@ def check_metrics(who: str, name: str, metrics: Any) -> dict[str, Metric]:
 
 
 def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, mask: Any = None) -> Stat:
-    """Evaluates a metric over a batch, vectorised; examples that the mask leaves out count for nothing.
+    """Evaluate a metric over a batch, vectorized.
+
+    Masked examples do not count.
 
     Args:
       metric: the metric.
@@ -114,10 +121,10 @@ def evaluate_batch(metric: Metric, batch: Mapping[str, Any], predictions: Any, m
 
 
 def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
-    """Returns ``values[key]``, or ``values`` itself where the key is None.
+    """Return ``values[key]``, or ``values`` itself where the key is None.
 
     Raises:
-      InputError: there is no such key; ``what`` says where.
+      InputError: the key is missing; ``what`` names the structure.
     """
     if key is None:
         found = values
@@ -135,6 +142,6 @@ def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
 
 
 def as_float(value: Any) -> jax.Array:
-    """Returns ``value`` as float32, or as it is where it is wider: sums in half precision would lose examples."""
+    """Return ``value`` as float32, or as it is where it is wider: sums in half precision would lose examples."""
     value = jnp.asarray(value)
     return value.astype(jnp.promote_types(value.dtype, jnp.float32))

@@ -15,7 +15,10 @@ __all__ = ["MeanAbsoluteError", "MeanSquaredError"]
 
 @dataclasses.dataclass(frozen=True)
 class MeanSquaredError(MeanLoss):
-    """The mean of squared differences over all elements. See keras.metrics.MeanSquaredError."""
+    """The mean of squared differences over all elements.
+
+    See keras.metrics.MeanSquaredError.
+    """
 
     def loss(self, target: Any, prediction: Any) -> Any:
         """See `MeanLoss.loss`."""
@@ -25,7 +28,10 @@ class MeanSquaredError(MeanLoss):
 
 @dataclasses.dataclass(frozen=True)
 class MeanAbsoluteError(MeanLoss):
-    """The mean of absolute differences over all elements. See keras.metrics.MeanAbsoluteError."""
+    """The mean of absolute differences over all elements.
+
+    See keras.metrics.MeanAbsoluteError.
+    """
 
     def loss(self, target: Any, prediction: Any) -> Any:
         """See `MeanLoss.loss`."""

@@ -1,4 +1,4 @@
-"""Metrics of sequences of tokens, in which padding counts for nothing. See fedjax.metrics.Sequence*.
+"""Metrics of token sequences, which ignore padding. See fedjax.metrics.Sequence*.
 
 An example's target holds tokens of shape (length,), the prediction logits of shape (length, vocabulary). Targets in
 ``masked_target_values`` are padding.
@@ -39,7 +39,7 @@ class _SequenceMetric(TargetMetric):
     """A metric over the tokens that are not padding.
 
     Attributes:
-      masked_target_values: tokens that count for nothing.
+      masked_target_values: tokens that are ignored.
     """
 
     masked_target_values: tuple[int, ...] = (0,)
@@ -55,7 +55,7 @@ class _SequenceMetric(TargetMetric):
 
 
 def check_tokens(metric: Metric, name: str) -> None:
-    """Raises InputError where an option of a metric is no tuple of tokens (which a list, being mutable, is not)."""
+    """Raise InputError where an option of a metric is not a tuple of tokens (which a list, being mutable, is not)."""
     values = getattr(metric, name)
     if not isinstance(values, tuple):
         raise InputError(f"{type(metric).__name__}: {name} is a tuple of integers, as in (0,); not {values!r}.")
@@ -64,7 +64,7 @@ def check_tokens(metric: Metric, name: str) -> None:
 
 
 def is_one_of(tokens: Any, values: tuple[int, ...]) -> Any:
-    """Returns for each token whether it is one of ``values``."""
+    """Return for each token whether it is one of ``values``."""
     found = jnp.zeros(tokens.shape, bool)
     for value in values:
         found |= tokens == value
@@ -103,9 +103,9 @@ class SequenceTokenCrossEntropyLoss(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceCrossEntropyLoss(SequenceTokenCrossEntropyLoss):
-    """Mean over sequences of the sum of their tokens' cross entropies; sequences of padding alone do not count.
+    """Mean over sequences of the sum of their tokens' cross entropies.
 
-    See fedjax.metrics.SequenceCrossEntropyLoss.
+    Sequences of padding alone do not count. See fedjax.metrics.SequenceCrossEntropyLoss.
     """
 
     def __post_init__(self) -> None:
@@ -135,7 +135,9 @@ class Perplexity(SequenceTokenCrossEntropyLoss):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenAccuracy(_SequenceMetric):
-    """The share of tokens that have the highest score. See fedjax.metrics.SequenceTokenAccuracy.
+    """The share of tokens that have the highest score.
+
+    See fedjax.metrics.SequenceTokenAccuracy.
 
     Attributes:
       per_position: whether each position of the sequence has its own mean; results have shape (length,).
@@ -150,7 +152,7 @@ class SequenceTokenAccuracy(_SequenceMetric):
         return MeanStat(zero_count(), zero_count())
 
     def hits(self, tokens: Any, scores: Any) -> Any:
-        """Returns a bool for each token."""
+        """Return a bool for each token."""
         return jnp.argmax(scores, axis=-1) == tokens
 
     def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> MeanStat:
@@ -174,7 +176,9 @@ class SequenceTokenAccuracy(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenTopKAccuracy(SequenceTokenAccuracy):
-    """The share of tokens among the ``k`` with the highest scores. See fedjax.metrics.SequenceTokenTopKAccuracy.
+    """The share of tokens among the ``k`` with the highest scores.
+
+    See fedjax.metrics.SequenceTokenTopKAccuracy.
 
     Attributes:
       k: how many.
@@ -215,7 +219,10 @@ class SequenceCount(SequenceTokenCount):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceLength(_SequenceMetric):
-    """Mean number of tokens of a sequence that is not padding alone. See fedjax.metrics.SequenceLength."""
+    """Mean number of tokens of a sequence that is not padding alone.
+
+    See fedjax.metrics.SequenceLength.
+    """
 
     def zero(self) -> MeanStat:
         """See `Metric.zero`."""
@@ -229,7 +236,9 @@ class SequenceLength(_SequenceMetric):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTokenOOVRate(SequenceLength):
-    """The share of tokens that are out of the vocabulary. See fedjax.metrics.SequenceTokenOOVRate.
+    """The share of tokens that are out of the vocabulary.
+
+    See fedjax.metrics.SequenceTokenOOVRate.
 
     Attributes:
       oov_target_values: the tokens that stand for words out of the vocabulary.
@@ -255,7 +264,9 @@ class SequenceTokenOOVRate(SequenceLength):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTruncationRate(SequenceLength):
-    """The share of sequences without an end token: those that were cut. See fedjax.metrics.SequenceTruncationRate.
+    """The share of truncated sequences, which have no end token.
+
+    See fedjax.metrics.SequenceTruncationRate.
 
     Attributes:
       eos_target_value: the end token.

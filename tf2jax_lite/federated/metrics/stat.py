@@ -1,4 +1,4 @@
-"""What metrics add up: small pytrees that merge, so that a metric does not depend on how examples are batched.
+"""Mergeable statistics: small pytrees, whose merged value is independent of batching.
 
 The shape is FedJAX's (fedjax.metrics.Stat). Counts are integers: int32, exact up to 2**31 - 1, or int64 where
 `jax_enable_x64` is set. (A float32 count would stop growing at 2**24.) Sums of losses are float32, or the
@@ -20,17 +20,17 @@ __all__ = ["MeanStat", "PerplexityStat", "Stat", "SumStat", "as_count", "zero_co
 
 
 def as_count(value: Any) -> jax.Array:
-    """Returns ``value`` (numbers or booleans) in the dtype of counts: int64 with `jax_enable_x64`, else int32."""
+    """Return ``value`` (numbers or booleans) in the dtype of counts: int64 with `jax_enable_x64`, else int32."""
     return jnp.asarray(value).astype(jax.dtypes.canonicalize_dtype(jnp.int64))
 
 
 def zero_count(shape: tuple[int, ...] = ()) -> jax.Array:
-    """Returns zeros in the dtype of counts."""
+    """Return zeros in the dtype of counts."""
     return as_count(jnp.zeros(shape, jnp.int32))
 
 
 def _wide(value: Any) -> jax.Array:
-    """Returns half precision as float32, in which sums do not stand still, and all else as it is."""
+    """Return half precision as float32, in which sums do not stand still, and all else as it is."""
     value = jnp.asarray(value)
     narrow = jnp.issubdtype(value.dtype, jnp.floating)
     return value.astype(jnp.promote_types(value.dtype, jnp.float32)) if narrow else value
@@ -42,19 +42,25 @@ def _sum(value: Any, axis: int) -> jax.Array:
 
 
 class Stat(abc.ABC):
-    """An intermediate value of a metric: a pytree of arrays. Statistics of parts merge into that of the whole."""
+    """An intermediate value of a metric: a pytree of arrays.
+
+    Statistics of parts merge into that of the whole.
+    """
 
     @abc.abstractmethod
     def merge(self, other: Self) -> Self:
-        """Returns the statistic of both sets of examples together. Associative and commutative up to rounding."""
+        """Return the statistic of both sets of examples together.
+
+        Associative and commutative up to rounding.
+        """
 
     @abc.abstractmethod
     def reduce(self, axis: int = 0) -> Self:
-        """Merges the statistics stacked along ``axis`` of every leaf."""
+        """Merge the statistics stacked along ``axis`` of every leaf."""
 
     @abc.abstractmethod
     def result(self) -> Any:
-        """Returns the metric's value: an array, or a dict of arrays."""
+        """Return the metric's value: an array, or a dict of arrays."""
 
 
 @jax.tree_util.register_dataclass
@@ -72,7 +78,7 @@ class MeanStat(Stat):
 
     @classmethod
     def new(cls, accum: Any, weight: Any) -> Self:
-        """Makes a statistic in which values without weight count for nothing, even if they are not finite.
+        """Make a statistic that ignores values without weight, even NaN.
 
         Args:
           accum: value times weight, shape (...).
@@ -91,7 +97,7 @@ class MeanStat(Stat):
         return type(self)(_sum(self.accum, axis), _sum(self.weight, axis))
 
     def result(self) -> Any:
-        """Returns the mean, float, shape (...); 0 where nothing was added, as Keras and FedJAX have it."""
+        """Return the mean, float, shape (...); 0 where nothing was added, as Keras and FedJAX have it."""
         weight = jnp.asarray(self.weight)
         empty = weight == 0
         return jnp.where(empty, 0.0, self.accum / jnp.where(empty, jnp.ones((), weight.dtype), weight))
@@ -103,7 +109,7 @@ class PerplexityStat(MeanStat):
     """The exponential of a mean cross entropy (natural logarithm)."""
 
     def result(self) -> Any:
-        """Returns e to the mean; 1 where nothing was added."""
+        """Return e to the mean; 1 where nothing was added."""
         return jnp.exp(super().result())
 
 
@@ -120,7 +126,7 @@ class SumStat(Stat):
 
     @classmethod
     def new(cls, accum: Any) -> Self:
-        """Makes a statistic of one value."""
+        """Make a statistic of one value."""
         return cls(_wide(accum))
 
     def merge(self, other: Self) -> Self:
@@ -132,5 +138,5 @@ class SumStat(Stat):
         return type(self)(_sum(self.accum, axis))
 
     def result(self) -> Any:
-        """Returns the sum."""
+        """Return the sum."""
         return self.accum

@@ -1,4 +1,4 @@
-"""Folding what clients send into sums: the aggregator's accumulator, and everything beside it."""
+"""Accumulates clients' messages: the aggregator's accumulator, and counts and outputs beside it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tf2jax_lite.federated.process import AggregationProcess, ClientUpdates
 __all__ = ["Accumulator", "fold", "merge", "select", "zero"]
 
 PyTree = Any
-_PARTS = 16  # that a leaf is cut into, to look for what is not finite
+_PARTS = 16  # of a leaf, in the search for values that are not finite
 
 
 class Accumulator(NamedTuple):
-    """What is left of the clients seen so far.
+    """Accumulated results of the clients so far.
 
     Attributes:
       aggregate: the aggregator's accumulator.
@@ -43,7 +43,7 @@ def _is_stat(value: Any) -> bool:
 
 
 def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
-    """Returns rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other counts for nothing."""
+    """Return rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other is ignored."""
 
     def one(n: Any, o: Any) -> Any:
         return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(n) - mask.ndim)), n, o)
@@ -52,7 +52,7 @@ def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
 
 
 def _zeros(leaf: Any) -> np.ndarray:
-    """Returns zeros to add to; for half precision, whose sums stand still, in float32."""
+    """Return zeros to add to; for half precision, whose sums stand still, in float32."""
     narrow = jnp.issubdtype(leaf.dtype, jnp.floating)
     return np.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32) if narrow else leaf.dtype)
 
@@ -60,7 +60,7 @@ def _zeros(leaf: Any) -> np.ndarray:
 def zero(
     aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
 ) -> Accumulator:
-    """Returns the accumulator of nobody. ``result`` has the shapes of one client's result.
+    """Return an empty accumulator. ``result`` has the shapes of one client's result.
 
     Much of it is numpy's: a program takes that as well, and each array of zeros that JAX makes is a program of its own.
     """
@@ -70,12 +70,12 @@ def zero(
 
 
 def finite_rows(tree: PyTree, rows: int) -> Any:
-    """Returns bool (rows,): whether all floating numbers in a row of ``tree`` are finite."""
+    """Return bool (rows,): whether all floating numbers in a row of ``tree`` are finite."""
     found = jnp.ones((rows,), bool)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
-            # x - x is 0, or NaN for what is not finite. The sum of equal parts runs in vector registers; XLA's CPU
-            # backend takes several times as long for a sum along an axis, so that comes last, over what is left.
+            # x - x is 0, or NaN for a value that is not finite. The sum of equal parts runs in vector registers; XLA's
+            # CPU backend takes several times as long for a sum along an axis, so that comes last, over reduced data.
             flat = leaf.reshape(rows, -1)
             zeros = flat - flat
             parts = min(_PARTS, flat.shape[1])
@@ -95,15 +95,15 @@ def fold(
     index: Any,
     key: Any,
 ) -> Accumulator:
-    """Adds stacked results of ``n`` clients.
+    """Add stacked results of ``n`` clients.
 
     Args:
       aggregator: the aggregation.
       aggregator_state: its state.
-      total: what was added so far.
+      total: the sum so far.
       results: leaves of shape (n, ...).
       exists: bool (n,), False for padding.
-      index: int32 (n,), places in the cohort.
+      index: int32 (n,), indices in the cohort.
       key: the round's key of the aggregation.
     """
     finite = finite_rows((results.update, results.weight, results.non_trainable), exists.shape[0])
@@ -132,7 +132,7 @@ def fold(
 
 
 def merge(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:
-    """Returns the accumulator of the clients of both."""
+    """Return the accumulator of the clients of both."""
 
     def add(x: Any, y: Any) -> Any:
         return x.merge(y) if _is_stat(x) else x + y

@@ -1,8 +1,7 @@
-"""What rounds use again and again: memory that chunks are stacked in, and whatever else is dear to make.
+"""Reuses buffers of stacked chunks, and other expensive objects, between rounds.
 
-A chunk is megabytes. Fresh memory for each costs more than what is computed on it, for a small model: each page is
-mapped and cleared by the system, and JAX copies what does not begin on a boundary of its own. On a CPU, a buffer that
-begins there is read where it lies.
+A chunk is megabytes. For a small model, fresh memory for each costs more than the computation: the system maps and
+clears each page, and JAX copies unaligned buffers. On a CPU, JAX reads an aligned buffer without a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Arena", "Pool"]
 
 T = TypeVar("T")
 
-_BOUNDARY = 64  # bytes: what XLA's CPU backend asks of memory that it does not copy
+_BOUNDARY = 64  # bytes: alignment of buffers that XLA's CPU backend does not copy
 
 
 class Arena:
@@ -28,7 +27,7 @@ class Arena:
         self._memory: dict[str, np.ndarray] = {}
 
     def empty(self, name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """Returns an array whose contents are whatever was there before; it is valid until the name is asked again."""
+        """Return an uninitialized array; it is valid until the next call with this name."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         held = self._memory.get(name)
@@ -40,7 +39,7 @@ class Arena:
 
 
 class Pool(Generic[T]):
-    """Sets of things that rounds borrow. Rounds that run at the same time, in threads, get different ones.
+    """Sets of objects that rounds borrow; concurrent rounds get different ones.
 
     Args:
       make: makes one.
@@ -52,12 +51,12 @@ class Pool(Generic[T]):
         self._lock = threading.Lock()
 
     def borrow(self, count: int) -> list[T]:
-        """Returns ``count`` of them that nobody else uses."""
+        """Return ``count`` unused objects."""
         with self._lock:
             found = self._free.pop() if self._free else []
         return [*found[:count], *(self._make() for _ in range(count - len(found)))]
 
     def give_back(self, used: list[T]) -> None:
-        """Takes a set back, with which nothing is being computed any more."""
+        """Return a set of objects that is no longer in use."""
         with self._lock:
             self._free.append(used)

@@ -1,4 +1,4 @@
-"""Which way a cohort runs where the user does not say: by backend, and by what the clients' steps are made of."""
+"""Selects the execution backend of a cohort, by JAX's platform and the operations of a client's step."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from tf2jax_lite.federated.convolutions import keeps_convolution_on_cpu
 
 from .strategies import Context, client_key
 
-__all__ = ["can_be_batched", "choose_way"]
+__all__ = ["can_be_batched", "choose_backend"]
 
 
-def choose_way(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
-    """Returns ``"vmap"``, ``"scan"`` or ``"loop"``; `benchmarks/federated.py` measures that it is the fastest.
+def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
+    """Return the fastest backend: ``"vmap"``, ``"scan"`` or ``"loop"``.
 
-    - On accelerators clients run side by side; one after another in one program if the model cannot be batched (an
-      artifact's StableHLO cannot).
-    - On a CPU they run one after another in one program: side by side, their weights would not stay in the cache, and a
-      product of stacked matrices is slower there than a product.
-    - A step that still holds a convolution (in an artifact's StableHLO, which cannot be rewritten) must not run inside
-      a loop of XLA's on a CPU: each step is a program of its own.
+    `benchmarks/federated.py` measures this.
+
+    - On accelerators clients are batched (vmap), or run sequentially in one program (scan) if the model cannot be
+      batched (an artifact's StableHLO cannot).
+    - On a CPU they run sequentially in one program: batched weights would not fit in the cache, and batched matrix
+      products are slower there.
+    - A step with a convolution that cannot be rewritten (in an artifact's StableHLO) must not run inside an XLA loop on
+      a CPU: each step is a program of its own (loop).
 
     Args:
       work: the client work.
       context: of the round.
       batch: a client's batch, for its shapes.
-      client_input: what the algorithm passes for the client, or None.
-      alone: whether clients may run one by one; a mesh needs chunks.
+      client_input: the algorithm's input for the client, or None.
+      alone: whether clients may run individually; a mesh needs chunks.
     """
     if jax.default_backend() != "cpu":
         return "vmap" if can_be_batched(work, context, batch, client_input) else "scan"
@@ -53,7 +55,10 @@ def _parts(work: ClientWork) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def can_be_batched(work: ClientWork, context: Context, batch: Any, client_input: Any) -> bool:
-    """Returns whether clients can run side by side: what the step calls has a rule for it. Arguments: `choose_way`."""
+    """Return whether clients can be batched: all primitives have batching rules.
+
+    Arguments: `choose_backend`.
+    """
     start, step = _parts(work)
     carry = jax.eval_shape(start, context, client_input)
 

@@ -38,7 +38,7 @@ class Client:
       index: its place in the cohort.
       examples: dict of arrays of shape (n, ...).
       rows: int64 (steps, batch): which examples make each batch; -1 is padding, always at a row's end.
-      client_input: what the algorithm passes for it, or None.
+      client_input: the algorithm's input for it, or None.
     """
 
     index: int
@@ -53,11 +53,11 @@ class Client:
 
     @functools.cached_property
     def is_full(self) -> bool:
-        """Whether no batch has padding."""
+        """Return whether no batch has padding."""
         return bool((self.rows[:, -1] >= 0).all())
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches as they are, short ones short."""
+        """Yield the batches as they are, short ones short."""
         for row in self.rows:
             kept = row[row >= 0]
             yield {name: value[kept] for name, value in self.examples.items()}
@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
     Attributes:
       batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded.
       steps: int32 (clients,), how many of the steps are the client's; 0 in rows that only pad the chunk.
-      index: int32 (clients,), places in the cohort; the cohort's size in rows that only pad.
+      index: int32 (clients,), indices in the cohort; the cohort's size in padding rows.
       client_input: pytree stacked along the leading axis, or None.
     """
 
@@ -80,9 +80,9 @@ class Chunk(NamedTuple):
 
 
 def client_seed(batching: Batching, key: Any, round_number: int, index: int) -> list[int] | None:
-    """Returns the seed by which a client's examples are shuffled in a round; None where nothing is shuffled.
+    """Return the seed of a client's shuffling in a round; None without shuffling.
 
-    It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run shuffles alike.
+    It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run has the same order.
     """
     if not isinstance(batching, ShuffleRepeatBatchHParams) or batching.skip_shuffle:
         return None
@@ -100,9 +100,9 @@ class Cohort:
       batching: how ClientDatasets are cut into batches.
       key: the training's key, for shuffling.
       round_number: the round, from 0.
-      inputs: for each client what the algorithm passes to it; None if nothing.
-      check: called with each client's examples, dict of arrays (n, ...) without padding, and what an error calls them;
-        it raises where the algorithm cannot take them. What programs are traced with are no values that it could see.
+      inputs: the algorithm's input for each client; None if it has none.
+      check: called with each client's examples, dict of arrays (n, ...) without padding, and their name in errors;
+        it raises if the algorithm cannot take them. It is needed as traced programs see no values.
     """
 
     clients: Sequence[Any]
@@ -116,18 +116,18 @@ class Cohort:
         return len(self.clients)
 
     def count_dropped(self) -> int:
-        """Returns how many clients dropped out."""
+        """Return the number of clients that dropped out."""
         return sum(client is None for client in self.clients)
 
     def shares(self) -> np.ndarray | None:
-        """Returns for each client which part of the examples in its batches is its own number of them.
+        """Return each client's own share of the examples in its batches.
 
         A last batch that is filled from one epoch more holds examples twice; they do not make a client count for more.
-        With a number of steps a client counts for as many examples as it has, whatever it goes through. Sources:
+        With a number of steps a client's weight is its number of examples, however many it processes. Sources:
         fedjax.algorithms.fed_avg weighs by the size of the dataset, TFF by the examples of all epochs, without filling.
 
         Returns:
-          float32, with places to spare, so that its size is the same for cohorts of similar sizes; None where batches
+          float32, padded, so that its size is the same for cohorts of similar sizes; None where batches
           are as the epochs are.
         """
         batching = self.batching
@@ -143,11 +143,11 @@ class Cohort:
         return found
 
     def prepared(self) -> Iterator[Client]:
-        """Yields the clients that have data, in order.
+        """Yield the clients that have data, in order.
 
         Raises:
-          DataError: a client's data is no dict of numeric arrays, or does not go with the other clients' data.
-          Tf2JaxError: what ``check`` raises.
+          DataError: a client's data is not a dict of numeric arrays, or does not go with the other clients' data.
+          Tf2JaxError: raised by ``check``.
         """
         form: _Form | None = None
         for index, item in enumerate(self.clients):
@@ -248,7 +248,7 @@ def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Clie
 
 
 def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
-    """Returns the features as arrays of JAX's dtypes."""
+    """Return the features as arrays of JAX's dtypes."""
     if EXAMPLE_MASK_KEY in examples:
         raise DataError(
             f"client {index} of the round: a feature is named {EXAMPLE_MASK_KEY!r}, which is the mask's name; rename it"

@@ -1,7 +1,7 @@
 """Programs compiled ahead, so that any thread can start them.
 
-What `jax.jit` does depends on options that JAX keeps by thread (64-bit mode, precision of products, ...). A program is
-traced and compiled where the user's options hold; a lane's thread only runs it.
+The behavior of `jax.jit` depends on thread-local options of JAX (64-bit mode, precision of products, ...). A program is
+traced and compiled where the user's options hold; a worker's thread only runs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Programs", "signature"]
 
 PyTree = Any
 
-# Options that a user may set for a while, and that change what is traced or compiled.
+# Options with context managers that change traced or compiled programs.
 _OPTIONS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -35,10 +35,10 @@ _ONE_CORE = {"xla_cpu_multi_thread_eigen": False, "xla_disable_hlo_passes": "cpu
 
 
 class Programs:
-    """Compiled forms of one function, by the shapes of its arguments and the options of JAX.
+    """Compiled forms of one function, by argument shapes and JAX's options.
 
     Args:
-      jitted: what `jax.jit` returned. Its last argument is static.
+      jitted: the result of `jax.jit`. Its last argument is static.
     """
 
     def __init__(self, jitted: Any):
@@ -47,7 +47,7 @@ class Programs:
         self._lock = threading.Lock()
 
     def get(self, *args: Any, one_core: bool = False) -> Callable[..., Any]:
-        """Returns the program for arguments like these; it takes all but the last one.
+        """Return the program for arguments like these; it takes all but the last one.
 
         Args:
           *args: the arguments, or their shapes.
@@ -64,7 +64,7 @@ class Programs:
 
 
 def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
-    """Returns the program with numpy arrays taken as where it was made: a thread may have another 64-bit mode."""
+    """Return the program with numpy arrays taken as where it was made: a thread may have another 64-bit mode."""
 
     def run(*args: Any) -> Any:
         with jax.enable_x64(x64):
@@ -74,7 +74,7 @@ def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
 
 
 def signature(tree: PyTree) -> Any:
-    """Returns a key for what JAX makes of arguments like these: their structure, shapes and dtypes, and its options."""
+    """Return a key for JAX's caches: structure, shapes and dtypes of arguments, and JAX's options."""
     leaves, structure = jax.tree.flatten(tree)
     forms = tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
     return structure, forms, tuple(getattr(jax.config, name, None) for name in _OPTIONS)

@@ -1,4 +1,4 @@
-"""Runs a cohort: picks the way, feeds chunks, returns what the clients sent, folded."""
+"""Runs a cohort: selects the execution backend, feeds chunks, returns the aggregated results."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from jax.sharding import Mesh
 
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.device_placement import commit_to_device
 from tf2jax_lite.federated.model import fitting
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import AggregationProcess
-from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.federated.user_functions import named_function
 from tf2jax_lite.support.errors import InputError
 
 from . import accumulate
 from .accumulate import Accumulator
 from .buffers import Arena, Pool
-from .choice import can_be_batched, choose_way
+from .choice import can_be_batched, choose_backend
 from .cohort import Client, Cohort
-from .lanes import Lanes, MeshFold
 from .programs import Programs, signature
 from .stacking import fill, lay_out, round_up
 from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
+from .workers import MeshFold, Workers
 
 __all__ = ["CohortResult", "CohortRunner", "Execution"]
 
 PyTree = Any
 Execution = Literal["auto", "vmap", "scan", "unrolled", "loop"]
-# Beyond this many steps one program for all of them takes longer to compile than it saves.
-_MOST_UNROLLED = 12
+# Compiling a program of more unrolled steps takes longer than it saves.
+_MAX_UNROLLED = 12
 # In a chunk of clients that run one after another, bytes of batches of one step of all.
 _BATCHES_BYTES = 1 << 21
 
 
 class CohortResult(NamedTuple):
-    """What a cohort's work gives.
+    """Results of a cohort.
 
     Attributes:
       total: the folded results.
@@ -63,9 +63,9 @@ class CohortRunner:
 
     Attributes:
       work: the client work.
-      aggregator: what its updates are folded with.
-      execution: ``"vmap"`` (clients side by side), ``"scan"`` (one after another in one program), ``"unrolled"`` (a
-        program for each client), ``"loop"`` (a program for each batch), or ``"auto"``: see `choose_way`. With
+      aggregator: accumulates the updates.
+      execution: ``"vmap"`` (batched clients), ``"scan"`` (sequential clients in one program), ``"unrolled"`` (a
+        program for each client), ``"loop"`` (a program for each batch), or ``"auto"``: see `choose_backend`. With
         vmap and scan, a client with a short batch that must not be padded runs as a loop.
       clients_per_chunk: how many clients make a chunk; 16 to 128 for each device if None, by the size of a batch. A few
         chunks are in memory at once.
@@ -99,23 +99,23 @@ class CohortRunner:
             )
 
     def run(self, context: Context, cohort: Cohort) -> CohortResult:
-        """Runs a round's clients.
+        """Run a round's clients.
 
         Args:
           context: states, message and keys of the round.
           cohort: the clients.
 
         Raises:
-          DataError: a client's data cannot be used; which one and why is said.
+          DataError: a client's data cannot be used; the message names the client and the reason.
         """
-        context = resident(context)
+        context = commit_to_device(context)
         if self.work.counts_examples:
             context = context._replace(shares=cohort.shares())
         prepared = cohort.prepared()
         first = next(prepared, None)
         outputs: dict[int, PyTree] = {}
         seen = 0
-        if first is None:  # nobody has data: what would be measured is not known
+        if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
             total = accumulate.zero(self.aggregator, context.aggregator, len(cohort), nothing)
         else:
@@ -139,20 +139,20 @@ class CohortRunner:
         }
         return CohortResult(total, counts, outputs)
 
-    def _way(self, context: Context, batch: Any, client_input: PyTree) -> str:
+    def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution not in ("auto", "vmap"):
             return self.execution
         if self._chosen is None:  # once: another batch would have to be another kind of model to change it
             if self.execution == "auto":
-                way = choose_way(self.work, context, batch, client_input, alone=self.mesh is None)
+                backend = choose_backend(self.work, context, batch, client_input, alone=self.mesh is None)
             elif can_be_batched(self.work, context, batch, client_input):
-                way = "vmap"
+                backend = "vmap"
             else:
                 raise InputError(
-                    "client_execution='vmap' runs clients side by side, and the model calls what cannot be batched (an "
-                    "artifact's StableHLO): choose 'auto' or 'scan', or load the artifact with backend='source'"
+                    "client_execution='vmap' batches clients, and the model calls a function that cannot be batched "
+                    "(an artifact's StableHLO): choose 'auto' or 'scan', or load the artifact with backend='source'"
                 )
-            object.__setattr__(self, "_chosen", way)
+            object.__setattr__(self, "_chosen", backend)
         assert self._chosen is not None
         return self._chosen
 
@@ -162,7 +162,7 @@ class CohortRunner:
 
     @functools.cached_property
     def _threads(self) -> Pool[Executor]:
-        return Pool(lambda: ThreadPoolExecutor(1, "federated-lane"))  # it ends when nobody has it any more
+        return Pool(lambda: ThreadPoolExecutor(1, "federated-worker"))  # ends when it is garbage-collected
 
     @functools.cached_property
     def _shapes(self) -> dict[Any, tuple[Any, Any]]:
@@ -201,60 +201,61 @@ class CohortRunner:
     def _mesh_fold(self) -> MeshFold | None:
         if self.mesh is None:
             return None
-        way = self._chosen if self.execution == "auto" else self.execution
-        make = make_vmap if way == "vmap" else make_scan
+        backend = self._chosen if self.execution == "auto" else self.execution
+        make = make_vmap if backend == "vmap" else make_scan
         return MeshFold(self.mesh, make(self.work, self.aggregator), self._merge)
 
 
 def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
-    """Returns how many clients make a chunk: few where batches are large, so that a chunk is some megabytes.
+    """Return the number of clients in a chunk: few if batches are large, so that a chunk is some megabytes.
 
-    Each chunk costs a hand-over between threads. What it returns depends on the cohort's size and a batch's alone: the
-    same from round to round, or each would be compiled anew.
+    Each chunk costs a switch between threads. The result depends only on the sizes of the cohort and a batch, so that
+    it is the same in each round, and programs are compiled once.
     """
     size = sum(np.asarray(value).nbytes for name, value in batch.items() if name != EXAMPLE_MASK_KEY)
-    most = 16 if not size else max(16, min(128, _BATCHES_BYTES // size))
-    return -(-clients // -(-clients // most))
+    limit = 16 if not size else max(16, min(128, _BATCHES_BYTES // size))
+    return -(-clients // -(-clients // limit))
 
 
 class _Round:
-    """One round of a runner: groups clients into chunks as they come, and folds them."""
+    """One round of a runner: groups clients into chunks, and accumulates them."""
 
-    def __init__(self, runner: CohortRunner, context: Context, first: Client, nobody: int):
-        self._runner, self._context, self._nobody = runner, context, nobody
+    def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int):
+        self._runner, self._context, self._cohort_size = runner, context, cohort_size
         batch = self._batches(first, None)[1][0]
         with fitting(batch, "the batches of the first client"):
-            self._way = runner._way(context, batch, first.client_input)
+            self._backend = runner._backend(context, batch, first.client_input)
             result, self._form = self._shapes(batch, first.client_input)
-        self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result)
+        self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, cohort_size, result)
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
-        wanted = runner.clients_per_chunk or _chunk_size(nobody, batch if self._way == "scan" else {}) * devices
-        self._size = max(1, -(-min(wanted, nobody) // devices)) * devices
-        together = 1 if self._way in ("unrolled", "loop") else self._size
-        lanes = min(os.cpu_count() or 1, 4, -(-nobody // together)) if self._way != "vmap" else 1
-        threads = lanes if lanes > 1 and self._way == "scan" and self._mesh is None else 0
-        self._one_core = lanes > 1 and lanes == os.cpu_count() and jax.default_backend() == "cpu"
-        lanes = 1 if self._mesh is not None else lanes  # a mesh's chunks are copied to its devices
-        self._arenas = runner._arenas.borrow(lanes + 1)
+        batches = batch if self._backend == "scan" else {}
+        wanted = runner.clients_per_chunk or _chunk_size(cohort_size, batches) * devices
+        self._size = max(1, -(-min(wanted, cohort_size) // devices)) * devices
+        together = 1 if self._backend in ("unrolled", "loop") else self._size
+        workers = min(os.cpu_count() or 1, 4, -(-cohort_size // together)) if self._backend != "vmap" else 1
+        threads = workers if workers > 1 and self._backend == "scan" and self._mesh is None else 0
+        self._one_core = workers > 1 and workers == os.cpu_count() and jax.default_backend() == "cpu"
+        workers = 1 if self._mesh is not None else workers  # a mesh's chunks are copied to its devices
+        self._arenas = runner._arenas.borrow(workers + 1)
         self._threads = runner._threads.borrow(threads)
-        self._lanes = Lanes(self._zero, self._arenas, self._threads)
+        self._workers = Workers(self._zero, self._arenas, self._threads)
         if self._mesh is not None:
             self._shared = self._mesh.context(context)
             self._total = self._mesh.start(self._zero())
 
     def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
-        """Returns the shapes of a client's result and of the accumulator; tracing for them takes a while."""
-        runner, context, nobody = self._runner, self._context, self._nobody
-        key = (nobody, signature((context, batch, client_input)))
+        """Return the shapes of a client's result and of the accumulator; tracing for them takes a while."""
+        runner, context, cohort_size = self._runner, self._context, self._cohort_size
+        key = (cohort_size, signature((context, batch, client_input)))
         if key not in runner._shapes:
             result = runner._whole.eval_shape(context, batch, client_input)
-            total = jax.eval_shape(lambda: accumulate.zero(runner.aggregator, context.aggregator, nobody, result))
+            total = jax.eval_shape(lambda: accumulate.zero(runner.aggregator, context.aggregator, cohort_size, result))
             runner._shapes[key] = result, total
         return runner._shapes[key]
 
     def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], Callable[[], PyTree]]]:
-        """Yields for each chunk its clients' places and a function that waits for their outputs.
+        """Yield each chunk's client indices, and a function that awaits outputs.
 
         With vmap only clients of about the same number of steps share a chunk. A client whose short batches must not be
         padded runs alone.
@@ -262,10 +263,10 @@ class _Round:
         waiting: dict[Any, list[Client]] = {}
         for client in clients:
             pads = self._runner.work.pads_batches or (client.rows >= 0).all()
-            if self._way in ("unrolled", "loop") or not pads:
+            if self._backend in ("unrolled", "loop") or not pads:
                 yield [client.index], self._alone(client)
                 continue
-            kind = (round_up(client.steps) if self._way == "vmap" else 0, client.rows.shape[1])
+            kind = (round_up(client.steps) if self._backend == "vmap" else 0, client.rows.shape[1])
             group = waiting.setdefault(kind, [])
             group.append(client)
             if len(group) == self._size:
@@ -274,53 +275,53 @@ class _Round:
             yield [c.index for c in group], self._together(group)
 
     def total(self) -> Accumulator:
-        """Returns what was folded."""
-        total = self._lanes.merged(self._runner._merge)
+        """Return the accumulated result."""
+        total = self._workers.merged(self._runner._merge)
         return total if self._mesh is None else self._runner._merge(self._mesh.merged(self._total), total)
 
     def close(self) -> None:
-        """Gives memory back; waits until all is computed."""
-        self._lanes.close()
+        """Wait for all computations, then return the memory to the pool."""
+        self._workers.close()
         self._runner._arenas.give_back(self._arenas)
         self._runner._threads.give_back(self._threads)
 
     def _together(self, group: list[Client]) -> Callable[[], PyTree]:
         steps = max(client.steps for client in group)
-        exact = self._way == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
+        exact = self._backend == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
         exact = exact and self._mesh is None
-        # Clients one after another take their own steps alone: what lies behind them is not read.
-        everywhere = self._way == "vmap" or self._mesh is not None
+        # Sequential clients take only their own steps: the padding behind them is not read.
+        everywhere = self._backend == "vmap" or self._mesh is not None
         rounded = steps if exact else round_up(steps)
         if self._mesh is not None:
-            chunk = lay_out(group, self._size, rounded, self._nobody)
+            chunk = lay_out(group, self._size, rounded, self._cohort_size)
             fill(chunk, group, everywhere=everywhere)
             self._total, output = self._mesh.fold(self._shared, self._total, chunk)
             gathered = self._mesh.gathered(output)
             return lambda: gathered
-        chunk = lay_out(group, self._size, rounded, self._nobody, self._lanes.arena())
-        programs = self._runner._vmap if self._way == "vmap" else self._runner._scan
+        chunk = lay_out(group, self._size, rounded, self._cohort_size, self._workers.arena())
+        programs = self._runner._vmap if self._backend == "vmap" else self._runner._scan
         program = programs.get(self._context, self._form, chunk, exact, one_core=self._one_core)
         write = functools.partial(fill, chunk, group, everywhere=everywhere)
-        return self._lanes.fold(write, lambda total: program(self._context, total, chunk))
+        return self._workers.fold(write, lambda total: program(self._context, total, chunk))
 
     def _alone(self, client: Client) -> Callable[[], PyTree]:
-        write, batches = self._batches(client, self._lanes.arena())
+        write, batches = self._batches(client, self._workers.arena())
         index = np.int32(client.index)
         runner, context = self._runner, self._context
 
         def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
-            if self._way == "unrolled" and client.steps <= _MOST_UNROLLED:
+            if self._backend == "unrolled" and client.steps <= _MAX_UNROLLED:
                 return runner._unrolled(context, total, batches, index, client.client_input)
             carry = runner._loop.start(context, index, client.client_input, batches[0])
             for batch in batches:
                 carry = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)
 
-        get = self._lanes.fold(write, run, here=True)
+        get = self._workers.fold(write, run, here=True)
         return lambda: jax.tree.map(lambda leaf: leaf[None], get())
 
     def _batches(self, client: Client, arena: Arena | None) -> tuple[Callable[[], None], list[dict[str, Any]]]:
-        """Returns what writes a client's batches, and the arrays that it writes."""
+        """Return the writer of a client's batches, and the arrays that it fills."""
         if not self._runner.work.pads_batches:
             return lambda: None, list(client.batches())
         chunk = lay_out([client], 1, client.steps, 0, arena)

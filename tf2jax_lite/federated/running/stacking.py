@@ -1,7 +1,7 @@
-"""Clients stacked to a chunk: first its form, then what is in it.
+"""Stacks clients to a chunk: first its layout, then its contents.
 
-The form is known at once, and says which program runs the chunk. The examples are copied later, by whoever runs it: the
-copies of several lanes are then made side by side, as what is computed on them.
+The layout determines the program of the chunk. The worker that runs the chunk copies the examples later, so that
+several workers copy in parallel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["fill", "lay_out", "round_up"]
 
 
 def round_up(steps: int) -> int:
-    """Returns the next of 1, 2, 3, 4, 6, 8, 12, 16, ...: few shapes to compile for, at most a third of padding."""
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, ...: few shapes to compile, at most a third of padding."""
     size = 1
     while size < steps:
         if size >= 2 and size // 2 * 3 >= steps:
@@ -29,15 +29,15 @@ def round_up(steps: int) -> int:
     return size
 
 
-def lay_out(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena: Arena | None = None) -> Chunk:
-    """Makes a chunk for clients of one form; `fill` writes its batches.
+def lay_out(clients: Sequence[Client], rows: int, steps: int, padding_index: int, arena: Arena | None = None) -> Chunk:
+    """Return a chunk for clients with equal shapes; `fill` writes its batches.
 
     Args:
       clients: at least one.
       rows: the leading size of the result; rows without a client repeat nothing and have 0 steps.
       steps: the steps of the result.
-      nobody: the index of rows without a client.
-      arena: where the batches lie; memory of their own if None.
+      padding_index: the index of rows without a client.
+      arena: memory for the batches; new memory if None.
     """
     arena = arena or Arena()
     batch = max(client.rows.shape[1] for client in clients)
@@ -48,7 +48,7 @@ def lay_out(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena
     if any(client.rows.shape[1] < batch or not client.is_full for client in clients):
         arrays[EXAMPLE_MASK_KEY] = arena.empty(EXAMPLE_MASK_KEY, (rows, steps, batch), bool)
     counts = np.zeros(rows, np.int32)
-    index = np.full(rows, nobody, np.int32)
+    index = np.full(rows, padding_index, np.int32)
     for c, client in enumerate(clients):
         counts[c], index[c] = client.steps, client.index
     inputs = None
@@ -60,10 +60,10 @@ def lay_out(clients: Sequence[Client], rows: int, steps: int, nobody: int, arena
 
 
 def fill(chunk: Chunk, clients: Sequence[Client], *, everywhere: bool = True) -> None:
-    """Writes the batches of clients into the chunk that `lay_out` made for them.
+    """Write the batches of clients into their chunk of `lay_out`.
 
     Args:
-      chunk: where to.
+      chunk: to write to.
       clients: the same ones.
       everywhere: write zeros where no client has a batch, for programs that read all of it.
     """

@@ -1,4 +1,4 @@
-"""Ways to run a chunk of clients: vmap, scan, unrolled, or a loop of jitted steps. All give the same result.
+"""Computations of a chunk of clients: vmap, scan, unrolled, or a loop of jitted steps, with equal results.
 
 Which one is fastest depends on the backend and the model. On an accelerator clients run side by side (vmap); on a CPU
 one after another in one program (scan), which keeps a client's weights in the cache.
@@ -25,15 +25,15 @@ PyTree = Any
 
 
 class Context(NamedTuple):
-    """What all clients of a round share.
+    """Values shared by all clients of a round.
 
     Attributes:
       work: the client work's state.
       aggregator: the aggregator's state.
-      message: what the distributor sent.
+      message: the distributor's message.
       client_key: the round's key of the clients.
       aggregator_key: the round's key of the aggregation.
-      shares: for each client what its weight is multiplied by, (clients and more,); None where that is 1. See
+      shares: a factor of each client's weight, (clients and more,); None if all are 1. See
         `Cohort.shares`.
     """
 
@@ -46,12 +46,12 @@ class Context(NamedTuple):
 
 
 def client_key(context: Context, index: Any) -> Any:
-    """Returns a client's key; it does not depend on who else is in the chunk."""
+    """Return a client's key; it does not depend on who else is in the chunk."""
     return jax.random.fold_in(context.client_key, index)
 
 
 def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
-    """Returns one client's batch of one step; only that is copied, not all that the client has."""
+    """Return one client's batch of one step; only that is copied, not all that the client has."""
 
     def take(value: Any) -> Any:
         zeros = [jnp.int32(0)] * (value.ndim - 2)
@@ -62,12 +62,12 @@ def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
 
 
 def _traced_once(work: ClientWork) -> Callable[..., PyTree]:
-    """Returns the work's step, whose trace is kept: asking for its shapes and running it in a loop costs one."""
+    """Return the work's step, whose trace is kept: asking for its shapes and running it in a loop costs one."""
     return jax.jit(work.client_step, inline=True)
 
 
 def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch: PyTree) -> PyTree:
-    """Returns a carry in the shapes that a step gives it, which a loop needs from the start.
+    """Return a carry in the shapes that a step gives it, which a loop needs from the start.
 
     A statistic of no examples may be a scalar where those of examples have a value for each position of a sequence.
     """
@@ -81,9 +81,10 @@ def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch
 
 
 def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Returns ``(context, total, chunk, exact) -> (total, outputs)`` that runs the chunk's clients side by side.
+    """Return ``(context, total, chunk, exact) -> (total, outputs)``, batched.
 
-    ``exact`` (static) says that every client has all steps. Otherwise steps beyond a client's own are dropped.
+    It runs the chunk's clients under `jax.vmap`. ``exact`` (static) says that every client has all steps. Otherwise
+    steps beyond a client's own are dropped.
     """
     client_step = _traced_once(work)
 
@@ -114,7 +115,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
 
 def _weighed(context: Context, result: ClientResult, index: Any) -> ClientResult:
-    """Returns results, of one client or of several, with the weights that they have in the mean."""
+    """Return results, of one client or of several, with the weights that they have in the mean."""
     if context.shares is None:
         return result
     return result._replace(weight=result.weight * jnp.asarray(context.shares)[index])
@@ -136,9 +137,10 @@ def _fold_one(
 
 
 def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Returns ``(context, total, chunk, exact) -> (total, outputs)`` that runs clients one after another.
+    """Return ``(context, total, chunk, exact) -> (total, outputs)``, scanned.
 
-    Each client takes its own number of steps: padding of steps costs nothing. ``exact`` does not matter here.
+    It runs clients one after another. Each client takes its own number of steps: padding of steps costs nothing.
+    ``exact`` does not matter here.
     """
     client_step = _traced_once(work)
 
@@ -164,9 +166,10 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
 
 def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
-    """Returns ``(context, total, batches: list, index, client_input) -> (total, output)`` for one client.
+    """Return the unrolled program of one client.
 
-    All steps are written out in one program: for slow loops. It is compiled for each number of steps.
+    It is ``(context, total, batches: list, index, client_input) -> (total, output)``. All steps are written out in one
+    program: for slow loops. It is compiled for each number of steps.
     """
 
     def run(context: Context, total: Accumulator, batches: list[Any], index: Any, client_input: PyTree) -> Any:
@@ -188,7 +191,7 @@ class LoopFunctions(NamedTuple):
 
 
 def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions:
-    """Returns the functions of a loop in Python, each jitted: little but the step is compiled for a batch's shape."""
+    """Return the functions of a loop in Python, each jitted: little but the step is compiled for a batch's shape."""
     client_step = _traced_once(work)
 
     def start(context: Context, index: Any, client_input: PyTree, first: Any) -> PyTree:

@@ -56,7 +56,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "broadcast_select": jnp.where,
 }
 
-if hasattr(lax, "mulhi"):  # jax 0.9 has none, nor what its modules would hold
+if hasattr(lax, "mulhi"):  # jax 0.9 has none, and its modules have no such op
     # Not by its decomposition, which widens to 64 bits: without 64-bit mode those are 32.
     _FUNCTIONS["mulhi"] = lax.mulhi
 

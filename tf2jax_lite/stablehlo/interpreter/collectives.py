@@ -1,4 +1,4 @@
-"""Collectives among one device: what ``shard_map`` over a mesh of one leaves in a module. Others are refused."""
+"""Collectives on one device, which ``shard_map`` over a mesh of one leaves in a module. Others are refused."""
 
 from __future__ import annotations
 

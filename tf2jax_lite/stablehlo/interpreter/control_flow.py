@@ -42,7 +42,7 @@ def _data(types: Sequence[Any]) -> list[int]:
 
 
 def _strong(value: Any, type_: TensorType) -> Any:
-    """Returns a value in the form that control flow carries."""
+    """Return a value in the form that control flow carries."""
     dtype = canonical(type_.dtype)
     value = jnp.asarray(materialize(value, dtype))
     if value.dtype != dtype or getattr(value, "weak_type", False):
@@ -82,7 +82,7 @@ def _case(ctx: OpContext, index: Any) -> Any:
 
 
 def _is_in_range(ctx: OpContext) -> bool:
-    """Whether an index is not negative: jax clamps it, or makes it of a boolean."""
+    """Return whether an index is not negative: jax clamps it, or makes it from a boolean."""
     (number,) = ctx.op.operands
     maker = next((op for op in ctx.ops if number in op.results), None)
     if maker is None:

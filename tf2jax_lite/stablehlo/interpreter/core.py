@@ -91,17 +91,17 @@ def _strides(value: np.ndarray) -> Any:
 
 
 def scalar_of(value: Any) -> Any:
-    """Returns the element that a splat repeats."""
+    """Return the element that a splat repeats."""
     return np.asarray(value)[(0,) * np.ndim(value)]
 
 
 def shape_of(value: Any) -> tuple[Any, ...]:
-    """Returns a value's shape."""
+    """Return a value's shape."""
     return tuple(value.shape)
 
 
 def full(value: Any, shape: Sequence[Any]) -> Any:
-    """Returns a scalar broadcast to a shape, as an array."""
+    """Return a scalar broadcast to a shape, as an array."""
     if not len(shape):
         return value
     if is_static(value):
@@ -174,7 +174,7 @@ class OpContext:
     ops: Sequence[Op] = ()
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Returns an attribute, or the default if the op does not have it."""
+        """Return an attribute, or the default if the op does not have it."""
         return self.op.attrs.get(name, default)
 
     @property
@@ -188,7 +188,7 @@ class OpContext:
         return values.canonical(self.op.types[0].dtype)
 
     def region(self, index: int) -> Callable[..., list[Any]]:
-        """Returns one of the op's computations as a function of its arguments."""
+        """Return one of the op's computations as a function of its arguments."""
         region = self.op.regions[index]
         return lambda *args: [materialize(v) for v in self.run.region(region, args, self.env)]
 
@@ -211,7 +211,9 @@ class OpContext:
 
 
 class Run:
-    """One evaluation of a module; ``shifts`` is set within functions that are invariant to a subtracted maximum.
+    """One evaluation of a module.
+
+    ``shifts`` is set within functions that are invariant to a subtracted maximum.
 
     Args:
       module: the module.
@@ -228,7 +230,7 @@ class Run:
         self._depth = 0
 
     def function(self, name: str) -> Function:
-        """Returns a function of the module.
+        """Return a function of the module.
 
         Raises:
           OpError: there is none of that name.
@@ -239,7 +241,7 @@ class Run:
             raise OpError(f"the module calls function {name!r}, which it does not hold") from None
 
     def call(self, function: Function, args: Sequence[Any]) -> list[Any]:
-        """Evaluates a function."""
+        """Evaluate a function."""
         special = self._special(function)
         if special is not None:
             made = special(*(materialize(v) for v in args))

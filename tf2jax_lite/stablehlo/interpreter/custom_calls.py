@@ -53,7 +53,7 @@ def _custom_call(ctx: OpContext, *args: Any) -> Any:
     raise UnsupportedError(f"custom call {name!r} is not one that jax writes itself and that jax.lax has a name for")
 
 
-# ---- what is not computation ----
+# ---- annotations and side effects ----
 
 
 @rule("sdy.sharding_constraint", lazy=True)

@@ -19,7 +19,7 @@ _PRECISIONS = {"DEFAULT": lax.Precision.DEFAULT, "HIGH": lax.Precision.HIGH, "HI
 
 
 def precision_of(attrs: Mapping[str, Any]) -> Any:
-    """Returns the precision that a product's attributes ask for, as jax.lax takes it; None for the default."""
+    """Return the precision that a product's attributes ask for, as jax.lax takes it; None for the default."""
     config = attrs.get("precision_config") or ()
     if all(p == "DEFAULT" for p in config):
         return None
@@ -123,7 +123,7 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
     Args:
       lhs: the array, of any rank from 2 on.
       rhs: the filter, of the same rank.
-      attrs: the attributes of a ``stablehlo.convolution``; what is missing is the default.
+      attrs: the attributes of a ``stablehlo.convolution``; missing ones have defaults.
       preferred: the dtype of the result; None for that of the operands.
     """
     numbers = attrs["dimension_numbers"]
@@ -171,7 +171,7 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
 
 
 def _padded(lhs: Any, rhs: Any, attrs: Mapping[str, Any], padding: Any, ones: Any) -> tuple[Any, Any]:
-    """Pads by symbolic numbers, which a convolution in jax.lax takes only where its padding has a name."""
+    """Pad by symbolic numbers, which a convolution in jax.lax takes only where its padding has a name."""
     numbers = attrs["dimension_numbers"]
     axes, spatial = numbers["input_spatial_dimensions"], numbers["kernel_spatial_dimensions"]
     if set(ones("lhs_dilation")) <= {1}:

@@ -214,7 +214,7 @@ _COMPARE = {
 
 
 def order_key(x: Any) -> Any:
-    """Returns signed integers in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+    """Return signed integers in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
     bits = {2: np.int16, 4: np.int32, 8: np.int64, 1: np.int8}[np.dtype(x.dtype).itemsize]
     raw = lax.bitcast_convert_type(x, bits)
     return jnp.where(raw < 0, raw ^ bits(np.iinfo(bits).max), raw)

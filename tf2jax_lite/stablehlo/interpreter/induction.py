@@ -35,7 +35,7 @@ class AffineVector:
 
 
 def integer(value: Any) -> Any:
-    """Returns a static integer scalar, or a symbolic dimension, or None."""
+    """Return a static integer scalar, or a symbolic dimension, or None."""
     if isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
         return value.item()
     if is_splat(value) and np.ndim(value) == 0 and value.dtype.kind in "iu":

@@ -33,7 +33,7 @@ def _kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def linear_algebra(target: str) -> Callable[..., Any] | None:
-    """Returns the function for a custom call's target, or None."""
+    """Return the function for a custom call's target, or None."""
     match = _NAME.fullmatch(target)
     if match and (target.endswith("_ffi") or match[1] in _BARE):
         return _KERNELS.get(match[1])
@@ -41,7 +41,7 @@ def linear_algebra(target: str) -> Callable[..., Any] | None:
 
 
 def config_of(ctx: OpContext) -> dict[str, Any]:
-    """Returns a custom call's own attributes."""
+    """Return a custom call's own attributes."""
     config = ctx.attr("mhlo.backend_config") or ctx.attr("backend_config")
     return config if isinstance(config, dict) else {}
 
@@ -106,7 +106,7 @@ def _geqrf(ctx: OpContext, x: Any) -> Any:
 
 
 def _only_makes_q(ctx: OpContext) -> bool:
-    """Whether the scales are read by orgqr alone, and the matrix only above its diagonal or by orgqr."""
+    """Return whether the scales are read by orgqr alone, and the matrix only above its diagonal or by orgqr."""
     packed, taus = ctx.op.results
     readers = [op for op in ctx.ops if taus in op.operands]
     made = [op for op in readers if "gqr" in str(op.attrs.get("call_target_name", ""))]

@@ -43,7 +43,7 @@ def _rng_bit_generator(ctx: OpContext, state: Any) -> Any:
 
 
 def random_bits(ctx: OpContext, state: Any, shape: tuple[Any, ...]) -> Any:
-    """Returns the new state and random bits of the dtype of the op's second result."""
+    """Return the new state and random bits of the dtype of the op's second result."""
     wide = isinstance(state, _Wide)
     key = state.pairs.reshape(-1) if wide else materialize(state)
     narrow = key.dtype == np.uint32

@@ -1,4 +1,4 @@
-"""Reductions over axes and windows: what jax.lax has a name for keeps it."""
+"""Reductions over axes and windows, by the named functions of jax.lax if they exist."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _arg_kind(region: Region) -> Any:
-    """Recognizes what jax writes for argmax and argmin."""
+    """Recognize jax's form of argmax and argmin."""
     if len(region.returns) != 2:
         return None
     x, i, y, j = (("arg", n) for n in range(4))
@@ -136,13 +136,13 @@ def _reduce_window(ctx: OpContext, *args: Any) -> Any:
 
 
 def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any, ...]) -> Any:
-    """Reduces over windows.
+    """Reduce over windows.
 
     Args:
       region: the computation.
       fn: the same as a Python function that returns a list.
       inputs: the arrays.
-      inits: what each reduction starts from.
+      inits: the initial value of each reduction.
       window: sizes, strides, padding, dilations of the array, dilations of the window.
     """
     if len(inputs) == 1:
@@ -161,14 +161,14 @@ def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any
         return lax.reduce_window(inputs[0], inits[0], lambda a, b: fn(a, b)[0], *window)
     kind = _gathering(region)
     if kind and _same_floats(inputs) and _is_identity(inits[0], kind) and _is_identity(inits[1], "add"):
-        # What a maximum's tangent is: the tangent of whichever element it was. In this form it has derivatives itself.
+        # A maximum's tangent is the tangent of the selected element. This form is differentiable itself.
         return jax.jvp(lambda x: lax.reduce_window(x, inits[0], _MONOIDS[kind], *window), inputs[:1], inputs[1:])
     results = lax.reduce_window(tuple(inputs), tuple(inits), lambda a, b: tuple(fn(*_listed(a), *_listed(b))), *window)
     return tuple(results)
 
 
 def _gathering(region: Region) -> str:
-    """Recognizes a maximum or minimum that takes a second number along: its kind, or ""."""
+    """Recognize a maximum or minimum that takes a second number along: its kind, or ""."""
     if len(region.returns) != 2:
         return ""
     x, t, y, s = (("arg", n) for n in range(4))
@@ -186,7 +186,7 @@ def _same_floats(inputs: Any) -> bool:
 
 
 def _cumulative_axis(shape: Any, sizes: Any, strides: Any, pads: Any, base: Any, inner: Any) -> Any:
-    """Returns axis and direction of a window that reaches from each element to one end."""
+    """Return axis and direction of a window that reaches from each element to one end."""
     if set(strides) | set(base) | set(inner) != {1}:
         return None
     axes = [i for i, n in enumerate(sizes) if n != 1]

@@ -1,4 +1,4 @@
-"""What small computations are: a monoid, a comparison, or nothing in particular."""
+"""Classifies small computations: a monoid, a comparison, or neither."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ __all__ = ["expression", "single_op"]
 
 
 def single_op(region: Region) -> str:
-    """Returns the name of the op that a region of two scalars is, "first" or "second" for an argument, or "".
+    """Return the op of a region of two scalars, or "".
 
-    Ops that mind the order of their operands count only if they take the two arguments in order.
+    It is "first" or "second" for an argument. Ops that mind the order of their operands count only if they take the two
+    arguments in order.
     """
     if len(region.returns) != 1 or len(region.args) != 2:
         return ""
@@ -34,7 +35,7 @@ _COMMUTATIVE = {"add", "multiply", "maximum", "minimum", "and", "or", "xor"}
 
 
 def expression(region: Region, value: int, constants: Any = None) -> Any:
-    """Returns a value of a region as nested tuples: ("arg", i), ("constant", scalar), or (op, detail, *operands)."""
+    """Return a value of a region as nested tuples: ("arg", i), ("constant", scalar), or (op, detail, *operands)."""
     made: dict[int, Op] = {v: op for op in region.ops for v in op.results}
     args = {v: i for i, v in enumerate(region.args)}
 

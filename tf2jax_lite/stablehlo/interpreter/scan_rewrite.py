@@ -348,7 +348,7 @@ class Rewrite:
     # ---- slices and updates ----
 
     def _place(self, source: int, sizes: Any, starts: Sequence[Affine | None], whole: Any = ()) -> Access | None:
-        """Returns where an array is cut, if it is cut at the counter along one axis and left whole along the others."""
+        """Return the axis of a slice at the loop counter, if all other axes are taken whole."""
         shape = self.shapes.get(source) or getattr(self.env.get(source), "shape", None)
         if shape is None or len(shape) != len(starts):
             return None

@@ -19,7 +19,7 @@ _MAX_VECTOR = 16
 
 
 def dims_of(ctx: OpContext, value: Any, what: str) -> tuple[Any, ...]:
-    """Returns a vector of dimensions as a tuple of ints and dimension expressions."""
+    """Return a vector of dimensions as a tuple of ints and dimension expressions."""
     return dims(ctx.static(value, what))
 
 

@@ -54,7 +54,7 @@ def _ascending(x: Any, direction: str, normal: bool) -> Any:
 
 
 def _keys(tree: Any) -> list[tuple[int, str, bool]] | None:
-    """Reads a comparator as operand, direction, and whether -0 is 0 and all NaN are one, for each key in turn."""
+    """Read a comparator as operand, direction, and whether -0 is 0 and all NaN are one, for each key in turn."""
     if tree[0] == "compare" and tree[1] in ("LT", "GT"):
         key = _key(tree[2], tree[3])
         return None if key is None else [(key[0], tree[1], key[1])]
@@ -79,7 +79,7 @@ def _key(left: Any, right: Any) -> tuple[int, bool] | None:
 
 
 def _unwrapped(tree: Any) -> tuple[int, bool, str] | None:
-    """Returns the argument, whether it is normalized as jax does it, and which part of it is meant."""
+    """Return the argument, whether it is normalized as jax does it, and which part of it is meant."""
     if tree[0] == "arg":
         return tree[1], False, ""
     if tree[0] in ("real", "imag") and tree[2][0] == "arg":

@@ -13,7 +13,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)+)(?:complex<)?[a-zA-Z]+(\d+)")
 
 
 def _bytes(text):
-    """Returns how many bytes the largest tensor takes that the text of a type names; unknown dimensions count as 1."""
+    """Return the bytes of the largest tensor in the text of a type; unknown dimensions count as 1."""
     most = 0
     for dims, bits in _TENSOR.findall(text.replace("?x", "")):
         size = int(bits)
@@ -24,7 +24,7 @@ def _bytes(text):
 
 
 def _look(ir, root):
-    """Reads what the reader will read: text that is not UTF-8 ends the process, as of jaxlib 0.10.
+    """Access all text that the reader will read: invalid UTF-8 ends the process, as of jaxlib 0.10.
 
     Returns how many bytes the largest tensor takes.
     """
@@ -70,7 +70,7 @@ def _look_at_attribute(ir, attribute):
 
 
 def _name(ir, op):
-    """Returns a function's name."""
+    """Return a function's name."""
     if op.name != "func.func" or "sym_name" not in op.attributes:
         return None
     return ir.StringAttr(op.attributes["sym_name"]).value

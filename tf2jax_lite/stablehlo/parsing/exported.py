@@ -12,7 +12,9 @@ __all__ = ["read_exported"]
 
 
 def read_exported(content: bytes) -> jax.export.Exported:
-    """Returns an exported function whose StableHLO can be read without a crash; see `check_payload`.
+    """Return an exported function whose StableHLO is safe to read.
+
+    See `check_payload`.
 
     Args:
       content: as ``jax.export.Exported.serialize`` gives it.

@@ -33,7 +33,7 @@ _NO_START = (
 
 
 class _Parser:
-    """The other process, and what it has said."""
+    """The other process, and its output so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class _Parser:
         self._known: dict[bytes, bytes] = {}
 
     def answer(self, payload: bytes) -> bytes:
-        """Returns what the process answers (`parser_process` says what); nothing if it ends, or takes too long."""
+        """Return the process's answer (see `parser_process`); nothing if it ends or exceeds the time."""
         key = hashlib.sha256(payload).digest()
         with self._lock:
             if key not in self._known:
@@ -83,7 +83,7 @@ class _Parser:
         return self._process
 
     def stop(self) -> None:
-        """Ends the process."""
+        """Stop the process."""
         process, self._process = self._process, None
         if process is not None and self._owner == os.getpid():
             with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ class _Parser:
 
 
 def _read_byte(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """Returns an answer, or nothing if the process ends, or works for longer than that without one."""
+    """Return an answer, or nothing if the process ends, or works for longer than that without one."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     begin = _seconds_used(process.pid)
@@ -108,7 +108,7 @@ def _read_byte(process: subprocess.Popen[bytes], seconds: float) -> bytes:
 
 
 def _seconds_used(pid: int) -> float:
-    """Returns a process's processor time where the system tells it: on a busy machine the clock says nothing."""
+    """Return a process's processor time where the system tells it: on a busy machine the clock says nothing."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -121,9 +121,10 @@ atexit.register(_parser.stop)
 
 
 def check_payload(payload: bytes | str) -> None:
-    """Refuses a payload that makes MLIR crash, hang or take very much memory, and bytecode that it cannot read.
+    """Refuse a payload that MLIR cannot read safely.
 
-    So is a module without a function to call.
+    Refused are payloads that make MLIR crash, hang or take very much memory, invalid bytecode, and modules without a
+    function to call.
 
     Text that MLIR cannot read is left to the reader, whose message says at which line. Nothing is looked at if
     ``config.trusted`` names "StableHLO".

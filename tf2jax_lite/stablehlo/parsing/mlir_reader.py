@@ -23,7 +23,7 @@ from .peepholes import restore
 
 __all__ = ["read"]
 
-# Regions within regions: what compilers write has a handful of levels; a crafted file could exhaust the stack.
+# Nested regions: compilers write a handful of levels; a crafted file could exhaust the stack.
 _MAX_DEPTH = 100
 
 _DTYPES: dict[str, Any] = {
@@ -132,7 +132,9 @@ _STRUCTURE = re.compile(r"#stablehlo\.(\w+)<")
 
 
 def read(payload: bytes | str, *, own: bool = False, names: bool = True) -> Module:
-    """Reads a module: the portable artifact that jax.export and XlaCallModule hold, MLIR bytecode, or text.
+    """Read a module: a portable artifact, MLIR bytecode, or text.
+
+    jax.export and XlaCallModule hold portable artifacts.
 
     Args:
       payload: the module.
@@ -329,7 +331,7 @@ class _Reader:
 
 
 def _name(location: Any) -> str:
-    # jax 0.9 crashes when a location that is no name is asked for one; later on only names have the attribute.
+    # jax 0.9 crashes when a location that is not a name is asked for one; later on only names have the attribute.
     if not getattr(location, "is_a_name", lambda: True)():
         return ""
     return str(getattr(location, "name_str", "") or "")
@@ -367,7 +369,7 @@ _ITEM = re.compile(r"\(\s*([^,()]+),\s*([^,()]+)\)|(true|false|0x[0-9A-Fa-f]+|[-
 
 
 def _from_text(text: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Reads a constant as MLIR prints it, for the dtypes that numpy does not know."""
+    """Read a constant as MLIR prints it, for the dtypes that numpy does not know."""
     raw = _HEX.search(text)
     if raw:
         data = np.frombuffer(bytes.fromhex(raw[1]), dtype)

@@ -40,7 +40,7 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """Whether every dimension is known."""
+        """Return whether every dimension is known."""
         return None not in self.shape
 
 
@@ -96,7 +96,7 @@ class Region:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Function:
-    """A function: its name, its body, and for each argument what attributes it carries."""
+    """A function: its name, its body, and the attributes of each argument."""
 
     name: str
     body: Region
@@ -141,7 +141,7 @@ def effects_of(functions: Mapping[str, Function]) -> Callable[[str], bool]:
 
 
 def free_values(region: Region) -> set[int]:
-    """Returns the values of outer regions that a region reads."""
+    """Return the values of outer regions that a region reads."""
     own = set(region.args)
     free: set[int] = set()
     for op in region.ops:
@@ -156,7 +156,7 @@ def free_values(region: Region) -> set[int]:
 def finish(
     args: Sequence[int], ops: Sequence[Op], returns: Iterable[int], effectful: Callable[[str], bool] = lambda _: True
 ) -> tuple[Op, ...]:
-    """Drops ops that nothing needs, and notes on the others which results are read and which values die there."""
+    """Drop unused ops; record each remaining op's read results and the values that die there."""
     needed = set(returns)
     out: list[Op] = []
     seen = set(needed)
@@ -176,7 +176,7 @@ def finish(
 
 
 def renamed(region: Region, mapping: Mapping[int, int]) -> Region:
-    """Copies a region whose own values get new numbers and whose outer ones follow the mapping."""
+    """Copy a region whose own values get new numbers and whose outer ones follow the mapping."""
     inner = dict(mapping)
     args = tuple(next(numbers) for _ in region.args)
     inner.update(zip(region.args, args, strict=True))

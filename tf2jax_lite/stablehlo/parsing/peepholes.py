@@ -1,4 +1,4 @@
-"""What JAX's lowering takes apart, put together again: derivatives and sizes are then those of the original."""
+"""Peepholes: operations that JAX's lowering expands, restored with the original's derivatives and sizes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ __all__ = ["repeated", "restore"]
 
 
 def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], *, names: bool) -> list[Op]:
-    """Return a region's ops with peephole rewrites; `finish` drops ops that become dead.
+    """Return a region's ops with peephole rewrites.
+
+    `finish` drops ops that become dead.
 
     Args:
       ops: the region's ops.
       outer: the ops around it, by the values that they make.
-      returns: what the region returns.
+      returns: the results of the region.
       names: whether the names of ops are those that jax gives.
     """
     ops = _named(ops, returns) if names else list(ops)
@@ -37,7 +39,7 @@ def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], 
 
 
 def repeated(number: int, made: Mapping[int, Op]) -> Any:
-    """Returns the scalar that a value repeats, if it is a constant; ``made`` are ops by the values that they make."""
+    """Return the scalar that a value repeats, if it is a constant; ``made`` are ops by the values that they make."""
     op = made.get(number)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim"):
         op = made.get(op.operands[0])
@@ -125,7 +127,7 @@ _SPECIAL = {"bessel_i1e", "digamma", "erf_inv", "lgamma"}
 
 
 def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
-    """Replaces runs of ops that carry a special function's name, take its arguments and make one result."""
+    """Replace runs of ops that carry a special function's name, take its arguments and make one result."""
     groups: dict[str, list[int]] = {}
     for i, op in enumerate(ops):
         if op.name != "stablehlo.constant" and op.where.rpartition("/")[2] in _SPECIAL:
@@ -144,7 +146,7 @@ def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
             needed = {v for i, op in enumerate(ops) if i not in inside for v in _reads(op)} | set(returns)
             results = [v for v in made if v in needed]
             last = ops[part[-1]]
-            # Fewer ops than this are no polynomial.
+            # Fewer ops than this are not a polynomial.
             if len(part) < 12 or len(results) != 1 or len(read) != 1 or results[0] != last.results[0]:
                 continue
             types = {v: t for i in part for v, t in zip(ops[i].operands, ops[i].operand_types, strict=True)}
@@ -159,7 +161,7 @@ def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
 
 
 def _runs(ops: Sequence[Op], members: list[int]) -> list[list[int]]:
-    """Splits into runs that only constants interrupt."""
+    """Split into runs that only constants interrupt."""
     runs = [[members[0]]]
     for i in members[1:]:
         if all(ops[j].name == "stablehlo.constant" for j in range(runs[-1][-1] + 1, i)):

@@ -35,7 +35,7 @@ class Idiom:
     platform: str = "cpu"
 
     def call(self, *args: Any) -> list[Any]:
-        """Calls it."""
+        """Call it."""
         return jax.tree.leaves(_CALLS[self.name](*args, **dict(self.options)))
 
 

@@ -2,7 +2,7 @@
 
 There are no stored patterns. Where a module may hold, say, ``igamma``, the installed JAX lowers that call for the types
 at hand, and the result is compared with the module op by op (`subgraph_match`). So a match is a proof, also for
-untrusted modules. Expansions of another JAX release that differ stay as they are, and compute the same.
+untrusted modules. Expansions of another JAX release that differ are left unchanged, and compute the same.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Matcher:
         self._functions: dict[tuple[str, str], bool] = {}
 
     def match(self, output: int, value: int) -> dict[int, int] | None:
-        """Compares one result of the pattern with a value.
+        """Compare one result of the pattern with a value.
 
         Args:
           output: which result.

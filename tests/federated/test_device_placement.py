@@ -10,8 +10,8 @@ import pytest
 
 import tf2jax_lite.federated as fed
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset
+from tf2jax_lite.federated.device_placement import commit_to_device
 from tf2jax_lite.federated.losses import named_loss
-from tf2jax_lite.federated.residence import resident
 from tf2jax_lite.finetuning.central_training import finetune
 
 # The predictions are logits, which cannot be seen from a StableHLO module.
@@ -19,7 +19,7 @@ LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 
 
 def exported_model():
-    """A model that calls what jax.export wrote, as an artifact does."""
+    """A model that calls an export of jax.export, as an artifact does."""
     spec = jax.ShapeDtypeStruct((2, 3), jnp.float32), jax.ShapeDtypeStruct((4, 2), jnp.float32)
     exported = jax.export.export(jax.jit(lambda w, x: x @ w))(*spec)
     predict = jax.export.deserialize(exported.serialize(vjp_order=1)).call
@@ -61,7 +61,7 @@ def test_finetuning_is_compiled_once(caplog):
 def test_all_arrays_are_committed(fixed):
     first = jax.device_put(jnp.ones(2), jax.devices()[0]) if fixed else jnp.ones(2)
     host, name = np.ones(2), "name"
-    found = resident([jnp.zeros(3), first, host, name])
+    found = commit_to_device([jnp.zeros(3), first, host, name])
     assert found[0].committed and found[1].committed
     assert found[2] is host and found[3] is name
-    assert resident(found) is found
+    assert commit_to_device(found) is found

@@ -1,7 +1,7 @@
-"""Where chunks are folded: on lanes that run side by side on one device, or on all devices of a mesh.
+"""Accumulates chunks on parallel workers on one device, or on all devices of a mesh.
 
 XLA runs one program of small operations on one CPU core. Chunks are independent until their accumulators are merged, so
-a few lanes, each with its own accumulator, keep all cores busy. A mesh does the same with devices, of all processes.
+a few workers, each with its own accumulator, keep all cores busy. A mesh does the same with devices, of all processes.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from .buffers import Arena
 from .cohort import Chunk
 from .strategies import Context
 
-__all__ = ["Lanes", "MeshFold"]
+__all__ = ["MeshFold", "Workers"]
 
 PyTree = Any
 
 
-class Lanes:
+class Workers:
     """Accumulators on one device, used in turns.
 
-    JAX runs what one thread starts on a CPU in the order in which it was started, one after the other. So each lane has
-    a thread, which writes its chunks as well; chunks wait in line, so that no lane waits for whoever groups clients.
+    On a CPU, JAX runs the programs of one thread sequentially. So each worker has a thread, which also writes its
+    chunks; chunks are queued, so that workers do not wait for the grouping of clients.
 
     Args:
-      zero: makes an accumulator.
-      arenas: memory for chunks: one for each lane, and one more.
-      workers: a thread for each lane, or none; what they run must not depend on options of JAX, see `Programs`.
+      zero: returns an empty accumulator.
+      arenas: memory for chunks: one for each worker, and one more.
+      executors: a thread for each worker, or none; their programs must not depend on options of JAX, see `Programs`.
     """
 
-    def __init__(self, zero: Callable[[], Accumulator], arenas: Sequence[Arena], workers: Sequence[Executor] = ()):
+    def __init__(self, zero: Callable[[], Accumulator], arenas: Sequence[Arena], executors: Sequence[Executor] = ()):
         self._totals = [zero() for _ in arenas[1:]]
         self._turn = 0
-        self._arenas, self._workers = arenas, workers
+        self._arenas, self._executors = arenas, executors
         self._pending: list[deque[Future[Any]]] = [deque() for _ in self._totals]
 
     def arena(self) -> Arena:
-        """Returns the memory for the next chunk; only what `fold` gets as ``write`` may write to it."""
-        # A thread writes its lane's next chunk when it is done with the last one. Without threads a chunk is written
-        # while each lane still reads its last one.
-        return self._arenas[self._turn % (len(self._workers) or len(self._arenas))]
+        """Return the memory for the next chunk; only the ``write`` function passed to `fold` may write to it."""
+        # A thread writes its worker's next chunk when it is done with the last one. Without threads a chunk is written
+        # while each worker still reads its last one.
+        return self._arenas[self._turn % (len(self._executors) or len(self._arenas))]
 
     def fold(
         self,
@@ -63,61 +63,61 @@ class Lanes:
         *,
         here: bool = False,
     ) -> Callable[[], PyTree]:
-        """Folds one chunk into the next lane.
+        """Accumulate one chunk on the next worker.
 
-        It waits where a lane has a chunk in line already: that bounds memory.
+        It waits if the worker has a queued chunk already, which bounds memory.
 
         Args:
           write: writes the chunk.
-          run: folds it.
+          run: accumulates it.
           here: call both in this thread in any case.
 
         Returns:
           A function that waits for the chunk's outputs and returns them.
         """
-        lane = self._turn % len(self._totals)
+        worker = self._turn % len(self._totals)
         self._turn += 1
-        if here or not self._workers:
-            if self._workers:  # the lane's memory is in use until its thread is done
-                self._settle(lane)
+        if here or not self._executors:
+            if self._executors:  # the worker's memory is in use until its thread is done
+                self._settle(worker)
                 write()
             else:
                 write()
-                self._settle(lane)
-            self._totals[lane], output = run(self._totals[lane])
+                self._settle(worker)
+            self._totals[worker], output = run(self._totals[worker])
             return lambda: output
 
         def work() -> PyTree:
-            jax.block_until_ready(self._totals[lane].participated)
+            jax.block_until_ready(self._totals[worker].participated)
             write()
-            self._totals[lane], output = run(self._totals[lane])
-            jax.block_until_ready(self._totals[lane].participated)
+            self._totals[worker], output = run(self._totals[worker])
+            jax.block_until_ready(self._totals[worker].participated)
             return output
 
-        pending = self._pending[lane]
+        pending = self._pending[worker]
         if len(pending) > 1:
             pending.popleft().result()
-        future = self._workers[lane].submit(work)
+        future = self._executors[worker].submit(work)
         pending.append(future)
         return future.result
 
-    def _settle(self, lane: int) -> None:
-        pending = self._pending[lane]
+    def _settle(self, worker: int) -> None:
+        pending = self._pending[worker]
         while pending:
             pending.popleft().result()
-        jax.block_until_ready(self._totals[lane].participated)
+        jax.block_until_ready(self._totals[worker].participated)
 
     def wait(self) -> None:
-        """Waits until all chunks are folded.
+        """Wait until all chunks are folded.
 
         Raises:
-          Exception: whatever a chunk raised.
+          Exception: the error of a chunk.
         """
-        for lane in range(len(self._totals)):
-            self._settle(lane)
+        for worker in range(len(self._totals)):
+            self._settle(worker)
 
     def close(self) -> None:
-        """Waits for what is being computed, whatever becomes of it; what is in line is not begun."""
+        """Cancel queued chunks, and wait for those in progress, ignoring their errors."""
         for future in itertools.chain(*self._pending):
             future.cancel()
         wait(itertools.chain(*self._pending))
@@ -126,15 +126,16 @@ class Lanes:
                 jax.block_until_ready(total.participated)
 
     def merged(self, merge: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-        """Returns the accumulator of all."""
+        """Return the accumulator of all."""
         self.wait()
         return functools.reduce(merge, self._totals)
 
 
 class MeshFold:
-    """Accumulators on the devices of a mesh, one each. All axes of the mesh count as one.
+    """Accumulators on the devices of a mesh, one each.
 
-    In a run of several processes (jax.distributed) each makes the same chunks and puts its own devices' part on them.
+    All axes of the mesh count as one. In a run of several processes (jax.distributed) each makes the same chunks and
+    puts its own devices' part on them.
 
     Args:
       mesh: the devices.
@@ -167,24 +168,24 @@ class MeshFold:
         )
 
     def start(self, zero: Accumulator) -> PyTree:
-        """Returns a zero accumulator for each device."""
+        """Return a zero accumulator for each device."""
         host = jax.device_get(zero)
         return self._put(jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.size, *np.shape(leaf))), host))
 
     def context(self, context: Context) -> Context:
-        """Returns the context on every device."""
+        """Return the context on every device."""
         return jax.tree.map(lambda leaf: _placed(leaf, self._same), _without_keys(context))
 
     def fold(self, context: Context, total: PyTree, chunk: Chunk) -> tuple[PyTree, PyTree]:
-        """Folds a chunk whose number of clients is a multiple of the number of devices."""
+        """Fold a chunk whose number of clients is a multiple of the number of devices."""
         return self._run(context, total, self._put(chunk))
 
     def merged(self, total: PyTree) -> Accumulator:
-        """Returns the accumulator of all devices, as arrays of this process."""
+        """Return the accumulator of all devices, as arrays of this process."""
         return self._merge(jax.tree.map(lambda leaf: leaf.addressable_data(0), self._gather(total)))
 
     def gathered(self, output: PyTree) -> PyTree:
-        """Returns outputs of all clients, numpy, in every process."""
+        """Return outputs of all clients, numpy, in every process."""
         if jax.process_count() == 1:
             return jax.device_get(output)
         from jax.experimental import multihost_utils

@@ -1,4 +1,4 @@
-"""Lanes: chunks that are computed at once, whatever options of JAX hold where they were made, and whatever fails."""
+"""Workers: parallel chunks, under thread-local options of JAX, and with errors."""
 
 import functools
 import threading
@@ -17,18 +17,18 @@ from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model_sources import create_model_from_fn
 from tf2jax_lite.federated.running.buffers import Arena
-from tf2jax_lite.federated.running.lanes import Lanes
 from tf2jax_lite.federated.running.programs import Programs
+from tf2jax_lite.federated.running.workers import Workers
 
 
 def zero() -> Any:
     return Total(np.float32(0), np.int32(0))
 
 
-def lanes(count=2, threads=True) -> Any:
+def workers(count=2, threads=True) -> Any:
     arenas = [Arena() for _ in range(count + 1)]
-    workers = [ThreadPoolExecutor(1) for _ in range(count if threads else 0)]
-    return Lanes(zero, arenas, workers)
+    executors = [ThreadPoolExecutor(1) for _ in range(count if threads else 0)]
+    return Workers(zero, arenas, executors)
 
 
 def nothing():
@@ -59,7 +59,7 @@ def adding(amount, seen=None):
 
 @pytest.mark.parametrize("threads", [False, True])
 def test_all_chunks_are_folded_in_turns(threads):
-    found = lanes(3, threads)
+    found = workers(3, threads)
     outputs = [found.fold(nothing, adding(float(i))) for i in range(8)]
     total = found.merged(lambda a, b: Total(a.value + b.value, a.participated + b.participated))
     found.close()
@@ -68,7 +68,7 @@ def test_all_chunks_are_folded_in_turns(threads):
 
 
 def test_each_lane_has_a_thread():
-    found, seen = lanes(), []
+    found, seen = workers(), []
     for _ in range(6):
         found.fold(nothing, adding(1.0, seen))
     found.fold(nothing, adding(1.0, here := []), here=True)
@@ -83,7 +83,7 @@ def test_each_lane_has_a_thread():
 @pytest.mark.parametrize("threads", [False, True])
 def test_memory_is_not_written_to_before_it_is_read(threads, here):
     """Each chunk reads its memory a while after it was written; another one's numbers would be in it."""
-    found, seen = lanes(2, threads), []
+    found, seen = workers(2, threads), []
     for i in range(12):
         memory = found.arena().empty("x", (1000,), np.float32)
 
@@ -99,7 +99,7 @@ def test_memory_is_not_written_to_before_it_is_read(threads, here):
 
 
 def test_what_a_chunk_raises_is_raised_where_it_is_waited_for():
-    found = lanes()
+    found = workers()
 
     def run(total):
         raise ZeroDivisionError("of a chunk")
@@ -108,14 +108,14 @@ def test_what_a_chunk_raises_is_raised_where_it_is_waited_for():
     for _ in range(3):
         found.fold(nothing, adding(1.0))
     with pytest.raises(ZeroDivisionError, match="of a chunk"):
-        found.fold(nothing, adding(1.0))  # the first lane's third turn: it has one in line
+        found.fold(nothing, adding(1.0))  # the first worker's third turn: it has one in line
     with pytest.raises(ZeroDivisionError):
         get()
     found.close()
 
 
-def test_closing_waits_for_what_is_computed_and_begins_nothing_else():
-    found, begun, held = lanes(), [], threading.Event()
+def test_closing_waits_for_running_work_and_starts_none():
+    found, begun, held = workers(), [], threading.Event()
 
     def run(total):
         begun.append(held.wait(10))
@@ -123,7 +123,7 @@ def test_closing_waits_for_what_is_computed_and_begins_nothing_else():
 
     for _ in range(4):
         found.fold(nothing, run)
-    while not found._pending[0][0].running():  # the first chunk of each lane may have begun, none behind it
+    while not found._pending[0][0].running():  # the first chunk of each worker may have begun, none behind it
         time.sleep(0.001)
     threading.Timer(0.05, held.set).start()
     found.close()
@@ -131,7 +131,7 @@ def test_closing_waits_for_what_is_computed_and_begins_nothing_else():
 
 
 def test_programs_keep_the_options_of_where_they_were_made():
-    """64-bit mode belongs to a thread; a lane's thread has the defaults."""
+    """64-bit mode belongs to a thread; a worker's thread has the defaults."""
     programs = Programs(jax.jit(lambda x, static: x * jnp.pi + static, static_argnums=1))
     with jax.enable_x64(True):
         wide = programs.get(np.float64(1), 0)
@@ -164,7 +164,7 @@ def test_programs_are_compiled_once_for_each_shape():
 
 @pytest.mark.full
 def test_a_round_in_64_bit_mode():
-    """The mode holds in the thread that calls for the round; its lanes compute in it all the same."""
+    """The mode holds in the thread that calls for the round; its workers compute in it all the same."""
     rng = np.random.default_rng(0)
     clients = [{"x": rng.normal(size=(7, 3)), "y": rng.normal(size=7)} for _ in range(8)]
 
