@@ -80,7 +80,7 @@ class Walk:
         self._program: Program = converted.program
         self._rtol = rtol
         self._most = most
-        self._trace = Trace(self._program, dict(subject.params), jax.random.key(seed), loose=converted.loose)
+        self._trace = Trace(self._program, dict(subject.params), jax.random.key(seed), loose=converted.promote_dtypes)
         self._variables = {
             name: tf.Variable(tf.constant(np.asarray(value), tf.dtypes.as_dtype(converted.variables[name].dtype)))
             for name, value in subject.params.items()

@@ -141,7 +141,7 @@ def _widened(subject: Subject) -> Subject | None:
     if converted.program.random_nodes or any(_rounds(node) for _, node in converted.program.graph.walk()):
         return None
     program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
-    wide = ConvertedFunction(program, converted.interface, converted.config, loose=True)
+    wide = ConvertedFunction(program, converted.interface, converted.config, promote_dtypes=True)
     params = {name: widen_array(value) for name, value in subject.params.items()}
     return dataclasses.replace(subject, converted=wide, params=params)
 

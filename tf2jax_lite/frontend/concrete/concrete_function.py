@@ -1,4 +1,4 @@
-"""ConcreteFunctions as ir graphs, with what they capture and how they are called."""
+"""ConcreteFunctions to IR graphs with captures and a calling interface."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph as tf_func_graph
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.interface import (
-    OPAQUE,
-    Interface,
-    OutputRef,
-    TensorArgument,
-    keyword_parameters,
-    parameter_names,
-)
+from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.names import keyword_parameters, parameter_names
 from tf2jax_lite.calling.params import Variable
+from tf2jax_lite.calling.structures import OPAQUE, OutputRef, TensorArgument
 from tf2jax_lite.frontend.gradients.rewrite import rewrite_custom_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.support.config import get_config
@@ -35,29 +31,12 @@ from .trainable import Trains, trained_variables
 from .variable_paths import variable_paths
 from .variable_values import is_numeric, read_value, read_values
 
-__all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Loaded:
-    """A function as loaded: its graph, its face, and TensorFlow's own description of that face.
-
-    Attributes:
-      graph: the ir graph; captured variables come in the order of the captures.
-      interface: how it is called.
-      structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves.
-      structured_outputs: results with ``tf.TensorSpec`` leaves.
-    """
-
-    graph: ir.Graph
-    interface: Interface
-    structured_inputs: Any
-    structured_outputs: Any
+__all__ = ["Opaque", "load_concrete", "plain_structure", "variables_by_name"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Opaque:
-    """A captured thing that JAX cannot hold (a table, a dataset, a string variable); ``text`` describes it."""
+    """A captured object that JAX cannot hold (a table, a dataset, a string variable); ``text`` describes it."""
 
     text: str
 
@@ -70,20 +49,20 @@ def load_concrete(
     read_values: bool = True,
     opaque: bool = False,
     model: Any = None,
-) -> Loaded:
-    """Loads a ConcreteFunction.
+) -> ImportedFunction:
+    """Imports a ConcreteFunction.
 
     Args:
       concrete: the ``tf.types.experimental.ConcreteFunction``.
-      signature: how its arguments bind; by default what the function itself knows.
+      signature: the signature of its arguments; by default the function's own.
       name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
-      opaque: take captures that have no counterpart in JAX as `Opaque` values, for the caller to deal with.
-      model: the function, model or layer that was converted: its attributes may name the variables, and it says which
+      opaque: return captures without a counterpart in JAX as `Opaque` values instead of raising.
+      model: the function, model or layer that is converted: its attributes may name the variables, and determine which
         of them train (see `trained_variables`).
 
     Raises:
-      UnsupportedError: it captures or takes something that has no counterpart in JAX.
+      UnsupportedError: a capture or an argument has no counterpart in JAX.
     """
     func_graph = concrete.graph
     name = name or getattr(concrete, "name", "") or "function"
@@ -107,7 +86,7 @@ def load_concrete(
         graph, more, read = rewrite_custom_gradients(graph, func_graph, positions)
         captured += more
         variables += read
-    # In front of a model split from its host part, tables stay in TensorFlow.
+    # In a split model, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     model = getattr(concrete, "_tf2jax_lite_model", model)
     trains = trained_variables(variables, model)
@@ -125,13 +104,13 @@ def load_concrete(
         count=count,
         outputs=outputs,
     )
-    main = with_constants(graph.main, arguments.known) if arguments.known else graph.main
+    main = with_constants(graph.main, arguments.static_values) if arguments.static_values else graph.main
     main = stacked(main, arrays) if arrays else main
     if not opaque:
         _check_results(concrete.outputs[:results], arrays)
     graph = dataclasses.replace(graph, main=main, captures=captures)
     structured_outputs = _structured_outputs(concrete)
-    return Loaded(
+    return ImportedFunction(
         graph,
         interface,
         (plain_structure(structured_args), plain_structure(structured_kwargs)),
@@ -142,7 +121,7 @@ def load_concrete(
 def _structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Returns the structure of a function's arguments, with specs for tensors."""
     structured = concrete.structured_input_signature
-    if structured is None:  # pruned functions take what they are fed, in order
+    if structured is None:  # pruned functions take their feeds, in order
         return tuple(tf.TensorSpec(t.shape, t.dtype, _node_name(t)) for t in concrete.inputs[:count]), {}
     return structured
 
@@ -152,7 +131,7 @@ def _node_name(tensor: Any) -> str:
 
 
 def _sizes(shape: Any) -> ir.Shape:
-    """Returns a ``tf.TensorShape`` as the ir has it."""
+    """Returns a ``tf.TensorShape`` as a shape of the IR."""
     try:
         return tuple(shape.as_list())
     except ValueError:  # unknown rank
@@ -160,7 +139,7 @@ def _sizes(shape: Any) -> ir.Shape:
 
 
 def _structured_outputs(concrete: Any) -> Any:
-    """Returns the structure of a function's results, with specs for tensors; those without names get their nodes'."""
+    """Returns the structure of a function's results, with specs for tensors; unnamed ones get their nodes' names."""
     flat = iter(concrete.outputs)
 
     def spec_of(value: Any) -> Any:
@@ -197,13 +176,13 @@ class _Arguments:
 
     def __init__(self, args: Sequence[ir.Argument]):
         self._args = iter(enumerate(args))
-        self.known: dict[str, np.ndarray] = {}
-        """Values of arguments, by name, that the type of another part of the same tensor settles."""
+        self.static_values: dict[str, np.ndarray] = {}
+        """Values of arguments, by name, that the spec of their composite tensor determines."""
 
     def convert(self, structure: Any) -> Any:
         structure = plain_structure(structure)
         if isinstance(structure, dict):
-            # Flat inputs stand in the order of sorted keys.
+            # Flat inputs have the order of sorted keys.
             found = {key: self.convert(structure[key]) for key in _sorted_keys(structure)}
             return {key: found[key] for key in structure}
         if isinstance(structure, tuple) and hasattr(structure, "_fields"):
@@ -223,11 +202,11 @@ class _Arguments:
         if get_config("strict_shape_check"):
             for position, value in known_components(spec).items():
                 parts[position] = dataclasses.replace(parts[position], value=tuple(value.tolist()))
-                self.known[parts[position].name] = value
+                self.static_values[parts[position].name] = value
         return tuple(parts)
 
     def _argument(self) -> TensorArgument:
-        # By position: specs may have equal names, and those that users gave others.
+        # By position: specs may have equal names, or names that differ from the nodes'.
         index, arg = next(self._args)
         return TensorArgument(index, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
 
@@ -240,9 +219,9 @@ def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 def _output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
-    """Returns the results' structure with `OutputRef` leaves, and how many of the graph's outputs they are.
+    """Returns the results' structure with `OutputRef` leaves, the number of leaves, and dtypes of TensorArrays.
 
-    And the dtypes of tensor arrays among them, by position.
+    The dtypes are by position of the leaf.
     """
     position = 0
     count = len(concrete.outputs)
@@ -275,7 +254,7 @@ def _output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
 
     structure = replace(concrete.structured_outputs)
     # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
-    if position > count or (position == 0 and count):  # not what TensorFlow describes: give the flat results
+    if position > count or (position == 0 and count):  # the description does not match: return the flat results
         return [OutputRef(i) for i in range(count)], count, {}
     return structure, position, arrays
 
@@ -284,13 +263,13 @@ def _check_results(outputs: Sequence[Any], arrays: Mapping[int, ir.DType]) -> No
     for position, tensor in enumerate(outputs):
         if position not in arrays and dtypes.from_tf(tensor.dtype) in (ir.RESOURCE, ir.VARIANT):
             raise UnsupportedError(
-                f"result {position} of the function ({tensor!r}) is no array but a {tensor.dtype.name} (a dataset, an "
-                "optional, an iterator), which has no counterpart in JAX. Return the tensors it holds."
+                f"result {position} of the function ({tensor!r}) is not an array but a {tensor.dtype.name} (a dataset, "
+                "an optional, an iterator), which has no counterpart in JAX. Return the tensors it holds."
             )
 
 
 def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """Returns how a ConcreteFunction's own arguments bind, which have this structure."""
+    """Returns the signature of a ConcreteFunction whose arguments have this structure."""
     function_type = getattr(concrete, "function_type", None)
     names = list(function_type.parameters) if function_type is not None else []
     if concrete.structured_input_signature is None:
@@ -299,7 +278,7 @@ def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     positional += [f"arg{i}" for i in range(len(positional), len(args))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind) for name in parameter_names(positional, kwargs)]
-    # A SavedModel signature takes keywords only; giving them in order is unambiguous, so that is taken too.
+    # A SavedModel signature takes keywords only; passing them by position is unambiguous, and supported as well.
     keyword_kind = kind if not args else inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([*parameters, *keyword_parameters(kwargs, keyword_kind)])
 
@@ -329,15 +308,15 @@ def _captures(
         if handle is not None:
             by_handle[id(handle)] = variable
     taken: dict[str, int] = {}
-    known: dict[int, Any] = {}
+    converted: dict[int, Any] = {}
     captures = []
     paths = _paths(model, {id(tensor): by_handle[id(tensor)] for tensor in captured if id(tensor) in by_handle})
-    with tf.init_scope():  # variables are read here, as conversion may run while a function is being traced
+    with tf.init_scope():  # variables are read here, and conversion may run while a function is being traced
         values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
                 value: Any = _capture(
-                    tensor, by_handle, known, taken, values if read else None, tables or [], trains, paths
+                    tensor, by_handle, converted, taken, values if read else None, tables or [], trains, paths
                 )
             except UnsupportedError as error:
                 if not opaque:
@@ -348,7 +327,7 @@ def _captures(
 
 
 def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, np.ndarray]:
-    """Returns the values of those captured variables that can be read together, by their handles' ``id``."""
+    """Returns the values of captured variables that one op can read, by the ``id`` of their handles."""
     handles: dict[int, Any] = {}
     types: list[Any] = []
     for tensor in captured:
@@ -365,35 +344,35 @@ def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, 
 def _capture(
     tensor: Any,
     by_handle: Mapping[int, Any],
-    known: dict[int, Any],
+    converted: dict[int, Any],
     taken: dict[str, int],
     values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
     trains: Trains,
     paths: Mapping[int, str],
 ) -> Any:
-    if id(tensor) in known:
-        return known[id(tensor)]
+    if id(tensor) in converted:
+        return converted[id(tensor)]
     variable = by_handle.get(id(tensor))
     kind = ir.RESOURCE if variable is not None else dtypes.from_tf(tensor.dtype)
     if kind is ir.RESOURCE:
         if _is_lock(tensor):
-            return np.zeros((), np.bool_)  # what locks and unlocks it is left out: a pure function needs no lock
+            return np.zeros((), np.bool_)  # ops that lock and unlock it are removed: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-        found = known[id(tensor)] = (
+        found = converted[id(tensor)] = (
             _variable(variable, tensor, taken, values, trains, paths) if table is None else table
         )
         return found
     if kind is ir.VARIANT:
         raise UnsupportedError(
             f"the function captures {tensor!r}, a variant (dataset or optional), which has no counterpart in JAX. "
-            "Pass what it holds as an argument, or leave what needs it in TensorFlow with split_host=True."
+            "Pass its contents as an argument, or leave the ops that use it in TensorFlow with split_host=True."
         )
     return _constant(tensor)
 
 
 def _is_lock(handle: Any) -> bool:
-    """Whether a resource is what a ``tf.CriticalSection`` locks; only the text of a handle says of what type it is."""
+    """Whether a resource is the mutex of a ``tf.CriticalSection``; only the text of a handle has its type."""
     return '::Mutex"' in repr(handle)
 
 
@@ -437,17 +416,17 @@ def _variable(
     trains: Trains,
     paths: Mapping[int, str],
 ) -> ir.Variable:
-    """Returns a variable with its value: of ``values``, by the handle's ``id``, or read now; None without any."""
+    """Returns a variable with its value from ``values``, by the handle's ``id``, or read now; None if not read."""
     if variable is None:
         data = getattr(handle, "_handle_data", None)
         pairs = list(data.shape_and_type) if data is not None else []
-        if len(pairs) != 1:  # tables may have two, of their keys and of their values
+        if len(pairs) != 1:  # tables may have two, for keys and values
             raise UnsupportedError(_NO_VARIABLE.format(handle))
         tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
         dtype: Any = dtypes.from_tf(tf_dtype)
         try:
             value = read_value(handle, tf_dtype) if values is not None else None
-        except tf.errors.FailedPreconditionError as error:  # a resource of another type has the handle
+        except tf.errors.FailedPreconditionError as error:  # the handle is of a resource of another type
             raise UnsupportedError(_NO_VARIABLE.format(handle)) from error
         shape = None if value is None else value.shape
         return ir.Variable(_unique(_name_of(handle), taken), dtype, shape, False, value)
@@ -460,20 +439,20 @@ def _variable(
     if values is not None:
         found = values.get(id(handle))
         found = read_value(handle, variable.dtype) if found is None else found
-        # Of a variable that was never assigned TensorFlow reads an empty vector.
+        # TensorFlow reads an uninitialized variable as an empty vector.
         if shape is None or found.shape == shape or variable.shape.is_compatible_with(found.shape):
             value = Variable(found, trainable, name)
     return ir.Variable(name, dtype, shape, trainable, value)
 
 
 def _name_of(handle: Any) -> str:
-    """Returns what a variable is called of which there is but a handle; only the text of an eager one tells."""
+    """Returns the name of a variable that has only a handle; only the text of an eager handle contains it."""
     found = re.search(r'ResourceHandle\(name="([^"]+)/\d+", .*container="Anonymous"', str(handle))
     return "variable" if found is None else found[1]
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:
-    """Returns ``name``, or ``name_1`` and so on if variables of that name came before."""
+    """Returns ``name``, or ``name_1`` and so on if earlier variables have that name."""
     unique = name
     while unique in taken:
         unique = f"{name}_{taken[name]}"

@@ -598,7 +598,7 @@ def flatten_results(results: Any) -> list[Any]:
 
 
 def _grouped(step: Step, inputs: list[Any]) -> list[Any]:
-    groups = step.node.form.groups
+    groups = step.node.groups
     if groups.count(None) == len(groups) == len(inputs):
         return list(inputs)
     args: list[Any] = []

@@ -121,7 +121,7 @@ def make_plan(
     steps: list[Step] = []
     forms: dict[object, tuple[registry.Op, Any, Any, tuple[bool, ...], tuple[np.dtype | None, ...], Any, bool]] = {}
     for node in nodes:
-        form = forms.get(node.form)
+        form = forms.get(node.spec)
         if form is None:
             entry = ops[node.op]
             kwargs, functions = node_kwargs(node, entry, function.name)
@@ -141,7 +141,7 @@ def make_plan(
             dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])
             through = passage(node, entry)
             is_heavy = through is None and heavy(node, entry)
-            form = forms[node.form] = (entry, kwargs, functions, static, dtypes, through, is_heavy)
+            form = forms[node.spec] = (entry, kwargs, functions, static, dtypes, through, is_heavy)
         entry, kwargs, functions, static, dtypes, through, is_heavy = form
         count = len(dtypes)
         try:
