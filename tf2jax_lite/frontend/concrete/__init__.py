@@ -3,7 +3,7 @@
 Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a ConcreteFunction. Read:
 
 - `trace`: callables to ConcreteFunctions with the signature that users call.
-- `concrete_function`: graph, nested structures and captures.
+- `concrete_function`, `structures`: graph and captures; nested arguments and results.
 - `composite_specs`: TypeSpecs of composite tensors to component tensors.
 - `graph_state`, `table_captures`, `variable_values`: variables and tables, and their values.
 - `trainable`, `variable_paths`: which variables train, and their names by attribute path.

@@ -27,7 +27,7 @@ from tf2jax_lite.frontend.graphdef import dtypes
 from tf2jax_lite.ir.builder import constant, redirected
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["as_record", "component_specs", "known_components", "stacked", "with_constants"]
+__all__ = ["as_record", "component_specs", "stacked", "static_components", "with_constants"]
 
 
 @functools.cache
@@ -67,7 +67,7 @@ def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
     return specs
 
 
-def known_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
+def static_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
     """Returns the values of components that a composite tensor's spec determines, by position; -1 for unknown entries.
 
     They are the dense shape of a sparse tensor of partially known shape, and the row splits of a known number of rows
