@@ -18,7 +18,7 @@ PARTS = {
     "functions": ("load_library", "frontend/graphdef/functions.py"),
     "gradient functions": ("trace", "frontend/gradients/tf_registry.py"),
     "values of variables": ("_captures", "frontend/concrete/concrete_function.py"),
-    "checks and plans": ("_converted", "tf2jax_lite/pipeline/convert.py"),
+    "checks and plans": ("convert_imported", "tf2jax_lite/pipeline/convert.py"),
 }
 # Parts that are TensorFlow's.
 GIVEN = ("TensorFlow's GraphDef", "gradient functions", "values of variables")

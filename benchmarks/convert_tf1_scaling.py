@@ -26,6 +26,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.passes.canonicalize import stacks_to_lists
 from tf2jax_lite.passes.control_flow_v1 import functionalize
+from tf2jax_lite.support.config import Config
 
 tf1 = tf.compat.v1
 
@@ -58,9 +59,9 @@ def measure(proto: Any, outputs: list[str], repeats: int) -> dict[str, float]:
         begin = time.process_time()
         main = functions.load_main(proto, "graph", args, outputs)
         read = time.process_time()
-        graph = functionalize.functionalize(ir.Graph(main, {}))
+        graph = functionalize.run(ir.Graph(main, {}), Config())
         functionalized = time.process_time()
-        graph = stacks_to_lists.stacks_as_lists(graph)
+        graph = stacks_to_lists.run(graph, Config())
         done = time.process_time()
         assert not any(node.op in functionalize.OPS for _, node in graph.walk())
         steps = {"read": read - begin, "functionalize": functionalized - read, "stacks": done - functionalized}

@@ -31,7 +31,7 @@ from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.model_sources import create_model_from_fn, create_model_from_tf
-from tf2jax_lite.federated.running.choice import choose_way
+from tf2jax_lite.federated.running.choice import choose_backend
 from tf2jax_lite.federated.running.strategies import Context
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
@@ -192,7 +192,7 @@ def ways(name, repeats):
     model, key = MODELS[name][0](), jax.random.key(0)
     work = build_model_delta_client_work(model, optax.sgd(0.1))
     batch = workload.batches(workload.make_clients(1, low=20, high=20)[0], 20)[0]
-    chosen = choose_way(work, Context(work.initialize(), (), model.init(key), key, key), batch, None)
+    chosen = choose_backend(work, Context(work.initialize(), (), model.init(key), key, key), batch, None)
     times = dict.fromkeys(WAYS) | in_turns(found, repeats)
     return {"what": "ways", "model": name, "times": times, "chosen": chosen}
 

@@ -1,4 +1,4 @@
-"""Public functions that convert; `tf2jax_lite` has their names, too."""
+"""Public functions that convert; `tf2jax_lite` exports them as well."""
 
 from tf2jax_lite.pipeline.convert import (
     convert,

@@ -1,4 +1,4 @@
-"""Errors that this package raises; their public place."""
+"""The errors that tf2jax_lite raises: the public module of `tf2jax_lite.support.errors`."""
 
 from tf2jax_lite.support.errors import (
     ArgumentError,
@@ -72,4 +72,4 @@ __all__ = [
 
 for _name in __all__:
     if isinstance(globals()[_name], type):
-        globals()[_name].__module__ = __name__  # shown in tracebacks, written into pickles
+        globals()[_name].__module__ = __name__  # the name in tracebacks and pickles

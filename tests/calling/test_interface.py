@@ -1,4 +1,4 @@
-"""How arguments bind: names that are the converter's own, too, and numbers of another kind than the tensor's."""
+"""Binding of arguments: names that the converter uses as well, and numbers of another kind than the tensor's."""
 
 import inspect
 
@@ -107,7 +107,7 @@ I1, I2, TRUTH = np.int32([1, 2, 3]), np.int32([2, 2, 2]), np.bool_([True, False,
 )
 @pytest.mark.parametrize("form", [lambda fn: fn, jax.jit])
 def test_numbers_of_a_narrower_kind_are_taken_as_the_tensor_holds_them(fn, dtype, args, form):
-    # Quotients of integers are integers in JAX, sums of truth values truth values.
+    # Quotients of integers are integers in JAX, sums of booleans are booleans.
     jax_fn = form(tf2jax.convert_functional(tf.function(fn), *[tf.TensorSpec([3], dtype)] * 2))
     expected = fn(*[tf.cast(a, dtype) for a in args])
     actual = jax_fn(*args)
@@ -179,7 +179,7 @@ def test_lists_are_tensors(dtype, value, expected):
         (tf.float32, jax.random.key(0)),
     ],
 )
-def test_what_a_tensor_cannot_hold(dtype, value):
+def test_values_that_a_tensor_cannot_hold_raise(dtype, value):
     jax_fn = tf2jax.convert_functional(tf.function(lambda x: x * 2), tf.TensorSpec([], dtype))
     with pytest.raises(Tf2JaxError, match="argument x"):
         jax_fn(value)

@@ -50,12 +50,12 @@ def test_assigned_variables_keep_name_and_kind():
     np.testing.assert_array_equal(value, [1, 2])
 
 
-def test_params_of_unknown_kind_are_refused():
+def test_params_without_trainable_flag_raise():
     with pytest.raises(InputError, match="whether these params train"):
         split_params({"w": np.ones(3)})
 
 
 @pytest.mark.full
-def test_merging_twice_is_refused():
+def test_merging_a_variable_twice_raises():
     with pytest.raises(InputError, match="more than one part"):
         merge_params(_params(), _params())

@@ -141,7 +141,7 @@ def test_a_checkpoint_without_an_end_is_refused(tmp_path, kind):
     path = tmp_path / "training.safetensors"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     for call in (CheckpointFile(tmp_path).latest, lambda: CheckpointFile(tmp_path).restore({})):
-        with pytest.raises(CheckpointError, match=r"training\.safetensors is no plain file"):
+        with pytest.raises(CheckpointError, match=r"training\.safetensors is not a regular file"):
             call()
 
 
@@ -198,5 +198,5 @@ def test_what_cannot_be_written_is_said_before_training(tmp_path, option, error)
 
 @pytest.mark.full
 def test_a_metrics_file_that_is_a_folder(tmp_path):
-    with pytest.raises(DataError, match="is no plain file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         run_rounds(PROCESS, chosen, 1, metrics_file=tmp_path)

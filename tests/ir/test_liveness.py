@@ -1,4 +1,4 @@
-"""What is kept of a function does not hang on the order of its nodes."""
+"""The live nodes of a function do not depend on the order of its nodes."""
 
 import pytest
 

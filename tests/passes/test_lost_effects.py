@@ -1,4 +1,4 @@
-"""What TensorFlow runs for its effect alone is lowered, known to be harmless, or refused: never just dropped."""
+"""Nodes that TensorFlow runs for their side effect are lowered, removable, or raise: none is dropped silently."""
 
 import warnings
 
@@ -29,7 +29,7 @@ def _in_a_loop(x):
 
 
 # Where the insertion stands.
-PLACES = {
+LOCATIONS = {
     "main": _insert,
     "a called function": lambda x: tf.function(_insert)(x),
     "a called function, its result unused": lambda x: (tf.function(_insert)(x), x + 1)[1],
@@ -39,17 +39,17 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_an_insertion_is_refused(name):
+@pytest.mark.parametrize("name", LOCATIONS)
+def test_an_insertion_raises(name):
     with pytest.raises(UnsupportedOpsError, match=r"LookupTableInsertV2: node '.*', which TensorFlow runs") as info:
-        tf2jax.convert_functional(tf.function(PLACES[name]), SPEC)
+        tf2jax.convert_functional(tf.function(LOCATIONS[name]), SPEC)
     assert info.value.ops == ("LookupTableInsertV2",) or info.value.ops == ("LookupTableInsertV2", "MutableHashTableV2")
     assert "raise_on_lost_effect" in str(info.value)
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", LOCATIONS)
 def test_an_insertion_is_left_out_with_a_warning(name):
-    function = tf.function(PLACES[name])
+    function = tf.function(LOCATIONS[name])
     with (
         tf2jax.override_config("raise_on_lost_effect", False),
         pytest.warns(UserWarning, match="1 node.* are left out:\n  LookupTableInsertV2: node"),
@@ -67,7 +67,7 @@ def _graph(build):
 
 
 def test_graphs_of_tensorflow_1_run_what_is_reached():
-    """A session runs what the result needs over control edges, too, and nothing else."""
+    """A session runs only the nodes that the result reaches over data and control edges."""
 
     def unreached(x):
         _insert(x)
@@ -87,7 +87,7 @@ def test_graphs_of_tensorflow_1_run_what_is_reached():
 
 @pytest.mark.parametrize("op", ["QueueEnqueue", "BarrierInsertMany"])
 def test_first_ops_of_tensorflow_1_that_only_act(op):
-    """Those on references are not stateful, but nothing else is what they are there for."""
+    """Ops on references are not marked stateful; as they have no results, they have an effect."""
 
     def acts(x):
         if op == "QueueEnqueue":
@@ -120,7 +120,7 @@ def _summary(x):
     tf.raw_ops.WriteScalarSummary(writer=writer, step=1, tag="x", value=x)
 
 
-# Stateful, not used, and nobody's loss.
+# Stateful and unused, but removable.
 UNUSED = {
     "a queue": lambda x: tf.raw_ops.FIFOQueueV2(component_types=[tf.int64]),
     "a dataset": lambda x: tf.data.Dataset.range(x),
@@ -133,7 +133,7 @@ UNUSED = {
 
 
 @pytest.mark.parametrize("name", UNUSED)
-def test_harmless(name):
+def test_removable_ops(name):
     def fn(x):
         UNUSED[name](x)
         return x + 1
@@ -150,7 +150,7 @@ def _stateful_ops():
 
 
 @pytest.mark.full
-def test_harmless_ops_do_what_their_reason_says():
+def test_removable_ops_behave_as_their_rationale_states():
     """Held against TensorFlow's OpDefs: what makes something takes no resource, datasets are variants, and so on."""
     ops = _stateful_ops()
     known = lowering.known_ops()
@@ -173,6 +173,6 @@ def test_harmless_ops_do_what_their_reason_says():
         if not reason.startswith(("makes", "gives")):
             assert name.startswith("Is") or not any(word in name for word in changing), name
     assert {"VarHandleOp", "Stack", "StackV2"} & HARMLESS.keys()
-    # Those that change something: neither known nor harmless, so refused.
+    # Ops with side effects that are neither registered nor removable raise.
     for name in ("LookupTableInsertV2", "QueueEnqueueV2", "IteratorGetNext", "WriteFile", "EagerPyFunc", "SaveV2"):
         assert name in ops and name not in known and name not in HARMLESS

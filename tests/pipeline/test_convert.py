@@ -1,4 +1,4 @@
-"""The front door: what can be converted, how arguments bind, what is checked, and what comes back."""
+"""Conversion end to end: kinds of callables, binding of arguments, checks, results."""
 
 import collections
 import inspect
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import (
+    ConfigError,
     DtypeMismatchError,
     InputError,
     InvalidModelError,
@@ -22,6 +23,7 @@ from tf2jax_lite.errors import (
     UnsupportedError,
     UnsupportedOpsError,
 )
+from tf2jax_lite.passes.manager import PASSES
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 SPEC = tf.TensorSpec([None, 3], tf.float32)
@@ -124,7 +126,7 @@ def test_nested_structures_namedtuples_none_and_defaults():
         jax_fn(Point(1.0, 2.0), 3.0, 5.0, k={"z": 6.0}, extra=7.0)
 
 
-def test_missing_inputs_are_shown():
+def test_missing_inputs_are_listed():
     jax_fn = tf2jax.convert_functional(lambda x, y: x + y, SPEC, SPEC)
     with pytest.raises(tf2jax.MissingInputError, match=r"y: float32\[None,3\]"):
         jax_fn(X)
@@ -199,7 +201,7 @@ def test_dtype_check():
     ],
 )
 def test_errors_are_also_those_of_tf2jax(call, error):
-    """Whoever caught what tf2jax raises goes on catching it."""
+    """``except`` clauses for errors of tf2jax keep working."""
     jax_fn = tf2jax.convert_functional(lambda x, y: x + y, SPEC, SPEC)
     with pytest.raises(error) as found:
         call(jax_fn, tf.TensorSpec([1], tf.int32))
@@ -236,6 +238,20 @@ def test_config_is_captured_at_conversion():
         tf2jax.update_config("no_such_option", True)
     with pytest.raises(ValueError, match="takes bool"):
         tf2jax.update_config("strict_shape_check", "yes")
+
+
+def test_disabled_passes_keep_values_or_raise():
+    optional = ",".join(entry.name for entry in PASSES if not entry.required)
+
+    def fn(x):
+        keep = tf.boolean_mask(x, x[:, 0] > 0.0)
+        return tf.while_loop(lambda i, y: i < tf.minimum(3, tf.size(x)), lambda i, y: (i + 1, y * 2.0), (0, keep))[1]
+
+    with tf2jax.override_config("disabled_passes", optional):
+        converted = tf2jax.convert_functional(fn, SPEC)
+    np.testing.assert_array_equal(converted(X), fn(tf.constant(X)))
+    with tf2jax.override_config("disabled_passes", "functionalize"), pytest.raises(ConfigError, match="required"):
+        tf2jax.convert_functional(fn, SPEC)
 
 
 def test_override_is_safe_across_threads():
@@ -327,7 +343,7 @@ def test_missing_params_are_named():
         jax_fn(X)
 
 
-def test_functional_refuses_variables():
+def test_functional_with_variables_raises():
     module = Affine()
     with pytest.raises(UnsupportedError, match=r"variable.*convert\(\)"):
         tf2jax.convert_functional(module, SPEC)
@@ -404,7 +420,7 @@ def test_graph_def_with_wrong_names(inputs, outputs, message):
 
 
 @pytest.mark.parametrize("names", [None, 3, b"x", [3], ["x", None], {"x": "y"}, [tf.constant(1)]])
-def test_graph_def_with_what_is_no_name(names):
+def test_graph_def_with_invalid_names_raises(names):
     with pytest.raises(InputError, match="inputs are names"):
         tf2jax.convert_graph_def(_frozen(), names, ["y"])
     with pytest.raises(InputError, match="outputs are names"):
@@ -493,7 +509,7 @@ def test_a_function_that_a_gradient_was_taken_through():
 
 
 def test_an_argument_that_is_a_function():
-    """TensorFlow does not tell which it was; it is baked in, and what is given in its place is not looked at."""
+    """TensorFlow does not record the function; it is baked in, and any value passes for it."""
 
     def fn(x, activation=tf.nn.relu):
         return activation(x)

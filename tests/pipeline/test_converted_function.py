@@ -60,24 +60,24 @@ def test_strict_dtypes_hold_for_params():
 
 
 @pytest.mark.default_cases(
-    "None-InputError-param 'w' is no array, but a NoneType",
-    "value1-InputError-param 'w' is no array, but a list",
+    "None-InputError-param 'w' is not an array, but a NoneType",
+    "value1-InputError-param 'w' is not an array, but a list",
     "value3-DtypeMismatchError-param 'w' has dtype key",
     "value4-DtypeMismatchError-param 'w' has dtype",
-    "w-InputError-param 'w' is no array, but a str",
+    "w-InputError-param 'w' is not an array, but a str",
 )
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (None, InputError, "param 'w' is no array, but a NoneType"),
-        (W.tolist(), InputError, "param 'w' is no array, but a list"),
-        ("w", InputError, "param 'w' is no array, but a str"),
+        (None, InputError, "param 'w' is not an array, but a NoneType"),
+        (W.tolist(), InputError, "param 'w' is not an array, but a list"),
+        ("w", InputError, "param 'w' is not an array, but a str"),
         (jax.random.split(jax.random.key(0), (3, 2)), DtypeMismatchError, "param 'w' has dtype key"),
         (np.zeros((3, 2), jax.dtypes.float0), DtypeMismatchError, "param 'w' has dtype"),
         (jax.ShapeDtypeStruct((3, 2), np.float32), MissingParamError, "'w' is read before it has a value"),
     ],
 )
-def test_params_that_are_none(value, error, message):
+def test_invalid_params_raise(value, error, message):
     jax_fn, params = _converted()
     with pytest.raises(error, match=message):
         jax_fn({**params, "w": value}, X)
@@ -85,7 +85,7 @@ def test_params_that_are_none(value, error, message):
 
 @pytest.mark.full
 @pytest.mark.parametrize("rng", [3, np.uint32([0, 1, 2]), np.int32([0, 1]), "key", jax.random.split(jax.random.key(0))])
-def test_what_is_no_key(rng):
+def test_invalid_keys_raise(rng):
     jax_fn, params = _converted()
     with pytest.raises(InputError, match="rng is"):
         jax_fn(params, X, rng=rng)

@@ -13,6 +13,6 @@ def test_override_holds_inside_the_block_only():
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "value"), [("no_such_option", 1), ("strict_shape_check", "yes"), ([], 1)])
-def test_bad_options_are_refused(name, value):
+def test_bad_options_raise(name, value):
     with pytest.raises(ConfigError):
         tf2jax_lite.update_config(name, value)

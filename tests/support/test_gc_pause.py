@@ -1,4 +1,4 @@
-"""Python's garbage collector comes back, whoever held it and in whatever order they end."""
+"""Python's garbage collector resumes after overlapping pauses that end in any order."""
 
 import gc
 

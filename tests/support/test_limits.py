@@ -23,7 +23,7 @@ def test_files_larger_than_any_protocol_buffer_are_not_read(tmp_path):
         file.truncate(limits.MAX_PROTO_BYTES + 1)  # a hole: nothing is on the disk
     with pytest.raises(LimitError, match="protocol buffer"):
         limits.read_bytes(tmp_path / "big.pb")
-    with pytest.raises(InvalidModelError, match="no plain file"):
+    with pytest.raises(InvalidModelError, match="not a regular file"):
         limits.read_bytes(tmp_path)
     with pytest.raises(InvalidModelError, match="cannot be read"):
         limits.read_bytes(tmp_path / "absent.pb")

@@ -27,7 +27,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_what_numpy_writes_comes_back(tmp_path, save):
+def test_files_written_by_numpy_are_read(tmp_path, save):
     save(tmp_path / "x.npz", **ARRAYS)
     found = read_npz(tmp_path / "x.npz")
     with np.load(tmp_path / "x.npz") as data:
@@ -46,7 +46,7 @@ def packed(size):
 
 
 def lying(shape):
-    """A header that announces more than there is."""
+    """A header that declares more than the file has."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive, archive.open("x.npy", "w") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
@@ -79,13 +79,13 @@ def with_a_flipped_byte():
     return bytes(data)
 
 
-@pytest.mark.default_cases("data0-max_input_bytes=1048576", "data1-the size that it announces")
+@pytest.mark.default_cases("data0-max_input_bytes=1048576", "data1-the size that it declares")
 @pytest.mark.parametrize(
     ("data", "match"),
     [
         (packed(1 << 21), "max_input_bytes=1048576"),
-        (lying((1 << 40,)), "the size that it announces"),
-        (lying((1 << 62, 1 << 62, 1 << 62)), "the size that it announces"),
+        (lying((1 << 40,)), "the size that it declares"),
+        (lying((1 << 62, 1 << 62, 1 << 62)), "the size that it declares"),
         (lying((-4,)), "not a readable .npz"),
         (empty(MAX_ARRAYS + 1), f"{MAX_ARRAYS + 1} arrays; at most {MAX_ARRAYS} are read"),
         (pickled(), "Python objects"),

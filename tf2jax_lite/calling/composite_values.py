@@ -1,6 +1,6 @@
-"""What composite tensors are made of: given ones taken apart. Imports neither TensorFlow nor JAX's sparse arrays.
+"""Components of composite tensors among the arguments of a call.
 
-A value of either library can only be given once that library has been imported.
+The libraries of such values are looked up in ``sys.modules``, not imported: a value exists only after the import.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def components(value: Any) -> Sequence[Any] | None:
     """Returns a composite tensor's component tensors in TensorFlow's order, or None for anything else.
 
     Args:
-      value: an object of a class that ``tf.nest`` takes apart (its fields), a ``tf.RaggedTensor`` (flat values, row
+      value: an object of a class that ``tf.nest`` flattens (its fields), a ``tf.RaggedTensor`` (flat values, row
         splits), ``tf.SparseTensor`` (indices, values, dense shape), ``tf.IndexedSlices``,
         ``tf.experimental.ExtensionType``, or a ``jax.experimental.sparse.BCOO`` without batch and dense dimensions,
-        which is taken for a sparse tensor.
+        which counts as a sparse tensor.
     """
     sparse = sys.modules.get("jax.experimental.sparse")
     if sparse is not None and isinstance(value, sparse.BCOO):
@@ -32,7 +32,7 @@ def components(value: Any) -> Sequence[Any] | None:
             return None
         return value.indices.astype(static.canonical(np.int64)), value.data, np.asarray(value.shape, np.int64)
     if isinstance(value, Mapping):
-        return None  # the order of its keys is not that of anybody's components
+        return None  # a dict has no order of components
     if hasattr(value, "__attrs_attrs__"):
         return [getattr(value, attribute.name) for attribute in value.__attrs_attrs__]
     if dataclasses.is_dataclass(value) and hasattr(value, "__tf_flatten__"):
@@ -46,10 +46,10 @@ def components(value: Any) -> Sequence[Any] | None:
 
 
 def fits(value: Any, spec: Any) -> bool:
-    """Whether a composite tensor is what a spec says, tensors aside: those of other types may have as many of them.
+    """Whether a composite tensor matches a spec in type and non-tensor fields.
 
     Args:
-      value: what `components` takes apart.
+      value: a value for which `components` is not None.
       spec: the ``tf.TypeSpec`` that a function was converted for.
     """
     sparse = sys.modules.get("jax.experimental.sparse")
@@ -58,7 +58,7 @@ def fits(value: Any, spec: Any) -> bool:
     fields = {name: field for name, field in vars(spec).items() if not name.startswith("_")}
     if not fields:
         return isinstance(value, spec.value_type)
-    # An extension type. A restored one is of a class of its own, so that fields count.
+    # An extension type. A restored one has a class of its own, so that only fields count.
     return all(hasattr(value, name) and _same(getattr(value, name), field) for name, field in fields.items())
 
 

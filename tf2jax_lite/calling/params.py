@@ -13,7 +13,7 @@ __all__ = ["Variable", "VariableName", "is_seed_state", "merge_params", "split_p
 
 
 class Variable(np.ndarray):
-    """A variable's value at conversion: a numpy array that knows its name and whether it trains.
+    """A variable's value at conversion: a NumPy array with the variable's name and whether it trains.
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
@@ -40,7 +40,7 @@ class Variable(np.ndarray):
             self.name = obj.name
 
     def __reduce__(self) -> Any:
-        # A pickled variable is still one: numpy's own way drops attributes.
+        # NumPy's own pickling drops attributes.
         return Variable, (np.asarray(self), self.trainable, self.name)
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Variable(np.ndarray):
 
 
 class VariableName(str):
-    """A key of ``params``: equal to the plain name, and it carries what survives ``jit`` and ``grad``.
+    """A key of ``params``: equal to the plain name, with a flag that survives ``jit`` and ``grad``.
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
@@ -67,7 +67,7 @@ class VariableName(str):
 
 
 def is_trainable(name: str, value: Any) -> bool | None:
-    """Returns whether a variable trains, or None if neither its key nor its value knows."""
+    """Returns whether a variable trains; None if neither its key nor its value has the flag."""
     found = getattr(name, "trainable", None)
     return getattr(value, "trainable", None) if found is None else found
 
@@ -76,19 +76,19 @@ def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     """Splits params into those that train and the others.
 
     Args:
-      params: what `convert` returned, or what a converted function returned since.
+      params: params as returned by `convert` or by a converted function.
 
     Returns:
       ``(trainable, other)``, two dicts of the same kind.
 
     Raises:
-      InputError: a param came from elsewhere, and neither its key nor its value says whether it trains.
+      InputError: neither the key nor the value of a param has the flag.
     """
     unknown = [str(name) for name, value in params.items() if is_trainable(name, value) is None]
     if unknown:
-        shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise InputError(
-            f"whether these params train is not known: {shown}. Pass params as convert() returned them, or as a "
+            f"whether these params train is not known: {listed}. Pass params as convert() returned them, or as a "
             "converted function returned them: their keys are tf2jax_lite.VariableName and carry it."
         )
     trainable = {name: value for name, value in params.items() if is_trainable(name, value)}
@@ -96,7 +96,7 @@ def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Joins what `split_params` split.
+    """Merges the parts of `split_params`.
 
     Raises:
       InputError: a variable is in more than one part.
@@ -111,5 +111,5 @@ def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_seed_state(name: str) -> bool:
-    """Whether a variable of this name is what Keras 3 draws random numbers from: a seed, and a count of the calls."""
+    """Whether a variable of this name is the state of a Keras 3 SeedGenerator: a seed, and a counter of calls."""
     return name.rsplit("/", 1)[-1].startswith("seed_generator_state")

@@ -1,7 +1,7 @@
 """Variables of 64-bit state, such as tf.random.Generator's, with and without 64-bit mode.
 
-Without it, params hold such a variable as its 32-bit words: uint32 with one more axis, low word first. Both forms are
-taken in either mode, and a call returns the form it was given.
+Without it, params hold such a variable as pairs of uint32 on a trailing axis, low word first. Both forms are accepted
+in either mode, and a call returns the form of its argument.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INT64 = np.dtype(np.int64)
 
 
 def as_param(value: Any, name: str) -> Any:
-    """Returns a variable's value at conversion in the form that JAX can hold now.
+    """Returns a variable's value at conversion in the form of the current mode.
 
     Args:
       value: int64, an array or a ``jax.ShapeDtypeStruct``.
@@ -39,17 +39,17 @@ def as_param(value: Any, name: str) -> Any:
 
 
 def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
-    """Brings variables of 64-bit state into the form that ops take, in place.
+    """Converts variables of 64-bit state to the form that ops take, in place.
 
     Args:
       state: variable name to value.
       names: those that hold 64-bit state.
 
     Returns:
-      For each variable that has a value, whether it came as words.
+      For each variable with a value, whether it was given as words.
 
     Raises:
-      InputError: a value has lost half of its bits.
+      InputError: a value was narrowed to 32 bits.
     """
     given: dict[str, bool] = {}
     for name in names:
@@ -72,7 +72,7 @@ def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
 
 
 def leave(state: dict[str, Any], given: Mapping[str, bool]) -> None:
-    """Brings variables of 64-bit state back into the form they came in, or into words where JAX has no other."""
+    """Converts variables of 64-bit state back to the form in which they were given, in place; words without x64."""
     for name, words in given.items():
         if words or not _x64():
             value = state[name]

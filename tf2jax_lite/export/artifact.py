@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.calling.interface import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
 from tf2jax_lite.support.text import size_text

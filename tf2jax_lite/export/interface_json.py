@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.calling.interface import Interface, OutputRef, TensorArgument
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.support.errors import ExportError
 
 from .codegen import Ref

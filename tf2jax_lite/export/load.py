@@ -13,17 +13,11 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.calling.interface import (
-    Interface,
-    OutputRef,
-    TensorArgument,
-    accepted_names,
-    is_key,
-    kind_of,
-    map_structure,
-    match_arrays,
-)
+from tf2jax_lite.calling.coercion import is_key, kind_of
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.config import Config, current_config, with_active_checks

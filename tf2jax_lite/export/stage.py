@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.calling.interface import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
 from tf2jax_lite.dynamic_shapes.dim_expr import (
     constraint_asked_for,
     constraint_of_shapes,
@@ -269,7 +269,7 @@ def _staged(
 
     def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
         before = dict(zip(names, variables, strict=True))
-        flat, after = converted.flat_call(before, inputs, key[0] if key else None, loose=loose)
+        flat, after = converted.flat_call(before, inputs, key[0] if key else None, promote_dtypes=loose)
         updates[:] = [n for n in after if n not in before or after[n] is not before[n]]
         return [jnp.asarray(v) for v in flat], [after[n] for n in updates]
 

@@ -1,6 +1,13 @@
-"""TensorFlow to IR: the only importer of TensorFlow beside verification and the shell.
+"""Frontend (TensorFlow to IR): the only importer of TensorFlow beside verification and the command line.
 
-Read `graphdef` (protos), `concrete` (ConcreteFunctions), `saved` (SavedModels, checkpoints), then `gradients`,
-`runtime` (TensorFlow run on our behalf) and `safety` (untrusted files). Imports `calling`, `ops` and `ir`; of
-`passes` and `lowering` only what tests/test_arrows.py lists.
+Entries, each returning an `ImportedFunction` (graph and interface):
+
+- `concrete.trace.trace`: a callable, `tf.function` or Keras model.
+- `saved.meta_graph.load_signature`, `saved.saved_model.load`: SavedModels of TF1 and TF2.
+- `saved.graph_def_file.load_frozen`: GraphDef files.
+
+Read `graphdef` (protos), `concrete` (ConcreteFunctions), `saved` (files), then `gradients` (overridden gradients),
+`runtime` (TensorFlow run at conversion or at call time) and `safety` (untrusted files).
+
+Must not import `passes`, `lowering` or `pipeline`; the pipeline injects what the frontend needs of them as callables.
 """

@@ -1,8 +1,15 @@
-"""The intermediate representation, and what can be done to it without knowing any op.
+"""The intermediate representation (IR), and operations on it that need no knowledge of any op.
 
-`graph` first: `Graph`, `Function`, `Node`, `TensorRef`; this package has their names. `op_kinds` lists the ops that
-call functions, `verify` checks recursion and depth, `liveness` finds the nodes that outputs and effects need. Knows
-neither TensorFlow nor JAX: imports `support` only.
+Read `graph` first: `Graph`, `Function`, `Node`, `TensorRef`; this package exports their names. Then:
+
+- `op_kinds`: the ops that call functions (calls, If, Case, While).
+- `verify`: `check_calls` raises on recursion and on calls nested too deeply or expanded too often.
+- `liveness`: the nodes that outputs and effects need.
+- `traversal`: producers behind Identity nodes, constants, topological order, called functions.
+- `builder`: Const and _Undefined nodes, rewired inputs, libraries of new functions.
+- `providers`: protocols of compilers and evaluators that the pipeline injects into the lowering.
+
+Must not import TensorFlow, JAX, or any other package than `support`.
 """
 
 from .graph import (
@@ -16,14 +23,14 @@ from .graph import (
     FunctionRef,
     Graph,
     Node,
+    NodeSpec,
     OpaqueType,
     Shape,
-    Shared,
     TensorRef,
     Variable,
     free_name,
     functions_in,
-    node_like,
+    node_from_spec,
 )
 
 __all__ = [
@@ -37,12 +44,12 @@ __all__ = [
     "FunctionRef",
     "Graph",
     "Node",
+    "NodeSpec",
     "OpaqueType",
     "Shape",
-    "Shared",
     "TensorRef",
     "Variable",
     "free_name",
     "functions_in",
-    "node_like",
+    "node_from_spec",
 ]

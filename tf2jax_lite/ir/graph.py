@@ -1,8 +1,10 @@
-"""The intermediate representation: frozen, printable, and free of both TensorFlow and JAX.
+"""Graph, Function and Node: frozen, printable, and free of both TensorFlow and JAX.
 
 A `Graph` is a main `Function` and a library of functions. A `Function` is a list of `Node`s in topological
 order. Attributes are Python values: int, float, bool, str, `numpy.dtype` (or `OpaqueType`), shape tuples with
 None for unknown dimensions (a shape of unknown rank is None), numpy arrays, `FunctionRef`s, and lists of these.
+
+Graphs repeat a few hundred combinations of op, attributes and dtypes, so nodes share them: see `NodeSpec`.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ __all__ = [
     "FunctionRef",
     "Graph",
     "Node",
+    "NodeSpec",
     "OpaqueType",
     "TensorRef",
     "Variable",
     "free_name",
     "functions_in",
-    "node_like",
+    "node_from_spec",
 ]
 
 Shape = tuple[int | None, ...] | None
@@ -76,8 +79,8 @@ class FunctionRef:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Shared:
-    """What nodes may have in common; see `Node`."""
+class NodeSpec:
+    """All of a `Node` but its name, inputs and control edges. Nodes may share one; equality is identity."""
 
     op: str
     groups: tuple[int | None, ...]
@@ -89,14 +92,14 @@ class Shared:
     location: str | None = None
     stateful: bool = False
     functions: tuple[FunctionRef, ...] = dataclasses.field(init=False)
-    """The functions that the attributes name, but for those that only describe the node (``_...``)."""
+    """The functions that the attributes name, without annotations (attributes called ``_...``)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "functions", functions_in(self.attrs))
 
 
-def _of_shared(name: str) -> Any:
-    return property(operator.attrgetter(f"form.{name}"))
+def _of_spec(name: str) -> Any:
+    return property(operator.attrgetter(f"spec.{name}"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -116,28 +119,28 @@ class Node:
       output_shapes: recorded shapes of the outputs, or None where TensorFlow recorded none.
       location: Python source line that made the node, if recorded.
       stateful: whether TensorFlow runs it in a function although nothing uses its results.
-      functions: the functions that the attributes name, but for those that only describe the node (``_...``).
-      form: all but name, inputs and control edges, in one object. Nodes that are alike may share it.
+      functions: the functions that the attributes name, without annotations (attributes called ``_...``).
+      spec: everything but name, inputs and control edges, in one object that nodes may share.
     """
 
-    __slots__ = ("control", "form", "inputs", "name")  # a graph has many nodes: a dict in each takes time and memory
+    __slots__ = ("control", "inputs", "name", "spec")  # a dict in each of many nodes takes time and memory
 
     name: str
-    op: str = _of_shared("op")
+    op: str = _of_spec("op")
     inputs: tuple[TensorRef, ...]
-    groups: tuple[int | None, ...] = _of_shared("groups")
+    groups: tuple[int | None, ...] = _of_spec("groups")
     control: tuple[str, ...]
-    attrs: Mapping[str, Any] = _of_shared("attrs")
-    implied: frozenset[str] = _of_shared("implied")
-    input_types: tuple[str, ...] = _of_shared("input_types")
-    output_dtypes: tuple[DType, ...] = _of_shared("output_dtypes")
-    output_shapes: tuple[Shape, ...] | None = _of_shared("output_shapes")
-    location: str | None = _of_shared("location")
-    stateful: bool = _of_shared("stateful")
-    functions = _of_shared("functions")
+    attrs: Mapping[str, Any] = _of_spec("attrs")
+    implied: frozenset[str] = _of_spec("implied")
+    input_types: tuple[str, ...] = _of_spec("input_types")
+    output_dtypes: tuple[DType, ...] = _of_spec("output_dtypes")
+    output_shapes: tuple[Shape, ...] | None = _of_spec("output_shapes")
+    location: str | None = _of_spec("location")
+    stateful: bool = _of_spec("stateful")
+    functions = _of_spec("functions")
 
     if TYPE_CHECKING:
-        form: Shared
+        spec: NodeSpec
 
     def __init__(
         self,
@@ -154,26 +157,26 @@ class Node:
         location: str | None = None,
         stateful: bool = False,
     ):
-        form = Shared(op, groups, attrs, implied, input_types, output_dtypes, output_shapes, location, stateful)
-        for field, value in (("form", form), ("name", name), ("inputs", inputs), ("control", control)):
+        spec = NodeSpec(op, groups, attrs, implied, input_types, output_dtypes, output_shapes, location, stateful)
+        for field, value in (("spec", spec), ("name", name), ("inputs", inputs), ("control", control)):
             object.__setattr__(self, field, value)
 
     def __str__(self) -> str:
-        shown = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}
-        attrs = ", ".join(f"{k}={_short(v)}" for k, v in sorted(shown.items()))
+        visible = {k: v for k, v in self.attrs.items() if k not in self.implied and not k.startswith("_")}
+        attrs = ", ".join(f"{k}={_short(v)}" for k, v in sorted(visible.items()))
         inputs = ", ".join([*map(str, self.inputs), *(f"^{c}" for c in self.control)])
         outputs = ", ".join(str(d) for d in self.output_dtypes)
         return f"{self.name} = {self.op}({inputs}){{{attrs}}} -> ({outputs})"
 
 
 _new = object.__new__
-_set_form, _set_name, _set_inputs, _set_control = (
-    Node.__dict__[slot].__set__ for slot in ("form", "name", "inputs", "control")
+_set_spec, _set_name, _set_inputs, _set_control = (
+    Node.__dict__[slot].__set__ for slot in ("spec", "name", "inputs", "control")
 )
 
 
 def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
-    """Returns what `Node.functions` is for these attributes."""
+    """Returns the functions that attributes name: the value of `Node.functions`."""
     found: list[FunctionRef] = []
     for name, value in attrs.items():
         if name[:1] != "_":
@@ -186,7 +189,7 @@ def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
-    """Returns ``wanted``, or that with a number if it is taken, and adds it to ``taken``."""
+    """Returns ``wanted``, with the first free number appended if it is in ``taken``, and adds it to ``taken``."""
     name, number = wanted, 0
     while name in taken:
         number += 1
@@ -195,17 +198,17 @@ def free_name(wanted: str, taken: set[str]) -> str:
     return name
 
 
-def node_like(form: Shared, name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()) -> Node:
-    """Returns a node of a form that many share, without the cost of `Node`'s own constructor.
+def node_from_spec(spec: NodeSpec, name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()) -> Node:
+    """Returns a node with a shared spec, without the cost of `Node`'s own constructor.
 
     Args:
-      form: what it shares with others.
+      spec: its op, attributes and dtypes.
       name: its name.
       inputs: its data inputs.
       control: names of nodes that must have run before.
     """
     node = _new(Node)
-    _set_form(node, form)
+    _set_spec(node, spec)
     _set_name(node, name)
     _set_inputs(node, inputs)
     _set_control(node, control)
@@ -231,9 +234,9 @@ class Argument:
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """A TensorFlow variable: its unique name, and what is known about its value.
+    """A TensorFlow variable: its unique name, type and value.
 
-    ``value`` is None where the value lives elsewhere (a variable that the graph creates itself).
+    ``value`` is None for a variable whose value the loader has not read, or that the graph creates itself.
     """
 
     name: str
@@ -245,7 +248,7 @@ class Variable:
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """What the main function closes over: argument number ``index`` is this variable, constant or opaque thing."""
+    """A captured argument of the main function: number ``index`` is this variable, constant or opaque object."""
 
     index: int
     value: Any
@@ -264,23 +267,23 @@ class Function:
     attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def forms(self) -> frozenset[Shared]:
-        """What its nodes have in common with others."""
-        return frozenset([node.form for node in self.nodes])
+    def specs(self) -> frozenset[NodeSpec]:
+        """The specs of its nodes."""
+        return frozenset([node.spec for node in self.nodes])
 
     @functools.cached_property
     def ops(self) -> frozenset[str]:
         """The ops of its nodes."""
-        return frozenset([form.op for form in self.forms])
+        return frozenset([spec.op for spec in self.specs])
 
     @functools.cached_property
     def callers(self) -> tuple[Node, ...]:
         """Its nodes that name functions."""
-        return self.of_forms({form for form in self.forms if form.functions})
+        return self.with_specs({spec for spec in self.specs if spec.functions})
 
-    def of_forms(self, forms: Set[Shared]) -> tuple[Node, ...]:
-        """Returns its nodes of some forms."""
-        return tuple([node for node in self.nodes if node.form in forms]) if forms else ()
+    def with_specs(self, specs: Set[NodeSpec]) -> tuple[Node, ...]:
+        """Returns its nodes that have one of these specs."""
+        return tuple([node for node in self.nodes if node.spec in specs]) if specs else ()
 
     def __str__(self) -> str:
         args = ", ".join(f"{a.name}: {a.dtype}{'' if a.shape is None else list(a.shape)}" for a in self.args)
@@ -303,7 +306,7 @@ class Graph:
         return self.main.ops.union(*[function.ops for function in self.functions.values()])
 
     def mapped(self, change: Callable[[Function], Function]) -> Graph:
-        """Returns the graph with each function changed; itself if none of them was."""
+        """Returns the graph with ``change`` applied to each function; itself if ``change`` returned each as it was."""
         main, functions = change(self.main), {name: change(function) for name, function in self.functions.items()}
         if main is self.main and all(functions[name] is function for name, function in self.functions.items()):
             return self

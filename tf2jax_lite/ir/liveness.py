@@ -1,10 +1,13 @@
-"""Which nodes of a function have to run."""
+"""Liveness: the nodes of a function that its outputs and effects need."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable
 
 from tf2jax_lite import ir
+
+__all__ = ["live_nodes", "needed_nodes", "reached"]
 
 
 def live_nodes(
@@ -14,16 +17,16 @@ def live_nodes(
     *,
     everything: bool = False,
 ) -> tuple[ir.Node, ...]:
-    """Returns the nodes that the outputs or kept side effects need, in the function's order.
+    """Returns the nodes that outputs or side effects need, in the function's order.
 
     A node with an effect is kept if the outputs or control outputs reach it over any edge, control edges
     included; a node without one is kept only if a kept node or an output uses its value.
 
     Args:
       function: the function.
-      effects: names of its nodes that change something besides their results when they run.
+      effects: names of its nodes that have a side effect.
       outputs: the outputs that are wanted; all of them by default. Control outputs count only with the default.
-      everything: whether nodes with an effect are kept though nothing reaches them.
+      everything: whether to keep nodes with an effect that no output reaches.
     """
     wanted = function.outputs if outputs is None else tuple(outputs)
     roots = [ref.node for ref in wanted]
@@ -31,37 +34,46 @@ def live_nodes(
         if everything:
             roots += effects
         else:
-            reached = _closure([*roots, *function.control_outputs], function, control=True)
-            roots += [name for name in effects if name in reached]
+            found = _closure([*roots, *function.control_outputs], function, control=True)
+            roots += [name for name in effects if name in found]
     return _needed(roots, function)
 
 
 def needed_nodes(
     function: ir.Function, effects: Collection[str], outputs: Iterable[ir.TensorRef]
 ) -> tuple[ir.Node, ...]:
-    """Returns the nodes that some outputs need, and those with an effect that `live_nodes` keeps for the others.
+    """Returns the nodes that some outputs need, and those with an effect that `live_nodes` keeps for all outputs.
 
     Args:
       function: the function.
-      effects: names of its nodes that change something besides their results when they run.
+      effects: names of its nodes that have a side effect.
       outputs: the outputs that are wanted.
     """
     kept = [node.name for node in live_nodes(function, effects) if node.name in effects]
     return _needed([*(ref.node for ref in outputs), *kept], function)
 
 
+def reached(function: ir.Function) -> ir.Function:
+    """Returns the function with only the nodes that its results reach over data and control edges.
+
+    These are the nodes that TensorFlow's executor runs; a TF1 graph holds many others.
+    """
+    found = _closure([*(ref.node for ref in function.outputs), *function.control_outputs], function, control=True)
+    return dataclasses.replace(function, nodes=tuple([node for node in function.nodes if node.name in found]))
+
+
 def _needed(roots: Iterable[str], function: ir.Function) -> tuple[ir.Node, ...]:
-    """Returns the nodes whose values some nodes or arguments need, their own included."""
+    """Returns the nodes that compute ``roots`` (names of nodes or arguments), themselves included."""
     seen = set(roots)
     found = []
-    for node in reversed(function.nodes):  # in order: what needs a node comes before it here
+    for node in reversed(function.nodes):  # in topological order, users of a node come before it here
         if node.name in seen:
             found.append(node)
             for name, _ in node.inputs:
                 seen.add(name)
     if len(found) + sum([arg.name in seen for arg in function.args]) == len(seen):
         return tuple(reversed(found))
-    # A loop of TF1 goes back to what comes before it; and what is asked for may not be there.
+    # A back edge of a TF1 loop, or a root that does not exist.
     live = _closure(seen, function, control=False)
     return tuple([node for node in function.nodes if node.name in live])
 

@@ -1,7 +1,13 @@
-"""IR to IR: analyses and rewrites that need no tracing.
+"""Passes (IR to IR): analyses and rewrites of a graph that need no tracing.
 
-`canonicalize` and `control_flow_v1` bring every construct to one form and are required, `optimize` is optional,
-`analysis` has facts about a graph. Their order is in `tf2jax_lite.pipeline.convert`. `partition_host` splits a graph
-at what only TensorFlow can run, `float64` is the graph in double precision. Imports neither TensorFlow nor
-`lowering`.
+Entry: `manager.run_passes(graph, config)` runs the ordered list `manager.PASSES`. Read `manager` first, then:
+
+- `canonicalize`: rewrites to one form of every construct, required.
+- `control_flow_v1`: Switch, Merge, Enter and Exit to If and While, required.
+- `optimize`: optional rewrites; ``config.disabled_passes`` switches them off by name.
+- `analysis`: effects, static values, integer ranges.
+- `partition_host`: partition into a host prefix and a numeric core. Not in the list: only host splitting uses it.
+- `float64`: a graph in double precision. Not in the list: only verification uses it.
+
+Must not import TensorFlow, JAX, `lowering` or `frontend`.
 """

@@ -1,4 +1,4 @@
-"""The same graph in double precision."""
+"""A graph in double precision, the reference for round-off errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2jax_lite.support.errors import UnsupportedError
 
 __all__ = ["widen", "widen_array"]
 
-_WIDE = {
+_FLOAT64 = {
     np.dtype(np.float16): np.dtype(np.float64),
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.float64),
     np.dtype(np.float32): np.dtype(np.float64),
@@ -23,15 +23,15 @@ _WIDE = {
 
 
 def widen_array(value: Any) -> Any:
-    """Returns an array with floats as float64 and complex numbers as complex128; anything else as it is."""
-    wide = _WIDE.get(getattr(value, "dtype", None))  # type: ignore[arg-type]
-    return value if wide is None else np.asarray(value).astype(wide)
+    """Returns floats as float64 and complex numbers as complex128; any other value unchanged."""
+    dtype = _FLOAT64.get(getattr(value, "dtype", None))  # type: ignore[arg-type]
+    return value if dtype is None else np.asarray(value).astype(dtype)
 
 
 def widen(graph: ir.Graph) -> ir.Graph:
     """Returns a graph whose floats are float64 and whose complex numbers are complex128.
 
-    Casts to narrower floats become casts to float64, so what the graph rounds on purpose is not rounded.
+    Casts to narrower floats become casts to float64: rounding in the graph is removed as well.
 
     Raises:
       UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
@@ -47,7 +47,7 @@ def widen(graph: ir.Graph) -> ir.Graph:
 
 
 def _dtype(dtype: Any) -> Any:
-    return _WIDE.get(dtype, dtype)
+    return _FLOAT64.get(dtype, dtype)
 
 
 def _function(function: ir.Function) -> ir.Function:

@@ -1,8 +1,8 @@
-"""A graph cut in two: a prefix that only TensorFlow can run (strings, decoders, tables), and the numeric core.
+"""Partitioning of a graph into a host prefix (strings, decoders, tables), which TensorFlow runs, and a numeric core.
 
-In the prefix go the nodes that have no JAX counterpart, whatever works on strings, what they need, and nodes whose
-result has a shape that the prefix's values decide: the core can then be jitted. Trained variables may not be needed by
-the prefix; where they are, the node in question does not stand before the model but within it.
+The prefix has the nodes that JAX cannot run, nodes on strings, the ancestors of both, and nodes whose result shapes
+depend on values of the prefix, so that the core can be jitted. The prefix must not depend on trained variables; if it
+would, the unsupported node is inside the model rather than before it.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["HostCut", "split_host"]
+__all__ = ["HostPartition", "partition_host"]
 
 
 @dataclasses.dataclass(frozen=True)
-class HostCut:
-    """Where a function was cut.
+class HostPartition:
+    """A partitioned function.
 
     Attributes:
       host: the prefix's nodes, in order.
-      reasons: for those that made the cut necessary, why they stay in TensorFlow.
-      host_effects: names of those that must run although nothing reads them (assertions).
-      crossing: the prefix's tensors that the core needs, with their dtypes; they are arguments of the core.
-      passed: positions of the function's own arguments that the core needs as well.
-      core: the core; its arguments are ``passed``, then ``crossing``, then those of ``captured``.
-      captured: positions of the captured arguments that the core needs.
-      dropped: positions of results that only the prefix or what follows the core can give (strings).
+      reasons: for the nodes that require TensorFlow, the reason.
+      host_effects: names of prefix nodes that must run although no node reads them (assertions).
+      boundary: the prefix's tensors that the core reads, with their dtypes; they are arguments of the core.
+      passed: positions of the function's own arguments that the core reads as well.
+      core: the core; its arguments are ``passed``, then ``boundary``, then those of ``captured``.
+      captured: positions of the captured arguments that the core reads.
+      dropped: positions of results that are strings, which the core cannot return.
     """
 
     host: tuple[ir.Node, ...]
     reasons: Mapping[str, str]
     host_effects: tuple[str, ...]
-    crossing: tuple[tuple[ir.TensorRef, np.dtype], ...]
+    boundary: tuple[tuple[ir.TensorRef, np.dtype], ...]
     passed: tuple[int, ...]
     core: ir.Function
     captured: tuple[int, ...]
     dropped: tuple[int, ...]
 
 
-def split_host(main: ir.Function, graph: ir.Graph) -> HostCut:
-    """Cuts an inlined function.
+def partition_host(main: ir.Function, graph: ir.Graph) -> HostPartition:
+    """Partitions an inlined function.
 
     Args:
       main: the function, without calls (see `inline_calls`).
@@ -56,10 +56,10 @@ def split_host(main: ir.Function, graph: ir.Graph) -> HostCut:
     Raises:
       UnsupportedError: the prefix would need a trained variable, or one that the function writes.
     """
-    return _Splitter(main, graph).cut()
+    return _Partitioner(main, graph).run()
 
 
-class _Splitter:
+class _Partitioner:
     def __init__(self, main: ir.Function, graph: ir.Graph):
         self._ops = registry.known_ops()
         self._graph = graph
@@ -67,7 +67,7 @@ class _Splitter:
         self._dtypes: dict[str, tuple[ir.DType, ...]] = {arg.name: (arg.dtype,) for arg in main.args}
         self._dtypes.update((node.name, node.output_dtypes) for node in main.nodes)
         self._captures = {main.args[c.index].name: c.value for c in graph.captures}
-        self._dropped = tuple(i for i, ref in enumerate(main.outputs) if not self._crosses(ref))
+        self._dropped = tuple(i for i, ref in enumerate(main.outputs) if not self._is_array(ref))
         self._main = dataclasses.replace(
             main, outputs=tuple(ref for i, ref in enumerate(main.outputs) if i not in self._dropped)
         )
@@ -79,12 +79,10 @@ class _Splitter:
         self._host: set[str] = set()
         self._reasons: dict[str, str] = {}
 
-    def cut(self) -> HostCut:
+    def run(self) -> HostPartition:
         self._collect()
         self._check_variables()
         return self._result()
-
-    # What belongs where.
 
     def _collect(self) -> None:
         for node in self._live:
@@ -93,7 +91,7 @@ class _Splitter:
                 if node.name in self._trained:
                     raise UnsupportedError(
                         f"node {node.name!r} ({node.op}) only runs in TensorFlow and depends on trained variables: it "
-                        "does not stand in front of the model but within it, and cannot be split off."
+                        "is inside the model rather than before it, and cannot be split off."
                     )
                 self._reasons[node.name] = reason
                 self._take(node)
@@ -104,16 +102,16 @@ class _Splitter:
             for node in self._live:
                 if node.name in self._host:
                     continue
-                reads_opaque = any(ref.node in self._host and not self._crosses(ref) for ref in node.inputs)
+                reads_opaque = any(ref.node in self._host and not self._is_array(ref) for ref in node.inputs)
                 if reads_opaque or (node.name not in self._trained and self._belongs_before(node, values)):
                     self._take(node)
                     changed = True
 
     def _reason(self, node: ir.Node) -> str:
-        """Returns why only TensorFlow can run a node, or nothing."""
+        """Returns the reason why only TensorFlow can run a node; "" if JAX can."""
         if not self._runs_in_jax(node):
             return "has no counterpart in JAX"
-        foreign = [ref for ref in node.inputs if not self._crosses(ref) and self._is_foreign(ref)]
+        foreign = [ref for ref in node.inputs if not self._is_array(ref) and self._is_foreign(ref)]
         makes_strings = ir.STRING in node.output_dtypes and node.name not in self._literal
         if not foreign and not makes_strings:
             return ""
@@ -121,7 +119,7 @@ class _Splitter:
         return "works on strings" if strings else "reads a table or dataset"
 
     def _is_foreign(self, ref: ir.TensorRef) -> bool:
-        """Whether the lowering cannot hold a tensor that is no array (it holds variables, lists, literals)."""
+        """Whether the lowering cannot represent a non-array tensor (variables, lists and literals it can)."""
         if ref.node in self._captures:
             return not isinstance(self._captures[ref.node], (ir.Variable, np.ndarray))
         node = self._nodes.get(ref.node)
@@ -135,13 +133,13 @@ class _Splitter:
 
     def _function_runs(self, name: str) -> bool:
         if name not in self._portable:
-            self._portable[name] = True  # a cycle is refused elsewhere
+            self._portable[name] = True  # in case of a malformed recursive function
             function = self._graph.functions.get(name)
             self._portable[name] = function is None or all(self._runs_in_jax(node) for node in function.nodes)
         return self._portable[name]
 
     def _belongs_before(self, node: ir.Node, tainted: set[str]) -> bool:
-        """Whether the prefix's values decide the shape of a node's results, or all it does is check them."""
+        """Whether the shape of a node's results depends on the prefix's values, or the node only checks them."""
         entry = self._ops.get(node.op)
         if entry is None:
             return False
@@ -158,7 +156,7 @@ class _Splitter:
         return False
 
     def _take(self, node: ir.Node) -> None:
-        """Puts a node and what it needs in the prefix."""
+        """Moves a node and its ancestors to the prefix."""
         stack = [node.name]
         while stack:
             name = stack.pop()
@@ -174,7 +172,7 @@ class _Splitter:
 
         Args:
           start: the predicate.
-          through_shapes: whether to count what depends on their shapes alone.
+          through_shapes: whether to include nodes that depend on shapes alone.
         """
         found: set[str] = set()
         for node in self._live:
@@ -187,7 +185,7 @@ class _Splitter:
         return found
 
     def _literals(self) -> set[str]:
-        """Returns the nodes that depend on constants alone; the lowering holds what they give, strings too."""
+        """Returns the nodes that depend on constants alone; the lowering evaluates them, strings included."""
         found: set[str] = set()
         for node in self._live:
             if self._runs_in_jax(node) and (
@@ -208,38 +206,36 @@ class _Splitter:
             for ref in node.inputs:
                 value = self._captures.get(ref.node)
                 if isinstance(value, ir.Variable) and (value.trainable or ref.node in written):
-                    why = "training changes" if value.trainable else "the model writes"
+                    change = "training changes" if value.trainable else "the model writes"
                     raise UnsupportedError(
                         f"node {node.name!r} ({node.op}) would run in TensorFlow, before the converted core, but reads "
-                        f"variable {value.name!r}, which {why}."
+                        f"variable {value.name!r}, which {change}."
                     )
 
     def _written(self) -> frozenset[tuple[str, int | str]]:
         return self._effects.of_function(self._main).writes
 
     def _effectful(self, node: ir.Node) -> bool:
-        # An op that JAX does not know may have an effect; one without results is there for nothing else.
+        # An unregistered op may have an effect; one without results has.
         return self._effects.effectful(node) or (node.op not in self._ops and not node.output_dtypes)
 
-    # What comes of it.
-
-    def _result(self) -> HostCut:
+    def _result(self) -> HostPartition:
         main = self._main
         copied = self._copied_literals()
         core = [n for n in self._live if n.name not in self._host or n.name in copied]
         used = [ref for node in core for ref in node.inputs] + list(main.outputs)
-        crossing: dict[ir.TensorRef, np.dtype] = {}
+        boundary: dict[ir.TensorRef, np.dtype] = {}
         for ref in used:
             dtype = self._dtype(ref)
             if ref.node in self._host and ref.node not in copied and isinstance(dtype, np.dtype):
-                crossing.setdefault(ref, dtype)
+                boundary.setdefault(ref, dtype)
         wanted = {ref.node for ref in used}
         captured = {c.index for c in self._graph.captures}
         passed = [i for i, arg in enumerate(main.args) if arg.name in wanted and i not in captured]
         kept = [i for i in sorted(captured) if main.args[i].name in wanted]
-        names = {ref: f"{ref.node}:{ref.index}" for ref in crossing}
+        names = {ref: f"{ref.node}:{ref.index}" for ref in boundary}
         args = [main.args[i] for i in passed]
-        args += [ir.Argument(names[ref], dtype) for ref, dtype in crossing.items()]
+        args += [ir.Argument(names[ref], dtype) for ref, dtype in boundary.items()]
         args += [main.args[i] for i in kept]
 
         def renamed(ref: ir.TensorRef) -> ir.TensorRef:
@@ -261,11 +257,11 @@ class _Splitter:
             control_outputs=tuple(c for c in main.control_outputs if c in self._nodes and c not in self._host),
         )
         host = tuple(n for n in self._live if n.name in self._host)
-        return HostCut(
+        return HostPartition(
             host=host,
             reasons=self._reasons,
             host_effects=tuple(n.name for n in host if self._effectful(n)),
-            crossing=tuple(crossing.items()),
+            boundary=tuple(boundary.items()),
             passed=tuple(passed),
             core=function,
             captured=tuple(kept),
@@ -273,7 +269,7 @@ class _Splitter:
         )
 
     def _copied_literals(self) -> set[str]:
-        """Returns the prefix's nodes that the core has as well: what depends on constants alone need not cross."""
+        """Returns the prefix's nodes that the core duplicates: constants need not be arguments of it."""
         found: set[str] = set()
         stack = [ref.node for n in self._live if n.name not in self._host for ref in n.inputs]
         stack += [ref.node for ref in self._main.outputs]
@@ -288,5 +284,5 @@ class _Splitter:
         types = self._dtypes.get(ref.node, ())
         return types[ref.index] if ref.index < len(types) else None
 
-    def _crosses(self, ref: ir.TensorRef) -> bool:
+    def _is_array(self, ref: ir.TensorRef) -> bool:
         return isinstance(self._dtype(ref), np.dtype)

@@ -1,6 +1,13 @@
 """The driver: import, verify, passes, plan, call.
 
-`convert` is the entry behind `tf2jax_lite.api`: it calls the frontend and the passes in order and wraps the result.
-`converted_function` is what users call, `model_files` converts files, `inspect_model` says what converts. The only
-package that imports both `frontend` and `lowering`, but for the edges that tests/test_arrows.py lists.
+Entry: `convert.convert` and its siblings, exported by `tf2jax_lite`. Read:
+
+- `convert`: the four steps of a conversion, in order.
+- `converted_function`: the function that users call, and when one call traces more than once.
+- `split_host`: a model as a prefix in TensorFlow and a core.
+- `initial_values`: initializers of variables, evaluated by the lowering.
+- `model_files`: SavedModels, Keras files and frozen graphs by path.
+- `inspect_model`: the ops of a model and the unsupported ones among them.
+
+The only package that imports both `frontend` and `lowering`. Must not import `export`, `verification` or `cli`.
 """

@@ -1,45 +1,43 @@
-"""The converter's front door: TensorFlow functions, models and files in, pure JAX functions out."""
+"""The driver: TensorFlow functions, models and files to pure JAX functions.
+
+A conversion has four steps, in this order:
+
+1. Import: the frontend reads a function into a graph and an interface. `convert`, `convert_saved_model` and their
+   siblings differ in this step only.
+2. Verify: `check_calls` raises on calls that cannot be traced.
+3. Passes: `run_passes` rewrites the graph (see `tf2jax_lite.passes.manager`).
+4. Plan: `Program` checks that every op has an implementation, and plans each function.
+
+`verified_graph` does steps 2 and 3, `plan_graph` steps 2 to 4, `convert_imported` makes the function that users call.
+The inspector, host splitting and initializers of variables use them as well.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, overload
 
 from tf2jax_lite import ir
-from tf2jax_lite.frontend.concrete import concrete_function as concrete_loading
-from tf2jax_lite.frontend.concrete import trace
-from tf2jax_lite.frontend.runtime import host_function, string_evaluator, xla_compiler
+from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.frontend.concrete import concrete_function, trace
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
-from tf2jax_lite.frontend.saved import graph_def_file, saved_model
-from tf2jax_lite.frontend.saved import meta_graph as tf1
+from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
+from tf2jax_lite.frontend.runtime.xla_compiler import BridgeCompiler
+from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, saved_model
+from tf2jax_lite.ir.providers import NodeCompiler
 from tf2jax_lite.ir.verify import check_calls
 from tf2jax_lite.lowering import Program
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_of_narrowing
-from tf2jax_lite.passes.canonicalize import (
-    calls_and_for,
-    effectful_conditions,
-    select_implementation,
-    stacks_to_lists,
-    tensor_array_stack,
-)
-from tf2jax_lite.passes.control_flow_v1 import functionalize
-from tf2jax_lite.passes.optimize import (
-    cse,
-    dead_values,
-    fold_clamps,
-    gather_idiom,
-    list_element_grads,
-    narrow_constants,
-    relu_idiom,
-    repeat_idiom,
-    split_loop_bounds,
-)
-from tf2jax_lite.support.config import current_config
+from tf2jax_lite.passes.manager import run_passes
+from tf2jax_lite.passes.optimize.narrow_constants import narrowed_dtypes
+from tf2jax_lite.support.config import Config, current_config
 from tf2jax_lite.support.errors import InputError, UnsupportedError
 from tf2jax_lite.support.limits import reading
 
+from . import initial_values, split_host
 from .converted_function import AnnotatedFunction, ConvertedFunction
 
 __all__ = [
@@ -48,7 +46,12 @@ __all__ = [
     "convert_functional",
     "convert_functional_from_restored",
     "convert_graph_def",
+    "convert_imported",
     "convert_saved_model",
+    "graph_of",
+    "plan_graph",
+    "split_concrete",
+    "verified_graph",
 ]
 
 _log = logging.getLogger("tf2jax_lite")
@@ -61,8 +64,8 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
     Args:
       tf_func: a ``tf.function``, a ``ConcreteFunction``, a Keras model or layer, a ``tf.Module`` with ``__call__``, or
         a plain callable.
-      *args: positional arguments to trace it with: ``tf.TensorSpec``s, arrays or tensors (only their shape and dtype
-        count), Python values (baked in as literals), or nested structures of these. A ConcreteFunction needs none.
+      *args: positional arguments to trace it with: ``tf.TensorSpec``s, arrays or tensors (for their shape and dtype),
+        Python values (baked in as literals), or nested structures of these. A ConcreteFunction needs none.
       **kwargs: keyword arguments to trace it with.
 
     Returns:
@@ -72,12 +75,12 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
 
     Raises:
       UnsupportedOpsError: the graph has ops without an implementation; all are listed.
-      UnsupportedError: something else in it has no counterpart in JAX.
+      UnsupportedError: another construct has no counterpart in JAX.
       InputError: TensorFlow cannot trace it with these arguments.
     """
-    loaded = trace.trace(tf_func, args, kwargs)
-    converted = _converted(loaded)
-    return _with_params(converted, loaded), converted.params()
+    imported = trace.trace(tf_func, args, kwargs)
+    converted = convert_imported(imported)
+    return _with_params(converted, imported), converted.params()
 
 
 @trace.not_rewritten
@@ -92,8 +95,8 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
     Raises:
       UnsupportedError: as for `convert`, or the function reads variables.
     """
-    loaded = trace.trace(tf_func, args, kwargs)
-    return _without_params(_converted(loaded), loaded)
+    imported = trace.trace(tf_func, args, kwargs)
+    return _without_params(convert_imported(imported), imported)
 
 
 @trace.not_rewritten
@@ -101,18 +104,18 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
     """Converts a function of a restored SavedModel (``tf.saved_model.load(path).f``); see `convert`.
 
     Raises:
-      InputError: it was saved with several signatures, so that one has to be chosen.
+      InputError: the function was saved with several signatures: choose one.
     """
-    loaded = trace.trace_restored(tf_func)
-    converted = _converted(loaded)
-    return _with_params(converted, loaded), converted.params()
+    imported = trace.trace_restored(tf_func)
+    converted = convert_imported(imported)
+    return _with_params(converted, imported), converted.params()
 
 
 @trace.not_rewritten
 def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
     """Converts a function without variables of a restored SavedModel; see `convert_functional`."""
-    loaded = trace.trace_restored(tf_func)
-    return _without_params(_converted(loaded), loaded)
+    imported = trace.trace_restored(tf_func)
+    return _without_params(convert_imported(imported), imported)
 
 
 @overload
@@ -148,39 +151,42 @@ def convert_saved_model(
     Args:
       path: the directory that holds ``saved_model.pb``.
       signature: the signature's name.
-      tags: which of the MetaGraphs to load; needed only if there are several.
-      split_host: leave strings, decoders and tables in front of the model in TensorFlow, and convert the core.
+      tags: tags of the MetaGraph to load; needed only if there are several.
+      split_host: leave strings, decoders and tables before the model in TensorFlow, and convert the core.
 
     Returns:
       ``(jax_fn, params)`` as `convert` does; with ``split_host`` ``(host_fn, jax_fn, params)``, so that
-      ``jax_fn(params, **host_fn(*args))`` gives what the signature gives.
+      ``jax_fn(params, **host_fn(*args))`` returns the results of the signature.
 
     Raises:
-      InputError: ``path`` is no path.
-      InvalidModelError: the directory holds no readable SavedModel, or not that signature or those tags.
-      LimitError: it is larger than the options allow.
-      UntrustedError: TensorFlow would have to run code or touch files that ``config.trusted`` does not name.
-      UnsupportedError: as for `convert`; or the model cannot be split, since trained variables stand before strings.
+      InputError: ``path`` is not a path.
+      InvalidModelError: the directory has no readable SavedModel, or no such signature or tags.
+      LimitError: the model is larger than the options allow.
+      UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
+      UnsupportedError: as for `convert`; or the model cannot be split, as a string op depends on trained variables.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"path is the directory of a SavedModel, got {type(path).__name__}.")
     with reading(os.fspath(path)):
-        meta_graph = saved_model.meta_graph(path, tags)
+        proto = saved_model.meta_graph(path, tags)
         if split_host:
             return split_concrete(saved_model.signature(saved_model.load(path, tags), signature, path), signature)
-        if tf1.is_tf1(meta_graph):
-            loaded = tf1.load_signature(path, meta_graph, signature)
+        if meta_graph.is_tf1(proto):
+            imported = meta_graph.load_signature(path, proto, signature, _initial_value)
         else:
             function = saved_model.signature(saved_model.load(path, tags), signature, path)
-            loaded = concrete_loading.load_concrete(function, name=signature)
-        converted = _converted(loaded)
-    return _with_params(converted, loaded), converted.params()
+            imported = concrete_function.load_concrete(function, name=signature)
+        converted = convert_imported(imported)
+    return _with_params(converted, imported), converted.params()
 
 
 def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]:
     """Converts a ConcreteFunction in two parts; see `convert_saved_model` with ``split_host=True``."""
-    host_fn, core = host_function.load_split(function, name=name)
-    converted = _converted(core)
+    imported = concrete_function.load_concrete(function, name=name, opaque=True)
+    # The prefix runs in TensorFlow and keeps its ops; the partition only needs a graph without control flow v1.
+    graph = verified_graph(imported.graph, current_config(), only=("functionalize",))
+    host_fn, core = split_host.split_imported(function, dataclasses.replace(imported, graph=graph))
+    converted = convert_imported(core)
     annotated = _with_params(converted, core)
     annotated.host = host_fn
     return host_fn, annotated, converted.params()
@@ -200,62 +206,87 @@ def convert_graph_def(
     Args:
       graph_def: a GraphDef proto, its serialized bytes, or a path to a ``.pb`` or ``.meta`` file.
       inputs: tensor names (``"x:0"`` or ``"x"``) that become arguments, in order; they need not be placeholders.
-      outputs: tensor names that are returned, in order; one name alone (not in a list) gives one bare result. A node
-        without results (a training step), or any as ``"^name"``, runs for what it does: variables that it sets are in
-        the new params, and its result is None.
-      constants_as_params: make floating constants with more than one element params, named after their nodes.
+      outputs: tensor names that are returned, in order; a single name (not in a list) returns a bare result. A node
+        without results (a training step), or any node as ``"^name"``, runs for its side effects: variables that it
+        assigns are in the updated params, and its result is None.
+      constants_as_params: make float constants with more than one element params, named after their nodes.
       checkpoint: prefix of the checkpoint that holds the graph's variables; the one beside a ``.meta`` file by default.
         Without one, variables are params without values.
 
     Raises:
-      InvalidModelError: the proto is damaged, or names a node that is not there.
-      InputError: ``inputs`` or ``outputs`` are no names.
+      InvalidModelError: the proto is damaged, or a named node does not exist.
+      InputError: ``inputs`` or ``outputs`` are not names.
     """
     where = os.fspath(graph_def) if isinstance(graph_def, (str, os.PathLike)) else "GraphDef"
     with reading(where):
-        loaded = graph_def_file.load_frozen(
+        imported = graph_def_file.load_frozen(
             graph_def, inputs, outputs, constants_as_params=constants_as_params, checkpoint=checkpoint
         )
-        converted = _converted(loaded)
-    return _with_params(converted, loaded), converted.params()
+        converted = convert_imported(imported)
+    return _with_params(converted, imported), converted.params()
 
 
-def _converted(loaded: concrete_loading.Loaded) -> ConvertedFunction:
+def verified_graph(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
+    """Verifies a graph and runs the passes: steps 2 and 3 of a conversion.
+
+    Args:
+      graph: the graph as imported.
+      config: the options.
+      only: names of the passes to run; all by default.
+
+    Raises:
+      InvalidModelError: functions of the graph call each other recursively.
+      LimitError: calls are nested too deeply, or expand to too many nodes.
+      UnsupportedError: a construct has no counterpart in JAX.
+    """
+    check_calls(graph)
+    return run_passes(graph, config, only)
+
+
+def plan_graph(graph: ir.Graph, config: Config, compiler: NodeCompiler | None = None) -> Program:
+    """Verifies a graph, runs the passes, and plans its functions: steps 2 to 4 of a conversion.
+
+    Args:
+      graph: the graph as imported.
+      config: the options.
+      compiler: compiles nodes without an implementation; without one they raise UnsupportedOpsError.
+    """
+    graph = verified_graph(graph, config)
+    return Program(graph, config, compiler, StringEvaluator(config.max_constant_bytes))
+
+
+def convert_imported(imported: ImportedFunction) -> ConvertedFunction:
+    """Returns an imported function as a function of params and arguments."""
     config = current_config()
-    check_calls(loaded.graph)
-    graph = select_implementation.prefer_cpu(calls_and_for.as_plain_callers(loaded.graph))
-    graph = effectful_conditions.test_in_bodies(functionalize.functionalize(graph))
-    graph = tensor_array_stack.stack_arrays(stacks_to_lists.stacks_as_lists(graph))
-    graph = list_element_grads.add_to_elements(graph)
-    graph = repeat_idiom.join_repeats(fold_clamps.settle_clamps(split_loop_bounds.split_limits(graph)))
-    graph = gather_idiom.gather_pieces(graph)
-    graph, changed = narrow_constants.narrow_constants(relu_idiom.infer_relu(graph, config), config)
-    graph = dead_values.drop_unread(cse.join_twins(graph))
-    compiler = xla_compiler.BridgeCompiler() if config.xla_fallback else None
-    program = Program(graph, config, compiler, string_evaluator.StringEvaluator(config.max_constant_bytes))
+    program = plan_graph(imported.graph, config, BridgeCompiler() if config.xla_fallback else None)
     if program.fallback_nodes:
         _log.warning(
             "%s: TensorFlow's XLA bridge compiles %d node(s) without an implementation: %s",
-            loaded.interface.name,
+            imported.interface.name,
             len(program.fallback_nodes),
             ", ".join(program.fallback_nodes),
         )
-    converted = ConvertedFunction(program, loaded.interface, config, loose=changed)
-    warn_of_narrowing(program, loaded.interface.name)
+    converted = ConvertedFunction(program, imported.interface, config, promote_dtypes=bool(narrowed_dtypes(config)))
+    warn_of_narrowing(program, imported.interface.name)
     return converted
 
 
-def _with_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:
+def _initial_value(graph_def: Any, variable: str) -> Any:
+    config = current_config()
+    return initial_values.initial_value(graph_def, variable, lambda graph: plan_graph(graph, config))
+
+
+def _with_params(converted: ConvertedFunction, imported: ImportedFunction) -> AnnotatedFunction:
     interface = converted.interface
 
     def jax_func(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
         return converted.call(params, args, kwargs, interface.take_key(args, kwargs))
 
-    return _annotated(jax_func, converted, loaded, params=True)
+    return _annotated(jax_func, converted, imported, params=True)
 
 
-def _without_params(converted: ConvertedFunction, loaded: concrete_loading.Loaded) -> AnnotatedFunction:
+def _without_params(converted: ConvertedFunction, imported: ImportedFunction) -> AnnotatedFunction:
     if converted.variables:
         names = sorted(converted.variables)
         raise UnsupportedError(
@@ -266,12 +297,10 @@ def _without_params(converted: ConvertedFunction, loaded: concrete_loading.Loade
     def jax_func(*args: Any, **kwargs: Any) -> Any:
         return converted.call({}, args, kwargs, converted.interface.take_key(args, kwargs))[0]
 
-    return _annotated(jax_func, converted, loaded, params=False)
+    return _annotated(jax_func, converted, imported, params=False)
 
 
-def _annotated(
-    fn: Any, converted: ConvertedFunction, loaded: concrete_loading.Loaded, *, params: bool
-) -> AnnotatedFunction:
+def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction, *, params: bool) -> AnnotatedFunction:
     interface = converted.interface
     fn.__name__ = fn.__qualname__ = interface.name
     random = converted.program.random_nodes
@@ -285,14 +314,14 @@ def _annotated(
     fn.converted = converted
     return AnnotatedFunction(
         fn,
-        loaded.structured_inputs,
-        loaded.structured_outputs,
+        imported.structured_inputs,
+        imported.structured_outputs,
         interface.signature,
         xla_fallback_nodes=converted.program.fallback_nodes,
     )
 
 
 def graph_of(fn: AnnotatedFunction) -> ir.Graph:
-    """Returns the ir graph behind a converted function."""
+    """Returns the IR graph of a converted function, after all passes."""
     converted: ConvertedFunction = fn.fn.converted  # type: ignore[attr-defined]
     return converted.program.graph

@@ -1,4 +1,4 @@
-"""A loaded graph as a pure JAX function of params and arguments."""
+"""The function that users call: a planned graph as a pure JAX function of params and arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.calling import x64_params
-from tf2jax_lite.calling.interface import Interface, in_kind, is_key
+from tf2jax_lite.calling.coercion import in_kind, is_key
+from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.dynamic_shapes import driver, size_comparisons
 from tf2jax_lite.jaxprs.compat import is_traced
@@ -34,14 +35,14 @@ __all__ = ["AnnotatedFunction", "ConvertedFunction"]
 
 
 class AnnotatedFunction:
-    """A converted function with its signature: callable, and what it takes and gives can be looked at.
+    """A converted function: a callable with descriptions of its arguments and results.
 
     Attributes:
       fn: the pure function itself.
       structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves, as TensorFlow describes them.
       structured_outputs: the results' structure with ``tf.TensorSpec`` leaves.
-      signature: the ``inspect.Signature`` by which arguments bind, without ``params`` and ``rng``.
-      host: what runs in TensorFlow before it, if it is the core of a model that was split; else None.
+      signature: the ``inspect.Signature`` of the arguments, without ``params`` and ``rng``.
+      host: the `HostFunction` that runs before it, if it is the core of a split model; else None.
       xla_fallback_nodes: names of the nodes that TensorFlow's XLA bridge compiles (see ``config.xla_fallback``).
     """
 
@@ -77,12 +78,19 @@ class AnnotatedFunction:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConvertedFunction:
-    """A checked program with its interface: everything a call needs, fixed at conversion."""
+    """A planned graph with its interface and options, all fixed at conversion.
+
+    Attributes:
+      program: the planned graph.
+      interface: its calling interface.
+      config: the options at conversion.
+      promote_dtypes: whether operands of ops may differ in dtype, so that they are promoted as by JAX.
+    """
 
     program: Program
     interface: Interface
     config: Config
-    loose: bool = False
+    promote_dtypes: bool = False
 
     @property
     def variables(self) -> dict[str, ir.Variable]:
@@ -108,39 +116,39 @@ class ConvertedFunction:
     ) -> tuple[Any, dict[str, Any]]:
         """Runs the function once and returns results and updated params."""
         bound = self.interface.bind(args, kwargs, with_active_checks(self.config))
-        flat, state = self.flat_call(params, bound.flat, rng, loose=bound.loose)
+        flat, state = self.flat_call(params, bound.flat, rng, promote_dtypes=bound.promote_dtypes)
         return self.interface.results(flat), state
 
     def flat_call(
-        self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, loose: bool = False
+        self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, promote_dtypes: bool = False
     ) -> tuple[list[Any], dict[str, Any]]:
         """Runs the function on flat tensor inputs, unchecked, and returns flat results and updated params."""
-        params, alike = self._checked_params(params)
-        loose = loose or not alike
+        params, same_dtypes = self._checked_params(params)
+        promote_dtypes = promote_dtypes or not same_dtypes
         key = _typed_key(rng)
         given = [*params.values(), *inputs, *([] if key is None else [key])]
-        moving = [i for i, v in enumerate(given) if is_traced(v)]
-        # What tracing makes stays, and the more of it there is, the longer each collection takes.
-        with paused() if moving else contextlib.nullcontext():
-            if self.program.reads_late and moving:
-                return self._run_twice(params, inputs, key, loose, given, moving)
-            if moving or self._compiled is None:
-                return self._run(params, inputs, key, loose, "both")
+        traced = [i for i, v in enumerate(given) if is_traced(v)]
+        # Objects that tracing makes stay alive, and each collection visits all of them.
+        with paused() if traced else contextlib.nullcontext():
+            if self.program.reads_late and traced:
+                return self._run_twice(params, inputs, key, promote_dtypes, given, traced)
+            if traced or self._compiled is None:
+                return self._run(params, inputs, key, promote_dtypes, "both")
 
             def eager() -> tuple[list[Any], dict[str, Any]]:
-                return self._run(params, inputs, key, loose, "both")
+                return self._run(params, inputs, key, promote_dtypes, "both")
 
-            return self._compiled.call(eager, params, inputs, key, loose)
+            return self._compiled.call(eager, params, inputs, key, promote_dtypes)
 
     @functools.cached_property
     def _compiled(self) -> CompiledCalls | None:
         if not self.config.jit_calls or not is_worth_compiling(self.program):
             return None
 
-        def run(params: Any, inputs: Any, key: Any, loose: bool) -> tuple[list[Any], dict[str, Any]]:
-            # Without `driver.traced`: a result whose size depends on data must not be padded.
+        def run(params: Any, inputs: Any, key: Any, promote_dtypes: bool) -> tuple[list[Any], dict[str, Any]]:
+            # Without `driver.traced`: results with data-dependent sizes must not be padded.
             flat, state = size_comparisons.with_deferred_comparisons(
-                lambda met: self._run_once(params, inputs, key, loose, "both", inconclusive=met, pads=False)
+                lambda met: self._run_once(params, inputs, key, promote_dtypes, "both", inconclusive=met, pads=False)
             )
             return flat, {name: value for name, value in state.items() if value is not params.get(name)}
 
@@ -151,41 +159,43 @@ class ConvertedFunction:
         params: Mapping[str, Any],
         inputs: Sequence[Any],
         key: Any,
-        loose: bool,
+        promote_dtypes: bool,
         given: Sequence[Any],
-        moving: Sequence[int],
+        traced: Sequence[int],
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Runs the function for its results and for its new values, which have different derivatives."""
-        form: list[Any] = []  # what is known while tracing, and for what is not, None
+        """Runs the function for its results and for its updated variables, which have different derivatives."""
+        static_results: list[Any] = []  # values of static results, None for the others
         names: dict[str, Any] = {}
 
         def run(chosen: list[Any], wanted: Wanted) -> tuple[list[Any], list[Any]]:
             args = list(given)
-            for i, value in zip(moving, chosen, strict=True):
+            for i, value in zip(traced, chosen, strict=True):
                 args[i] = value
             before = dict(zip(params, args, strict=False))
             rest = args[len(before) :]
-            flat, after = self._run(before, rest[: len(inputs)], None if key is None else rest[-1], loose, wanted)
-            form[:] = [None if isinstance(v, jax.Array) else v for v in flat]
+            flat, after = self._run(
+                before, rest[: len(inputs)], None if key is None else rest[-1], promote_dtypes, wanted
+            )
+            static_results[:] = [None if isinstance(v, jax.Array) else v for v in flat]
             changed = {name: v for name, v in after.items() if v is not before.get(name)}
             names.clear()
             names.update(dict.fromkeys(changed))
             return [v for v in flat if isinstance(v, jax.Array)], [jnp.asarray(v) for v in changed.values()]
 
-        results, new = separately(run, [given[i] for i in moving])
+        results, new = separately(run, [given[i] for i in traced])
         remaining = iter(results)
-        flat = [next(remaining) if v is None else v for v in form]
+        flat = [next(remaining) if v is None else v for v in static_results]
         return flat, {**params, **dict(zip(names, new, strict=True))}
 
     def _run(
-        self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, loose: bool, wanted: Wanted
+        self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, promote_dtypes: bool, wanted: Wanted
     ) -> tuple[list[Any], dict[str, Any]]:
         def run(met: list[str] | None) -> Any:
             def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
-                return self._run_once(given, inputs, key, loose, wanted, inconclusive=met, **sized)
+                return self._run_once(given, inputs, key, promote_dtypes, wanted, inconclusive=met, **sized)
 
             limit = self.config.dynamic_shape_bound or None
-            single = _single(inputs, self.program.graph.main.args)
+            single = _unit_axes(inputs, self.program.graph.main.args)
             return driver.trace_and_evaluate(
                 once, (dict(params), list(inputs), key), limit, self.interface.result_names, single
             )
@@ -197,7 +207,7 @@ class ConvertedFunction:
         params: Mapping[str, Any],
         inputs: Sequence[Any],
         key: Any,
-        loose: bool,
+        promote_dtypes: bool,
         wanted: Wanted,
         **sized: Any,
     ) -> tuple[list[Any], dict[str, Any]]:
@@ -209,14 +219,14 @@ class ConvertedFunction:
             self.program,
             state,
             key,
-            promote_dtypes=self.loose or loose,
+            promote_dtypes=self.promote_dtypes or promote_dtypes,
             initial=initial,
             suppress_effects=silent,
             **sized,
         )
         captured = [_captured(capture.value) for capture in self.program.graph.captures]
         if sized.get("tracker") is not None:
-            inputs = _with_limits(inputs, self.interface.ragged)
+            inputs = _with_bounded_splits(inputs, self.interface.ragged)
         flat = trace.call(self.program.graph.main, [*inputs, *captured], trace.root_frame())
         flat = [v.resolved() if isinstance(v, RankVariants) else v for v in flat]
         x64_params.leave(trace.state, given)
@@ -226,22 +236,24 @@ class ConvertedFunction:
         return [_result(v) for v in flat], kept
 
     def _checked_params(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """Returns params in the kinds of their variables, and whether all have the dtypes of their variables."""
+        """Returns params coerced to the kinds of their variables, and whether all have their variables' dtypes."""
         missing = [name for name in self.variables if name not in params]
         if missing:
-            shown = ", ".join(map(repr, map(str, missing[:10]))) + (", ..." if len(missing) > 10 else "")
+            listed = ", ".join(map(repr, map(str, missing[:10]))) + (", ..." if len(missing) > 10 else "")
             raise MissingParamError(
-                f"{self.interface.name}: Some parameters are missing, [{shown}]. "
+                f"{self.interface.name}: Some parameters are missing, [{listed}]. "
                 "Pass params as convert() returned them, or as the function returned them."
             )
-        alike, raised = True, {}
+        same_dtypes, coerced = True, {}
         config = with_active_checks(self.config)
         for name, variable in self.variables.items():
             value = params[name]
             if not hasattr(value, "dtype") and not isinstance(value, (bool, int, float, complex)):
-                raise InputError(f"{self.interface.name}: param {name!r} is no array, but a {type(value).__name__}.")
-            if hasattr(getattr(value, "dtype", None), "as_numpy_dtype"):  # TensorFlow's own
-                value = raised[name] = np.asarray(value)
+                raise InputError(
+                    f"{self.interface.name}: param {name!r} is not an array, but a {type(value).__name__}."
+                )
+            if hasattr(getattr(value, "dtype", None), "as_numpy_dtype"):  # a tensor or variable of TensorFlow
+                value = coerced[name] = np.asarray(value)
             if name in self.program.wide:
                 continue
             if config.strict_shape_check:
@@ -252,10 +264,10 @@ class ConvertedFunction:
                 continue
             found = in_kind(value, variable.dtype)
             if found is None:
-                alike = False
+                same_dtypes = False
             else:
-                raised[name] = found
-        return {**params, **raised} if raised else params, alike
+                coerced[name] = found
+        return {**params, **coerced} if coerced else params, same_dtypes
 
     def _check_param_shape(self, name: str, shape: Any, expected: ir.Shape) -> None:
         if expected is None:
@@ -270,10 +282,10 @@ class ConvertedFunction:
 
     def _same_dtype(self, name: str, value: Any, variable: ir.Variable, config: Config) -> bool:
         given = value.dtype
-        known = not jnp.issubdtype(given, jax.dtypes.extended) and np.dtype(given) not in (object, jax.dtypes.float0)
-        if known and static.canonical(given) == static.canonical(variable.dtype):
+        numeric = not jnp.issubdtype(given, jax.dtypes.extended) and np.dtype(given) not in (object, jax.dtypes.float0)
+        if numeric and static.canonical(given) == static.canonical(variable.dtype):
             return True
-        if known and not config.strict_dtype_check:
+        if numeric and not config.strict_dtype_check:
             return False
         raise DtypeMismatchError(
             f"{self.interface.name}: param {name!r} has dtype {given}, but the variable has {variable.dtype}. Cast it, "
@@ -281,19 +293,19 @@ class ConvertedFunction:
         )
 
 
-def _with_limits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> list[Any]:
-    """Returns inputs with row splits of which what they are computed of tells that they end where the values do."""
+def _with_bounded_splits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> list[Any]:
+    """Returns inputs with row splits clipped to the number of values, so that interval analysis finds their bound."""
     out = list(inputs)
     for first, rank in ragged:
-        for place in range(first + 1, first + 1 + rank):
-            whole = out[place + 1].shape[0] - 1 if place < first + rank else out[first].shape[0]
-            if isinstance(out[place], jax.Array):
-                out[place] = jnp.clip(out[place], 0, jnp.asarray(whole, out[place].dtype))
+        for index in range(first + 1, first + 1 + rank):
+            length = out[index + 1].shape[0] - 1 if index < first + rank else out[first].shape[0]
+            if isinstance(out[index], jax.Array):
+                out[index] = jnp.clip(out[index], 0, jnp.asarray(length, out[index].dtype))
     return out
 
 
-def _single(inputs: Sequence[Any], args: Sequence[ir.Argument]) -> dict[int, list[int]]:
-    """Return for inputs the axes that have size 1 where the signature leaves the size open: those of a batch of one."""
+def _unit_axes(inputs: Sequence[Any], args: Sequence[ir.Argument]) -> dict[int, list[int]]:
+    """Returns, for each input, the axes of size 1 whose size the signature leaves unknown (those of a batch of one)."""
     found = {}
     for i, (value, arg) in enumerate(zip(inputs, args, strict=False)):
         if isinstance(value, jax.Array) and arg.shape is not None and len(arg.shape) == value.ndim:
@@ -319,7 +331,11 @@ def _result(value: Any) -> Any:
 
 
 def _typed_key(rng: Any) -> Any:
-    """Takes a typed key, or the raw uint32 kind of old."""
+    """Returns a typed key for a typed or a raw (uint32) key.
+
+    Raises:
+      InputError: ``rng`` is neither.
+    """
     if rng is None:
         return None
     if is_key(rng):
@@ -329,6 +345,6 @@ def _typed_key(rng: Any) -> Any:
     if isinstance(rng, (np.ndarray, jax.Array)) and rng.dtype == np.uint32 and rng.ndim == 1:
         try:
             return jax.random.wrap_key_data(rng if isinstance(rng, jax.Array) else jax.device_put(rng))
-        except TypeError as error:  # as many words as a key of another kind has
-            raise InputError(f"rng is no key of the kind that JAX is set to: {error}") from None
+        except TypeError as error:  # a key of another PRNG implementation
+            raise InputError(f"rng is not a key of JAX's default PRNG implementation: {error}") from None
     raise InputError(f"rng is a JAX PRNG key (jax.random.key(seed)), got {type(rng).__name__}.")

@@ -1,4 +1,7 @@
-"""What is in a model's graph, and which of it converts, read from the protos alone: no variable is loaded."""
+"""Model inspection: the ops of a model and the unsupported ones among them, from the protos alone.
+
+No variable is loaded.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,24 @@ from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
 from tf2jax_lite.frontend.safety import unsafe_ops
 from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, ref_variables, saved_model
 from tf2jax_lite.frontend.saved.fetches import fetches
-from tf2jax_lite.frontend.saved.legacy_tensor_arrays import with_resource_arrays
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
-from tf2jax_lite.ir.liveness import live_nodes
-from tf2jax_lite.ir.verify import check_calls
+from tf2jax_lite.ir.liveness import live_nodes, reached
 from tf2jax_lite.lowering.planning.evaluated_ops import evaluated_ops
 from tf2jax_lite.passes.analysis.effects import Summaries
-from tf2jax_lite.passes.analysis.static_values import taking_data
+from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.passes.control_flow_v1 import functionalize
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
 from tf2jax_lite.support.limits import reading
 
-from . import model_files
+from . import convert, model_files
 
 __all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_model", "describe_saved_model"]
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorDescription:
-    """A tensor of a signature, or a variable."""
+    """The name, dtype and shape of an argument, result or variable."""
 
     name: str
     dtype: str
@@ -53,7 +54,7 @@ class TensorDescription:
 
 @dataclasses.dataclass(frozen=True)
 class SignatureDescription:
-    """One signature: tensors in and out, ops that it needs, and those among them that do not convert."""
+    """A signature: its arguments, results, ops with their counts, and unsupported ops with their nodes."""
 
     name: str
     inputs: list[TensorDescription]
@@ -82,7 +83,7 @@ class ModelDescription:
 
     @property
     def supported(self) -> bool:
-        """Whether every signature converts, as far as op names tell."""
+        """Whether every op of every signature is supported."""
         return not any(s.unsupported for s in self.signatures)
 
     def as_json(self) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def describe_model(
       path: the directory or file.
       tags: of a SavedModel, which MetaGraph.
       inputs: of a file, names of tensors that become arguments; its placeholders by default.
-      outputs: of a file, names of results; what no node reads by default.
+      outputs: of a file, names of results; tensors that no node reads by default.
 
     Raises:
       InvalidModelError: it cannot be read, or has no such MetaGraph, inputs or outputs.
@@ -175,10 +176,10 @@ def _describe_file(
     main = functions.load_main(graph, "serving_default", args, asked.tensors, asked.operations)
     library = functions.load_library(graph.library)
     dtypes_of = {node.name: node.output_dtypes for node in main.nodes} | {arg.name: (arg.dtype,) for arg in args}
-    known = {node.name: node.output_shapes for node in main.nodes}
+    shapes_of = {node.name: node.output_shapes for node in main.nodes}
     results = []
     for name, ref in zip(asked.tensors, main.outputs, strict=True):
-        given, shapes = dtypes_of.get(ref.node, ()), known.get(ref.node) or ()
+        given, shapes = dtypes_of.get(ref.node, ()), shapes_of.get(ref.node) or ()
         shape = shapes[ref.index] if ref.index < len(shapes) else None
         dtype = given[ref.index] if ref.index < len(given) else "unknown"
         results.append(TensorDescription(name, str(dtype), None if shape is None else list(shape)))
@@ -189,7 +190,7 @@ def _describe_file(
     variables, trainable = _variables(meta_graph.as_meta_graph(graph) if meta is None else meta)
     kind = "TF1 MetaGraph" if meta is not None else "GraphDef" if variables else "frozen GraphDef"
     if kind == "frozen GraphDef":
-        variables = _weights(functions.reached(main))
+        variables = _weights(reached(main))
         trainable = len(variables)
     return ModelDescription(
         path=os.fspath(path),
@@ -240,7 +241,7 @@ def _describe(path: str | os.PathLike[str], tags: Iterable[str] | None) -> Model
     except InvalidModelError:
         if wanted is not None:
             raise
-        index = 0  # several MetaGraphs, and none is the obvious one: any will do to look at
+        index = 0  # several MetaGraphs without a default: describe the first
     meta = proto.meta_graphs[index]
     variables, trainable = _variables(meta)
     if variables and not os.path.isdir(os.path.join(path, "variables")):
@@ -256,7 +257,7 @@ def _describe(path: str | os.PathLike[str], tags: Iterable[str] | None) -> Model
     ]
     if not meta_graph.is_tf1(meta):  # nothing of a TF1 model runs in TensorFlow
         try:
-            unsafe_ops.refuse_unsafe_model(meta, path)
+            unsafe_ops.reject_unsafe_model(meta, path)
         except UntrustedError as error:
             for signature in signatures:
                 signature.unsupported["untrusted ops"] = [line.strip() for line in str(error).splitlines()]
@@ -280,8 +281,8 @@ def _kind(path: str | os.PathLike[str], meta: Any) -> str:
 
 
 def _tensor(name: str, dtype: Any, shape: Any) -> TensorDescription:
-    known = attributes.shape_of(shape)
-    return TensorDescription(name, str(dtypes.from_tf(dtype)), None if known is None else list(known))
+    sizes = attributes.shape_of(shape)
+    return TensorDescription(name, str(dtypes.from_tf(dtype)), None if sizes is None else list(sizes))
 
 
 def _variables(meta: Any) -> tuple[list[TensorDescription], int]:
@@ -327,13 +328,12 @@ def _needs(
     main: ir.Function,
     library: dict[str, ir.Function],
 ) -> SignatureDescription:
-    """Returns a signature with the ops that it needs."""
-    main = ref_variables.without_references(with_resource_arrays(functions.reached(main)))
+    """Returns the description of a signature with the ops that it needs."""
     problems: dict[str, list[str]] = {}
-    graph = ir.Graph(main, library)
-    check_calls(graph)
+    graph = ir.Graph(ref_variables.without_references(reached(main)), library)
     try:
-        graph = functionalize.functionalize(graph)
+        # The histogram counts the ops of the model as saved, except for control flow v1.
+        graph = convert.verified_graph(graph, current_config(), only=("functionalize",))
     except UnsupportedError as error:
         problems["control flow"] = [str(error)]
     main, library = graph.main, dict(graph.functions)
@@ -341,7 +341,7 @@ def _needs(
     effects = Summaries(library, ops)
     evaluator = StringEvaluator(current_config().max_constant_bytes)
     evaluated = evaluated_ops((node for _, node in graph.walk()), ops, evaluator)
-    taking = taking_data(graph, {**ops, **evaluated}, evaluated) if evaluated else frozenset()
+    dynamic = runtime_dependent(graph, {**ops, **evaluated}, evaluated) if evaluated else frozenset()
     histogram: collections.Counter[str] = collections.Counter()
     unsupported: dict[str, list[str]] = dict(problems)
     pending, seen = [main], {main.name}
@@ -349,9 +349,9 @@ def _needs(
         function = pending.pop()
         for node in live_nodes(function, effects.effects_in(function)):
             histogram[node.op] += 1
-            if node.op in evaluated and (function.name, node.name) not in taking:
+            if node.op in evaluated and (function.name, node.name) not in dynamic:
                 continue
-            # Tables are read when a model is loaded; a graph that was refused has been explained.
+            # The loader reads tables; of control flow that cannot be expressed, ``problems`` has the reason.
             if node.op not in ops and node.op not in TABLE_OPS and not (problems and node.op in functionalize.OPS):
                 unsupported.setdefault(node.op, []).append(f"{node.name} in {function.name}")
             for ref in node.functions:

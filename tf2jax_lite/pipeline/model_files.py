@@ -1,4 +1,4 @@
-"""Model files of every kind as converted functions: SavedModels, Keras files, frozen graphs."""
+"""Conversion of model files: SavedModels, Keras files, frozen graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.frontend.safety.keras_config import imported, refuse_code
+from tf2jax_lite.frontend.safety.keras_config import imported, reject_code
 from tf2jax_lite.support.errors import InputError, InvalidModelError
 from tf2jax_lite.support.text import size_text
 
@@ -51,39 +51,39 @@ def convert_file(
       path: a SavedModel directory or its ``saved_model.pb``, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen
         GraphDef (``.pb``) or a TF1 checkpoint's graph (``.meta``), whose variables are in the checkpoint beside it.
       signatures: of a SavedModel, which to convert; all that take arrays if left out.
-      tags: of a SavedModel, which MetaGraph.
+      tags: of a SavedModel, the tags of the MetaGraph.
       train: of a Keras file, add the function ``train``, which runs in training mode.
       inputs: of a frozen graph, names of tensors that become arguments; its placeholders if left out.
-      outputs: of a frozen graph, names of results; what no node reads if left out.
+      outputs: of a frozen graph, names of results; tensors that no node reads if left out.
       constants_as_params: of a frozen graph, make weights params.
-      split_host: leave strings, decoders and tables in front of the model in TensorFlow: each function is the core
-        alone, and its attribute ``host`` what stands before it.
+      split_host: leave strings, decoders and tables before the model in TensorFlow: each function is the core, and its
+        attribute ``host`` the prefix.
       shapes: of a Keras file whose model has no symbolic inputs, their shapes; see `keras_specs`.
       progress: called with the name of each step as it begins.
 
     Returns:
-      Name to function and params. A Keras model and a frozen graph have the one name ``serving_default``.
+      Name to function and params. The name of a Keras model and of a frozen graph is ``serving_default``.
 
     Raises:
-      InvalidModelError: there is no such model, or it is damaged.
-      InputError: an option does not go with this kind of model.
+      InvalidModelError: the model is missing or damaged.
+      InputError: an option does not apply to this kind of model.
     """
     path = model_path(path)
     if not path.is_dir() and not path.is_file():
         raise InvalidModelError(f"{path}: no such file or directory")
-    if path.is_dir() or not path.name.endswith((".pb", ".meta")):  # all of a checkpoint's name may be .meta
+    if path.is_dir() or not path.name.endswith((".pb", ".meta")):  # the whole name of a checkpoint's file may be .meta
         own = "--input and --output go with .pb and .meta files; other models say what theirs are"
-        _refuse(bool(inputs or outputs), own)
-        _refuse(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
+        _reject(bool(inputs or outputs), own)
+        _reject(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
     if path.is_dir():
-        _refuse(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
+        _reject(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
         return _saved_model(path, signatures, tags, split_host, progress)
-    _refuse(bool(tags), "--tag goes with SavedModels")
+    _reject(bool(tags), "--tag goes with SavedModels")
     if path.suffix in KERAS_SUFFIXES:
         return _chosen(_keras(path, train, split_host, shapes, progress), signatures)
     if path.name.endswith((".pb", ".meta")):
-        _refuse(train, "--train needs a Keras file")
-        _refuse(
+        _reject(train, "--train needs a Keras file")
+        _reject(
             split_host, "--split-host goes with SavedModels and Keras files; of a .pb, name what to cut at as --input"
         )
         return _chosen(_frozen(path, inputs, outputs, constants_as_params, progress), signatures)
@@ -91,7 +91,7 @@ def convert_file(
 
 
 def model_path(path: str | os.PathLike[str]) -> Path:
-    """Returns the path of a model: of a SavedModel, whose file ``saved_model.pb`` may be named, the directory."""
+    """Returns the path of a model; for ``saved_model.pb`` of a SavedModel its directory."""
     path = Path(path)
     return path.parent if path.name in ("saved_model.pb", "saved_model.pbtxt") and path.is_file() else path
 
@@ -101,7 +101,7 @@ def _load_step(path: Path) -> str:
     return f"load ({size_text(sum(f.stat().st_size for f in files))})"
 
 
-def _refuse(given: bool, message: str) -> None:
+def _reject(given: bool, message: str) -> None:
     if given:
         raise InputError(message)
 
@@ -158,23 +158,23 @@ def convert_keras_model(
     progress: Callable[[str], None] = lambda step: None,
     where: str = "Keras model",
 ) -> Functions:
-    """Converts a Keras model (Keras 3 or tf_keras) in evaluation mode and, if asked, in training mode.
+    """Converts a Keras model (Keras 3 or tf_keras) in evaluation mode and, on request, in training mode.
 
     Args:
       model: the model.
-      specs: the structure of its input, of ``tf.TensorSpec``s; the model's own if left out.
+      specs: the structure of its inputs with ``tf.TensorSpec`` leaves; the model's own if left out.
       train: add the function ``train``, which runs in training mode.
       regularization: ``train`` returns ``(results, sum of model.losses)``.
-      split_host: leave strings, decoders and tables in front of the model in TensorFlow; see `convert_file`.
+      split_host: leave strings, decoders and tables before the model in TensorFlow; see `convert_file`.
       progress: called with the name of each step as it begins.
-      where: what errors name.
+      where: its name in messages.
 
     Returns:
-      ``serving_default`` and ``train``, each with its params. Variables of both have the same names.
+      ``serving_default`` and ``train``, each with its params; equal variables have equal names.
 
     Raises:
-      InvalidModelError: the model does not say what its inputs are.
-      UnsupportedError: it cannot be converted.
+      InvalidModelError: the shapes of the model's inputs are unknown.
+      UnsupportedError: the model cannot be converted.
     """
     found: Functions = {}
     for name, function, given in keras_functions(
@@ -191,10 +191,10 @@ def convert_keras_model(
 def keras_functions(
     model: Any, *, specs: Any = None, train: bool = True, regularization: bool = False, where: str = "Keras model"
 ) -> list[tuple[str, Any, Any]]:
-    """Returns what `convert_keras_model` converts: ``(name, tf.function, structure of tf.TensorSpec)`` for each mode.
+    """Returns ``(name, tf.function, structure of tf.TensorSpec)`` for each mode that `convert_keras_model` converts.
 
     Raises:
-      InvalidModelError: the model does not say what its inputs are.
+      InvalidModelError: the shapes of the model's inputs are unknown.
     """
     import tensorflow as tf
 
@@ -212,31 +212,31 @@ def keras_functions(
 
         call.__name__ = name
         function = tf.function(call)
-        function._tf2jax_lite_model = model  # which says which variables train
+        function._tf2jax_lite_model = model  # for `trained_variables`
         found.append((name, function, specs))
     return found
 
 
 def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> Any:
-    """Returns the ``tf.TensorSpec``s that a Keras model is called with, in their structure.
+    """Returns the structure of a Keras model's inputs with ``tf.TensorSpec`` leaves.
 
     A subclassed model records the shapes that it was built with: their first dimension is the batch, and their dtype
-    the one that the model computes in.
+    is the model's compute dtype.
 
     Args:
       model: the model.
-      where: what errors name.
-      shapes: of a model without symbolic inputs, the shapes to use instead of those that it was built with: a list, or
-        a dict by name, of texts such as ``"b,224,224,3"``.
+      where: its name in messages.
+      shapes: for a model without symbolic inputs, the shapes to use instead of those that it was built with: a list, or
+        a dict by name, of strings such as ``"b,224,224,3"``.
 
     Raises:
-      InvalidModelError: the model does not say what its inputs are, and no shapes are given.
+      InvalidModelError: the shapes of the model's inputs are unknown, and no shapes are given.
     """
     import tensorflow as tf
 
     try:
         inputs = model.input
-    except (AttributeError, ValueError):  # a Sequential that was not called has a list only
+    except (AttributeError, ValueError):  # a Sequential that was not called only has a list
         inputs = getattr(model, "inputs", None)
         inputs = inputs[0] if inputs and len(inputs) == 1 else list(inputs or ())
     if inputs is not None and not (isinstance(inputs, list) and not inputs):
@@ -248,7 +248,7 @@ def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> A
         built = _given_shapes(shapes, built)
     if not built:
         raise InvalidModelError(
-            f"{where}: the model does not say what its inputs are. Give their shapes (--shapes), or call it once "
+            f"{where}: the inputs of the model are unknown. Give their shapes (--shapes), or call it once "
             "before it is saved."
         )
     dtype = getattr(model, "compute_dtype", None) or "float32"
@@ -264,7 +264,7 @@ def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> A
 
 
 def _given_shapes(shapes: Any, built: Any) -> Any:
-    """Returns shapes as a model is called with them; symbols are None, sizes integers."""
+    """Parses shapes: None for symbols, integers for sizes."""
 
     def read(text: str) -> list[int | None]:
         sizes = [size.strip() for size in text.strip().strip("[]()").split(",")]
@@ -278,13 +278,13 @@ def _given_shapes(shapes: Any, built: Any) -> Any:
 
 
 def load_keras(path: Path) -> Any:
-    """Loads with Keras 3, else with tf_keras; neither runs code from the file.
+    """Loads a file with Keras 3, else with tf_keras; neither runs code from the file.
 
     Raises:
-      InvalidModelError: neither can.
-      UntrustedError: a layer holds code, and ``config.trusted`` does not name it.
+      InvalidModelError: neither can load it.
+      UntrustedError: a layer contains code, and ``config.trusted`` does not name it.
     """
-    modules = refuse_code(path)
+    modules = reject_code(path)
     problems = []
     libraries = ("keras",) if _is_keras_3(path) else ("keras", "tf_keras")
     for name in libraries:
@@ -300,7 +300,7 @@ def load_keras(path: Path) -> Any:
                 return library.models.load_model(path, **options)
         except InputError:
             raise
-        except Exception as error:  # Keras raises anything for files that it does not understand
+        except Exception as error:  # Keras raises various errors for files that it cannot read
             problems.append(f"{name}: {type(error).__name__}: {_end_of(str(error))}")
     found = "; ".join(problems) or "Keras is not installed"
     raise InvalidModelError(
@@ -310,7 +310,7 @@ def load_keras(path: Path) -> Any:
 
 
 def _is_keras_3(path: Path) -> bool:
-    """Whether Keras 3 wrote a file, which tf_keras then cannot read."""
+    """Whether Keras 3 wrote a file, so that tf_keras cannot read it."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -320,13 +320,13 @@ def _is_keras_3(path: Path) -> bool:
 
             with h5py.File(path, "r") as file:
                 version = file.attrs.get("keras_version", "")
-    except Exception:  # a damaged file: the libraries say what is wrong
+    except Exception:  # a damaged file: loading it raises the specific error
         return False
     return (version.decode("ascii", "replace") if isinstance(version, bytes) else str(version)).startswith("3")
 
 
 def _end_of(text: str) -> str:
-    """Returns the cause in a message of Keras's: it quotes whole configurations before, and behind."""
+    """Returns the cause in a message of Keras, without the configurations that it quotes."""
     cause = text.split("Exception encountered: ")[-1].split("Full object config:")[0]
     return " ".join(cause.split())[:300]
 

@@ -1,6 +1,12 @@
 """Errors, options, limits and small tools.
 
-`errors` and `config` have the public names; `limits` bounds sizes before memory is taken, `npz` reads archives of
-bounded size, `scoped` has context-local overrides, `gc_pause` and `text` small helpers. Imports neither TensorFlow
-nor JAX, and nothing else of this package.
+Entries: `errors` (public as `tf2jax_lite.errors`) and `config` (public as functions of `tf2jax_lite`). Read:
+
+- `errors`: the exceptions of this library.
+- `config`: conversion options and their overrides.
+- `limits`: limits of sizes, checked before memory is allocated; errors of files.
+- `npz`: .npz archives of bounded size.
+- `scoped`, `gc_pause`, `text`: context-local values, a pause of the garbage collector, text for messages.
+
+Must not import TensorFlow, JAX or any other package of tf2jax_lite.
 """

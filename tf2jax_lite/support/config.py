@@ -1,9 +1,9 @@
-"""Conversion options. Names and defaults are tf2jax's where it has the option.
+"""Conversion options. Options of tf2jax have its names and defaults.
 
-Options are read once, at conversion, and captured in what the conversion returns: a jitted function never
-changes its behaviour behind its cache. Checks of arguments also follow an override around the call: shapes and dtypes
-are part of that cache's key. ``update_config`` sets the default of the whole process;
-``override_config`` holds for a ``with`` block in the current thread (or task) alone.
+Options are read once, at conversion, and captured by the converted function, so that a jitted function never changes
+behind its cache. Checks of arguments also follow an override around the call, as shapes and dtypes are part of the
+cache's key. ``update_config`` sets the default of the process; ``override_config`` applies to a ``with`` block in the
+current thread (or task).
 """
 
 from __future__ import annotations
@@ -25,50 +25,53 @@ class Config:
     """All options and their defaults.
 
     Attributes:
-      strict_shape_check: refuse arguments whose shape does not fit the one converted for.
-      strict_dtype_check: refuse arguments whose dtype is not the one converted for.
-      force_const_float32_to_bfloat16: read float32 constants of the graph as bfloat16.
-      force_const_float64_to_bfloat16: read float64 constants of the graph as bfloat16.
-      convert_custom_gradient: honour ``tf.custom_gradient``; otherwise differentiate the forward code.
-      infer_relu_from_jax2tf: read ``max(x, 0)`` as a relu in graphs that jax2tf wrote, so that the gradient at 0 is 0.
-      infer_cumulative_reduction_from_jax2tf: read windowed reductions that jax2tf wrote for cumulative ones as such.
-      raise_on_prevent_gradient: differentiating through ``PreventGradient`` is an error.
-      raise_on_missing_custom_gradient: refuse to convert where a custom gradient was not saved with the model,
-        or cannot be traced; otherwise warn and differentiate the forward code.
-      raise_on_lost_effect: refuse a stateful node without an implementation that TensorFlow would run although nothing
-        uses its results (an insertion into a table); otherwise warn and leave it out.
+      strict_shape_check: raise for arguments whose shape is not the one converted for.
+      strict_dtype_check: raise for arguments whose dtype is not the one converted for.
+      force_const_float32_to_bfloat16: convert float32 constants of the graph to bfloat16.
+      force_const_float64_to_bfloat16: convert float64 constants of the graph to bfloat16.
+      convert_custom_gradient: use ``tf.custom_gradient``; otherwise differentiate the forward code.
+      infer_relu_from_jax2tf: convert ``max(x, 0)`` to a relu in graphs exported with jax2tf, so that the gradient at 0
+        is 0.
+      infer_cumulative_reduction_from_jax2tf: convert windowed reductions that jax2tf exported for cumulative ones back.
+      raise_on_prevent_gradient: raise when differentiating through ``PreventGradient``.
+      raise_on_missing_custom_gradient: raise if a custom gradient was not saved with the model, or cannot be traced;
+        otherwise warn and differentiate the forward code.
+      raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
+        effect (an insertion into a table); otherwise warn and remove it.
       resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
       enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks.
-      xlacallmodule_strict_checks: refuse to run a serialized module on a platform it was not lowered for.
+      xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for.
       disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
-      skip_variables_evaluation_inside_tf_tracing: inside the tracing of another tf.function, give params as
+      skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as
         ``jax.ShapeDtypeStruct`` without reading the variables.
-      param_names: how params are named whose variables have one name: "variable" numbers them (``softplus``,
-        ``softplus_1``), "path" names them after the attributes of the model that lead to the variables.
-      xla_fallback: let TensorFlow's XLA bridge compile nodes whose ops have no implementation, for their static shapes,
-        and import what comes out. TensorFlow is then needed whenever the function is traced.
-      dynamic_shape_bound: inside ``jit``, the size to pad to for results whose size depends on data, and the capacity
-        of lists that grow in loops of unknown length; 0 refuses them.
-      loop_bound: what becomes of a loop that data may end early, of which an upper bound is known: "while" makes it
-        ``lax.while_loop``, whose gradients compute its iterations again; "scan" a ``lax.scan`` up to the bound that
-        keeps its results from the end on.
-      loop_checkpoint: what ``lax.scan`` keeps for gradients: "none" keeps all that the body computes, "body" what the
-        loop carries (the body runs again), "segments" about the square root of that (it runs twice again).
+      param_names: the names of params whose variables have equal names: "variable" numbers them (``softplus``,
+        ``softplus_1``), "path" uses the attribute paths of the variables in the model.
+      xla_fallback: compile nodes whose ops have no implementation with TensorFlow's XLA bridge, for their static
+        shapes. TensorFlow is then needed whenever the function is traced.
+      dynamic_shape_bound: inside ``jit``, the size to pad results of data-dependent size to, and the capacity of lists
+        that grow in loops of unknown length; 0 raises instead.
+      loop_bound: the lowering of a loop with a known upper bound and a data-dependent exit: "while" is
+        ``lax.while_loop``, whose gradients recompute its iterations; "scan" is a ``lax.scan`` up to the bound that
+        keeps the results after the exit.
+      loop_checkpoint: the residuals of ``lax.scan`` for gradients: "none" keeps all intermediate values of the body,
+        "body" keeps the carry (the body is recomputed), "segments" about the square root of that (recomputed twice).
       scan_optimizations: the optimizations of ``lax.scan`` bodies to apply: "all", "none", names separated by commas,
         or names to leave out, each with a "-" before it. For debugging and ablation; values are equal up to rounding.
       plan_rewrites: the rewrites of functions made ready to run to apply, in the same form.
       jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
-        call with equal shapes on; otherwise each such call runs op by op, and compiles its loops anew.
-      max_nodes: how many nodes a graph may have, its functions' included; a larger one is refused before it is read.
-      max_constant_bytes: how many bytes the constants of a graph may take together as they declare it, and one that is
-        computed from them while converting; also one constant of a StableHLO module. A small file can declare much.
-      max_result_bytes: how many bytes the result of one node may take, and any tensor of a StableHLO module: shapes of
-        more come of damaged models, and end the process if XLA meets them.
-      max_input_bytes: how many bytes the arrays of one .npz file may take, unpacked: inputs of a model, or training
-        data. A client's file has ``max_client_bytes`` of its own.
-      trusted: what a model may do besides computing, by name, separated by commas: ops that run code or touch files
-        (``"PyFunc,ReadFile"``), paths of files outside of the model that its tables are read from, Keras' "Lambda", and
-        "StableHLO" (payloads are then not read in another process first).
+        call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
+      disabled_passes: names of optional passes over the graph to skip, separated by commas, for debugging and ablation
+        (see docs/architecture.md). Unknown and required passes raise ConfigError at conversion.
+      max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
+      max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
+        is computed from them at conversion, and of one constant of a StableHLO module. A small file can declare much.
+      max_result_bytes: maximum number of bytes of one node's result, and of any tensor of a StableHLO module: XLA
+        aborts the process for the shapes of some damaged models.
+      max_input_bytes: maximum number of bytes of the arrays of one .npz file, unpacked: inputs of a model, or training
+        data. Files of clients have ``max_client_bytes`` instead.
+      trusted: names of effects to allow besides computing, separated by commas: ops that run code or touch files
+        (``"PyFunc,ReadFile"``), paths of table files outside of the model, Keras' "Lambda", and "StableHLO" (payloads
+        are then not parsed in another process first).
     """
 
     strict_shape_check: bool = True
@@ -94,6 +97,7 @@ class Config:
     scan_optimizations: str = "all"
     plan_rewrites: str = "all"
     jit_calls: bool = True
+    disabled_passes: str = ""
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_result_bytes: int = 1 << 40
@@ -152,23 +156,23 @@ def chosen_names(option: str, value: str, names: Sequence[str]) -> frozenset[str
 
 
 def current_config() -> Config:
-    """Returns the options in force here, as one frozen value."""
+    """Returns the options of the current context as one frozen value."""
     overrides = dict(_overrides.values())
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
 
 
 def with_active_checks(config: Config) -> Config:
-    """Returns captured options with those checks of arguments that an `override_config` sets here.
+    """Returns captured options with the checks of arguments that an active `override_config` sets.
 
     Args:
-      config: the options captured at conversion, which hold for everything that shapes the graph.
+      config: the options captured at conversion.
     """
     checks = {name: value for name, value in _overrides.values() if name in _CHECKS}
     return dataclasses.replace(config, **checks) if checks else config
 
 
 def get_config(name: str) -> bool | str | int:
-    """Returns the value in force of one option.
+    """Returns the current value of one option.
 
     Raises:
       UnknownOptionError: there is no such option.

@@ -1,7 +1,7 @@
-"""Every error that this library raises for bad input. All derive from `Tf2JaxError`.
+"""The errors that this library raises for invalid input. All derive from `Tf2JaxError`.
 
-Where the peer library raised a builtin exception (``ValueError`` mostly), ours derives from it too, so that
-existing ``except`` clauses go on working.
+Where tf2jax raises a builtin exception (mostly ``ValueError``), the error derives from it as well, so that existing
+``except`` clauses keep working.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class Tf2JaxError(Exception):
-    """Base class of every error raised on purpose by tf2jax_lite."""
+    """Base class of the errors that tf2jax_lite raises."""
 
 
 class RegistrationError(Tf2JaxError, ValueError):
@@ -64,19 +64,19 @@ class UnknownOptionError(ConfigError, KeyError):
     """There is no such config option."""
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""  # KeyError would show the message in quotes
+        return str(self.args[0]) if self.args else ""  # KeyError would quote the message
 
 
 class InvalidModelError(Tf2JaxError, ValueError):
-    """A file or proto that is missing, damaged, or not what it says it is."""
+    """A file or proto is missing, damaged, or of another kind than it claims."""
 
 
 class LimitError(InvalidModelError, OpError):
-    """A model is larger, or would make more, than an option allows; the message names the option."""
+    """A model is larger, or would allocate more, than an option allows; the message names the option."""
 
 
 class InputError(Tf2JaxError, ValueError):
-    """Arguments of a converted function do not fit its signature."""
+    """Arguments of a converted function do not match its signature."""
 
 
 class ArgumentError(InputError, TypeError):
@@ -104,7 +104,7 @@ class DtypeMismatchError(InputError):
 
 
 class UnsupportedError(Tf2JaxError, ValueError):
-    """TensorFlow can express this and the converter cannot; the message says what to do."""
+    """A construct of TensorFlow is not supported; the message has a workaround."""
 
 
 class UnsupportedAttributeError(UnsupportedError):
@@ -112,7 +112,7 @@ class UnsupportedAttributeError(UnsupportedError):
 
 
 class UnsupportedOpsError(UnsupportedError):
-    """The graph has ops without an implementation. All of them are listed at once.
+    """The graph has ops without an implementation; the message lists all of them.
 
     Attributes:
       ops: the distinct op names, sorted.
@@ -126,11 +126,11 @@ class UnsupportedOpsError(UnsupportedError):
 
 
 class UntrustedError(UnsupportedError):
-    """A model would run code or touch files, and nobody asked for that by name (``config.trusted``)."""
+    """A model would run code or touch files that ``config.trusted`` does not name."""
 
 
 class MissingGradientError(UnsupportedError):
-    """A gradient that TensorFlow overrides is not available, and that of the forward code would be another."""
+    """An overridden gradient is not available, and the gradient of the forward code would differ from it."""
 
 
 class LoweringError(Tf2JaxError, ValueError):
@@ -143,7 +143,7 @@ class LoweringError(Tf2JaxError, ValueError):
     """
 
     def __init__(self, message: str, *, node: str = "", op: str = "", path: Sequence[str] = ()):
-        Exception.__init__(self, message)  # not super(): one subclass derives from an error of JAX's too
+        Exception.__init__(self, message)  # not super(): one subclass also derives from an error of JAX
         self.node = node
         self.op = op
         self.path = tuple(path)
@@ -158,15 +158,15 @@ class PreventedGradientError(LoweringError, LookupError):
 
 
 class ForwardModeError(LoweringError, TypeError):
-    """A derivative is taken forwards through a custom gradient, which has a reverse rule only."""
+    """Forward-mode differentiation of a custom gradient that has only a reverse rule."""
 
 
 class ReverseModeError(LoweringError):
-    """A gradient is taken backwards through a loop whose iterations cannot be repeated, or what else has none."""
+    """Reverse-mode differentiation of a loop whose iterations cannot be recomputed, or of another op without it."""
 
 
 class ExportError(Tf2JaxError, ValueError):
-    """A converted function cannot be written in the form asked for."""
+    """A converted function cannot be exported in the requested format."""
 
 
 class CrashedError(Tf2JaxError, RuntimeError):
@@ -174,14 +174,14 @@ class CrashedError(Tf2JaxError, RuntimeError):
 
 
 class DataError(Tf2JaxError, ValueError):
-    """Client data that is damaged or inconsistent, or is asked for in a way in which it cannot be given."""
+    """Client data is damaged or inconsistent, or does not support the requested access."""
 
 
 class UnknownClientError(DataError, KeyError):
     """A federated dataset has no such client."""
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""  # KeyError would show the message in quotes
+        return str(self.args[0]) if self.args else ""  # KeyError would quote the message
 
 
 class FederatedTypeError(InputError, TypeError):
@@ -193,7 +193,7 @@ class MissingLibraryError(Tf2JaxError, ImportError):
 
 
 class TrainingError(Tf2JaxError, ValueError):
-    """Training cannot go on: the loss is no longer finite."""
+    """Training cannot continue: the loss is not finite."""
 
 
 class CheckpointError(DataError):

@@ -1,4 +1,4 @@
-"""Python's garbage collector, held while many objects are made that all stay."""
+"""A pause of Python's garbage collector while many long-lived objects are made."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _was_enabled = False
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Holds off collections in all threads until the last of those that hold them off, in whatever order, is done.
+    """Pauses collections in all threads until the last ``with`` block ends, in any order.
 
-    A collection looks at everything that was made of late, again and again while a graph is read, and in between at all
-    that TensorFlow, Keras and JAX hold.
+    While a graph is read, each collection would visit all recent objects again, and from time to time all objects of
+    TensorFlow, Keras and JAX.
     """
     global _holders, _was_enabled
     with _lock:

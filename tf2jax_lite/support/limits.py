@@ -1,4 +1,4 @@
-"""What keeps strangers' files within bounds: sizes are looked at before memory is taken, stray errors get a place."""
+"""Limits for untrusted files: sizes are checked before memory is allocated, and other errors get the file's name."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from .errors import InvalidModelError, LimitError, Tf2JaxError
 __all__ = ["check_bytes", "is_trusted", "read_bytes", "reading", "regular", "trusted_names"]
 
 MAX_PROTO_BYTES = (1 << 31) - 1
-"""Protocol buffers are no larger; protobuf itself would only say so after the whole file is in memory."""
+"""Maximum size of a protocol buffer; protobuf itself checks it after the whole file is in memory."""
 
 
 def check_bytes(
     shape: Iterable[int], itemsize: int, what: str, *, limit: int | None = None, option: str = "max_constant_bytes"
 ) -> int:
-    """Returns how many bytes an array takes, before it is made.
+    """Returns the number of bytes of an array that is not allocated yet.
 
     Args:
       shape: its sizes.
       itemsize: bytes of one element.
-      what: what the error calls it.
-      limit: the most that is allowed; what the option says if left out.
-      option: the option that sets it.
+      what: its name in messages.
+      limit: maximum number of bytes; the option's value if left out.
+      option: the option that sets the limit.
 
     Raises:
       InvalidModelError: a size is negative.
-      LimitError: it takes more.
+      LimitError: the array is larger than the limit.
     """
     sizes = [int(d) for d in shape]
     if any(d < 0 for d in sizes):
@@ -52,30 +52,30 @@ def _short(number: int) -> str:
 
 
 def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
-    """Returns the file if it is absent or a plain one: pipes and devices never end, and never say so.
+    """Returns the file if it is absent or a regular file: reads of pipes and devices might never end.
 
     Args:
-      file: a file from somewhere else; a link counts as what it leads to.
+      file: an untrusted file; of a link the target counts.
       kind: the error that is raised.
 
     Raises:
-      Tf2JaxError: ``kind``: there is something else.
+      Tf2JaxError: ``kind``: it is not a regular file.
     """
     try:
         mode = file.stat().st_mode
     except OSError:
-        return file  # whoever opens it says what is wrong
+        return file  # opening it raises the specific error
     if not stat.S_ISREG(mode):
-        raise kind(f"{file} is no plain file.")
+        raise kind(f"{file} is not a regular file.")
     return file
 
 
 def read_bytes(file: Path) -> bytes:
-    """Returns the contents of a file that holds a protocol buffer.
+    """Returns the contents of a file with a protocol buffer.
 
     Raises:
-      InvalidModelError: it cannot be read, or is no plain file.
-      LimitError: it is larger than any protocol buffer.
+      InvalidModelError: the file cannot be read, or is not a regular file.
+      LimitError: the file is larger than any protocol buffer.
     """
     try:
         size = regular(file).stat().st_size
@@ -88,14 +88,14 @@ def read_bytes(file: Path) -> bytes:
 
 @contextlib.contextmanager
 def reading(where: str, kind: type[Tf2JaxError] = InvalidModelError) -> Iterator[None]:
-    """Holds while a file from somewhere else is read: whatever fails is the file's fault, and says so.
+    """Converts errors inside a ``with`` block that reads an untrusted file to errors that name the file.
 
     Args:
-      where: which file, or what is read.
-      kind: the error that it becomes.
+      where: the file, or a description of it.
+      kind: the type of the new errors.
 
     Raises:
-      Tf2JaxError: ``kind`` for any error that is not one of ours; ours pass as they are.
+      Tf2JaxError: ``kind`` for any other error; a `Tf2JaxError` passes unchanged.
     """
     try:
         yield
@@ -104,7 +104,7 @@ def reading(where: str, kind: type[Tf2JaxError] = InvalidModelError) -> Iterator
     except RecursionError as error:
         raise kind(f"{where}: nested too deeply to be read.") from error
     except MemoryError as error:
-        raise kind(f"{where}: takes more memory than there is ({str(error)[:200]}).") from error
+        raise kind(f"{where}: out of memory ({str(error)[:200]}).") from error
     except Exception as error:
         text = " ".join(str(error).split())
         raise kind(f"{where}: damaged ({type(error).__name__}: {text[:300]}).") from error
@@ -116,5 +116,5 @@ def trusted_names() -> frozenset[str]:
 
 
 def is_trusted(name: Any) -> bool:
-    """Whether an op or a path was asked for by name."""
+    """Whether ``config.trusted`` names an op or a path."""
     return str(name) in trusted_names()

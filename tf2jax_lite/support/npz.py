@@ -1,7 +1,7 @@
-"""Reads .npz files of strangers: no pickles, and no more memory than the options allow.
+"""Reader of untrusted .npz files: no pickles, and bounded memory.
 
-A few kilobytes of a packed .npz can hold gigabytes of zeros, and a header can announce any shape. So the header of each
-array is read first, and only one that tells the size that the archive's directory tells, too, decides how much is read.
+A compressed .npz of a few kilobytes can hold gigabytes of zeros, and a header can declare any shape. So the header of
+each array is read first, and must agree with the size in the archive's directory before the data is read.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .limits import regular
 __all__ = ["MAX_ARRAYS", "read_npz", "shapes_in_npz"]
 
 MAX_ARRAYS = 10_000
-"""No model takes so many inputs, and empty arrays, which no other limit counts, take a while to read each."""
+"""Maximum number of arrays. Reading an empty array, which no other limit counts, takes time as well."""
 
 _PARSING = threading.Lock()
-"""NumPy parses headers as Python, which in several threads fails at times: github.com/python/cpython/issues/106905."""
+"""NumPy parses headers as Python, which sometimes fails in threads: github.com/python/cpython/issues/106905."""
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
-    (3, 0): np.lib.format.read_array_header_2_0,  # as 2.0, for names of fields that are not Latin
+    (3, 0): np.lib.format.read_array_header_2_0,  # as 2.0, with field names in UTF-8
 }
 
 
@@ -45,12 +45,12 @@ def read_npz(
     Args:
       path: the file.
       kind: the error that is raised.
-      limit: how many bytes the arrays may take, unpacked; ``config.max_input_bytes`` if left out.
-      option: what sets the limit, for the message.
+      limit: maximum number of bytes of the arrays, unpacked; ``config.max_input_bytes`` if left out.
+      option: the option that sets the limit, for the message.
 
     Raises:
-      Tf2JaxError: ``kind``: it is no such file, it is damaged, an array holds Python objects, it takes too much, or
-        there are more than `MAX_ARRAYS`.
+      Tf2JaxError: ``kind``: the file is not an .npz or damaged, an array has Python objects, the arrays are too large,
+        or there are more than `MAX_ARRAYS`.
     """
     return _read(path, kind, limit, option, data=True)
 
@@ -59,7 +59,7 @@ def shapes_in_npz(path: str | os.PathLike[str], kind: type[Tf2JaxError] = InputE
     """Returns the shapes of a file's arrays without reading them; see `read_npz`.
 
     Raises:
-      Tf2JaxError: as `read_npz`, whatever the arrays take.
+      Tf2JaxError: as `read_npz`, except for the size of the arrays.
     """
     return _read(path, kind, 1 << 62, "", data=False)
 
@@ -79,7 +79,7 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
                     if dtype.hasobject:
                         raise ValueError(f"{member.filename} holds Python objects")
                     if file.tell() + count * dtype.itemsize != member.file_size:
-                        raise ValueError(f"{member.filename} is no plain array of the size that it announces")
+                        raise ValueError(f"{member.filename} does not have the size that it declares")
                     left -= count * dtype.itemsize
                     if left < 0:
                         raise ValueError(f"more than {option}={allowed} bytes; raise it if you trust the file")
@@ -92,7 +92,7 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
         raise
     except OSError as error:
         raise kind(f"{path}: not a readable .npz of arrays ({error.strerror or error}).") from error
-    except Exception as error:  # zipfile, zlib, lzma and numpy each have errors of their own
+    except Exception as error:  # zipfile, zlib, lzma and NumPy each have their own errors
         raise kind(f"{path}: not a readable .npz of arrays ({error or type(error).__name__}).") from error
     return found
 
@@ -116,6 +116,6 @@ def _elements(file: Any, count: int, dtype: np.dtype) -> np.ndarray:
         if not read:
             raise ValueError("cut short")
         done += read
-    if file.read(1):  # at the end, the checksum is looked at
+    if file.read(1):  # zipfile checks the checksum at the end
         raise ValueError("more bytes than announced")
     return flat

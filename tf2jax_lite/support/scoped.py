@@ -1,4 +1,4 @@
-"""What holds for a ``with`` block in the current thread or task."""
+"""Values that apply to a ``with`` block in the current thread or task."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class _Entry(Generic[T]):
 
 
 class Scoped(Generic[T]):
-    """Values in force, innermost last. Each thread starts with none; a task starts with those of who started it.
+    """Active values, innermost last. A thread starts with none; a task starts with those of its creator.
 
-    Blocks may end in any order, and in another thread than they began in: generators do that to those in them. (While
-    a generator is suspended inside of a block, its value is in force for its caller, as with ``numpy.errstate``.)
+    Blocks may end in any order, and in another thread than they began in, as blocks in generators do; tokens of a
+    ContextVar do not support that. (While a generator is suspended inside of a block, its value is active for its
+    caller, as with ``numpy.errstate``.)
 
     Args:
       name: for debugging.
@@ -33,21 +34,21 @@ class Scoped(Generic[T]):
         self._entries: contextvars.ContextVar[tuple[_Entry[T], ...]] = contextvars.ContextVar(name, default=())
 
     def values(self) -> tuple[T, ...]:
-        """Returns what is in force here."""
+        """Returns the active values of this context."""
         return tuple([entry.value for entry in self._entries.get() if not entry.ended])
 
     @contextlib.contextmanager
     def holding(self, value: T) -> Iterator[None]:
-        """Puts a value in force for a ``with`` block."""
+        """Makes a value active for a ``with`` block."""
         entry = _Entry(value)
         self._entries.set((*self._entries.get(), entry))
         try:
             yield
         finally:
-            # A token of the ContextVar would bring back what was there before the block: too much, if another block
-            # that began before it has ended since.
+            # A token of the ContextVar would restore the values before the block, including those of a block that began
+            # before it and has ended since.
             here = self._entries.get()
             if any(e is entry for e in here):
                 self._entries.set(tuple([e for e in here if e is not entry]))
             else:
-                entry.ended = True  # ends elsewhere: whoever still has it must not use it
+                entry.ended = True  # ended in another context: contexts that still have the entry must ignore it

@@ -1,17 +1,17 @@
-"""Numbers with their units, and names of strangers', for people."""
+"""Text for messages: byte counts with units, and untrusted names without control characters."""
 
 __all__ = ["printable", "size_text"]
 
 
 def printable(text: object, keep: str = "") -> str:
-    r"""Returns a text in which what does not print is spelled as in Python (``\x1b``).
+    r"""Returns text with non-printable characters escaped as in Python (``\x1b``).
 
-    Names come out of models and files of strangers: a terminal would obey the codes in them, and text from right to
-    left shows another name than there is.
+    Names of untrusted models and files may contain terminal control sequences, or right-to-left marks that display
+    another name.
 
     Args:
-      text: anything; its ``str`` is taken.
-      keep: characters that stay as they are.
+      text: any object; converted with ``str``.
+      keep: characters that are not escaped.
     """
     text = str(text)
     if text.isprintable():
@@ -20,7 +20,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def size_text(count: float) -> str:
-    """Returns a number of bytes with its unit."""
+    """Returns a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -81,7 +81,9 @@ class LockstepEvaluation:
         self._program: Program = converted.program
         self._rtol = rtol
         self._most = most
-        self._trace = Trace(self._program, dict(target.params), jax.random.key(seed), promote_dtypes=converted.loose)
+        self._trace = Trace(
+            self._program, dict(target.params), jax.random.key(seed), promote_dtypes=converted.promote_dtypes
+        )
         self._variables = {
             name: tf.Variable(tf.constant(np.asarray(value), tf.dtypes.as_dtype(converted.variables[name].dtype)))
             for name, value in target.params.items()

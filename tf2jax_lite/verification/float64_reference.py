@@ -141,7 +141,7 @@ def _float64_target(target: Target) -> Target | None:
     if converted.program.random_nodes or any(_rounds(node) for _, node in converted.program.graph.walk()):
         return None
     program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
-    in_double = ConvertedFunction(program, converted.interface, converted.config, loose=True)
+    in_double = ConvertedFunction(program, converted.interface, converted.config, promote_dtypes=True)
     params = {name: widen_array(value) for name, value in target.params.items()}
     return dataclasses.replace(target, converted=in_double, params=params)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite.calling.interface import TensorArgument, accepted_names, match_arrays
+from tf2jax_lite.calling.names import accepted_names, match_arrays
+from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.limits import check_bytes
 

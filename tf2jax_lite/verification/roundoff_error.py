@@ -59,10 +59,10 @@ def in_float64(
       UnsupportedError: part of the graph is compiled (XlaCallModule), with its types.
     """
     program = Program(widen(converted.program.graph), converted.config, None, converted.program.evaluator)
-    in_double = ConvertedFunction(program, converted.interface, converted.config, loose=True)
+    in_double = ConvertedFunction(program, converted.interface, converted.config, promote_dtypes=True)
     with jax.enable_x64(True):
         state = {name: widen_array(value) for name, value in params.items()}
-        results, _ = in_double.flat_call(state, [widen_array(np.asarray(x)) for x in inputs], rng, loose=True)
+        results, _ = in_double.flat_call(state, [widen_array(np.asarray(x)) for x in inputs], rng, promote_dtypes=True)
         return [np.asarray(r) for r in results]
 
 

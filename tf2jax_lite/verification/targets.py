@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.interface import TensorArgument
 from tf2jax_lite.calling.params import is_seed_state
+from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.export.to_tensorflow import match_names
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
@@ -335,7 +335,7 @@ def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] |
     feeds, asked = [_tensor_name(n) for n in inputs], fetches(proto, outputs)
 
     def make() -> Any:
-        unsafe_ops.refuse_unsafe_graph(proto, str(path))
+        unsafe_ops.reject_unsafe_graph(proto, str(path))
         functions.check(proto, str(path))
         wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
         graph = wrapped.graph

@@ -70,7 +70,7 @@ GUARDS = (
     _off(
         "functions that call each other too deeply",
         "tf2jax_lite/ir/verify.py",
-        "                if depth[name] > MAX_CALL_DEPTH + 1:",
+        "        if depth[name] > MAX_CALL_DEPTH + 1:",
         f"{_GRAPHS}test_functions_nest_as_deep_as_tracing_can_follow",
     ),
     Guard(
@@ -192,7 +192,7 @@ GUARDS = (
     Guard(
         "conversions that leave something",
         "tf2jax_lite/frontend/graphdef/nodes.py",
-        "        if not form.shared.functions and len(written)",
+        "        if not spec.node_spec.functions and len(written)",
         "        if len(written)",
         "tests/frontend/graphdef/test_nodes.py::test_nodes_that_name_functions_are_not_kept",
     ),

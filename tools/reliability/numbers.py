@@ -81,18 +81,17 @@ def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
     import numpy as np
 
     from tf2jax_lite.errors import UnsupportedError
-    from tf2jax_lite.verification.inputs import given_values, named_arguments
+    from tf2jax_lite.verification.inputs import given_values
     from tf2jax_lite.verification.roundoff_error import in_float64, round_off
     from tf2jax_lite.verification.runners import run_tf
-    from tf2jax_lite.verification.targets import subject as load
-    from tf2jax_lite.verification.targets import subjects
+    from tf2jax_lite.verification.targets import convert_source, find_sources
 
     with np.load(inputs_path) as data:
         arrays = {name: data[name] for name in data.files}
-    subject = load(next(iter(subjects(path, ["serving_default"]))))
-    converted, params = subject.converted, dict(subject.params)
-    arguments = named_arguments(converted.interface)
-    given = given_values(subject.name, arguments, arrays)
+    target = convert_source(next(iter(find_sources(path, ["serving_default"]))))
+    converted, params = target.converted, dict(target.params)
+    arguments = converted.interface.tensors()
+    given = given_values(target.name, arguments, arrays)
     flat = [given[name] for name in sorted(given, key=lambda name: arguments[name].index)]
 
     def call(params: Any, inputs: Any) -> Any:
@@ -105,7 +104,7 @@ def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
     eager = [np.asarray(r) for r in call(params, flat)]
     stacked = [np.stack([x, x[::-1]]) for x in flat]
     mapped = [np.asarray(r)[0] for r in jax.jit(jax.vmap(lambda *x: call(params, list(x))))(*stacked)]
-    expected, _ = run_tf(subject, flat)
+    expected, _ = run_tf(target, flat)
     found = {
         "hashes": [_hash(run) for run in runs],
         "params": _hash([np.asarray(params[name]) for name in sorted(params)]),

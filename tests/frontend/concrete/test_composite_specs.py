@@ -29,7 +29,7 @@ class Graph(tf.experimental.ExtensionType):
 
 @dataclasses.dataclass
 class Pair:
-    """What ``tf.nest`` takes apart, and JAX does not."""
+    """An object that ``tf.nest`` flattens, and JAX does not."""
 
     first: object
     second: object
@@ -144,8 +144,8 @@ def test_classes_that_tensorflow_takes_apart_are_named_tuples(tmp_path):
         np.testing.assert_array_equal(pair.second, one + 1)
         np.testing.assert_array_equal(first, one)
     assert jax.tree.structure(fn(params, (one, two))) == jax.tree.structure(jax.jit(fn)(params, (one, two)))
-    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "artefact", platforms=["cpu"])
-    loaded, params = tf2jax.load(tmp_path / "artefact", "f")
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "artifact", platforms=["cpu"])
+    loaded, params = tf2jax.load(tmp_path / "artifact", "f")
     np.testing.assert_array_equal(loaded(params, (one, two))[0][0][1], one + 1)
 
 
@@ -181,7 +181,7 @@ def test_results_of_one_are_arguments_of_another():
 
 
 @pytest.mark.full
-def test_gradients_by_components():
+def test_gradients_with_respect_to_components():
     indices, values, shape = taken_apart(tf.sparse.from_dense(MATRIX))
     fn = tf2jax.convert_functional(of_sparse, tf.SparseTensorSpec([3, 4], tf.float32))
     tensor = tf.sparse.from_dense(MATRIX)
@@ -243,10 +243,10 @@ def test_restored_functions(tmp_path):
     assert_same(fn(params, *taken_apart(args))[0], restored(*args))
 
 
-def test_artefacts(tmp_path):
+def test_artifacts(tmp_path):
     fn, params = tf2jax.convert(of_sparse, tf.SparseTensorSpec([3, 4], tf.float32))
-    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "artefact", platforms=["cpu"])
-    loaded, params = tf2jax.load(tmp_path / "artefact", "f")
+    tf2jax.export_functions({"f": (fn, params)}, tmp_path / "artifact", platforms=["cpu"])
+    loaded, params = tf2jax.load(tmp_path / "artifact", "f")
     parts = taken_apart(tf.sparse.from_dense(MATRIX))
     assert_same(loaded(params, parts)[0], tf.function(of_sparse)(tf.sparse.from_dense(MATRIX)))
     with pytest.raises(errors.ShapeMismatchError, match=r"\(3, 5\)"):
@@ -255,7 +255,7 @@ def test_artefacts(tmp_path):
 
 @pytest.mark.full
 def test_strings_in_front_of_a_model(tmp_path):
-    """Words are looked up in TensorFlow, row by row; what is computed of their numbers is JAX's."""
+    """TensorFlow looks words up, row by row; JAX computes with their numbers."""
     module = tf.Module()
     module.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], np.int64([1, 2])), 0)
     module.vectors = tf.Variable(np.arange(6, dtype=np.float32).reshape(3, 2))
@@ -283,7 +283,7 @@ def test_strings_in_front_of_a_model(tmp_path):
         (lambda x: (x, tf.data.Dataset.from_tensors(x)), np.float32(1), "result 1 .*no counterpart"),
     ],
 )
-def test_what_jax_cannot_hold_is_refused(function, arg, message):
+def test_components_without_a_jax_counterpart_raise(function, arg, message):
     with pytest.raises(errors.UnsupportedError, match=message):
         tf2jax.convert(function, arg)
 
@@ -297,7 +297,7 @@ def test_what_jax_cannot_hold_is_refused(function, arg, message):
         (tf.sparse.from_dense(MATRIX), errors.InputError, "has 3 items"),
     ],
 )
-def test_what_is_no_such_tensor(arg, error, message):
+def test_invalid_composite_arguments_raise(arg, error, message):
     fn = tf2jax.convert_functional(lambda rows: tf.reduce_sum(rows, 1), tf.RaggedTensorSpec([None, None], tf.float32))
     with pytest.raises(error, match=message):
         fn(arg)
@@ -318,7 +318,7 @@ class Scaled(tf.experimental.ExtensionType):
         (ROWS, tf.IndexedSlices(tf.ones(2), tf.constant([0, 1]))),
     ],
 )
-def test_what_is_no_tensor_of_such_an_argument_is_a_literal(converted, given):
+def test_non_tensor_fields_of_composites_are_literals(converted, given):
     fn = tf2jax.convert_functional(lambda x: tf.nest.flatten(x, expand_composites=True)[0], converted)
     fn(converted)
     with pytest.raises(errors.InputError, match="argument x was converted for"):

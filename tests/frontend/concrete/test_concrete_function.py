@@ -50,7 +50,7 @@ def test_weights_are_not_copied():
 
 
 def test_generators_that_move_on_do_not_show():
-    # This kernel writes the new state into the old one's memory, whoever else holds it.
+    # This kernel writes the new state in place, even if the buffer has other references.
     generator = tf.random.Generator.from_seed(3)
     _, params = tf2jax_lite.convert(tf.function(lambda: generator.normal([2])))
     before = {name: np.array(value) for name, value in params.items()}
@@ -157,7 +157,7 @@ def test_pruned_functions():
     for feeds, fetches, args in (
         ([a, b], first, (A, B)),
         ([b, a], first, (B, A)),
-        ({"z": a, "y": b}, first, (B, A)),  # TensorFlow takes what is fed in the order of keys
+        ({"z": a, "y": b}, first, (B, A)),  # TensorFlow takes feeds in the order of sorted keys
         (a, {"inner": "half_way:0"}, (A,)),
         (["half_way:0", b], [first, {"b": b}], (A, B)),
     ):

@@ -65,7 +65,7 @@ def test_lookup(fn):
         )
 
 
-def test_what_is_inserted_is_refused():
+def test_captured_table_with_insertions_raises():
     """The conversion holds a table's contents: it cannot change them."""
 
     def fn(x):
@@ -77,7 +77,7 @@ def test_what_is_inserted_is_refused():
 
 
 @pytest.mark.full
-def test_strings_are_refused():
+def test_captured_table_of_strings_raises():
     keys = tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([1.0]))
     table = tf.lookup.StaticHashTable(keys, -1.0)
     with pytest.raises(UnsupportedError, match="split_host"):

@@ -1,4 +1,4 @@
-"""What can be traced, and what is said of the rest."""
+"""Callables that can be traced, and the errors for others."""
 
 import traceback
 
@@ -52,7 +52,7 @@ def test_restored_functions_without_a_trace(tmp_path):
 
 @pytest.mark.default_cases("None", "3")
 @pytest.mark.parametrize("fn", [None, 3, tf.Module(), lambda x: x, tf.function(lambda x: x), Scaled()])
-def test_what_was_not_restored(fn):
+def test_functions_that_were_not_restored_raise(fn):
     with pytest.raises(InputError, match="did not come out of a SavedModel"):
         tf2jax.convert_from_restored(fn)
 

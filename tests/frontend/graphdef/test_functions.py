@@ -1,4 +1,4 @@
-"""The ir: what protos become, printed and walked; damaged protos are refused."""
+"""GraphDefs as functions of the IR, printed and walked; damaged protos raise."""
 
 import numpy as np
 import pytest

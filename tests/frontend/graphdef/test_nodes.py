@@ -23,7 +23,7 @@ def _type(dtype):
     return tf.compat.v1.AttrValue(type=tf.as_dtype(dtype).as_datatype_enum)
 
 
-def _form(proto):
+def _spec(proto):
     return nodes.read_node(proto, proto.name, ConstantBytes("graph"))[1]
 
 
@@ -40,7 +40,7 @@ def test_nodes_that_differ_in_names_inputs_and_devices_share_a_form(length):
     other = _node(
         "b" * length, "Neg", ["c" * length, "^" + "d" * length], "/device:" + "e" * length, T=_type("float32")
     )
-    assert _form(one) is _form(other)
+    assert _spec(one) is _spec(other)
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 127, "a" * 128, "\u00e4", "\u00e4" * 100, "a*"])
@@ -52,9 +52,9 @@ def test_inputs_are_those_of_the_proto(name, inputs, device, op):
         if op == "AddN" and not attrs:
             continue
         proto = _node(name, op, inputs, device, **attrs)
-        found, form = nodes.read_node(proto, name, ConstantBytes("graph"))
+        found, spec = nodes.read_node(proto, name, ConstantBytes("graph"))
         assert found == inputs
-        assert form.op == op and form.attrs == read_attrs(proto)
+        assert spec.op == op and spec.attrs == read_attrs(proto)
 
 
 def test_nodes_that_differ_in_op_or_attributes_do_not():
@@ -64,29 +64,31 @@ def test_nodes_that_differ_in_op_or_attributes_do_not():
         _node("a", "Abs", ["x"], T=_type("float32")),
         _node("a", "Neg", ["x"], T=_type("float32"), _class=tf.compat.v1.AttrValue(s=b"x")),
     ]
-    forms = [_form(proto) for proto in protos]
-    assert len({id(form) for form in forms}) == len(protos)
-    for form, proto in zip(forms, protos, strict=True):
-        assert form.attrs == read_attrs(proto)
-        assert form.shared.output_dtypes == (proto.attr["T"].type and tf.as_dtype(proto.attr["T"].type).as_numpy_dtype,)
+    specs = [_spec(proto) for proto in protos]
+    assert len({id(spec) for spec in specs}) == len(protos)
+    for spec, proto in zip(specs, protos, strict=True):
+        assert spec.attrs == read_attrs(proto)
+        assert spec.node_spec.output_dtypes == (
+            proto.attr["T"].type and tf.as_dtype(proto.attr["T"].type).as_numpy_dtype,
+        )
 
 
-def test_small_constants_are_shared_and_read_only_large_ones_are_read_anew():
+def test_small_constants_are_shared_and_read_only_large_ones_are_not():
     small, large = np.arange(4, dtype=np.float32), np.arange(4000, dtype=np.float32)
-    first, second = (_form(_const(name, small)) for name in "ab")
+    first, second = (_spec(_const(name, small)) for name in "ab")
     assert first is second
     np.testing.assert_array_equal(first.attrs["value"], small)
     assert not first.attrs["value"].flags.writeable
-    first, second = (_form(_const(name, large)) for name in "ab")
+    first, second = (_spec(_const(name, large)) for name in "ab")
     assert first is not second
     np.testing.assert_array_equal(second.attrs["value"], large)
 
 
-def test_what_is_declared_large_in_few_bytes_is_not_kept():
-    """A splat: options that bound constants hold for each conversion anew."""
-    before = len(nodes._FORMS)
-    _form(_const("a", np.zeros([100, 100], np.float32)))
-    assert len(nodes._FORMS) == before
+def test_large_constants_of_few_bytes_are_not_cached():
+    """A splat: the options that bound constants apply to each conversion."""
+    before = len(nodes._SPECS)
+    _spec(_const("a", np.zeros([100, 100], np.float32)))
+    assert len(nodes._SPECS) == before
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1e-30, np.nan, np.inf, 3])
@@ -94,12 +96,12 @@ def test_scalars_are_what_tensorflow_reads(value):
     for dtype in (np.float32, np.float64) if isinstance(value, float) else (np.int32, np.int64, np.float32):
         proto = _const("a", np.asarray(value, dtype))
         expected = tf.make_ndarray(proto.attr["value"].tensor)
-        found = _form(proto).attrs["value"]
+        found = _spec(proto).attrs["value"]
         assert found.dtype == expected.dtype
         assert found.tobytes() == expected.tobytes()
 
 
-def test_order_is_kept_where_it_is_one_and_cycles_are_refused():
+def test_valid_order_is_kept_and_cycles_raise():
     def read(*edges):
         graph = graph_pb2.GraphDef(node=[_node(name, "Neg", inputs, T=_type("float32")) for name, *inputs in edges])
         args = [functions.ir.Argument("x", np.dtype(np.float32))]
@@ -116,8 +118,8 @@ def test_nodes_that_name_functions_are_not_kept():
     """Functions get a new name whenever they are traced, so that these would pile up."""
     inner = tf.function(lambda x: x + 1.0)
     tf2jax_lite.convert(tf.function(lambda x: inner(x) * 2.0), tf.TensorSpec([]))
-    assert nodes._FORMS
-    assert not any(form.shared.functions for form in nodes._FORMS.values())
+    assert nodes._SPECS
+    assert not any(spec.node_spec.functions for spec in nodes._SPECS.values())
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -42,7 +42,7 @@ EVALUATED = {
     "base64": lambda: tf.io.encode_base64(W, pad=True),
     "of base64": lambda: tf.io.decode_base64(np.array([b"eA", b""], object)),
     "characters": lambda: tf.strings.unicode_decode(FLAT, "UTF-8").to_tensor(),
-    "characters and places": lambda: raw.UnicodeDecodeWithOffsets(input=FLAT, input_encoding="UTF-8"),
+    "characters and offsets": lambda: raw.UnicodeDecodeWithOffsets(input=FLAT, input_encoding="UTF-8"),
     "of characters": lambda: tf.strings.unicode_encode(np.int32([103, 252]), "UTF-16-BE"),
     "scripts": lambda: tf.strings.unicode_script(np.int32([65, 0x416, 0x5D0])),
     "transcoded": lambda: tf.strings.unicode_transcode(W, "UTF-8", "UTF-32-BE"),
@@ -81,8 +81,8 @@ def test_numbers_written_as_text_meet_data():
     converted = tf2jax.convert_functional(tf.function(scaled, autograph=False), tf.TensorSpec([3]))
     np.testing.assert_array_equal(jax.jit(converted)(x), scaled(x))
     np.testing.assert_array_equal(jax.jit(jax.vmap(converted))(np.stack([x, -x])), np.stack([scaled(x), scaled(-x)]))
-    slope = jax.jit(jax.grad(lambda x: converted(x).sum()))(x)
-    np.testing.assert_array_equal(slope, np.float32([0.5, 2, -1]))
+    gradient = jax.jit(jax.grad(lambda x: converted(x).sum()))(x)
+    np.testing.assert_array_equal(gradient, np.float32([0.5, 2, -1]))
 
 
 def test_models_that_are_saved(tmp_path):
@@ -134,15 +134,15 @@ def test_results_that_could_be_too_large(function):
         ),
     ],
 )
-def test_what_tensorflow_refuses(function, message):
+def test_values_that_tensorflow_rejects_raise(function, message):
     made = tf.function(function, autograph=False).get_concrete_function()
     with pytest.raises(Tf2JaxError, match=rf"(?si)node '.*{message}"):
         tf2jax.convert_functional(made)()
 
 
 @pytest.mark.full
-def test_what_is_never_evaluated():
-    """Ops that make much of little or read files, whatever they take, and strings that data decides."""
+def test_ops_that_are_never_evaluated():
+    """Ops that expand their inputs or read files, and strings that are runtime-dependent."""
     evaluator = string_evaluator.StringEvaluator(1 << 20)
     for op in ("ReadFile", "ParseTensor", "DecodeCompressed", "PyFunc", "WholeFileReader", "NoSuchOp", "PrintV2"):
         assert not evaluator.accepts(op)
@@ -160,7 +160,7 @@ def test_ops_of_ones_own_come_first():
 
 @pytest.mark.default_cases("class")
 @pytest.mark.parametrize("attribute", ["a b", "class", "inputs", ""])
-def test_attributes_that_are_none_of_the_op_are_refused(attribute):
+def test_attributes_of_other_ops_raise(attribute):
     """Such as a hostile file has: names that no parameter of Python's can have, too."""
     function = tf.function(lambda x: x + tf.strings.to_number(tf.strings.lower("3")), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()

@@ -13,9 +13,10 @@ import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError
 from tf2jax_lite.frontend.safety import checkpoint_index
 from tf2jax_lite.frontend.saved import checkpoint_reader
-from tf2jax_lite.frontend.saved import initial_values as initial_values_module
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
-from tf2jax_lite.frontend.saved.initial_values import initial_values
+from tf2jax_lite.pipeline import initial_values
+from tf2jax_lite.pipeline.convert import plan_graph
+from tf2jax_lite.support.config import Config
 
 
 @pytest.fixture
@@ -179,6 +180,10 @@ def test_damaged_checkpoints(prefix, part):
             pass
 
 
+def initial_value(proto, variable):
+    return initial_values.initial_value(proto, variable, lambda graph: plan_graph(graph, Config()))
+
+
 def test_initializers_that_would_make_much():
     """Nothing but the initializer says how large the value is; the sum of it alone would be one number."""
     with tf.Graph().as_default() as graph:
@@ -190,25 +195,25 @@ def test_initializers_that_would_make_much():
         if node.op != "AssignVariableOp" or node.name.startswith("set"):
             proto.node.add().CopyFrom(node)
     with pytest.raises(LimitError, match="initializer of 'v'"):
-        initial_values(proto, ["v"])
+        initial_value(proto, "v")
     small = graph_pb2.GraphDef()
     small.CopyFrom(graph.as_graph_def())
-    assert initial_values(small, ["v"])["v"] == 0
+    assert initial_value(small, "v") == 0
     assert tf2jax_lite.get_config("max_constant_bytes") == 1 << 31
 
 
-@pytest.mark.default_cases("True-None-0-how many steps")
+@pytest.mark.default_cases("True-None-0-unknown number of steps")
 @pytest.mark.parametrize(
     ("v2", "limit", "inner", "text"),
     [
-        (False, 2**31 - 1, 0, "how many steps"),
-        (True, None, 0, "how many steps"),
+        (False, 2**31 - 1, 0, "unknown number of steps"),
+        (True, None, 0, "unknown number of steps"),
         (True, 300, 20, "takes 6000 steps of loops; 1000 are"),
     ],
 )
 def test_initializers_that_would_take_long(v2, limit, inner, text, monkeypatch):
     """One that counts to 2**31, one whose end is drawn, and one with a loop in a loop."""
-    monkeypatch.setattr(initial_values_module, "MAX_STEPS", 1000)
+    monkeypatch.setattr(initial_values, "MAX_STEPS", 1000)
     was = tf.compat.v1.control_flow_v2_enabled()
     (tf.compat.v1.enable_control_flow_v2 if v2 else tf.compat.v1.disable_control_flow_v2)()
     try:
@@ -230,6 +235,6 @@ def test_initializers_that_would_take_long(v2, limit, inner, text, monkeypatch):
         (tf.compat.v1.enable_control_flow_v2 if was else tf.compat.v1.disable_control_flow_v2)()
     proto = graph.as_graph_def()
     with pytest.raises(LimitError, match=f"initializer of 'v'.*{text}"):
-        initial_values(proto, ["v"])
+        initial_value(proto, "v")
     if not limit:
-        assert initial_values(proto, ["w"])["w"].shape == (3,)
+        assert initial_value(proto, "w").shape == (3,)

@@ -1,4 +1,4 @@
-"""Graphs that nobody means well by: each ends in one of our errors, before time or memory is spent."""
+"""Hostile graphs: each raises one of our errors, before it uses time or memory."""
 
 import time
 
@@ -61,7 +61,7 @@ def calling(made, name):
     return made
 
 
-def test_a_million_nodes_are_refused_at_once():
+def test_a_million_nodes_raise_at_once():
     # Counted before anything is read out: reading them would take a minute.
     made = graph()
     template = graph_pb2.GraphDef()
@@ -146,7 +146,7 @@ def test_an_output_that_its_node_does_not_have(inputs, output):
 
 
 @pytest.mark.parametrize("name, match", [("a", "two arguments are called 'a'"), ("call0", "an argument and a node")])
-def test_function_arguments_of_one_name_are_refused(name, match):
+def test_function_arguments_of_equal_names_raise(name, match):
     made = graph()
     function(made, "g", [])
     function(made, "f", ["g"])

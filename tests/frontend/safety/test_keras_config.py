@@ -9,7 +9,7 @@ import pytest
 
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError, UntrustedError
-from tf2jax_lite.frontend.safety.keras_config import refuse_code
+from tf2jax_lite.frontend.safety.keras_config import reject_code
 from tf2jax_lite.pipeline import model_files
 
 
@@ -34,10 +34,10 @@ def test_layers_that_hold_code_are_refused(tmp_path, library, suffix):
     assert not marker.exists()
 
 
-def test_a_layer_that_was_asked_for_by_name_goes_on_to_keras(tmp_path):
+def test_trusted_layer_reaches_keras(tmp_path):
     path, _ = lambda_model(tmp_path, "tf_keras", ".h5")
     with tf2jax_lite.override_config("trusted", "Lambda"):
-        refuse_code(path)
+        reject_code(path)
 
 
 def test_code_is_found_at_any_depth_and_other_layers_pass(tmp_path):
@@ -50,9 +50,9 @@ def test_code_is_found_at_any_depth_and_other_layers_pass(tmp_path):
             archive.writestr("config.json", json.dumps(config))
         if refused:
             with pytest.raises(UntrustedError):
-                refuse_code(path)
+                reject_code(path)
         else:
-            refuse_code(path)
+            reject_code(path)
 
 
 def keras_file(path, config):
@@ -88,7 +88,7 @@ def named(module, name, config=None, **more):
         ),
     ],
 )
-def test_what_is_more_than_a_keras_object_is_refused(tmp_path, monkeypatch, inner, match):
+def test_objects_outside_keras_raise(tmp_path, monkeypatch, inner, match):
     (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.syspath_prepend(str(tmp_path))
     path = keras_file(tmp_path / "m.keras", named("keras", "Sequential", {"name": "s", "layers": [inner]}))
@@ -108,11 +108,11 @@ def test_registered_objects_and_functions_of_keras_pass(tmp_path):
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, "gelu"), Doubled()])
     model.compile("adam", "mse")
     model.save(tmp_path / "m.keras")
-    refuse_code(tmp_path / "m.keras")
+    reject_code(tmp_path / "m.keras")
     try:
         keras.saving.get_custom_objects().pop("mine>Doubled")
         with pytest.raises(UntrustedError, match="would be imported, for 'Doubled'"):
-            refuse_code(tmp_path / "m.keras")
+            reject_code(tmp_path / "m.keras")
     finally:
         keras.saving.get_custom_objects()["mine>Doubled"] = Doubled
 
@@ -135,7 +135,7 @@ def test_damaged_configurations(tmp_path):
         file.attrs["model_config"] = np.arange(3)
     for name in ("m.keras", "m.h5"):
         with pytest.raises(InvalidModelError):
-            refuse_code(tmp_path / name)
+            reject_code(tmp_path / name)
 
 
 @pytest.mark.parametrize("sizes", [{"units": 1 << 31}, {"input_dim": 1 << 20, "output_dim": 1 << 20}])
@@ -145,14 +145,14 @@ def test_weights_that_no_memory_holds(tmp_path, sizes):
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", json.dumps({"config": {"layers": [layer]}}))
     with pytest.raises(LimitError, match=r"'wide'.*max_constant_bytes"):
-        refuse_code(tmp_path / "m.keras")
+        reject_code(tmp_path / "m.keras")
 
 
-@pytest.mark.default_cases("<lambda>-announces 4398046511104 bytes")
+@pytest.mark.default_cases("<lambda>-declares 4398046511104 bytes")
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda group: group.create_dataset("kernel", (1 << 20, 1 << 20), "f4"), "announces 4398046511104 bytes"),
+        (lambda group: group.create_dataset("kernel", (1 << 20, 1 << 20), "f4"), "declares 4398046511104 bytes"),
         (lambda group: group.create_dataset("kernel", (4,), "u1", external=[("/etc/passwd", 0, 4)]), "another file"),
         (lambda group: group.__setitem__("kernel", h5py.ExternalLink("/etc/passwd", "/x")), "is a link"),
         (lambda group: group.__setitem__("kernel", h5py.SoftLink("/model_weights/dense")), "is a link"),
@@ -162,10 +162,10 @@ def test_weights_that_the_file_does_not_hold(tmp_path, make, match):
     keras = pytest.importorskip("keras")
     path = tmp_path / "m.h5"
     keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, name="dense")]).save(path)
-    refuse_code(path)
+    reject_code(path)
     with h5py.File(path, "r+") as file:
         file["model_weights/dense/again"] = file["model_weights"]  # a circle
-    refuse_code(path)
+    reject_code(path)
     with h5py.File(path, "r+") as file:
         make(file["model_weights/dense"].create_group("more"))
     with pytest.raises(InvalidModelError, match=match):

@@ -94,7 +94,7 @@ def test_operations_run_for_what_they_do(asked, given, after, tmp_path):
     ("asked", "words"),
     [("^none", "there is no node 'none'"), ("none", "there is no node 'none'"), ("nothing:0", "has 0 output")],
 )
-def test_what_is_not_there(asked, words, tmp_path):
+def test_missing_fetches_raise(asked, words, tmp_path):
     path, _ = saved(tmp_path, counting)
     with pytest.raises(InvalidModelError, match=words):
         tf2jax_lite.convert_graph_def(path, ["x"], [asked])

@@ -14,7 +14,7 @@ FORWARD = ("Enter", "Switch", "Identity", "Merge", "Exit", "NextIteration")
 USES = ("Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close")
 
 
-def former(graph_def, generation, packed=False):
+def legacy(graph_def, generation, packed=False):
     """Returns a graph with the ops of the first or second generation in place of today's.
 
     Args:
@@ -116,7 +116,7 @@ def test_against_tensorflow(fn, generation):
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [4, 3], name="x")
         names = [tf.identity(result).name for result in fn(x)]
-    check(former(graph.as_graph_def(), generation), names)
+    check(legacy(graph.as_graph_def(), generation), names)
 
 
 @pytest.mark.parametrize("generation", [1])
@@ -125,7 +125,7 @@ def test_pack_and_unpack(generation):
         x = v1.placeholder(tf.float32, [4, 3], name="x")
         array = tf.TensorArray(tf.float32, size=4).unstack(tf.exp(x))
         result = tf.identity(array.stack())
-    check(former(graph.as_graph_def(), generation, packed=True), [result.name])
+    check(legacy(graph.as_graph_def(), generation, packed=True), [result.name])
 
 
 def check(graph_def, names):
@@ -152,6 +152,6 @@ def test_described(tmp_path):
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [4, 3], name="x")
         loop(x)
-    (tmp_path / "former.pb").write_bytes(former(graph.as_graph_def(), 1).SerializeToString())
-    (signature,) = describe_model(tmp_path / "former.pb").signatures
+    (tmp_path / "legacy.pb").write_bytes(legacy(graph.as_graph_def(), 1).SerializeToString())
+    (signature,) = describe_model(tmp_path / "legacy.pb").signatures
     assert not signature.unsupported

@@ -160,7 +160,7 @@ def test_inspect_says_what_it_is(name, kind, signatures):
     found = describe_saved_model(DATA / name)
     assert found.kind == kind and [s.name for s in found.signatures] == signatures and found.supported
     ops = {op for signature in found.signatures for op in signature.ops}
-    assert not ops & {"Switch", "Merge", "VariableV2"}, "what is shown is what is converted"
+    assert not ops & {"Switch", "Merge", "VariableV2"}, "the description has the ops that convert"
 
 
 def converted(build):
@@ -188,9 +188,9 @@ def reads_between_writes():
     with tf1.control_dependencies([middle]):
         second = tf1.assign_add(first, 10.0)
     with tf1.control_dependencies([second]):
-        late, shown = v * 1.0, early + 0.0
-    with tf1.control_dependencies([late, shown]):
-        return [x], [before, middle, late, shown, tf1.assign_sub(second, 1.0) + 0.0]
+        late, copied = v * 1.0, early + 0.0
+    with tf1.control_dependencies([late, copied]):
+        return [x], [before, middle, late, copied, tf1.assign_sub(second, 1.0) + 0.0]
 
 
 def scatters():
@@ -289,7 +289,7 @@ def test_gradients_of_reference_variables_that_are_assigned():
 
 
 def test_a_reference_chosen_by_a_constant():
-    """What is written to the chosen variable stays out of the others."""
+    """An assignment to the selected variable does not change the others."""
 
     def build():
         x, variables = tf1.placeholder(tf.float32, [2], "x"), [ref_variable(f"v{i}", [i, 2.0 * i]) for i in range(3)]
@@ -313,7 +313,7 @@ def test_a_reference_chosen_by_a_constant():
             close(params[v.op.name], session.run(v))
 
 
-def test_a_reference_chosen_by_data_is_refused():
+def test_runtime_dependent_choice_of_a_reference_raises():
     def build():
         index, variables = tf1.placeholder(tf.int32, [], "index"), [ref_variable(f"v{i}", 1.0) for i in range(2)]
         chosen = tf.raw_ops.RefSelect(index=index, inputs=[v._ref() for v in variables], name="chosen")
@@ -363,7 +363,7 @@ def test_an_input_pipeline_is_cut_where_data_comes_in(inputs, output):
     close(jax.jit(fn)(params, *(feeds[name] for name in inputs))[0], np.sin(x) if output == "sin" else 3 * x)
 
 
-def test_an_input_pipeline_is_refused_with_what_to_do():
+def test_an_input_pipeline_raises_with_advice():
     with tf.Graph().as_default() as graph:
         tf1.placeholder(tf.float32, [], "x")
         input_pipeline()
@@ -413,7 +413,7 @@ def test_a_recurrent_loop_to_the_end_of_the_longest_sequence_and_its_gradients()
             np.testing.assert_allclose(by_params["w"], expected[2], rtol=1e-4, atol=1e-6)
 
 
-def test_a_table_that_the_model_computes_is_refused(tmp_path):
+def test_a_table_that_the_model_computes_raises(tmp_path):
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.int64, [None], "x")
         keys = tf.cast(tf.range(3) * 2, tf.int64)
@@ -444,7 +444,7 @@ def test_a_table_of_a_vocabulary_of_integers(dtype, buckets):
 
 
 @pytest.mark.full
-def test_a_table_filled_by_a_cycle_or_by_nothing_is_refused():
+def test_a_table_without_constant_initializer_raises():
     with tf.Graph().as_default() as graph:
         x = tf1.placeholder(tf.int64, [None], "x")
         keys = tf.constant([1, 2], tf.int64)

@@ -1,4 +1,4 @@
-"""What is known at conversion through calls, branches and loops."""
+"""Values that are static at conversion, through calls, branches and loops."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def counted(i, total, words, x):
     return i + 1, total + letters(words)[1] * x, words, x
 
 
-KNOWN = {
+STATIC = {
     "a call": lambda x: inner(WORDS) * x,
     "several calls": lambda x: (inner(WORDS) + inner(WORDS[::-1])) * x,
     "calls in calls": lambda x: tf.function(lambda w: inner(tf.strings.upper(w)), autograph=False)(WORDS) * x,
@@ -31,17 +31,17 @@ KNOWN = {
     "captured by branches": lambda x: (
         lambda w: tf.switch_case(x, [lambda: letters(w), lambda: inner(w) * x, lambda: letters(w) + 1])
     )(tf.strings.upper(WORDS)),
-    "a known choice": lambda x: x * letters(tf.cond(tf.constant(True), lambda: WORDS, lambda: WORDS[::-1])),
+    "a static choice": lambda x: x * letters(tf.cond(tf.constant(True), lambda: WORDS, lambda: WORDS[::-1])),
     "kept in a loop": lambda x: tf.while_loop(lambda i, *_: i < 3, counted, (0, 0, tf.identity(WORDS), x))[1],
-    "loops that data ends": lambda x: tf.while_loop(lambda i, *_: i < x, counted, (0, 0, tf.identity(WORDS), x))[1],
-    "what a loop kept": lambda x: (
+    "dynamic trip count": lambda x: tf.while_loop(lambda i, *_: i < x, counted, (0, 0, tf.identity(WORDS), x))[1],
+    "invariant of a loop": lambda x: (
         letters(tf.while_loop(lambda i, w: i < 3, lambda i, w: (i + 1, w), (0, tf.identity(WORDS)))[1]) * x
     ),
     "counted by a loop": lambda x: tf.while_loop(
         lambda i, _: i < 3, lambda i, n: (i + 1, n + letters(tf.gather(WORDS, i)) * x), (0, 0)
     )[1],
     "elements in a loop": lambda x: tf.map_fn(lambda w: letters(w) * x, WORDS, fn_output_signature=tf.int32),
-    "ended by what is known": lambda x: (
+    "static trip count by strings": lambda x: (
         x
         * tf.while_loop(
             lambda i, w: letters(w) < 9, lambda i, w: (i + 1, w + "a"), (0, tf.strings.as_string(tf.constant(0)))
@@ -51,34 +51,34 @@ KNOWN = {
         letters(tf.while_loop(lambda i, w: i < 3, lambda i, w: (i + 1, tf.strings.upper(w) + "a"), (0, WORDS))[1]) * x
     ),
 }
-OF_DATA = {
+DYNAMIC = {
     "an argument": lambda x: letters(tf.strings.as_string(x)),
     "one call of two": lambda x: inner(WORDS) + inner(tf.strings.as_string([x, x, x])),
-    "counted by a loop that data ends": lambda x: tf.while_loop(
+    "counted by a loop with a data-dependent trip count": lambda x: tf.while_loop(
         lambda i, _: i < x, lambda i, n: (i + 1, n + letters(tf.gather(WORDS, i))), (0, 0)
     )[1],
-    "a choice of data": lambda x: letters(tf.cond(x > 0, lambda: WORDS, lambda: WORDS[::-1])),
+    "a data-dependent choice": lambda x: letters(tf.cond(x > 0, lambda: WORDS, lambda: WORDS[::-1])),
 }
 
 
 @pytest.mark.default_cases("elements in a loop")
-@pytest.mark.parametrize("name", KNOWN)
-def test_what_is_known(name):
-    function = tf.function(KNOWN[name], autograph=False)
+@pytest.mark.parametrize("name", STATIC)
+def test_static_inputs_are_evaluated_at_conversion(name):
+    function = tf.function(STATIC[name], autograph=False)
     converted = tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32))
     for run in (converted, jax.jit(converted)):
         np.testing.assert_array_equal(run(np.int32(2)), function(tf.constant(2)))
 
 
-@pytest.mark.parametrize("name", OF_DATA)
-def test_what_data_decides(name):
-    function = tf.function(OF_DATA[name], autograph=False)
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_runtime_dependent_inputs_raise(name):
+    function = tf.function(DYNAMIC[name], autograph=False)
     with pytest.raises(UnsupportedOpsError, match="StringStrip: node"):
         tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32))
 
 
 @pytest.mark.full
-def test_loops_that_are_too_long():
+def test_loops_that_are_too_long_to_unroll_raise():
     words = np.repeat(WORDS, 200)
     function = tf.function(
         lambda x: tf.map_fn(lambda w: letters(w) * x, words, fn_output_signature=tf.int32), autograph=False
@@ -88,8 +88,8 @@ def test_loops_that_are_too_long():
 
 
 @pytest.mark.full
-def test_what_tensorflow_evaluates_counts_as_many_steps(monkeypatch):
-    """Iterations are counted by numpy alone, for so many steps: each of these takes longer, more so of long strings."""
+def test_evaluation_by_tensorflow_spends_many_steps(monkeypatch):
+    """Trip counting has a budget of NumPy steps: an op that TensorFlow evaluates costs more, by the size of strings."""
     spent = []
     spend = FoldingBudget.spend
     monkeypatch.setattr(FoldingBudget, "spend", lambda self, steps: (spent.append(steps), spend(self, steps))[1])

@@ -47,7 +47,7 @@ def test_variant(name, devices, expected):
 
 @pytest.mark.full
 def test_results_of_another_dtype_or_number_are_not_taken():
-    called = _registered("uneven", lambda x: x * 1.0)
-    other = _registered("uneven", lambda x: (x * 10.0, x), "CPU")
-    fn = _whole("uneven", called, other)
+    called = _registered("unequal", lambda x: x * 1.0)
+    other = _registered("unequal", lambda x: (x * 10.0, x), "CPU")
+    fn = _whole("unequal", called, other)
     np.testing.assert_allclose(tf2jax.convert_functional(fn, tf.TensorSpec([2]))(X), X * 2)

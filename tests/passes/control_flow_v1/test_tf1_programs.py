@@ -86,7 +86,7 @@ def called_function_of_version_2():
     return [x], fn(x) + x
 
 
-def variables_change_places():
+def variables_swap():
     x = placeholder("x")
     start = [0, x, x * 2, x + 1]
     _, a, b, c = tf1.while_loop(lambda i, *_: i < 5, lambda i, a, b, c: (i + 1, b, c * x, a + b), start)
@@ -110,7 +110,7 @@ def array_scattered_and_gathered():
 
 
 def rows_gathered_in_a_loop():
-    """Gradients by rows are summed up as IndexedSlices, which are loop variables."""
+    """Gradients with respect to rows are accumulated as IndexedSlices, which are loop variables."""
     w = placeholder("w", shape=(4, 3))
     body = lambda i, a: (i + 1, a * tf.reduce_sum(tf.gather(w, [i, i + 1])))  # noqa: E731
     return [w], tf1.while_loop(lambda i, a: i < 3, body, [0, tf.ones([2])])[1]
@@ -192,7 +192,7 @@ PROGRAMS = [
     (call_by_name, [(numbers(3), numbers(3) + 1)]),
     (call_with_a_gradient_of_its_own, ROW),
     (called_function_of_version_2, ROW),
-    (variables_change_places, ONE),
+    (variables_swap, ONE),
     (array_split_and_joined, [(numbers(6, 2),)]),
     (array_scattered_and_gathered, [(numbers(6, 2),)]),
     (rows_gathered_in_a_loop, [(numbers(4, 3),)]),

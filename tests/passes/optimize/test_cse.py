@@ -5,14 +5,15 @@ import pytest
 import tensorflow as tf
 
 from tf2jax_lite.frontend.concrete import concrete_function
-from tf2jax_lite.passes.optimize.cse import join_twins
+from tf2jax_lite.passes.optimize import cse
+from tf2jax_lite.support.config import Config
 
 X = np.array([1.0, -2.0, 3.0], np.float32)
 
 
 def counted(function, op):
     traced = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec(X.shape, X.dtype))
-    graph = join_twins(concrete_function.load_concrete(traced).graph)
+    graph = cse.run(concrete_function.load_concrete(traced).graph, Config())
     return sum(node.op == op for node in graph.main.nodes)
 
 

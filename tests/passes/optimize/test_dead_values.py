@@ -1,4 +1,4 @@
-"""What nobody reads goes, through calls, branches and loops; effects and what they need stay."""
+"""Dead values are removed through calls, branches and loops; effects and their inputs stay."""
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite import ir
 from tf2jax_lite.passes.optimize import dead_values
 from tf2jax_lite.pipeline.convert import graph_of
+from tf2jax_lite.support.config import Config
 
 X = np.array([0.3, 0.5, 0.7], np.float32)
 SPEC = tf.TensorSpec([3])
@@ -88,7 +89,7 @@ def primitives(jaxpr):
 
 @pytest.mark.full
 @pytest.mark.parametrize("fn", WITH_GRADIENTS, ids=lambda fn: fn.__name__)
-def test_what_a_gradient_left_in_a_function_goes(fn):
+def test_intermediate_values_of_unused_gradients_are_removed(fn):
     """TensorFlow makes loops collect what the gradient needs; the function itself does what it did before."""
     function = tf.function(fn)
     before = jax.make_jaxpr(tf2jax.convert_functional(function, SPEC))(X).jaxpr
@@ -167,7 +168,7 @@ UNREAD = [
 
 @pytest.mark.default_cases("unread_case_results")
 @pytest.mark.parametrize("fn", UNREAD, ids=lambda fn: fn.__name__)
-def test_what_nobody_reads_is_not_computed(fn):
+def test_dead_values_are_not_computed(fn):
     jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC)
     assert "igamma" not in str(jax.make_jaxpr(jax_fn)(X))
     jax.tree.map(np.testing.assert_allclose, jax.jit(jax_fn)(X), fn(tf.constant(X)))
@@ -204,14 +205,14 @@ READ = [read_after_rounds, read_by_the_condition, read_in_two_ways]
 
 @pytest.mark.full
 @pytest.mark.parametrize("fn", READ, ids=lambda fn: fn.__name__)
-def test_what_is_read_stays(fn):
+def test_live_values_stay(fn):
     jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), jax.jit(jax_fn)(X), fn(tf.constant(X)))
     assert "igamma" in str(jax.make_jaxpr(jax_fn)(X))
 
 
 class Assigning(tf.Module):
-    """Variables that a function assigns to where nobody reads its results."""
+    """Variables that a function assigns, whose results are dead."""
 
     def __init__(self):
         self.total = tf.Variable(tf.zeros([3]), name="total")
@@ -298,7 +299,7 @@ def test_prints_and_assertions_stay(step, capfd):
 
 @pytest.mark.full
 def test_random_numbers_are_the_same():
-    """What is drawn hangs on the nodes that draw, not on what else is there."""
+    """Random numbers depend on the nodes that draw them, not on other nodes."""
 
     def fn(x):
         def step(x, y):
@@ -320,7 +321,7 @@ def test_versions_of_a_function_have_names_of_their_own():
 
 
 def chains(depth, width=4):
-    """Loops in loops, of each of which one more variable is read whenever those around it are looked at."""
+    """Nested loops, each with one more live variable per visit of the enclosing ones."""
 
     def looped(depth, values):
         def step(*values):
@@ -333,14 +334,14 @@ def chains(depth, width=4):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("most", [0, dead_values._MOST_TIMES])
-def test_work_is_bounded(monkeypatch, most):
-    """What takes too long to find stays."""
-    monkeypatch.setattr(dead_values, "_MOST_TIMES", most)
+@pytest.mark.parametrize("budget", [0, dead_values._MAX_VISITS_PER_NODE])
+def test_work_is_bounded(monkeypatch, budget):
+    """Beyond the budget, the graph stays unchanged."""
+    monkeypatch.setattr(dead_values, "_MAX_VISITS_PER_NODE", budget)
     function = tf.function(chains(3))
     np.testing.assert_allclose(tf2jax.convert_functional(function, SPEC)(X), function(X), rtol=1e-5)
     jaxpr = jax.make_jaxpr(tf2jax.convert_functional(tf.function(unread_chain), SPEC))(X)
-    assert ("igamma" in str(jaxpr)) == (most == 0)
+    assert ("igamma" in str(jaxpr)) == (budget == 0)
 
 
 def _ref(name, index=0):
@@ -375,6 +376,6 @@ MALFORMED = {
 
 @pytest.mark.full_cases("loop of what is not there")
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_graphs_are_left_to_those_who_refuse_them(name):
-    main = dead_values.drop_unread(MALFORMED[name]).main
+def test_malformed_graphs_stay_unchanged(name):
+    main = dead_values.run(MALFORMED[name], Config()).main
     assert [str(ref) for ref in main.outputs] == [str(ref) for ref in MALFORMED[name].main.outputs]

@@ -65,7 +65,7 @@ def test_keras_category_encoding():
     ],
     ids=["too large", "of nothing", "of floats", "overflow"],
 )
-def test_what_may_be_more_stays_open(function):
+def test_unbounded_clamps_stay_unchanged(function):
     converted = tf2jax.convert_functional(tf.function(function, autograph=False), tf.TensorSpec([None], tf.int32))
     with pytest.raises(Tf2JaxError):
         jax.jit(converted)(VALUES)
@@ -80,20 +80,20 @@ def test_keras_equalization():
     assert np.max(np.abs(jax.jit(converted)(images) - layer(images).numpy())) <= 1
 
 
-def test_what_is_clamped_keeps_its_shape():
+def test_folded_clamps_keep_the_shape():
     graph = tf.function(lambda x: tf.minimum(4, tf.maximum(x, 4)), autograph=False)
     converted = tf2jax.convert_functional(graph, tf.TensorSpec((None,), tf.int32))
     np.testing.assert_array_equal(jax.jit(converted)(VALUES), graph(VALUES).numpy())
 
 
-def test_floating_numbers_may_be_nan():
+def test_float_clamps_stay_unchanged():
     graph = tf.function(lambda x: tf.minimum(4.0, tf.maximum(x, 4.0)), autograph=False)
     x = np.array([1, np.nan, 7], np.float32)
     np.testing.assert_array_equal(jax.jit(tf2jax.convert_functional(graph, x))(x), graph(x).numpy())
 
 
 @pytest.mark.full
-def test_an_open_clamp_stays_open():
+def test_clamp_without_integer_range_stays_unchanged():
     graph = tf.function(lambda x: tf.math.bincount(x, minlength=4, maxlength=8), autograph=False)
     converted = tf2jax.convert_functional(graph, tf.TensorSpec(VALUES.shape, VALUES.dtype))
     with pytest.raises(Tf2JaxError, match="dynamic_shape_bound"):

@@ -42,7 +42,7 @@ def recurrent(x):
     return LSTM(tf.transpose(x, [1, 0, 2]))
 
 
-def two_places(x):
+def two_indices(x):
     """A list that is not read where it is written: the first half of it is what the second half takes."""
     half = x.shape[0] // 2
     ta = tf.TensorArray(tf.float32, 2 * half, clear_after_read=False).unstack(x)
@@ -68,8 +68,8 @@ def gradient_of(function):
     return gradient
 
 
-@pytest.mark.default_cases("two_places")
-@pytest.mark.parametrize("function", [scanned, mapped, read_twice, backwards, recurrent, two_places])
+@pytest.mark.default_cases("two_indices")
+@pytest.mark.parametrize("function", [scanned, mapped, read_twice, backwards, recurrent, two_indices])
 def test_gradients_taken_in_the_graph(function):
     x = RNG.normal(size=(STEPS, 2, 3)).astype(np.float32)
     gradient = gradient_of(function)
@@ -80,7 +80,7 @@ def test_gradients_taken_in_the_graph(function):
     # Copied in each iteration, a list makes time grow with the square of its length. So it is where iterations add to
     # two elements of its gradient.
     carried = any(STEPS in shape for shape in carried_shapes(traced.jaxpr))
-    assert carried == (function in (read_twice, two_places))
+    assert carried == (function in (read_twice, two_indices))
     actual = jax.jit(lambda p, x: converted(p, x)[0])(params, x)
     np.testing.assert_allclose(actual, gradient(x), rtol=1e-4, atol=1e-5)
 

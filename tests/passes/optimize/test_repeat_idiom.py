@@ -74,7 +74,7 @@ ROWS = {
     "added": lambda v, s: v + tf.repeat(v[:4], lengths(s), axis=0),
     "added before": lambda v, s: tf.repeat(v[:4] * 2, lengths(s), axis=0) - v,
     "bytes": counted(np.arange(4, dtype=np.uint8)),
-    "whole numbers": counted(np.arange(4, dtype=np.int64)),
+    "integers": counted(np.arange(4, dtype=np.int64)),
 }
 
 
@@ -113,7 +113,7 @@ def test_gradients(name):
 
 @pytest.mark.full
 def test_values_past_the_last_row_belong_to_none():
-    """So values may be padded to one length, which TensorFlow refuses."""
+    """So values may be padded to one length, which TensorFlow rejects."""
     converted = tf2jax.convert_functional(
         tf.function(ROWS["reduce_sum"]), tf.TensorSpec((None, 3)), tf.TensorSpec((None,), tf.int32)
     )
@@ -122,7 +122,7 @@ def test_values_past_the_last_row_belong_to_none():
 
 
 @pytest.mark.full
-def test_sizes_that_are_open():
+def test_symbolic_sizes():
     function = tf.function(ROWS["reduce_mean"])
     converted = tf2jax.convert_functional(function, tf.TensorSpec((None, 3)), tf.TensorSpec((None,), tf.int32))
     n, r = jax.export.symbolic_shape("n, r")
@@ -141,7 +141,7 @@ def repeated(axis):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
 def test_length_from_the_bound(axis, data):
-    """Nothing else gives it: results are padded, those outside jit are not."""
+    """No other tensor determines the length: results are padded under jit, and exact outside."""
     counts = np.array([2, 0, 3, 1] * 3)[: data.shape[axis]].astype(np.int32)
     graph = repeated(axis)
     expected = graph(data, counts).numpy()
@@ -159,7 +159,7 @@ def test_length_from_the_bound(axis, data):
 @pytest.mark.default_cases("ints-0")
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
-def test_counts_that_are_known_need_no_bound(axis, data):
+def test_static_counts_need_no_bound(axis, data):
     """Constants say how many come out, whatever is repeated."""
     counts = np.array([2, 0, 3, 1] * 3)[: data.shape[axis]].astype(np.int32)
     graph = tf.function(lambda v: tf.repeat(v, counts, axis=axis), autograph=False)
@@ -194,8 +194,8 @@ def test_counts_below_one(counts):
 
 
 @pytest.mark.full
-def test_what_only_looks_alike():
-    """A mask over places that are tiled more often than the counts say keeps its own meaning."""
+def test_similar_graphs_are_not_replaced():
+    """A mask over values that are tiled more often than the largest count is not a repeat."""
 
     def function(v, c):
         most = tf.maximum(0, tf.reduce_max(c))

@@ -62,7 +62,7 @@ def test_gradients_go_through_what_is_bounded(fn):
 
 
 @pytest.mark.full
-def test_what_changes_in_the_loop_is_no_limit():
+def test_variables_that_change_in_the_loop_are_no_limit():
     """The limit itself is a loop variable: only what it starts as is the least of two."""
 
     @tf.function

@@ -1,5 +1,12 @@
 """ConcreteFunctions to IR graphs with an interface.
 
-`trace` makes a ConcreteFunction of a callable, `concrete_function.load_concrete` imports it. `composite_specs` takes
-TypeSpecs apart, `table_captures` and `variable_values` read captured tables and variables.
+Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a ConcreteFunction. Read:
+
+- `trace`: callables to ConcreteFunctions with the signature that users call.
+- `concrete_function`, `structures`: graph and captures; nested arguments and results.
+- `composite_specs`: TypeSpecs of composite tensors to component tensors.
+- `graph_state`, `table_captures`, `variable_values`: variables and tables, and their values.
+- `trainable`, `variable_paths`: which variables train, and their names by attribute path.
+
+Must not import `passes` or `lowering`.
 """

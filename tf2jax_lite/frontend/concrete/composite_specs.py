@@ -7,8 +7,8 @@ TensorFlow passes them to graphs as their components, ``tf.nest.flatten(value, e
 - ``tf.IndexedSlices``: values, indices, and the dense shape where it is known
 - a ``tf.experimental.ExtensionType``: its fields' tensors in order
 
-Classes that ``tf.nest`` knows how to take apart (attrs, dataclasses with ``__tf_flatten__``) are no pytrees of JAX's.
-Named tuples with their fields stand for them.
+Classes that ``tf.nest`` flattens (attrs, dataclasses with ``__tf_flatten__``) are not pytrees in JAX. Named tuples with
+the same fields replace them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import tensorflow as tf
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes
+from tf2jax_lite.ir.builder import constant, redirected
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["as_record", "component_specs", "known_components", "stacked", "with_constants"]
+__all__ = ["as_record", "component_specs", "stacked", "static_components", "with_constants"]
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def _record_type(name: str, fields: tuple[str, ...]) -> Any:
 
 
 def as_record(value: Any) -> tuple[Any, ...] | None:
-    """Returns an object of a class that ``tf.nest`` takes apart as a named tuple; None for anything else."""
+    """Returns an object of a class that ``tf.nest`` flattens as a named tuple; None for anything else."""
     if isinstance(value, (type, tf.TypeSpec)):
         return None
     if hasattr(value, "__attrs_attrs__"):
@@ -51,26 +52,26 @@ def as_record(value: Any) -> tuple[Any, ...] | None:
 
 
 def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
-    """Returns the specs of a composite tensor's components, in the order in which graphs take them.
+    """Returns the specs of a composite tensor's components, in the order of the graph's inputs.
 
     Raises:
-      UnsupportedError: it has components that JAX cannot be given (a dataset, an iterator, a variable).
+      UnsupportedError: a component is not an array (a dataset, an iterator, a variable).
     """
     specs = tf.nest.flatten(spec, expand_composites=True)
     for part in specs:
         if not isinstance(part, tf.TensorSpec) or dtypes.from_tf(part.dtype) in (ir.RESOURCE, ir.VARIANT):
             raise UnsupportedError(
-                f"an argument is {spec}, which holds something that JAX has no counterpart of ({part}). Pass what it "
-                "holds as tensors, or leave what needs it in TensorFlow with split_host=True."
+                f"an argument is {spec}, with a component that has no counterpart in JAX ({part}). Pass its contents "
+                "as tensors, or leave the ops that use it in TensorFlow with split_host=True."
             )
     return specs
 
 
-def known_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
-    """Returns what components must be if a composite tensor's spec says so, by position; -1 stands for any number.
+def static_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
+    """Returns the values of components that a composite tensor's spec determines, by position; -1 for unknown entries.
 
-    That is the dense shape of a sparse tensor whose shape is known in part, and the row splits of rows that are of one
-    known length and of a known number.
+    They are the dense shape of a sparse tensor of partially known shape, and the row splits of a known number of rows
+    of one known length.
     """
     if isinstance(spec, tf.SparseTensorSpec) and spec.shape.rank is not None:
         sizes = np.asarray([-1 if size is None else size for size in spec.shape.as_list()], np.int64)
@@ -86,40 +87,35 @@ def known_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
     return found
 
 
-def with_constants(function: ir.Function, known: Mapping[str, np.ndarray]) -> ir.Function:
-    """Returns a function that reads constants where it read arguments whose values are known.
+def with_constants(function: ir.Function, static: Mapping[str, np.ndarray]) -> ir.Function:
+    """Replaces reads of arguments with static values by constants.
 
-    TensorFlow takes a sparse tensor's dense shape as data even where its type says what it is; under ``jit`` results
-    could not have that shape. So it does with the splits of rows of one length.
+    TensorFlow passes a sparse tensor's dense shape as data even if its type determines it; under ``jit`` results could
+    not have that shape. The same holds for the row splits of rows of one length.
 
     Args:
       function: the function; its arguments stay.
-      known: values by the names of arguments; -1 stands for a number that the argument says.
+      static: values by the names of arguments; -1 for entries that remain runtime-dependent.
     """
     taken = {argument.name for argument in function.args} | {node.name for node in function.nodes}
     replaced: dict[ir.TensorRef, ir.TensorRef] = {}
     nodes: list[ir.Node] = []
-    for name, value in known.items():
+    for name, value in static.items():
         if (value >= 0).all():
-            nodes.append(_constant(_unused(f"{name}/known", taken), value))
+            nodes.append(constant(ir.free_name(f"{name}/static", taken), value))
         else:
-            nodes += _known_in_part(name, value, taken)
+            nodes += _partially_static(name, value, taken)
         replaced[ir.TensorRef(name)] = ir.TensorRef(nodes[-1].name)
-    for node in function.nodes:
-        if any(ref in replaced for ref in node.inputs):
-            inputs = tuple(replaced.get(ref, ref) for ref in node.inputs)
-            nodes.append(ir.node_like(node.form, node.name, inputs, node.control))
-        else:
-            nodes.append(node)
+    nodes += [redirected(node, replaced) for node in function.nodes]
     return dataclasses.replace(
         function, nodes=tuple(nodes), outputs=tuple(replaced.get(ref, ref) for ref in function.outputs)
     )
 
 
 def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Function:
-    """Returns a function some of whose results, which are lists of tensors, are those tensors stacked.
+    """Stacks results that are lists of tensors.
 
-    A ``tf.TensorArray`` that a function returns has no other form outside of TensorFlow.
+    A ``tf.TensorArray`` that a function returns has no other representation outside of TensorFlow.
 
     Args:
       function: the function.
@@ -128,8 +124,8 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
     nodes, outputs = list(function.nodes), list(function.outputs)
     taken = {argument.name for argument in function.args} | {node.name for node in nodes}
     for position, dtype in positions.items():
-        name = _unused(f"{outputs[position].node}/stack", taken)
-        shape = _constant(_unused(f"{name}/element_shape", taken), np.asarray(-1, np.int32))
+        name = ir.free_name(f"{outputs[position].node}/stack", taken)
+        shape = constant(ir.free_name(f"{name}/element_shape", taken), np.asarray(-1, np.int32))
         attrs = {"element_dtype": dtype, "num_elements": -1}
         inputs = (outputs[position], ir.TensorRef(shape.name))
         stack = ir.Node(name, "TensorListStack", inputs, (None, None), (), attrs, output_dtypes=(dtype,))
@@ -138,31 +134,19 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
     return dataclasses.replace(function, nodes=tuple(nodes), outputs=tuple(outputs))
 
 
-def _known_in_part(name: str, value: np.ndarray, taken: set[str]) -> list[ir.Node]:
-    """Returns nodes that put an argument together anew, of constants where it is known; the last one gives it."""
+def _partially_static(name: str, value: np.ndarray, taken: set[str]) -> list[ir.Node]:
+    """Returns nodes that rebuild a partially static argument from constants and slices; the last one is the result."""
     count, dtype = len(value), value.dtype
     attrs = {"num": count, "axis": 0, "T": dtype}
-    given = _unused(f"{name}/given", taken)
+    given = ir.free_name(f"{name}/given", taken)
     nodes = [ir.Node(given, "Unpack", (ir.TensorRef(name),), (None,), (), attrs, output_dtypes=(dtype,) * count)]
     items: list[ir.TensorRef] = []
     for position, size in enumerate(value):
         if size < 0:
             items.append(ir.TensorRef(given, position))
         else:
-            nodes.append(_constant(_unused(f"{name}/known", taken), np.asarray(size)))
+            nodes.append(constant(ir.free_name(f"{name}/static", taken), np.asarray(size)))
             items.append(ir.TensorRef(nodes[-1].name))
     attrs = {"N": count, "axis": 0, "T": dtype}
-    packed = _unused(f"{name}/packed", taken)
+    packed = ir.free_name(f"{name}/packed", taken)
     return [*nodes, ir.Node(packed, "Pack", tuple(items), (count,), (), attrs, output_dtypes=(dtype,))]
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _constant(name: str, value: np.ndarray) -> ir.Node:
-    attrs = {"value": value, "dtype": value.dtype}
-    return ir.Node(name, "Const", (), (), (), attrs, output_dtypes=(value.dtype,))

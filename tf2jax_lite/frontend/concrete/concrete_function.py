@@ -1,4 +1,4 @@
-"""ConcreteFunctions as ir graphs, with what they capture and how they are called."""
+"""ConcreteFunctions to IR graphs with captures and a calling interface."""
 
 from __future__ import annotations
 
@@ -11,53 +11,39 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import func_graph as tf_func_graph
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.interface import (
-    OPAQUE,
-    Interface,
-    OutputRef,
-    TensorArgument,
-    keyword_parameters,
-    parameter_names,
-)
+from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.names import keyword_parameters, parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.frontend.gradients.rewrite import rewrite_custom_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import UnsupportedError
 
-from .composite_specs import as_record, component_specs, known_components, stacked, with_constants
+from .composite_specs import stacked, with_constants
 from .graph_state import with_captured_state
+from .structures import (
+    ArgumentBuilder,
+    node_name,
+    output_structure,
+    plain_structure,
+    shape_of,
+    structured_inputs,
+    structured_outputs,
+)
 from .table_captures import captured_table, table_dtypes
 from .trainable import Trains, trained_variables
 from .variable_paths import variable_paths
 from .variable_values import is_numeric, read_value, read_values
 
-__all__ = ["Loaded", "Opaque", "load_concrete", "plain_structure", "variables_by_name"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Loaded:
-    """A function as loaded: its graph, its face, and TensorFlow's own description of that face.
-
-    Attributes:
-      graph: the ir graph; captured variables come in the order of the captures.
-      interface: how it is called.
-      structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves.
-      structured_outputs: results with ``tf.TensorSpec`` leaves.
-    """
-
-    graph: ir.Graph
-    interface: Interface
-    structured_inputs: Any
-    structured_outputs: Any
+__all__ = ["Opaque", "load_concrete", "variables_by_name"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Opaque:
-    """A captured thing that JAX cannot hold (a table, a dataset, a string variable); ``text`` describes it."""
+    """A captured object that JAX cannot hold (a table, a dataset, a string variable); ``text`` describes it."""
 
     text: str
 
@@ -70,20 +56,20 @@ def load_concrete(
     read_values: bool = True,
     opaque: bool = False,
     model: Any = None,
-) -> Loaded:
-    """Loads a ConcreteFunction.
+) -> ImportedFunction:
+    """Imports a ConcreteFunction.
 
     Args:
       concrete: the ``tf.types.experimental.ConcreteFunction``.
-      signature: how its arguments bind; by default what the function itself knows.
+      signature: the signature of its arguments; by default the function's own.
       name: the function's name, for messages.
       read_values: whether to read the variables' values; otherwise variables hold None.
-      opaque: take captures that have no counterpart in JAX as `Opaque` values, for the caller to deal with.
-      model: the function, model or layer that was converted: its attributes may name the variables, and it says which
+      opaque: return captures without a counterpart in JAX as `Opaque` values instead of raising.
+      model: the function, model or layer that is converted: its attributes may name the variables, and determine which
         of them train (see `trained_variables`).
 
     Raises:
-      UnsupportedError: it captures or takes something that has no counterpart in JAX.
+      UnsupportedError: a capture or an argument has no counterpart in JAX.
     """
     func_graph = concrete.graph
     name = name or getattr(concrete, "name", "") or "function"
@@ -91,8 +77,8 @@ def load_concrete(
     inputs = list(concrete.inputs)
     captured = list(concrete.captured_inputs)
     count = len(inputs) - len(captured)
-    args = [ir.Argument(_node_name(t), dtypes.from_tf(t.dtype), _sizes(t.shape)) for t in inputs]
-    outputs, results, arrays = _output_structure(concrete)
+    args = [ir.Argument(node_name(t), dtypes.from_tf(t.dtype), shape_of(t.shape)) for t in inputs]
+    outputs, results, arrays = output_structure(concrete)
     main = functions.load_main(
         proto,
         name,
@@ -107,7 +93,7 @@ def load_concrete(
         graph, more, read = rewrite_custom_gradients(graph, func_graph, positions)
         captured += more
         variables += read
-    # In front of a model split from its host part, tables stay in TensorFlow.
+    # In a split model, tables stay in TensorFlow.
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     model = getattr(concrete, "_tf2jax_lite_model", model)
     trains = trained_variables(variables, model)
@@ -115,8 +101,8 @@ def load_concrete(
     names = [capture.value.name for capture in captures if isinstance(capture.value, ir.Variable)]
     graph, more = with_captured_state(graph, func_graph, names, read=read_values, tables=not opaque)
     captures += tuple(more)
-    structured_args, structured_kwargs = _structured_inputs(concrete, count)
-    arguments = _Arguments(args[:count])
+    structured_args, structured_kwargs = structured_inputs(concrete, count)
+    arguments = ArgumentBuilder(args[:count])
     interface = Interface(
         name=name,
         signature=signature if signature is not None else _own_signature(concrete, structured_args, structured_kwargs),
@@ -125,172 +111,30 @@ def load_concrete(
         count=count,
         outputs=outputs,
     )
-    main = with_constants(graph.main, arguments.known) if arguments.known else graph.main
+    main = with_constants(graph.main, arguments.static_values) if arguments.static_values else graph.main
     main = stacked(main, arrays) if arrays else main
     if not opaque:
         _check_results(concrete.outputs[:results], arrays)
     graph = dataclasses.replace(graph, main=main, captures=captures)
-    structured_outputs = _structured_outputs(concrete)
-    return Loaded(
+    return ImportedFunction(
         graph,
         interface,
         (plain_structure(structured_args), plain_structure(structured_kwargs)),
-        plain_structure(structured_outputs),
+        plain_structure(structured_outputs(concrete)),
     )
-
-
-def _structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Returns the structure of a function's arguments, with specs for tensors."""
-    structured = concrete.structured_input_signature
-    if structured is None:  # pruned functions take what they are fed, in order
-        return tuple(tf.TensorSpec(t.shape, t.dtype, _node_name(t)) for t in concrete.inputs[:count]), {}
-    return structured
-
-
-def _node_name(tensor: Any) -> str:
-    return tensor.op.name
-
-
-def _sizes(shape: Any) -> ir.Shape:
-    """Returns a ``tf.TensorShape`` as the ir has it."""
-    try:
-        return tuple(shape.as_list())
-    except ValueError:  # unknown rank
-        return None
-
-
-def _structured_outputs(concrete: Any) -> Any:
-    """Returns the structure of a function's results, with specs for tensors; those without names get their nodes'."""
-    flat = iter(concrete.outputs)
-
-    def spec_of(value: Any) -> Any:
-        spec = tf.type_spec_from_value(value) if tf.is_tensor(value) else value
-        parts = tf.nest.flatten(spec, expand_composites=True)
-        tensors = [next(flat, None) for part in parts if isinstance(part, (tf.TypeSpec, tf.TensorArray))]
-        if isinstance(spec, tf.TensorSpec) and spec.name is None and tensors[0] is not None:
-            return tf.TensorSpec(spec.shape, spec.dtype, _node_name(tensors[0]))
-        return spec
-
-    return tf.nest.map_structure(spec_of, concrete.structured_outputs)
-
-
-def plain_structure(structure: Any) -> Any:
-    """Returns a structure in plain dicts, lists and tuples: TensorFlow wraps them when it tracks or restores them."""
-    record = as_record(structure)
-    structure = structure if record is None else record
-    if isinstance(structure, Mapping):
-        return {key: plain_structure(item) for key, item in structure.items()}
-    if isinstance(structure, tuple):
-        items = [plain_structure(item) for item in structure]
-        fields = getattr(structure, "_fields", None)
-        if fields is None:
-            return tuple(items)
-        kind = type(getattr(structure, "__wrapped__", structure))
-        return kind(*items)
-    if isinstance(structure, list):
-        return [plain_structure(item) for item in structure]
-    return structure
-
-
-class _Arguments:
-    """Replaces tensor specs in a structure by tensor arguments, in the order of the flat inputs."""
-
-    def __init__(self, args: Sequence[ir.Argument]):
-        self._args = iter(enumerate(args))
-        self.known: dict[str, np.ndarray] = {}
-        """Values of arguments, by name, that the type of another part of the same tensor settles."""
-
-    def convert(self, structure: Any) -> Any:
-        structure = plain_structure(structure)
-        if isinstance(structure, dict):
-            # Flat inputs stand in the order of sorted keys.
-            found = {key: self.convert(structure[key]) for key in _sorted_keys(structure)}
-            return {key: found[key] for key in structure}
-        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-            return type(structure)(*[self.convert(item) for item in structure])
-        if isinstance(structure, (list, tuple)):
-            return type(structure)([self.convert(item) for item in structure])
-        if isinstance(structure, (tf.TensorSpec, tf.Tensor)):
-            return self._argument()
-        if isinstance(structure, tf.TypeSpec):
-            return self._composite(structure)
-        return OPAQUE if isinstance(structure, tf_func_graph.UnknownArgument) else structure
-
-    def _composite(self, spec: tf.TypeSpec) -> tuple[TensorArgument, ...]:
-        parts = [self._argument() for _ in component_specs(spec)]
-        rank = spec.ragged_rank if isinstance(spec, tf.RaggedTensorSpec) else 0
-        parts[:1] = [dataclasses.replace(part, composite=spec, ragged_rank=rank) for part in parts[:1]]
-        if get_config("strict_shape_check"):
-            for position, value in known_components(spec).items():
-                parts[position] = dataclasses.replace(parts[position], value=tuple(value.tolist()))
-                self.known[parts[position].name] = value
-        return tuple(parts)
-
-    def _argument(self) -> TensorArgument:
-        # By position: specs may have equal names, and those that users gave others.
-        index, arg = next(self._args)
-        return TensorArgument(index, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
-
-
-def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
-    try:
-        return sorted(mapping)
-    except TypeError:
-        return list(mapping)
-
-
-def _output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
-    """Returns the results' structure with `OutputRef` leaves, and how many of the graph's outputs they are.
-
-    And the dtypes of tensor arrays among them, by position.
-    """
-    position = 0
-    count = len(concrete.outputs)
-    arrays: dict[int, ir.DType] = {}
-
-    def replace(structure: Any) -> Any:
-        nonlocal position
-        record = as_record(structure)
-        structure = structure if record is None else record
-        if isinstance(structure, Mapping):
-            found = {key: replace(structure[key]) for key in _sorted_keys(structure)}
-            ordered = {key: found[key] for key in structure}
-            return collections.OrderedDict(ordered) if isinstance(structure, collections.OrderedDict) else ordered
-        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-            return type(getattr(structure, "__wrapped__", structure))(*[replace(item) for item in structure])
-        if isinstance(structure, (list, tuple)):
-            items = [replace(item) for item in structure]
-            return items if isinstance(structure, list) else tuple(items)
-        if isinstance(structure, (tf.Tensor, tf.TensorSpec)):
-            position += 1
-            return OutputRef(position - 1)
-        if isinstance(structure, tf.TensorArray):
-            arrays[position] = dtypes.from_tf(structure.dtype)
-            position += 1
-            return OutputRef(position - 1)
-        parts = tf.nest.flatten(structure, expand_composites=True)
-        if len(parts) != 1 or parts[0] is not structure:
-            return tuple(replace(part) for part in parts)
-        return structure
-
-    structure = replace(concrete.structured_outputs)
-    # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
-    if position > count or (position == 0 and count):  # not what TensorFlow describes: give the flat results
-        return [OutputRef(i) for i in range(count)], count, {}
-    return structure, position, arrays
 
 
 def _check_results(outputs: Sequence[Any], arrays: Mapping[int, ir.DType]) -> None:
     for position, tensor in enumerate(outputs):
         if position not in arrays and dtypes.from_tf(tensor.dtype) in (ir.RESOURCE, ir.VARIANT):
             raise UnsupportedError(
-                f"result {position} of the function ({tensor!r}) is no array but a {tensor.dtype.name} (a dataset, an "
-                "optional, an iterator), which has no counterpart in JAX. Return the tensors it holds."
+                f"result {position} of the function ({tensor!r}) is not an array but a {tensor.dtype.name} (a dataset, "
+                "an optional, an iterator), which has no counterpart in JAX. Return the tensors it holds."
             )
 
 
 def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """Returns how a ConcreteFunction's own arguments bind, which have this structure."""
+    """Returns the signature of a ConcreteFunction whose arguments have this structure."""
     function_type = getattr(concrete, "function_type", None)
     names = list(function_type.parameters) if function_type is not None else []
     if concrete.structured_input_signature is None:
@@ -299,7 +143,7 @@ def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     positional += [f"arg{i}" for i in range(len(positional), len(args))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind) for name in parameter_names(positional, kwargs)]
-    # A SavedModel signature takes keywords only; giving them in order is unambiguous, so that is taken too.
+    # A SavedModel signature takes keywords only; passing them by position is unambiguous, and supported as well.
     keyword_kind = kind if not args else inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([*parameters, *keyword_parameters(kwargs, keyword_kind)])
 
@@ -329,15 +173,15 @@ def _captures(
         if handle is not None:
             by_handle[id(handle)] = variable
     taken: dict[str, int] = {}
-    known: dict[int, Any] = {}
+    converted: dict[int, Any] = {}
     captures = []
     paths = _paths(model, {id(tensor): by_handle[id(tensor)] for tensor in captured if id(tensor) in by_handle})
-    with tf.init_scope():  # variables are read here, as conversion may run while a function is being traced
+    with tf.init_scope():  # variables are read here, and conversion may run while a function is being traced
         values = _values(captured, by_handle) if read else {}
         for offset, tensor in enumerate(captured):
             try:
                 value: Any = _capture(
-                    tensor, by_handle, known, taken, values if read else None, tables or [], trains, paths
+                    tensor, by_handle, converted, taken, values if read else None, tables or [], trains, paths
                 )
             except UnsupportedError as error:
                 if not opaque:
@@ -348,7 +192,7 @@ def _captures(
 
 
 def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, np.ndarray]:
-    """Returns the values of those captured variables that can be read together, by their handles' ``id``."""
+    """Returns the values of captured variables that one op can read, by the ``id`` of their handles."""
     handles: dict[int, Any] = {}
     types: list[Any] = []
     for tensor in captured:
@@ -365,35 +209,35 @@ def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, 
 def _capture(
     tensor: Any,
     by_handle: Mapping[int, Any],
-    known: dict[int, Any],
+    converted: dict[int, Any],
     taken: dict[str, int],
     values: Mapping[int, np.ndarray] | None,
     tables: list[tuple[Any, Any]],
     trains: Trains,
     paths: Mapping[int, str],
 ) -> Any:
-    if id(tensor) in known:
-        return known[id(tensor)]
+    if id(tensor) in converted:
+        return converted[id(tensor)]
     variable = by_handle.get(id(tensor))
     kind = ir.RESOURCE if variable is not None else dtypes.from_tf(tensor.dtype)
     if kind is ir.RESOURCE:
         if _is_lock(tensor):
-            return np.zeros((), np.bool_)  # what locks and unlocks it is left out: a pure function needs no lock
+            return np.zeros((), np.bool_)  # ops that lock and unlock it are removed: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
-        found = known[id(tensor)] = (
+        found = converted[id(tensor)] = (
             _variable(variable, tensor, taken, values, trains, paths) if table is None else table
         )
         return found
     if kind is ir.VARIANT:
         raise UnsupportedError(
             f"the function captures {tensor!r}, a variant (dataset or optional), which has no counterpart in JAX. "
-            "Pass what it holds as an argument, or leave what needs it in TensorFlow with split_host=True."
+            "Pass its contents as an argument, or leave the ops that use it in TensorFlow with split_host=True."
         )
     return _constant(tensor)
 
 
 def _is_lock(handle: Any) -> bool:
-    """Whether a resource is what a ``tf.CriticalSection`` locks; only the text of a handle says of what type it is."""
+    """Whether a resource is the mutex of a ``tf.CriticalSection``; only the text of a handle has its type."""
     return '::Mutex"' in repr(handle)
 
 
@@ -437,17 +281,17 @@ def _variable(
     trains: Trains,
     paths: Mapping[int, str],
 ) -> ir.Variable:
-    """Returns a variable with its value: of ``values``, by the handle's ``id``, or read now; None without any."""
+    """Returns a variable with its value from ``values``, by the handle's ``id``, or read now; None if not read."""
     if variable is None:
         data = getattr(handle, "_handle_data", None)
         pairs = list(data.shape_and_type) if data is not None else []
-        if len(pairs) != 1:  # tables may have two, of their keys and of their values
+        if len(pairs) != 1:  # tables may have two, for keys and values
             raise UnsupportedError(_NO_VARIABLE.format(handle))
         tf_dtype = tf.dtypes.as_dtype(pairs[0].dtype)
         dtype: Any = dtypes.from_tf(tf_dtype)
         try:
             value = read_value(handle, tf_dtype) if values is not None else None
-        except tf.errors.FailedPreconditionError as error:  # a resource of another type has the handle
+        except tf.errors.FailedPreconditionError as error:  # the handle is of a resource of another type
             raise UnsupportedError(_NO_VARIABLE.format(handle)) from error
         shape = None if value is None else value.shape
         return ir.Variable(_unique(_name_of(handle), taken), dtype, shape, False, value)
@@ -456,24 +300,24 @@ def _variable(
         raise UnsupportedError(f"variable {variable.name!r} holds {dtype}s, which JAX cannot hold.")
     name = _unique(paths.get(id(handle)) or variable.name.split(":")[0], taken)
     trainable = trains(variable)
-    value, shape = None, _sizes(variable.shape)
+    value, shape = None, shape_of(variable.shape)
     if values is not None:
         found = values.get(id(handle))
         found = read_value(handle, variable.dtype) if found is None else found
-        # Of a variable that was never assigned TensorFlow reads an empty vector.
+        # TensorFlow reads an uninitialized variable as an empty vector.
         if shape is None or found.shape == shape or variable.shape.is_compatible_with(found.shape):
             value = Variable(found, trainable, name)
     return ir.Variable(name, dtype, shape, trainable, value)
 
 
 def _name_of(handle: Any) -> str:
-    """Returns what a variable is called of which there is but a handle; only the text of an eager one tells."""
+    """Returns the name of a variable that has only a handle; only the text of an eager handle contains it."""
     found = re.search(r'ResourceHandle\(name="([^"]+)/\d+", .*container="Anonymous"', str(handle))
     return "variable" if found is None else found[1]
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:
-    """Returns ``name``, or ``name_1`` and so on if variables of that name came before."""
+    """Returns ``name``, or ``name_1`` and so on if earlier variables have that name."""
     unique = name
     while unique in taken:
         unique = f"{name}_{taken[name]}"

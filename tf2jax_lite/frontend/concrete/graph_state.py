@@ -1,7 +1,7 @@
-"""Variables and tables that nodes of a function's graph make, as captures with the values that TensorFlow holds.
+"""Variables and tables that nodes of a function's graph create, as captures with their values in TensorFlow.
 
 ``tf.saved_model.load`` restores a TF1 SavedModel as functions whose graphs keep their reference variables and tables.
-They are in TensorFlow's resource manager, under the nodes' shared names; Python has no object for them.
+TensorFlow's resource manager holds them under the nodes' shared names; there are no Python objects for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.frontend.gradients.capture_threading import MAIN, Asked, Unroutable, with_extra_inputs
 from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
 from tf2jax_lite.frontend.graphdef import attributes, dtypes
-from tf2jax_lite.frontend.saved.legacy_tensor_arrays import with_resource_arrays
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
 from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS, without_references
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
@@ -29,25 +28,25 @@ from tf2jax_lite.support.errors import UnsupportedError
 __all__ = ["handles_as_arguments", "with_captured_state"]
 
 _STATE_OPS = VARIABLE_OPS | TABLE_OPS | {"VarHandleOp"}
-_LOAD_SUFFIX = re.compile(r"_load_(\d+)(_\d+)?$")  # keeps variables of two loads of one model apart
+_LOAD_SUFFIX = re.compile(r"_load_(\d+)(_\d+)?$")  # distinguishes variables of two loads of one model
 
 
 def with_captured_state(
     graph: ir.Graph, func_graph: Any, taken: Iterable[str], *, read: bool, tables: bool
 ) -> tuple[ir.Graph, list[ir.Capture]]:
-    """Returns the graph with the variables and tables of its nodes as captured arguments, and their captures.
+    """Makes the variables and tables that a graph's nodes create captured arguments; returns graph and captures.
 
     Variables and tables without a value in TensorFlow stay nodes: a function may make a variable and assign it.
 
     Args:
-      graph: the graph as loaded; the functions that it calls may hold such nodes, too.
+      graph: the graph as loaded; functions that it calls may contain such nodes, too.
       func_graph: TensorFlow's graph of the main function.
       taken: names of the variables that the function captures already.
       read: whether to read the values; otherwise reference variables are captured without one.
       tables: whether to capture tables as well. Otherwise they and variables of strings stay nodes.
 
     Raises:
-      UnsupportedError: a node calls a function that holds a variable, and cannot hand it one.
+      UnsupportedError: a node calls a function that contains a variable, and cannot pass it one.
     """
     if graph.ops.isdisjoint(_STATE_OPS):
         return graph, []
@@ -62,7 +61,7 @@ def with_captured_state(
     def lifted(name: str, function: ir.Function) -> ir.Function:
         if function.ops.isdisjoint(_STATE_OPS):
             return function
-        function = without_references(with_resource_arrays(function))
+        function = without_references(function)
         moved = {
             node.name: asked.add(name, captured[key])
             for node in function.nodes
@@ -80,14 +79,14 @@ def with_captured_state(
         )
     except Unroutable as reason:
         raise UnsupportedError(
-            f"{main.name!r}: a function that is called holds a variable or a table, which cannot be handed to it "
+            f"{main.name!r}: a function that is called holds a variable or a table, which cannot be passed to it "
             f"({reason}). Call it directly (not in a map or a dataset)."
         ) from None
     return graph, [ir.Capture(len(main.args) + i, value) for i, value in enumerate(asked.of(MAIN))]
 
 
 def handles_as_arguments(function: ir.Function, moved: Mapping[str, str]) -> ir.Function:
-    """Returns a function without the nodes that make handles; what read one reads the argument that it is moved to."""
+    """Removes nodes that make handles; their readers read the arguments that ``moved`` maps the nodes to."""
 
     def rewired(node: ir.Node) -> ir.Node:
         if not any(ref.node in moved for ref in node.inputs) and not any(name in moved for name in node.control):
@@ -105,7 +104,7 @@ def handles_as_arguments(function: ir.Function, moved: Mapping[str, str]) -> ir.
 
 
 def _key(proto: Any) -> tuple[bool, str]:
-    """Returns how a resource is known: whether it is a table, and its shared name."""
+    """Returns the key of a resource: whether it is a table, and its shared name."""
     return proto.op in TABLE_OPS, proto.attr["shared_name"].s.decode() or proto.name
 
 
@@ -147,7 +146,7 @@ def _load_number(shared_name: str) -> int:
 
 
 def _values(protos: Sequence[Any]) -> list[np.ndarray | None]:
-    """Returns what variables hold, by the NodeDefs that make them; None for those that hold nothing."""
+    """Returns the values of variables, by the NodeDefs that make them; None for uninitialized ones."""
     if not protos:
         return []
     with tf.init_scope():
@@ -170,7 +169,7 @@ def _read(resource: Any, proto: Any) -> Any:
 
 
 def _table(proto: Any) -> Table | None:
-    """Returns what a table holds, by the NodeDef that makes it; None if it is no table, or holds nothing yet."""
+    """Returns the contents of a table, by the NodeDef that makes it; None for a variable or an uninitialized table."""
     if proto.op not in TABLE_OPS:
         return None
     keys, values = (tf.dtypes.as_dtype(proto.attr[name].type) for name in ("key_dtype", "value_dtype"))
@@ -186,7 +185,7 @@ def _table(proto: Any) -> Table | None:
 
 
 def _run(protos: Sequence[Any], use: Any) -> Any:
-    """Returns what ``use`` makes, in a function of TensorFlow, of each resource and the NodeDef that makes it."""
+    """Returns the results of ``use``, in a function of TensorFlow, for each resource and its NodeDef."""
     graph_def = tf.compat.v1.GraphDef()
     for index, proto in enumerate(protos):
         node = graph_def.node.add()
@@ -207,7 +206,7 @@ def _run(protos: Sequence[Any], use: Any) -> Any:
 
 
 def _trainable(func_graph: Any) -> set[str] | None:
-    """Returns the shared names of trainable variables that are nodes; None where no graph has a collection of them."""
+    """Returns the shared names of trainable variables that are nodes; None if no graph has such a collection."""
     found: set[str] | None = None
     for graph in FunctionGraphs(func_graph).all():
         if not any(graph.get_collection(key) for key in ("variables", "trainable_variables")):

@@ -18,25 +18,25 @@ _WRITE = frozenset({"LookupTableInsert", "LookupTableImport", "LookupTableRemove
 
 
 def table_dtypes(main: ir.Function, functions: Mapping[str, ir.Function]) -> list[tuple[Any, Any]]:
-    """Returns the dtypes of keys and values with which a graph looks things up: a handle does not say its table's."""
+    """Returns the dtypes of keys and values of a graph's lookups: a handle does not have those of its table."""
     ops = main.ops.union(*[function.ops for function in functions.values()])
     if not ops & _FIND:
         return []
     nodes = [node for function in (main, *functions.values()) for node in function.nodes]
     if any(node.op.removesuffix("V2") in _WRITE for node in nodes):
-        return []  # contents that change while the function runs could not be read now
+        return []  # contents that change while the function runs cannot be constants
     pairs = {(node.attrs.get("Tin"), node.attrs.get("Tout")): None for node in nodes if node.op in _FIND}
     return list(pairs)
 
 
 def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:
-    """Returns what a table holds now, or None if the handle is that of something else.
+    """Returns the current contents of a table, or None if the handle is of another resource.
 
     Args:
       handle: a resource, as an eager tensor.
       pairs: dtypes of keys and values that the table may have.
 
-    Tables of vectors are left out, and tables with strings, whose keys would have to come from outside: JAX has none.
+    Tables of vectors and of strings are not supported: JAX has no string keys.
     """
     for key_dtype, value_dtype in pairs:
         if not isinstance(key_dtype, np.dtype) or not isinstance(value_dtype, np.dtype):
@@ -44,22 +44,22 @@ def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:
         key_type, value_type = tf.as_dtype(key_dtype), tf.as_dtype(value_dtype)
         try:
             with tf.init_scope():
-                # Looking up checks the dtypes. Exporting does not: with others than the table's, TensorFlow aborts.
+                # A lookup checks the dtypes. An export does not: TensorFlow aborts if they are not the table's.
                 tf.raw_ops.LookupTableFindV2(
                     table_handle=handle, keys=tf.zeros([0], key_type), default_value=tf.zeros([], value_type)
                 )
                 keys, found = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=key_type, Tvalues=value_type)
                 size = int(tf.raw_ops.LookupTableSizeV2(table_handle=handle))
-        except tf.errors.OpError:  # a table of other dtypes, or no table at all
+        except tf.errors.OpError:  # a table of other dtypes, or another resource
             continue
         return _without_empty_buckets(keys.numpy(), found.numpy(), size)
     return None
 
 
 def _without_empty_buckets(keys: np.ndarray, found: np.ndarray, size: int) -> Table | None:
-    """Returns the table, or None if it cannot be told from its empty buckets.
+    """Returns the table, or None if its keys cannot be distinguished from its empty buckets.
 
-    A DenseHashTable is exported with all its buckets, as columns. The keys that stand for empty ones repeat.
+    The export of a DenseHashTable has all its buckets, as columns. The keys that mark empty ones repeat.
     """
     if keys.size != len(keys) or found.size != len(found):
         return None

@@ -1,4 +1,4 @@
-"""From anything callable in TensorFlow to a ConcreteFunction with the signature by which users call it."""
+"""Tracing: callables of TensorFlow to ConcreteFunctions with the signature that users call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
+from tf2jax_lite.calling.imported_function import ImportedFunction
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
-from .concrete_function import Loaded, load_concrete
+from .concrete_function import load_concrete
 
 __all__ = ["not_rewritten", "trace", "trace_restored"]
 
@@ -24,17 +25,17 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def not_rewritten(fn: _F) -> _F:
-    """Keeps AutoGraph from rewriting a function, and all that it calls, where a ``tf.function`` calls it.
+    """Keeps AutoGraph from rewriting a function and its callees when a ``tf.function`` calls it.
 
-    Rewriting the converter takes seconds. Unlike ``tf.autograph.experimental.do_not_convert`` this leaves AutoGraph on
-    for the functions that are traced meanwhile.
+    Rewriting the converter takes seconds. Unlike ``tf.autograph.experimental.do_not_convert``, this leaves AutoGraph
+    enabled for functions that are traced inside.
     """
     fn.autograph_info__ = {}  # type: ignore[attr-defined]  # what AutoGraph marks its own results with
     return fn
 
 
-def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Loaded:
-    """Traces a function with arguments and loads the result.
+def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ImportedFunction:
+    """Traces a function with arguments and imports the result.
 
     Raises:
       InputError: ``tf_func`` is not callable, or TensorFlow cannot trace it with these arguments.
@@ -62,11 +63,11 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return load_concrete(concrete, signature=signature, name=name, read_values=_read_values(), model=model)
 
 
-def trace_restored(tf_func: Any) -> Loaded:
-    """Loads the only signature of a function that came out of a SavedModel.
+def trace_restored(tf_func: Any) -> ImportedFunction:
+    """Imports the only signature of a function that was restored from a SavedModel.
 
     Raises:
-      InputError: it has several signatures, or none.
+      InputError: the function has several signatures, or none.
     """
     name, model = function_name(tf_func), tf_func
     if isinstance(tf_func, tf.types.experimental.ConcreteFunction):
@@ -79,14 +80,14 @@ def trace_restored(tf_func: Any) -> Loaded:
     elif known is not None and len(known) == 1:
         concrete = known[0]
     elif known:
-        shown = "\n".join(f"  {c.structured_input_signature}" for c in known)
+        listed = "\n".join(f"  {c.structured_input_signature}" for c in known)
         raise InputError(
             f"Found {len(known)} concrete functions in {name!r}, one for each signature it was saved with; choose with "
-            f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{shown}"
+            f"convert({name}, *args) or convert_from_restored(f.get_concrete_function(*args)):\n{listed}"
         )
     elif known is not None:
         raise InputError(
-            f"{name!r} was saved without a trace: TensorFlow keeps only those whose arguments it can store. Call "
+            f"{name!r} was saved without a trace: TensorFlow saves only traces whose arguments it can store. Call "
             "it, or give it an input_signature, before tf.saved_model.save."
         )
     elif isinstance(getattr(tf_func, "signatures", None), Mapping):
@@ -117,7 +118,7 @@ def _wrap(tf_func: Callable[..., Any], name: str) -> Any:
     if inspect.isfunction(tf_func) or inspect.ismethod(tf_func):
         return tf.function(tf_func)
 
-    # An object with __call__: a wrapper keeps tf.function from looking into it (Keras layers run autograph themselves).
+    # An object with __call__: a wrapper keeps tf.function from inspecting it (Keras layers run autograph themselves).
     def call(*args: Any, **kwargs: Any) -> Any:
         return tf_func(*args, **kwargs)
 
@@ -127,13 +128,13 @@ def _wrap(tf_func: Callable[..., Any], name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Held:
-    """Stands for a variable among a function's arguments."""
+    """A placeholder for a variable among a function's arguments."""
 
     variable: Any
 
 
 def _closed_over_variables(function: Any, specs: Any, name: str) -> tuple[Any, Any]:
-    """Returns a function that captures the variables it is given, so that they become params, and its arguments."""
+    """Returns a function that captures variables among the arguments, so that they become params, and its arguments."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tf.nest.map_structure(lambda x: x.variable if isinstance(x, _Held) else x, (args, kwargs))
@@ -153,17 +154,17 @@ def _spec(value: Any) -> Any:
         return value
     if jnp.issubdtype(value.dtype, jax.dtypes.extended):
         raise InputError(
-            f"TensorFlow has no dtype {value.dtype}: functions of TensorFlow's take no typed keys. Give a key's data, "
+            f"TensorFlow has no dtype {value.dtype}: its functions take no typed keys. Pass a key's data, "
             "jax.random.key_data(key); the key that random ops draw from is rng= at the call."
         )
     if isinstance(value, jax.ShapeDtypeStruct) or is_traced(value):
-        shape = [d if isinstance(d, int) else None for d in value.shape]  # others are symbols of jax.export
+        shape = [d if isinstance(d, int) else None for d in value.shape]  # others are symbolic dimensions of jax.export
         return tf.TensorSpec(shape, tf.dtypes.as_dtype(np.dtype(value.dtype)))
     return np.asarray(value)
 
 
 def _signature(function: Any, original: Any) -> inspect.Signature | None:
-    """Returns how users' arguments bind: what Python says of the original function, without ``self``."""
+    """Returns the Python signature of the original function, without ``self``."""
     if function is not original:
         try:
             found = inspect.signature(original)

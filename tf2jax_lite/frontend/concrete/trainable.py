@@ -1,7 +1,7 @@
-"""Which variables the source framework trains.
+"""Trainable variables: those that the source framework trains.
 
-A ``tf.Variable`` has a flag of its own, which Keras does not change when a layer is frozen: there the list
-``trainable_variables`` of the model decides. SavedModels that Keras writes record that list.
+A ``tf.Variable`` has a flag, which Keras does not change when a layer is frozen: for Keras models, the list
+``trainable_variables`` of the model counts. SavedModels written by Keras record that list.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Trains = Callable[[Any], bool]
 
 
 def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
-    """Returns a function that says whether the source framework trains a ``tf.Variable``.
+    """Returns a predicate of a ``tf.Variable``: whether the source framework trains it.
 
-    A Keras model, and a restored model that records its ``trainable_variables``, trains those alone. In all other
-    functions and modules a variable that a Keras layer holds trains if the layer trains it; the others have a flag.
+    A Keras model, and a restored model that records its ``trainable_variables``, trains only those. In other functions
+    and modules, a variable of a Keras layer trains if the layer trains it; for other variables the flag counts.
 
     Args:
       variables: the variables in question.
@@ -50,7 +50,7 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
 
 
 def _is_complete(model: Any) -> bool:
-    """Whether a model's ``trainable_variables`` are all that trains, whatever else it captures."""
+    """Whether only a model's ``trainable_variables`` train."""
     if _is_restored(type(model)):  # TensorFlow's interface of reusable SavedModels
         return _listed(model, "trainable_variables") is not None
     return isinstance(model, tuple(_keras_layers()))
@@ -86,10 +86,10 @@ def _live_holders() -> Iterable[Any]:
 
 
 def _listed(holder: Any, name: str) -> Sequence[Any] | None:
-    """Returns the list of that name that an object has; None without one."""
+    """Returns an object's attribute of that name if it is a list; else None."""
     try:
         found = getattr(holder, name, None)
-    except Exception:  # Keras raises anything in properties of layers that are not set up yet
+    except Exception:  # properties of layers that are not built yet may raise any error
         return None
     return found if isinstance(found, (list, tuple)) else None
 
@@ -103,13 +103,13 @@ def _held(holder: Any) -> set[int]:
 
 
 def _handles(variables: Iterable[Any]) -> set[int]:
-    """Returns by what variables are known here: Keras wraps them, but not their handles."""
+    """Returns the keys of variables: the ids of their handles, as Keras wraps variables but not handles."""
     found = (getattr(variable, "handle", None) for variable in variables)
     return {id(handle) for handle in found if handle is not None}
 
 
 def trainable_nodes(object_graph: Any) -> set[int]:
-    """Returns which nodes of a SavedModel's object graph are variables that train; see `trained_variables`."""
+    """Returns the nodes of a SavedModel's object graph that are trainable variables; see `trained_variables`."""
     nodes = dict(enumerate(object_graph.nodes))
     children = {i: {child.local_name: child.node_id for child in node.children} for i, node in nodes.items()}
 

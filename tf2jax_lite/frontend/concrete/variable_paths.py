@@ -1,4 +1,4 @@
-"""Attribute paths of variables (``kernel/lengthscales``), which name params where the variables' names repeat."""
+"""Attribute paths of variables (``kernel/lengthscales``), the names of params whose variables have equal names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorflow.python.util import tf_decorator
 
 __all__ = ["variable_paths"]
 
-# Lists that Keras keeps beside the attributes, and what only restored objects have.
+# Lists that duplicate attributes in Keras, and attributes that only restored objects have.
 _LISTS = frozenset({"variables", "trainable_variables", "non_trainable_variables", "keras_api", "signatures"})
 
 
@@ -45,7 +45,7 @@ def variable_paths(function: Any) -> dict[int, str]:
 
 
 def _is_tracked(item: Any) -> bool:
-    """Whether TensorFlow tracks what an object holds; of a ``tf.function`` that is nothing."""
+    """Whether TensorFlow tracks the attributes of an object; a ``tf.function`` has none."""
     return hasattr(item, "_trackable_children") and not hasattr(item, "get_concrete_function")
 
 

@@ -1,4 +1,4 @@
-"""Values of variables, as they lie in TensorFlow's memory."""
+"""Values of variables, read from TensorFlow without a copy where possible."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["is_numeric", "read_value", "read_values"]
 
 
 def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray] | None:
-    """Returns what `read_value` does for each of many variables, which one op of TensorFlow reads for all together.
+    """Reads many variables with one op; see `read_value`.
 
     Args:
       handles: their resources, as eager tensors.
       types: their ``tf.DType``s.
 
     Returns:
-      The values; None if TensorFlow cannot read all of them together (one has no value yet, or they lie on several
-      devices): read on its own, each says what is the matter.
+      The values; None if TensorFlow cannot read all of them together (one is uninitialized, or they are on several
+      devices): reading each on its own then raises the specific error.
     """
     if not handles:
         return []
@@ -41,7 +41,7 @@ def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray
 
 @per_dtype
 def is_numeric(dtype: Any) -> bool:
-    """Whether a ``tf.DType`` is one of numbers or truth values."""
+    """Whether a ``tf.DType`` is numeric or bool."""
     return _is_inexact(dtype) or dtype.is_integer or dtype.is_bool
 
 
@@ -51,7 +51,7 @@ def _is_inexact(dtype: Any) -> bool:
 
 
 def read_value(handle: Any, dtype: Any) -> np.ndarray:
-    """Returns a variable's value; floating ones read-only and without a copy where numpy knows the dtype.
+    """Returns a variable's value; floats read-only and without a copy if NumPy has the dtype.
 
     Called under ``tf.init_scope``.
 
@@ -69,8 +69,8 @@ def read_value(handle: Any, dtype: Any) -> np.ndarray:
 def _array(value: Any, dtype: Any) -> np.ndarray:
     """Returns an eager tensor as an array.
 
-    An assignment in TensorFlow makes a new buffer if somebody else holds the old one. Some kernels that advance the
-    state of a random generator, an integer variable, do not (StatefulRandomBinomial): integers are copied.
+    An assignment in TensorFlow makes a new buffer if the old one has other references. Some kernels that advance the
+    integer state of a random generator (StatefulRandomBinomial) write in place: integers are copied.
     """
     if not _is_inexact(dtype):
         return value.numpy()

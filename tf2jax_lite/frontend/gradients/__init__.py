@@ -1,6 +1,13 @@
 """Gradients that TensorFlow overrides, as nodes of the IR.
 
-`rewrite` is the entry: it turns a recorded gradient into `_CustomGradient`. `tf_registry` finds and traces the
-gradient function, `reachability` says how deep gradients can be asked for, `recompute_grad` outlines recomputed
-regions.
+Entry: `rewrite.rewrite_custom_gradients`, which replaces a recorded gradient with a `_CustomGradient` node. Read:
+
+- `tf_registry`: registered gradient functions, traced into graphs.
+- `rewrite`: the nodes.
+- `reachability`: the nodes that gradients of any order can reach, so that no others are traced.
+- `recompute_grad`: outlining of `tf.recompute_grad` regions.
+- `capture_threading`: captured tensors as arguments of nested functions.
+- `gradient_defs`: GradientDefs of library functions.
+
+Must not import `passes` or `lowering`.
 """

@@ -1,4 +1,4 @@
-"""Further arguments for functions deep in a graph, handed down by everything that calls them."""
+"""Threading of captured tensors: further arguments of nested functions, passed through all of their callers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tf2jax_lite import ir
 __all__ = ["MAIN", "Asked", "Unroutable", "with_extra_inputs"]
 
 MAIN = ""
-"""What the main function is called here."""
+"""The name of the main function in this module."""
 
-# These hand their last inputs to the functions that they name; loops return them, too.
+# These pass their last inputs to the functions that they name; loops return them, too.
 _CALLS = frozenset(
     {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase", "_CustomGradient"}
     | {"_Recompute"}
@@ -22,14 +22,14 @@ _LOOPS = frozenset({"While", "StatelessWhile"})
 
 
 class Unroutable(Exception):
-    """A node calls a function in a way that leaves no room for further arguments; the text says which."""
+    """A node calls a function with a fixed number of arguments; the text describes it."""
 
 
 class Asked:
-    """Which outer tensors each function asks for, in order. The same tensor has one argument name everywhere.
+    """The captured tensors that each function needs, in order. A tensor has one argument name in all functions.
 
     Args:
-      prefix: what the names of the arguments start with.
+      prefix: prefix of the names of the arguments.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -38,7 +38,7 @@ class Asked:
         self._by_function: dict[str, list[int]] = {}
 
     def add(self, function: str, tensor: Any) -> str:
-        """Has a function ask for a tensor; returns the name of the argument that it becomes."""
+        """Adds a tensor to a function's captures; returns the name of the argument that it becomes."""
         number = next((i for i, known in enumerate(self._tensors) if known is tensor), len(self._tensors))
         if number == len(self._tensors):
             self._tensors.append(tensor)
@@ -48,27 +48,27 @@ class Asked:
         return f"{self._prefix}_{number}"
 
     def of(self, function: str) -> list[Any]:
-        """Returns the tensors that a function asks for, in the order in which they were first asked for by any."""
+        """Returns the captures of a function, in the order in which any function first needed them."""
         return [self._tensors[i] for i in sorted(self._by_function.get(function, ()))]
 
     def __bool__(self) -> bool:
         return bool(self._tensors)
 
     def size(self) -> int:
-        """Returns how many arguments are asked for in all."""
+        """Returns the total number of captures."""
         return sum(map(len, self._by_function.values()))
 
 
 def with_extra_inputs(
     graph: ir.Graph, asked: Asked, refer: Callable[[str, Any], ir.TensorRef], dtype: Callable[[Any], ir.DType]
 ) -> ir.Graph:
-    """Gives functions the arguments they ask for, and every node that calls them the inputs.
+    """Adds captures to the arguments of functions, and to the inputs of every node that calls them.
 
     Args:
-      graph: the graph; the main function is called `MAIN` in what follows.
-      asked: what is asked for. Functions that call one in need come to ask, too.
-      refer: from a function and a tensor to what the tensor is called in it; asks for it if it is unknown there.
-      dtype: the dtype of a tensor.
+      graph: the graph; ``asked`` and ``refer`` call the main function `MAIN`.
+      asked: the captures. Callers of a function with captures are added.
+      refer: returns a tensor's reference in a function, after adding it to the function's captures if necessary.
+      dtype: returns the dtype of a tensor.
 
     Raises:
       Unroutable: a node that cannot take further inputs calls such a function.

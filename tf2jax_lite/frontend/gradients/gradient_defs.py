@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf2jax_lite import ir
-from tf2jax_lite.frontend.graphdef.functions import ordered
+from tf2jax_lite.ir.traversal import topological_order
 
 __all__ = ["with_function_gradients"]
 
 
 def with_function_gradients(graph: ir.Graph, library: Any) -> ir.Graph:
-    """Returns the graph with a ``_CustomGradient`` behind each call of a function that has a gradient of its own.
+    """Adds a ``_CustomGradient`` after each call of a function with a registered gradient.
 
     A ``SymbolicGradient`` of such a function calls its gradient.
 
-    Only calls in the old style, by a node whose op is the function's name, have it, and only in a plain graph: inside a
-    ``tf.function`` TensorFlow takes the gradient of the function's body.
+    Only legacy calls, by a node whose op is the function's name, use it, and only in a plain graph: inside a
+    ``tf.function``, TensorFlow takes the gradient of the function's body.
 
     Args:
       graph: the graph as loaded.
@@ -42,7 +42,7 @@ def _wrapper(function: str) -> str:
 
 
 def _upstream_first(function: ir.Function, gradient: ir.Function) -> ir.Function:
-    """Returns a gradient function as one of the results' gradients, then the arguments."""
+    """Returns a gradient function with the gradients of the results as first arguments."""
     split = len(function.args)
     args = (*gradient.args[split:], *gradient.args[:split])
     call = ir.Node(
@@ -86,4 +86,4 @@ def _rewritten(function: ir.Function, gradients: Mapping[str, str]) -> ir.Functi
             input_types=("", "", ""),
         )
         nodes += [original, marked]
-    return dataclasses.replace(function, nodes=ordered(function.name, nodes))
+    return dataclasses.replace(function, nodes=topological_order(function.name, nodes))

@@ -1,8 +1,8 @@
-"""Which nodes a gradient can flow back to, from what functions are asked for.
+"""Reachability of nodes by gradients, from the tensors that are differentiated.
 
-A gradient function may hold custom gradients of its own, for the second derivative. Most never get there: behind
-``tf.stop_gradient``, in a loop with ``back_prop=False``, in what only makes integers. Solvers of differential equations
-run themselves in their gradient functions, so each level that is not traced saves more than all before it.
+A gradient function may contain custom gradients, for second derivatives. Most are unreachable: behind
+``tf.stop_gradient``, in a loop with ``back_prop=False``, or for integer results. Solvers of differential equations call
+themselves in their gradient functions, so each level that is not traced saves more than all levels before it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from .tf_registry import ATTRIBUTE
 
 __all__ = ["Reach"]
 
-# Ops that let no gradient through although their results are floating. To leave one out costs time alone.
+# Ops with float results that stop gradients. A missing entry only costs time.
 _STOPS = frozenset({"StopGradient", "ZerosLike", "OnesLike", "Sign", "Round", "Floor", "Ceil", "Rint"})
 
 
 class Reach:
-    """What is asked for, and what that reaches; grows as functions are added and asked for more.
+    """The nodes that gradients reach so far.
 
-    Whatever a function-calling node gives is taken to depend on all that it gets and all that it calls gives.
+    The results of a node that calls functions are assumed to depend on all its inputs and on all results of the
+    functions.
     """
 
     def __init__(self) -> None:
@@ -34,16 +35,16 @@ class Reach:
         self._wanted: set[str] = set()
 
     def add(self, functions: Mapping[str, ir.Function]) -> None:
-        """Makes functions known by their names, as they are before anything in them is replaced."""
+        """Adds functions by name, before any of their nodes is replaced."""
         for name, function in functions.items():
             if name not in self._nodes:
                 self._nodes[name] = {node.name: node for node in function.nodes}
                 self._outputs[name] = function.outputs
-        for name in functions.keys() & self._wanted:  # wanted before they were known
+        for name in functions.keys() & self._wanted:  # asked for before they were added
             self.ask(name, self._outputs[name])
 
     def ask(self, function: str, refs: Iterable[ir.TensorRef]) -> None:
-        """Has a gradient flow back from tensors of a function."""
+        """Marks tensors of a function as differentiated."""
         pending = [(function, ref) for ref in refs]
         while pending:
             where, ref = pending.pop()
@@ -63,20 +64,20 @@ class Reach:
                     pending.extend((called.name, source) for source in self._outputs.get(called.name, ()))
 
     def ask_everything(self, function: str) -> None:
-        """Has a gradient flow back from all nodes of a function."""
+        """Marks all nodes of a function as differentiated."""
         for name, node in self._nodes.get(function, {}).items():
             self.ask(function, (ir.TensorRef(name, i) for i in range(len(node.output_dtypes))))
 
     def reaches(self, function: str, node: str) -> bool:
-        """Whether a gradient can flow back to a node."""
+        """Whether a gradient can reach a node."""
         return node in self._reached.get(function, ())
 
 
 def _carries(node: ir.Node, index: int) -> bool:
-    """Whether a result can have a gradient: it is floating, complex, or holds something else that may."""
+    """Whether a result can have a gradient: float, complex, or a container of such."""
     if index >= len(node.output_dtypes):
         return True
     dtype = node.output_dtypes[index]
     if not isinstance(dtype, np.dtype):
         return dtype is not ir.STRING
-    return dtype.kind not in "biu"  # bfloat16 and its like are of kind V
+    return dtype.kind not in "biu"  # bfloat16 and similar dtypes have kind V

@@ -1,8 +1,8 @@
-"""tf.recompute_grad: the nodes between its arguments and its results, cut out as a function.
+"""tf.recompute_grad: outlining of the nodes between its arguments and results as a function.
 
-TensorFlow marks an IdentityN over (results, arguments, variables read); the forward code stands in the same graph.
-The node becomes a ``_Recompute`` that calls the cut-out function under ``jax.checkpoint``, whose nodes keep their names
-and so their keys. Forward code that only the node used is pruned.
+TensorFlow marks an IdentityN over (results, arguments, variables read); the forward code is in the same graph. The node
+becomes a ``_Recompute`` that calls the outlined function under ``jax.checkpoint``. Outlined nodes keep their names, and
+so their random keys. Forward code that only the node used is dead.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["recomputed"]
 def recomputed(
     function: ir.Function, name: str, cut: Recomputation, closed: Collection[ir.TensorRef] = ()
 ) -> tuple[ir.Function, ir.Function]:
-    """Returns the function with the node replaced, and what the node calls.
+    """Replaces the node; returns the function and the outlined function.
 
     Args:
-      function: the function that holds the marked IdentityN; nodes in topological order.
+      function: the function that contains the marked IdentityN; nodes in topological order.
       name: the IdentityN.
-      cut: how its inputs divide.
+      cut: the roles of its inputs.
       closed: tensors that the recomputed function closes over, which may depend on the same arguments.
     """
     nodes = {node.name: node for node in function.nodes}
@@ -34,7 +34,7 @@ def recomputed(
     args = marked.inputs[cut.results : cut.results + cut.args]
     ends = {*args, *closed}
     region = _region(function, results, set(args), ends)
-    # Arguments and variables get gradients; what the function merely closes over gets none.
+    # Arguments and variables get gradients; other captures of the function get none.
     handles = {nodes[r.node].inputs[0] for r in marked.inputs[cut.results + cut.args :] if _reads(nodes, r)}
     outer: dict[ir.TensorRef, ir.TensorRef] = {}
 
@@ -81,7 +81,7 @@ def recomputed(
 def _region(
     function: ir.Function, results: tuple[ir.TensorRef, ...], args: set[ir.TensorRef], ends: set[ir.TensorRef]
 ) -> set[str]:
-    """Returns the nodes that lie on paths from arguments to results, of which ``ends`` are the first."""
+    """Returns the nodes on paths from ``ends`` (arguments) to results."""
     below: set[str] = set()
     for node in function.nodes:
         if any(ref in args or ref.node in below for ref in node.inputs):

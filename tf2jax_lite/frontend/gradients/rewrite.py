@@ -1,10 +1,10 @@
-"""Gradients that TensorFlow overrides, as nodes.
+"""Overridden gradients as ``_CustomGradient`` nodes.
 
-TensorFlow marks a node whose gradient is replaced with the name of a function in a registry of the process: an
+TensorFlow marks a node whose gradient is overridden with the name of a function in a registry of the process: an
 IdentityN over (results, arguments, variables read) for ``tf.custom_gradient``, any op under ``gradient_override_map``.
-The function is a Python closure over tensors of the graph being built. Here it is traced once into a function of
-(gradients of the node's results, captured tensors), and the node becomes a ``_CustomGradient`` that has the captured
-tensors as further inputs. What ``tf.recompute_grad`` marks becomes a ``_Recompute``: see `recomputation`.
+The function is a Python closure over tensors of the graph being built. It is traced once into a function of (gradients
+of the node's results, captured tensors), and the node becomes a ``_CustomGradient`` with the captured tensors as
+further inputs. A node that ``tf.recompute_grad`` marks becomes a ``_Recompute``: see `recompute_grad`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes, functions
+from tf2jax_lite.ir.traversal import called_functions, topological_order
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import MissingGradientError
 
@@ -27,17 +28,17 @@ from .tf_registry import ATTRIBUTE, Recomputation, Unavailable, closed_over, fin
 
 __all__ = ["FunctionGraphs", "report_missing", "rewrite_custom_gradients"]
 
-# A gradient function may hold custom gradients of its own, and some (those that Keras's optimizers put around their
-# updates) hold themselves, without end. Derivatives of a higher order than this are refused.
+# A gradient function may contain custom gradients, and some (those that Keras's optimizers put around their updates)
+# contain themselves recursively. Derivatives of a higher order raise an error.
 _HIGHEST_ORDER = 3
-# TensorFlow marks each call of a function with a name for its body's own gradient, and never looks that up.
+# TensorFlow marks each call of a function with a name for its body's gradient, and never uses it.
 _UNMARKED = ("_CustomGradient", "PartitionedCall", "StatefulPartitionedCall")
 
 
 def rewrite_custom_gradients(
     graph: ir.Graph, func_graph: Any, captures: dict[int, int]
 ) -> tuple[ir.Graph, list[Any], list[Any]]:
-    """Returns the graph with each overridden gradient as a node.
+    """Replaces each overridden gradient with a node.
 
     Args:
       graph: the graph as loaded.
@@ -45,11 +46,11 @@ def rewrite_custom_gradients(
       captures: ``id`` of each tensor that the main function captures, to its position among the arguments.
 
     Returns:
-      The graph; tensors of the surroundings that gradient functions capture and the main function did not, which are
-      its last arguments now; and the variables that gradient functions read.
+      The graph; outer tensors that only gradient functions capture, which become the main function's last arguments;
+      and the variables that gradient functions read.
 
     Raises:
-      MissingGradientError: a gradient is not there, and the config asks for an error.
+      MissingGradientError: a gradient is not available, and ``config.raise_on_missing_custom_gradient``.
     """
     return _Rewriter(graph, func_graph, captures).run()
 
@@ -68,7 +69,7 @@ class _Rewriter:
         self._main = graph.main
         self._asked = Asked("captured_by_gradients")
         self._variables: list[Any] = []
-        self._forward = {MAIN, *_reachable(graph)}
+        self._forward = {MAIN, *called_functions(graph)}
         self._missing: list[tuple[str, str, str]] = []
 
     def run(self) -> tuple[ir.Graph, list[Any], list[Any]]:
@@ -91,7 +92,7 @@ class _Rewriter:
                 graph = with_extra_inputs(graph, self._asked, self._refer, lambda t: dtypes.from_tf(t.dtype))
             except (Unavailable, Unroutable) as reason:
                 raise MissingGradientError(
-                    f"{self._main.name!r}: a gradient function uses a tensor that cannot be handed to it ({reason})."
+                    f"{self._main.name!r}: a gradient function uses a tensor that cannot be passed to it ({reason})."
                 ) from None
         return graph, self._asked.of(MAIN), self._variables
 
@@ -99,9 +100,9 @@ class _Rewriter:
         return self._functions[name] if name else self._main
 
     def _wanted(self, name: str) -> set[str]:
-        """Returns the nodes of a function whose gradients are still to be replaced."""
+        """Returns the nodes of a function whose gradients are not replaced yet."""
         marked = self._marked.get(name)
-        if marked is None:  # once, as what replaces a node has its name
+        if marked is None:  # once, as a node's replacement has its name
             func_graph = self._graphs.of(name)
             nodes = [n for n in self._function(name).nodes if ATTRIBUTE in n.attrs or "_by_name" in n.attrs]
             found = [n.name for n in nodes if _is_marked(n) or _python_gradient(n, func_graph)]
@@ -111,7 +112,7 @@ class _Rewriter:
             return left
         reached = {node for node in left if self._reach.reaches(name, node)}
         if reached != left and any(self._is_recomputed(name, node) for node in reached):
-            # What is computed anew is cut out as a function, once, and with all that it holds.
+            # A recomputed region is outlined once, with all gradients in it.
             self._reach.ask_everything(name)
             return left
         return reached
@@ -139,11 +140,11 @@ class _Rewriter:
                     closed = [ir.TensorRef(t.op.name, t.value_index) for t in closed_over(gradient, func_graph)]
                     cuts.append((node.name, cut, closed))
                 except Unavailable as reason:
-                    # TensorFlow does not save the gradients of gradient functions, and nobody could give them back.
+                    # TensorFlow does not save the gradients of gradient functions, so that no user could supply them.
                     if name in self._forward:
                         self._missing.append((node.name, function.name, str(reason)))
             nodes.append(node)
-        function = dataclasses.replace(function, nodes=functions.ordered(function.name, nodes))
+        function = dataclasses.replace(function, nodes=topological_order(function.name, nodes))
         for node_name, cut, closed in cuts:  # inner ones first, as nodes are in order
             function, inner = recomputed(function, node_name, cut, closed)
             self._functions[inner.name] = inner
@@ -152,7 +153,7 @@ class _Rewriter:
     def _replaced(
         self, node: ir.Node, key: str, function: ir.Function, func_graph: Any, operation: Any, gradient: Any
     ) -> list[ir.Node]:
-        """Returns the node itself and the one that holds its gradient, or the latter alone for an IdentityN."""
+        """Returns the node and a ``_CustomGradient`` for it; only the latter for an IdentityN."""
         traced = trace(gradient, operation, func_graph, f"{node.name}_gradient")
         name = f"{function.name}/{node.name}/gradient"
         args = [ir.Argument(t.op.name, dtypes.from_tf(t.dtype)) for t in traced.graph.inputs]
@@ -192,7 +193,7 @@ class _Rewriter:
         return [*before, marked]
 
     def _flows_back_to(self, outer: Any) -> None:
-        """Takes note that a further derivative goes on from a tensor that a gradient function captures."""
+        """Records that higher derivatives reach a tensor that a gradient function captures."""
         func_graph = getattr(outer, "graph", None)
         if func_graph is None:  # an eager tensor
             return
@@ -204,7 +205,7 @@ class _Rewriter:
             self._reach.ask_everything(name)
 
     def _refer(self, key: str, outer: Any) -> ir.TensorRef:
-        """Returns what a tensor that a gradient function captures is called in a function."""
+        """Returns a function's reference to a tensor that a gradient function captures."""
         function = self._functions[key] if key else self._main
         func_graph = self._graphs.of(key)
         if not key and id(outer) in self._captures:
@@ -226,13 +227,13 @@ class _Rewriter:
 
 
 def report_missing(graph: ir.Graph) -> None:
-    """Says which overridden gradients a graph has that came without any (a frozen one).
+    """Warns of the overridden gradients of a frozen graph, which does not contain them.
 
     Raises:
-      MissingGradientError: there are some, and the config asks for an error.
+      MissingGradientError: there are some, and ``config.raise_on_missing_custom_gradient``.
     """
-    live = [graph.main, *(graph.functions[name] for name in sorted(_reachable(graph)))]
-    reason = "a GraphDef holds none"
+    live = [graph.main, *(graph.functions[name] for name in sorted(called_functions(graph)))]
+    reason = "a GraphDef contains none"
     _report(graph.main.name, [(n.name, f.name, reason) for f in live for n in f.nodes if _is_marked(n)])
 
 
@@ -242,8 +243,8 @@ def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
     lines = [f"  node {n!r} in {f!r}: {why}" for n, f, why in missing[:10]]
     if len(missing) > 10:
         lines.append(f"  and {len(missing) - 10} more")
-    shown = "\n".join(lines)
-    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{shown}\n"
+    listed = "\n".join(lines)
+    text = f"{where!r}: {len(missing)} custom gradient(s) are not available:\n{listed}\n"
     if current_config().raise_on_missing_custom_gradient:
         raise MissingGradientError(
             f"{text}Convert with override_config('raise_on_missing_custom_gradient', False) to use the gradient "
@@ -252,26 +253,13 @@ def _report(where: str, missing: list[tuple[str, str, str]]) -> None:
     warnings.warn(f"{text}The gradient of the forward code is used instead.", stacklevel=2)
 
 
-def _reachable(graph: ir.Graph) -> set[str]:
-    """Returns the library functions that the main function calls, through others or not."""
-    found: set[str] = set()
-    pending = [graph.main]
-    while pending:
-        for node in pending.pop().callers:
-            for ref in node.functions:
-                if ref.name not in found and ref.name in graph.functions:
-                    found.add(ref.name)
-                    pending.append(graph.functions[ref.name])
-    return found
-
-
 def _is_marked(node: ir.Node) -> bool:
     name = node.attrs.get(ATTRIBUTE)
     return name is not None and node.op not in _UNMARKED
 
 
 def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
-    """Returns a function where some overridden gradients are refused when they are asked for."""
+    """Replaces overridden gradients with nodes that raise when they are differentiated."""
     nodes: list[ir.Node] = []
     for node in function.nodes:
         if node.name not in wanted:
@@ -291,11 +279,11 @@ def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
                 input_types=("",),
             )
         )
-    return dataclasses.replace(function, nodes=functions.ordered(function.name, nodes))
+    return dataclasses.replace(function, nodes=topological_order(function.name, nodes))
 
 
 def _python_gradient(node: ir.Node, func_graph: Any) -> Any:
-    """Returns the gradient that a Defun was given in Python, for a node whose op is its name; or None."""
+    """Returns the Python gradient of a Defun, for a node whose op is its name; else None."""
     if "_by_name" not in node.attrs:
         return None
     name = node.attrs["f"].name
@@ -320,7 +308,7 @@ class FunctionGraphs:
         self._complete = False
 
     def add(self, name: str, func_graph: Any) -> None:
-        """Makes a graph known."""
+        """Adds a graph."""
         self._known[name] = func_graph
         self._complete = False
 

@@ -1,4 +1,4 @@
-"""TensorFlow's registered gradient functions: found, recognized, and traced inside the graph they close over."""
+"""TensorFlow's registry of gradient functions: lookup, and tracing inside the graph that they close over."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tensorflow.python.ops import custom_gradient as tf_custom_gradient
 __all__ = ["ATTRIBUTE", "Recomputation", "Traced", "Unavailable", "closed_over", "find", "recomputation", "trace"]
 
 ATTRIBUTE = "_gradient_op_type"
-# TensorFlow counts who is inside a graph on the graph itself, so only one thread at a time may trace into one.
+# TensorFlow stores the thread that builds a graph on the graph, so only one thread at a time may trace into one.
 _TRACING = threading.RLock()
 
 
 class Unavailable(Exception):
-    """A gradient cannot be had; the text says why."""
+    """A gradient is not available; the text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recomputation:
-    """What tf.recompute_grad left: an IdentityN over results, arguments and variables."""
+    """The inputs of a tf.recompute_grad node, an IdentityN: results, arguments and variables."""
 
     results: int
     args: int
@@ -38,9 +38,9 @@ class Traced:
     Attributes:
       graph: the FuncGraph.
       upstream: placeholders for the gradients of the node's results.
-      captured: pairs of placeholder and the outer tensor it stands for.
-      outputs: the gradients that there are.
-      positions: which of the node's inputs each is for.
+      captured: pairs of a placeholder and the outer tensor that feeds it.
+      outputs: the gradients that are not None.
+      positions: the index of the node's input that each gradient is for.
     """
 
     graph: Any
@@ -54,13 +54,13 @@ def find(name: str, operation: Any) -> Callable[..., Any]:
     """Returns the gradient function registered under ``name``.
 
     Raises:
-      Unavailable: there is none, or it is one of another function.
+      Unavailable: there is none, or it belongs to another function.
     """
     try:
         gradient = tf_ops.gradient_registry.lookup(name)
     except LookupError:
         raise Unavailable("it is not saved with the model; save with experimental_custom_gradients=True") from None
-    # Names are counted anew in each process: one that came out of a file may be taken by another function here.
+    # Each process numbers the names from zero: a name from a file may belong to another function in this process.
     result = _closure(_closure(gradient, "tape_grad_fn"), "result")
     if result is not None and gradient.__module__ == tf_custom_gradient.__name__:
         tensors = [t for t in tf.nest.flatten(result, expand_composites=True) if isinstance(t, tf.Tensor)]
@@ -70,7 +70,7 @@ def find(name: str, operation: Any) -> Callable[..., Any]:
 
 
 def recomputation(gradient: Callable[..., Any], operation: Any) -> Recomputation | None:
-    """Returns how a gradient that tf.recompute_grad made divides its node's inputs; None for any other gradient."""
+    """Returns the roles of a node's inputs if tf.recompute_grad made its gradient; None for any other gradient."""
     tape = _closure(gradient, "tape_grad_fn")
     wrapper = _closure(tape, "grad_fn")
     if getattr(wrapper, "__module__", "") != tf_custom_gradient.__name__:
@@ -82,10 +82,10 @@ def recomputation(gradient: Callable[..., Any], operation: Any) -> Recomputation
 
 
 def closed_over(gradient: Callable[..., Any], func_graph: Any) -> list[Any]:
-    """Returns the tensors of a graph that a function under tf.recompute_grad uses besides its arguments.
+    """Returns the tensors of a graph that a function under tf.recompute_grad captures.
 
-    Nothing in the graph tells those from what it computes of its arguments. So it is called again; TensorFlow does that
-    for the gradient.
+    The graph does not distinguish them from values computed from the arguments. So the function is called again, as
+    TensorFlow does for the gradient.
     """
     wrapper = _closure(_closure(gradient, "tape_grad_fn"), "grad_fn")
     fn, args, kwargs = (_closure(wrapper, name) for name in ("f", "args", "kwargs"))
@@ -98,13 +98,13 @@ def closed_over(gradient: Callable[..., Any], func_graph: Any) -> list[Any]:
             inner = tf_func_graph.FuncGraph("recomputed")
             with inner.as_default(), tf.compat.v1.variable_scope(_closure(wrapper, "current_var_scope")):
                 fn(*tf.nest.map_structure(argument, args), **(kwargs or {}))
-    except Exception:  # what depends on the arguments alone is right for all functions but those that fail here
+    except Exception:  # functions that fail here are assumed to depend on their arguments only
         return []
     return [t for t in inner.external_captures if getattr(t, "graph", None) is func_graph]
 
 
 def _closure(fn: Any, name: str) -> Any:
-    """Returns what a Python function calls ``name`` among the variables it closes over; None if nothing."""
+    """Returns the value of a Python function's closure variable ``name``; None if there is none."""
     code: Any = getattr(fn, "__code__", None)
     cells: Any = getattr(fn, "__closure__", None) or ()
     if code is None or name not in code.co_freevars:
@@ -119,7 +119,7 @@ def trace(gradient: Callable[..., Any], operation: Any, func_graph: Any, name: s
     """Traces a gradient function inside the graph it belongs to.
 
     Raises:
-      Unavailable: it fails, or returns a wrong number of gradients.
+      Unavailable: the function raises, or returns a wrong number of gradients.
     """
     try:
         with _TRACING, func_graph.as_default():

@@ -1,5 +1,11 @@
 """GraphDef and FunctionDef to IR functions, each kind of proto read in one module.
 
-`functions` is the entry; `nodes` reads one NodeDef, `op_defs` and `attributes` what it refers to, `dtypes` its
-dtypes; `size_limits` bounds declared sizes before anything is read.
+Entries: `functions.load_main` and `functions.load_library`. Read:
+
+- `functions`: nodes, references and results of a function.
+- `nodes`: one NodeDef to a spec that equal nodes share.
+- `op_defs`, `attributes`, `dtypes`: OpDefs, AttrValues and dtypes.
+- `size_limits`: declared sizes, checked before anything is read.
+
+Must not import `concrete`, `saved`, `passes` or `lowering`.
 """

@@ -1,4 +1,4 @@
-"""AttrValue protos as Python values: the one place where attribute protos are read."""
+"""AttrValue protos to Python values and back."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from . import dtypes
 from .size_limits import tensor_bytes
 
-_MOST_DIMENSIONS = 254
+_MAX_DIMENSIONS = 254
 
 
 def shape_of(proto: Any) -> ir.Shape:
     """Returns a TensorShapeProto as a tuple with None for unknown dimensions, or None for unknown rank.
 
     Raises:
-      InvalidModelError: it has more dimensions than TensorFlow allows.
+      InvalidModelError: the shape has more dimensions than TensorFlow allows.
     """
     if proto.unknown_rank:
         return None
-    if len(proto.dim) > _MOST_DIMENSIONS:
-        raise InvalidModelError(f"a shape of {len(proto.dim)} dimensions; TensorFlow has up to {_MOST_DIMENSIONS}.")
+    if len(proto.dim) > _MAX_DIMENSIONS:
+        raise InvalidModelError(f"a shape of {len(proto.dim)} dimensions; TensorFlow has up to {_MAX_DIMENSIONS}.")
     return tuple(None if dim.size < 0 else int(dim.size) for dim in proto.dim)
 
 
@@ -36,14 +36,14 @@ def text_of(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
-# Types whose bytes numpy can take as they stand.
+# Types whose bytes are NumPy's.
 _PLAIN = {
     dtype.as_datatype_enum: np.dtype(dtype.as_numpy_dtype).newbyteorder("<")
     for dtype in (tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.int8, tf.int16, tf.uint16, tf.float16)
 }
 
 
-# Fields where a scalar of these types stands if it is not given as bytes.
+# Fields that hold values of these types if they are not given as bytes.
 _SCALARS = {
     tf.float32.as_datatype_enum: "float_val",
     tf.float64.as_datatype_enum: "double_val",
@@ -69,7 +69,7 @@ def tensor_of(proto: Any) -> np.ndarray:
             if len(numbers) == 1:
                 return np.array(numbers[0], plain)
         if proto.dtype == tf.string.as_datatype_enum and any(dim.size == 0 for dim in proto.tensor_shape.dim):
-            # TensorFlow writes a string for them here and there, which stands for all, and reads it in C++ alone.
+            # TensorFlow sometimes writes them as one string, which only its C++ code reads.
             return np.zeros([dim.size for dim in proto.tensor_shape.dim], object)
         value = tf.make_ndarray(proto)
     except (ValueError, TypeError, IndexError, OverflowError, KeyError, AttributeError) as error:
@@ -84,7 +84,7 @@ def function_of(proto: Any, depth: int = 0) -> ir.FunctionRef:
     return ir.FunctionRef(proto.name, MappingProxyType({k: value_of(v, depth + 1) for k, v in proto.attr.items()}))
 
 
-# Functions in attributes of functions: one level is what TensorFlow writes.
+# Functions in attributes of functions: TensorFlow writes one level.
 _MAX_DEPTH = 32
 
 
@@ -93,10 +93,10 @@ def value_of(proto: Any, depth: int = 0) -> Any:
 
     Args:
       proto: the AttrValue.
-      depth: how many references to functions it stands in.
+      depth: number of enclosing references to functions.
 
     Raises:
-      InvalidModelError: it is damaged, or nests too deeply.
+      InvalidModelError: the proto is damaged, or nested too deeply.
     """
     if depth > _MAX_DEPTH:
         raise InvalidModelError(f"an attribute nests functions more than {_MAX_DEPTH} deep.")
@@ -139,7 +139,7 @@ def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> An
       allowed: numbers of the dtypes that the OpDef allows; empty for any.
 
     Raises:
-      UnsupportedError: there is no such proto; quantized types, for example, are plain integers in the ir.
+      UnsupportedError: no proto has this value; quantized types, for example, are plain integers in the IR.
     """
     proto = attr_value_pb2.AttrValue()
     if kind.startswith("list("):

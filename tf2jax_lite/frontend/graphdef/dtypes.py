@@ -12,14 +12,14 @@ import tensorflow as tf
 from tf2jax_lite import ir
 from tf2jax_lite.support.errors import UnsupportedError
 
-# Quantized types hold plain integers; the ops that give them a meaning take scales and zero points explicitly.
+# Quantized types are plain integers; ops on them take scales and zero points explicitly.
 _QUANTIZED = {"qint8": np.int8, "quint8": np.uint8, "qint16": np.int16, "quint16": np.uint16, "qint32": np.int32}
 _OPAQUE = {"resource": ir.RESOURCE, "variant": ir.VARIANT, "string": ir.STRING}
 
 
 _Found = TypeVar("_Found")
 
-# TensorFlow's own objects, by ``id``; they last as long as the process. To hash or compare one takes long.
+# TensorFlow's dtype objects, by ``id``; they live as long as the process. Hashing or comparing one is slow.
 _LASTING = {id(dtype): dtype for dtype in vars(tf.dtypes).values() if isinstance(dtype, tf.DType)}
 
 
@@ -42,10 +42,10 @@ def per_dtype(fn: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
 
 @per_dtype
 def from_tf(dtype: Any) -> ir.DType:
-    """Returns the ir dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
+    """Returns the IR dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
 
     Raises:
-      UnsupportedError: there is no such type in numpy or ml_dtypes.
+      UnsupportedError: NumPy and ml_dtypes have no such type.
     """
     try:
         dtype = tf.dtypes.as_dtype(dtype).base_dtype

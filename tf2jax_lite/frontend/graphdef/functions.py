@@ -1,33 +1,33 @@
-"""GraphDef and FunctionDef protos as ir functions."""
+"""GraphDef and FunctionDef protos to IR functions."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import topological_order
 from tf2jax_lite.ir.verify import check_calls
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.gc_pause import paused
 
 from . import attributes, dtypes, op_defs
-from .nodes import Form, read_node, recorded_shapes
+from .nodes import NodeDefSpec, read_node, recorded_shapes
 from .size_limits import ConstantBytes, check_functions_size
 
 
 @paused()
-def load_library(library: Any, known: Collection[str] = ()) -> dict[str, ir.Function]:
+def load_library(library: Any, skip: Collection[str] = ()) -> dict[str, ir.Function]:
     """Returns every function of a FunctionDefLibrary by name.
 
     Args:
       library: the proto.
-      known: names of functions to leave out.
+      skip: names of functions to leave out.
 
     Raises:
-      InvalidModelError: a function refers to something that is not there, or its nodes form a cycle.
+      InvalidModelError: a function refers to a missing node or function, or its nodes form a cycle.
     """
     signatures = {proto.signature.name: proto.signature for proto in library.function}
     if len(signatures) != len(library.function):
@@ -35,12 +35,12 @@ def load_library(library: Any, known: Collection[str] = ()) -> dict[str, ir.Func
     return {
         proto.signature.name: load_function(proto, signatures)
         for proto in library.function
-        if proto.signature.name not in known
+        if proto.signature.name not in skip
     }
 
 
 def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
-    """Returns a FunctionDef as an ir function.
+    """Returns a FunctionDef as an IR function.
 
     Args:
       proto: the FunctionDef.
@@ -89,15 +89,15 @@ def load_main(
     Args:
       graph_def: the GraphDef.
       name: the function's name, for messages.
-      args: what becomes arguments, usually placeholders: each is named after its node, or after the tensor
-        (``node:index``) if it is one result of several (see `fed`).
+      args: the arguments, usually placeholders: each is named after its node, or after the tensor (``node:index``) if
+        the node has several results (see `fed`).
       outputs: tensor names, as ``node`` or ``node:index``.
-      control_outputs: names of nodes that must run although nothing reads them.
+      control_outputs: names of nodes that must run although no node reads them.
       output_names: names for the outputs.
 
     Raises:
       LimitError: the graph is larger than the options allow.
-      InvalidModelError: it is damaged.
+      InvalidModelError: the graph is damaged.
     """
     sizes = check_functions_size(graph_def, name)
     signatures = {proto.signature.name: proto.signature for proto in graph_def.library.function}
@@ -137,25 +137,25 @@ def fed(proto: Any, index: int) -> ir.Argument:
     return ir.Argument(name, types[index] if types else np.dtype(np.float32), shape)
 
 
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 
 
 class _References(dict[str, Any]):
-    """Inputs of nodes by how they are written: `ir.TensorRef`s, and None for control edges; each is read once.
+    """Inputs of nodes by their text: `ir.TensorRef`s, and None for control edges; each is parsed once.
 
     Attributes:
-      unusual: what was not foreseen when it was first met, as almost everything is.
+      unpredicted: references other than to the first output of an earlier node, which are added without parsing.
     """
 
     def __init__(self, read: Callable[[str], ir.TensorRef | None]):
         super().__init__()
         self._read = read
-        self.unusual: list[ir.TensorRef] = []
+        self.unpredicted: list[ir.TensorRef] = []
 
     def __missing__(self, text: str) -> ir.TensorRef | None:
         ref = self[text] = self._read(text)
         if ref is not None:
-            self.unusual.append(ref)
+            self.unpredicted.append(ref)
         return ref
 
 
@@ -175,7 +175,7 @@ class _Builder:
         self._name = name
         self._signatures = signatures
         self._args = args
-        self._cut = {name.split(":")[0] for name in args if ":" in name}  # nodes of which single results are fed
+        self._cut = {name.split(":")[0] for name in args if ":" in name}  # nodes with single results that are fed
         self._graph_style = graph_style
         self._written = self._read(protos, sizes)
         self._parsed: dict[str, ir.Node] = {}
@@ -184,9 +184,9 @@ class _Builder:
         names = "\n".join(self._written)
         self._plain_names = not self._cut and ":" not in names and "^" not in names
 
-    def _read(self, protos: Any, sizes: ConstantBytes) -> dict[str, tuple[list[str], Form] | None]:
-        """Returns inputs and form of each node by its name; None for those that are arguments."""
-        written: dict[str, tuple[list[str], Form] | None] = {}
+    def _read(self, protos: Any, sizes: ConstantBytes) -> dict[str, tuple[list[str], NodeDefSpec] | None]:
+        """Returns inputs and spec of each node by name; None for nodes that are arguments."""
+        written: dict[str, tuple[list[str], NodeDefSpec] | None] = {}
         args = self._args
         for proto in protos:
             name = proto.name
@@ -205,31 +205,31 @@ class _Builder:
 
     def nodes(self) -> tuple[ir.Node, ...]:
         parsed, args, refs = self._parsed, self._args, self._refs
-        foresee, graph_style = self._plain_names, self._graph_style
-        new = tuple.__new__  # half as long as through the named tuple
-        if foresee:
+        predict, graph_style = self._plain_names, self._graph_style
+        new = tuple.__new__  # twice as fast as the named tuple's own constructor
+        if predict:
             refs.update({name: ir.TensorRef(name) for name in args})
         for name, written in self._written.items():
             if written is None:
                 continue
-            texts, form = written
+            texts, spec = written
             data = [refs[text] for text in texts]
-            if form.expected == len(data) and None not in data:
-                parsed[name] = ir.node_like(form.shared, name, tuple(data))
+            if spec.expected == len(data) and None not in data:
+                parsed[name] = ir.node_from_spec(spec.node_spec, name, tuple(data))
             else:
-                parsed[name] = self._node(name, texts, data, form)
-            if foresee and form.first_output:
-                # How those after it write its first output, which is all that most have.
-                refs[name if graph_style else f"{name}:{form.first_output}:0"] = new(ir.TensorRef, (name, 0))
-        for ref in refs.unusual:
+                parsed[name] = self._node(name, texts, data, spec)
+            if predict and spec.first_output:
+                # The text by which later nodes refer to its first output, the only one of most nodes.
+                refs[name if graph_style else f"{name}:{spec.first_output}:0"] = new(ir.TensorRef, (name, 0))
+        for ref in refs.unpredicted:
             self.check_output(ref)
-        return tuple(parsed.values()) if self._in_order else _topological_order(self._name, parsed)
+        return tuple(parsed.values()) if self._in_order else topological_order(self._name, parsed.values())
 
     def check_output(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the reference if there is such an output; `nodes` comes before."""
+        """Returns the reference after checking that the output exists; call `nodes` before."""
         node = self._parsed.get(ref.node)
         count = 1 if node is None else len(node.output_dtypes)
-        if ref.index >= count and (node is None or count or self._form(ref.node).known):
+        if ref.index >= count and (node is None or count or self._spec(ref.node).has_op_def):
             raise InvalidModelError(
                 f"function {self._name!r}: node {ref.node!r} has {count} output(s), and output {ref.index} is read."
             )
@@ -247,7 +247,7 @@ class _Builder:
         if not index:
             whole = node in self._cut and f"{node}:0" in self._args
             return ir.TensorRef(f"{node}:0" if whole else node, 0)
-        if not index.isdecimal() or len(index) > _MOST_DIGITS:
+        if not index.isdecimal() or len(index) > _MAX_DIGITS:
             raise InvalidModelError(f"function {self._name!r}: {text[:200]!r} is not a tensor name.")
         if node in self._cut and f"{node}:{int(index)}" in self._args:
             return ir.TensorRef(f"{node}:{int(index)}", 0)
@@ -261,7 +261,7 @@ class _Builder:
             return ir.TensorRef(node, 0)
         if not rest[-1].isdecimal():
             rest.append("0")
-        if len(rest[-1]) > _MOST_DIGITS:
+        if len(rest[-1]) > _MAX_DIGITS:
             raise InvalidModelError(f"function {self._name!r}: {text[:200]!r} is not a tensor name.")
         index = int(rest[-1])
         if len(rest) == 1 or node in self._args:
@@ -273,20 +273,20 @@ class _Builder:
             )
         return ir.TensorRef(node, offsets[rest[0]] + index)
 
-    def _form(self, name: str) -> Form:
+    def _spec(self, name: str) -> NodeDefSpec:
         written = self._written[name]
-        assert written is not None  # arguments are told apart before
+        assert written is not None  # not an argument
         return written[1]
 
     def _output_offsets(self, name: str) -> dict[str, int]:
-        form = self._form(name)
-        signature = None if form.known else self._signatures.get(form.op)
+        spec = self._spec(name)
+        signature = None if spec.has_op_def else self._signatures.get(spec.op)
         if signature is not None:
             return {arg.name: i for i, arg in enumerate(signature.output_arg)}
-        return form.offsets
+        return spec.offsets
 
     def _reference(self, text: str) -> ir.TensorRef | None:
-        """Reads an input of a node where it is first named; None for a control edge."""
+        """Parses an input of a node; None for a control edge."""
         if text[:1] == "^":
             node, ref = text[1:], None
             if node in self._cut:
@@ -299,29 +299,31 @@ class _Builder:
             self._in_order = False
         return ref
 
-    def _node(self, name: str, texts: list[str], refs: list[ir.TensorRef | None], form: Form) -> ir.Node:
-        """A node with control edges, or of an op without an OpDef.
+    def _node(self, name: str, texts: list[str], refs: list[ir.TensorRef | None], spec: NodeDefSpec) -> ir.Node:
+        """Returns a node with control edges, or of an op without an OpDef.
 
         Raises:
-          InvalidModelError: it has more or fewer inputs than its OpDef says.
+          InvalidModelError: the number of inputs is not that of the OpDef.
         """
         data = [ref for ref in refs if ref is not None]
         control: tuple[str, ...] = ()
         if len(data) < len(refs):
             control = tuple([text[1:] for text in texts if text[:1] == "^" and text[1:] not in self._cut])
-        if not form.known:
-            return self._foreign_node(name, form, tuple(data), control)
-        if form.expected != len(data):
+        if not spec.has_op_def:
+            return self._foreign_node(name, spec, tuple(data), control)
+        if spec.expected != len(data):
             raise InvalidModelError(
-                f"node {name!r} ({form.op}) in {self._name!r}: expected {form.expected} inputs, found {len(data)}."
+                f"node {name!r} ({spec.op}) in {self._name!r}: expected {spec.expected} inputs, found {len(data)}."
             )
-        return ir.node_like(form.shared, name, tuple(data), control)
+        return ir.node_from_spec(spec.node_spec, name, tuple(data), control)
 
-    def _foreign_node(self, name: str, form: Form, data: tuple[ir.TensorRef, ...], control: tuple[str, ...]) -> ir.Node:
-        """A node whose op is a library function (an old way to call one), or is unknown to this TensorFlow."""
-        signature = self._signatures.get(form.op)
+    def _foreign_node(
+        self, name: str, spec: NodeDefSpec, data: tuple[ir.TensorRef, ...], control: tuple[str, ...]
+    ) -> ir.Node:
+        """Returns a node whose op is a library function (a legacy call), or unknown to this TensorFlow."""
+        signature = self._signatures.get(spec.op)
         if signature is None:
-            return ir.Node(name, form.op, data, (None,) * len(data), control, form.attrs)
+            return ir.Node(name, spec.op, data, (None,) * len(data), control, spec.attrs)
         return ir.Node(
             name=name,
             op="StatefulPartitionedCall",
@@ -329,9 +331,9 @@ class _Builder:
             groups=(len(data),),
             control=control,
             attrs={
-                "f": ir.FunctionRef(form.op),
+                "f": ir.FunctionRef(spec.op),
                 "_by_name": True,
-                **{k: v for k, v in form.attrs.items() if k.startswith("_")},
+                **{k: v for k, v in spec.attrs.items() if k.startswith("_")},
             },
             implied=frozenset({"Tin"}),
             output_dtypes=tuple(dtypes.from_tf(arg.type) for arg in signature.output_arg),
@@ -339,95 +341,16 @@ class _Builder:
 
 
 def check(graph_def: Any, where: str) -> None:
-    """Reads all of a GraphDef, for the errors alone.
+    """Reads a whole GraphDef to raise errors for damaged parts.
 
     Args:
       graph_def: the GraphDef.
-      where: what messages call it.
+      where: its name in messages.
 
     Raises:
-      InvalidModelError: a node or a function is damaged, or functions call each other in a circle or too deeply.
+      InvalidModelError: a node or a function is damaged, or calls are recursive.
+      LimitError: calls are nested too deeply.
       UnsupportedError: a type is unknown.
     """
     main = load_main(graph_def, where, (), ())
     check_calls(ir.Graph(main, load_library(graph_def.library)), everything=True)
-
-
-def reached(function: ir.Function) -> ir.Function:
-    """Returns the function with those nodes only that its results need, over data and control edges.
-
-    These are the nodes that TensorFlow's executor runs; a TF1 graph holds much else.
-    """
-    nodes = {node.name: node for node in function.nodes}
-    seen: set[str] = set()
-    stack = [*(ref.node for ref in function.outputs), *function.control_outputs]
-    while stack:
-        name = stack.pop()
-        if name in nodes and name not in seen:
-            seen.add(name)
-            stack.extend(ref.node for ref in nodes[name].inputs)
-            stack.extend(nodes[name].control)
-    return dataclasses.replace(function, nodes=tuple(node for node in function.nodes if node.name in seen))
-
-
-def ordered(name: str, nodes: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
-    """Returns nodes so that each stands after what it needs.
-
-    Raises:
-      InvalidModelError: they form a cycle.
-    """
-    return _topological_order(name, {node.name: node for node in nodes})
-
-
-def _topological_order(name: str, nodes: dict[str, ir.Node]) -> tuple[ir.Node, ...]:
-    """Orders nodes so that each stands after what it needs; ties keep the order of the proto.
-
-    A TF1 loop is a cycle through a NextIteration node into a Merge; that one back edge is not an ordering.
-    """
-    ordered: list[ir.Node] = []
-    state: dict[str, int] = {}  # 1 while it is on its way, 2 once it has its place
-
-    def needs(node: ir.Node) -> list[str]:
-        """What is still to come before a node, or is on its way and so closes a cycle."""
-        merges = node.op in _MERGES
-        return [
-            source
-            for source in dict.fromkeys([*[ref.node for ref in node.inputs], *node.control])
-            if state.get(source) != 2 and source in nodes and not (merges and nodes[source].op in _BACK_EDGES)
-        ]
-
-    for root, node in nodes.items():
-        if root in state:
-            continue
-        # Most nodes stand after what they need already, as TensorFlow writes those of functions. Between two roots
-        # nothing is on its way.
-        for source, _ in node.inputs:
-            if source not in state and source in nodes:
-                break
-        else:
-            if not node.control or not needs(node):
-                state[root] = 2
-                ordered.append(node)
-                continue
-        stack = [root]
-        while stack:
-            current = stack[-1]
-            if state.get(current) == 2:
-                stack.pop()
-                continue
-            if state.get(current) == 1:
-                state[current] = 2
-                ordered.append(nodes[current])
-                stack.pop()
-                continue
-            state[current] = 1
-            for source in reversed(needs(nodes[current])):
-                if state.get(source) == 1:
-                    raise InvalidModelError(f"function {name!r}: nodes {source!r} and {current!r} are on a cycle.")
-                stack.append(source)
-    return tuple(ordered)
-
-
-# The two structural facts of control flow v1 that the order of nodes depends on.
-_MERGES = frozenset({"Merge", "RefMerge"})
-_BACK_EDGES = frozenset({"NextIteration", "RefNextIteration"})

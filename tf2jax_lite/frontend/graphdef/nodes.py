@@ -1,6 +1,7 @@
-"""What a NodeDef says apart from its name and inputs. Graphs repeat a few dozen of those; each is read once.
+"""NodeDefs to specs of nodes: op, attributes and dtypes, each combination read once.
 
-Nodes whose op and attributes are written with the same bytes share one `Form`: their attributes are the same objects.
+Graphs repeat a few dozen combinations. Nodes whose op and attributes have the same bytes share one `NodeDefSpec`, so
+that their attributes are the same objects.
 """
 
 from __future__ import annotations
@@ -16,80 +17,80 @@ from tf2jax_lite import ir
 from . import op_defs
 from .size_limits import ConstantBytes
 
-__all__ = ["Form", "read_node", "recorded_shapes"]
+__all__ = ["NodeDefSpec", "read_node", "recorded_shapes"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Form:
-    """What nodes have in common.
+class NodeDefSpec:
+    """The op and attributes of NodeDefs, parsed.
 
     Attributes:
       op: the op's name.
       attrs: attributes as Python values, defaults filled in.
-      known: whether this TensorFlow has an OpDef for it; without one only ``op`` and ``attrs`` mean anything.
-      expected: how many data inputs there are to be; -1 if that is not known.
-      offsets: where each output argument of the OpDef begins among the outputs.
+      has_op_def: whether TensorFlow has an OpDef for the op; without one only ``op`` and ``attrs`` are meaningful.
+      expected: number of data inputs; -1 if it is not known.
+      offsets: index of the first output of each output argument of the OpDef.
       first_output: the name of the first of them; empty if there is none.
-      shared: what `ir.node_like` takes.
+      node_spec: the spec in the IR.
     """
 
     op: str
     attrs: dict[str, Any]
-    known: bool
+    has_op_def: bool
     expected: int
     offsets: dict[str, int]
     first_output: str
-    shared: ir.Shared
+    node_spec: ir.NodeSpec
 
 
-# By op and the bytes of the attributes. Emptied when full: real graphs need a few hundred at most.
-_FORMS: dict[tuple[str, bytes], Form] = {}
-_MOST_FORMS = 4096
-_MOST_BYTES = 4096
-_MOST_KEPT = 1024  # bytes of a tensor
-# First bytes of a NodeDef's fields that are no attributes: name, op, inputs and device, each with its length.
+# By op and the bytes of the attributes. Cleared when full: models need a few hundred at most.
+_SPECS: dict[tuple[str, bytes], NodeDefSpec] = {}
+_MAX_SPECS = 4096
+_MAX_ATTR_BYTES = 4096
+_MAX_TENSOR_BYTES = 1024  # of one tensor
+# Tags of a NodeDef's fields before the attributes: name, op, inputs and device, each followed by its length.
 _OTHER_FIELDS = frozenset({0x0A, 0x12, 0x1A, 0x22})
 _INPUT, _ATTRIBUTE = 0x1A, 0x2A
 
 
-def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], Form]:
-    """Returns a NodeDef's inputs as they are written, and what else it says apart from its name.
+def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], NodeDefSpec]:
+    """Returns a NodeDef's inputs as strings, and its parsed op and attributes.
 
     Args:
       proto: the NodeDef.
       name: its name.
-      sizes: counts the constants that it holds.
+      sizes: counts the bytes of constants.
 
     Raises:
-      InvalidModelError: an attribute is damaged, or of another kind than the OpDef says, or missing.
-      LimitError: its constants, and those before them, are larger than the options allow.
+      InvalidModelError: an attribute is damaged, missing, or not of the kind that the OpDef states.
+      LimitError: the constants read so far are larger than the options allow.
     """
     op = proto.op
     found = op_defs.definition(op)
     if found is not None and found.tensors and _is_large(proto, name, found.tensors, sizes):
         return proto.input[:], _read(op, found, proto)
-    # Where the inputs begin, if name and op are as short and plain as they nearly always are.
+    # The offset of the inputs, if name and op are short and ASCII, as in nearly all graphs.
     begin = len(name) + len(op) + 4 if 0 < len(name) < 128 and found is not None and name.isascii() else 0
     inputs, written = _divided(proto.SerializeToString(), begin)
-    form = _FORMS.get((op, written))
-    if form is None:
-        form = _read(op, found, proto)
-        # Functions get a new name whenever they are traced: a node that names one is not met again.
-        if not form.shared.functions and len(written) <= _MOST_BYTES and not _holds_large(form.attrs):
-            if len(_FORMS) >= _MOST_FORMS:
-                _FORMS.clear()
-            _FORMS[op, written] = form
-    return inputs, form
+    spec = _SPECS.get((op, written))
+    if spec is None:
+        spec = _read(op, found, proto)
+        # Functions get a new name whenever they are traced: a node that names one does not repeat.
+        if not spec.node_spec.functions and len(written) <= _MAX_ATTR_BYTES and not _holds_large(spec.attrs):
+            if len(_SPECS) >= _MAX_SPECS:
+                _SPECS.clear()
+            _SPECS[op, written] = spec
+    return inputs, spec
 
 
 def _divided(written: bytes, position: int = 0) -> tuple[list[str], bytes]:
-    """Returns a serialized NodeDef's inputs, and all from its first attribute on (or anything else unexpected).
+    """Splits a serialized NodeDef into its inputs and the bytes from the first attribute (or unknown field) on.
 
     Fields are written in the order of their numbers: name, op, inputs, device, attributes.
 
     Args:
       written: the NodeDef.
-      position: where one of these fields begins, of the inputs the first or one before it.
+      position: an offset at which a field begins, not after the first input.
     """
     inputs = []
     end = len(written)
@@ -115,23 +116,23 @@ def _divided(written: bytes, position: int = 0) -> tuple[list[str], bytes]:
 
 
 def _is_large(proto: Any, node: str, names: tuple[str, ...], sizes: ConstantBytes) -> bool:
-    """Whether a node holds a tensor that is not worth keeping, nor writing out to look it up. Counts them all."""
+    """Whether a node has a tensor that is too large for the cache. Counts the bytes of all its tensors."""
     attrs = proto.attr
     large = False
     for name in names:
         if name in attrs:
             size = sizes.add(node, attrs[name].tensor)
-            large = large or size is None or size > _MOST_KEPT
+            large = large or size is None or size > _MAX_TENSOR_BYTES
     return large
 
 
 def _holds_large(attrs: Mapping[str, Any]) -> bool:
-    """Whether there is a large tensor in attributes: few bytes may declare one. Small ones become read-only."""
+    """Whether attributes have a large tensor, which few bytes may declare. Small ones become read-only."""
     pending = list(attrs.values())
     while pending:
         value = pending.pop()
         if isinstance(value, np.ndarray):
-            if value.nbytes > _MOST_KEPT:
+            if value.nbytes > _MAX_TENSOR_BYTES:
                 return True
             value.setflags(write=False)
         if isinstance(value, list):
@@ -141,10 +142,10 @@ def _holds_large(attrs: Mapping[str, Any]) -> bool:
     return False
 
 
-def _read(op: str, found: op_defs.Definition | None, proto: Any) -> Form:
+def _read(op: str, found: op_defs.Definition | None, proto: Any) -> NodeDefSpec:
     attrs = op_defs.read_attrs(proto)
     if found is None:
-        return Form(op, attrs, False, -1, {}, "", ir.Shared(op, (), attrs))
+        return NodeDefSpec(op, attrs, False, -1, {}, "", ir.NodeSpec(op, (), attrs))
     groups = found.plain_groups
     if groups is None:
         groups = tuple(len(arg.types(attrs)) if arg.is_list else None for arg in found.inputs)
@@ -154,7 +155,7 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> Form:
         offsets[arg.name] = len(dtypes)
         dtypes += arg.types(attrs)
     recorded = recorded_shapes(attrs)
-    shared = ir.Shared(
+    node_spec = ir.NodeSpec(
         op,
         groups,
         attrs,
@@ -165,11 +166,11 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> Form:
         stateful=found.stateful,
     )
     expected = sum(1 if group is None else group for group in groups)
-    return Form(op, attrs, True, expected, offsets, next(iter(offsets)) if dtypes else "", shared)
+    return NodeDefSpec(op, attrs, True, expected, offsets, next(iter(offsets)) if dtypes else "", node_spec)
 
 
 def recorded_shapes(attrs: dict[str, Any]) -> list[ir.Shape] | None:
-    """Returns the shapes that a node's writer recorded, if they are shapes: no OpDef says what the attribute is."""
+    """Returns the recorded output shapes of a node; None if the attribute, which no OpDef defines, is not of shapes."""
     recorded = attrs.get("_output_shapes")
     if not isinstance(recorded, list) or not all(s is None or isinstance(s, tuple) for s in recorded):
         return None

@@ -1,4 +1,4 @@
-"""What an OpDef says that the ir needs: argument groups, output dtypes, attribute defaults, implied attributes."""
+"""OpDefs: argument groups, output dtypes, attribute defaults, implied attributes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tf2jax_lite.support.errors import InvalidModelError
 
 from . import attributes, dtypes
 
-# Of one node's list; each is an input that the proto spells out, or an output.
-_MOST_TENSORS = 1 << 16  # in one list; each becomes an array of its own
+# Of one list of a node; each item is an input in the proto, or an output.
+_MAX_TENSORS = 1 << 16  # in one list; each becomes a separate array
 
 
 @dataclasses.dataclass(frozen=True)
 class Arg:
-    """One argument of an OpDef: a tensor, or a list whose length or types an attribute gives."""
+    """One argument of an OpDef: a tensor, or a list whose length or types an attribute determines."""
 
     name: str
     dtype: ir.DType | None
@@ -30,11 +30,11 @@ class Arg:
 
     @property
     def is_list(self) -> bool:
-        """Whether the argument stands for a list of tensors."""
+        """Whether the argument is a list of tensors."""
         return bool(self.number_attr or self.type_list_attr)
 
     def types(self, attrs: Mapping[str, Any], where: str = "") -> list[ir.DType]:
-        """Returns the dtypes of the tensors that this argument stands for, given the attributes of a node.
+        """Returns the dtypes of the tensors of this argument, given the attributes of a node.
 
         ``where`` names the node, for messages.
 
@@ -48,7 +48,7 @@ class Arg:
             if not self.number_attr:
                 return [dtype]
             count = attrs[self.number_attr]
-            if not 0 <= count <= _MOST_TENSORS:
+            if not 0 <= count <= _MAX_TENSORS:
                 raise InvalidModelError(f"{where}{': ' * bool(where)}{self.name!r} is a list of {count} tensors.")
             return [dtype] * count
         except KeyError as error:
@@ -62,8 +62,8 @@ class Arg:
 class Definition:
     """An OpDef, read once.
 
-    ``plain_groups`` are the groups of inputs (see `ir.Node`) where no attribute sizes any of them, else None. ``kinds``
-    says for each attribute which field of an AttrValue holds it. ``tensors`` are those that hold a tensor.
+    ``plain_groups`` are the groups of inputs (see `ir.Node`) if they do not depend on attributes, else None. ``kinds``
+    maps each attribute to the field of AttrValue that holds it. ``tensors`` are the attributes that hold a tensor.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Definition:
     tensors: tuple[str, ...]
 
 
-# Kinds of attributes whose field in an AttrValue has another name.
+# Kinds of attributes whose field in AttrValue has another name.
 _FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b"}
 
 
@@ -93,7 +93,7 @@ def _arg(proto: Any) -> Arg:
 
 @functools.cache
 def definition(op: str) -> Definition | None:
-    """Returns the definition of an op that this TensorFlow knows, or None."""
+    """Returns the definition of an op; None if this TensorFlow has none."""
     proto = op_def_registry.get(op)
     if proto is None:
         return None
@@ -117,7 +117,7 @@ def read_attrs(proto: Any) -> dict[str, Any]:
     """Returns a NodeDef's attributes as Python values, with defaults where its OpDef has them.
 
     Raises:
-      InvalidModelError: an attribute is damaged, or of another kind than the OpDef says.
+      InvalidModelError: an attribute is damaged, or not of the kind that the OpDef states.
     """
     found = definition(proto.op)
     attrs, kinds = (found.defaults.copy(), found.kinds) if found else ({}, {})

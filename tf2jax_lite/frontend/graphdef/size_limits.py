@@ -1,4 +1,4 @@
-"""How large a GraphDef is, before anything is read out of it."""
+"""Limits on the number of nodes and the bytes of constants of a GraphDef, checked before it is read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ITEM_SIZES = {
 
 
 class ConstantBytes:
-    """Counts what the constants of a graph declare as they are met, before any of them is read.
+    """Counts the bytes that the constants of a graph declare, before any of them is read.
 
     Args:
-      where: what messages call the graph.
+      where: the graph's name in messages.
     """
 
     def __init__(self, where: str):
@@ -41,11 +41,11 @@ class ConstantBytes:
           tensor: the TensorProto.
 
         Returns:
-          What `plain_bytes` does.
+          The value of `plain_bytes`.
 
         Raises:
-          InvalidModelError: its shape is not known.
-          LimitError: ``config.max_constant_bytes`` allows less, for it or for all so far together.
+          InvalidModelError: its shape is unknown.
+          LimitError: ``config.max_constant_bytes`` allows less, for it or for all constants so far.
         """
         plain = size = plain_bytes(tensor)
         if size is None or size > self._allowed:
@@ -60,11 +60,11 @@ class ConstantBytes:
 
 
 def check_graph_size(graph: Any, where: str) -> None:
-    """Refuses a GraphDef with more nodes, or larger constants, than the options allow.
+    """Raises an error for a GraphDef with more nodes, or larger constants, than the options allow.
 
     Args:
       graph: the GraphDef.
-      where: what messages call it.
+      where: its name in messages.
 
     Raises:
       LimitError: ``config.max_nodes`` or ``config.max_constant_bytes`` allows less.
@@ -73,10 +73,10 @@ def check_graph_size(graph: Any, where: str) -> None:
 
 
 def check_functions_size(graph: Any, where: str) -> ConstantBytes:
-    """Does what `check_graph_size` does but for the constants outside of functions, which are still to be counted.
+    """Checks the sizes as `check_graph_size` does, except for the constants outside of functions.
 
     Returns:
-      The count of the others.
+      The counter, to which the constants outside of functions are added as they are read.
     """
     allowed = current_config().max_nodes
     count = len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
@@ -97,7 +97,7 @@ def _count_constants(protos: Any, sizes: ConstantBytes) -> None:
 
 
 def plain_bytes(proto: Any) -> int | None:
-    """Returns what `tensor_bytes` does for a TensorProto without anything odd in it; None for others."""
+    """Returns the value of `tensor_bytes` for a TensorProto of a fixed-size dtype and small rank; None for others."""
     size = _ITEM_SIZES.get(proto.dtype)
     shape = proto.tensor_shape
     if size is None or shape.unknown_rank:
@@ -110,14 +110,14 @@ def plain_bytes(proto: Any) -> int | None:
 
 
 def tensor_bytes(proto: Any, what: str) -> int:
-    """Returns how many bytes a TensorProto's array takes, as it declares.
+    """Returns the number of bytes of the array that a TensorProto declares.
 
     Args:
       proto: the TensorProto.
-      what: what the error calls it.
+      what: its name in messages.
 
     Raises:
-      InvalidModelError: its shape is not known.
+      InvalidModelError: its shape is unknown.
       LimitError: ``config.max_constant_bytes`` allows less.
     """
     plain = plain_bytes(proto)

@@ -1,6 +1,11 @@
-"""TensorFlow run on our behalf.
+"""TensorFlow run on behalf of a converted model, at conversion or at call time.
 
-`host_function` runs the part of a model that only TensorFlow can, `xla_compiler` compiles single nodes with
-TensorFlow's XLA bridge, `string_evaluator` evaluates string ops at conversion, `write_back` returns values to
-variables.
+Entries, one per module:
+
+- `host_function.HostFunction`: the prefix of a split model.
+- `xla_compiler.BridgeCompiler`: single nodes compiled by TensorFlow's XLA bridge.
+- `string_evaluator.StringEvaluator`: string ops with static inputs, evaluated at conversion.
+- `write_back`: values written to variables and checkpoints of the TensorFlow model.
+
+Must not import `passes` or `lowering`; `ir.providers` has the interfaces that the lowering knows.
 """

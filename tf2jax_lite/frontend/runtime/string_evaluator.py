@@ -1,6 +1,6 @@
-"""Ops on strings, evaluated by TensorFlow where all that they take is known at conversion.
+"""Evaluation of string ops by TensorFlow, for nodes whose inputs are all static.
 
-Only those of `tf2jax_lite.ops.strings.host_evaluation` are.
+Only ops in `tf2jax_lite.ops.strings.host_evaluation` are evaluated.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from tf2jax_lite.support.limits import check_bytes
 
 __all__ = ["StringEvaluator"]
 
-# Where TensorFlow says that something failed: within a function that wraps the one op.
-_PLACE = re.compile(r"\{\{.*?\}\}|\[Op:.*")
+# The node names that TensorFlow adds to messages: of a function that wraps the one op.
+_LOCATION = re.compile(r"\{\{.*?\}\}|\[Op:.*")
 
 
 class StringEvaluator:
-    """Evaluates nodes that work on strings. See `tf2jax_lite.lowering.planning.evaluated_ops.Evaluator`.
+    """Evaluates nodes on strings. Implements `tf2jax_lite.ir.providers.NodeEvaluator`.
 
     Args:
-      limit: how many bytes the results of a node may take: ``config.max_constant_bytes``.
+      limit: maximum number of bytes of a node's results: ``config.max_constant_bytes``.
     """
 
     def __init__(self, limit: int):
         self._limit = limit
 
     def accepts(self, op: str) -> bool:
-        """Whether nodes of an op can be evaluated: it is a function of strings, and safe to run."""
+        """Returns whether nodes of an op can be evaluated: a stateless op on strings that is safe to run."""
         definition = op_defs.definition(op) if op in MOST_BYTES else None
         return definition is not None and not definition.stateful
 
     def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
-        """Evaluates a node on the CPU: see `tf2jax_lite.lowering.planning.evaluated_ops.Evaluator`."""
+        """Evaluates a node on the CPU; see `tf2jax_lite.ir.providers.NodeEvaluator.evaluate`."""
         definition = op_defs.definition(op)
         if definition is None or op not in MOST_BYTES or len(inputs) != len(definition.inputs):
             raise OpError(f"{op} cannot be evaluated here")
         try:
-            most = MOST_BYTES[op](inputs, attrs)
+            size = MOST_BYTES[op](inputs, attrs)
         except (ValueError, TypeError, KeyError, IndexError):
-            most = linear(inputs, attrs)  # inputs of shapes that TensorFlow refuses
-        check_bytes((most,), 1, "what this node makes of strings that are known", limit=self._limit)
+            size = linear(inputs, attrs)  # inputs of shapes that TensorFlow rejects
+        check_bytes((size,), 1, "the result of this node for its static strings", limit=self._limit)
         named = {
             arg.name: _tensors(value, arg.types(attrs, op))
             for arg, value in zip(definition.inputs, inputs, strict=True)
@@ -65,7 +65,7 @@ class StringEvaluator:
                 results = results if isinstance(results, (tuple, list)) else [results]
                 return [[_array(v) for v in r] if isinstance(r, list) else _array(r) for r in results]
         except (tf.errors.OpError, ValueError, TypeError) as error:
-            reason = _PLACE.sub("", str(getattr(error, "message", error))).strip().splitlines()
+            reason = _LOCATION.sub("", str(getattr(error, "message", error))).strip().splitlines()
             raise OpError(f"TensorFlow: {' '.join(reason[:2])[:300]}") from error
 
 
@@ -78,8 +78,8 @@ def _tensors(value: Any, types: Sequence[ir.DType]) -> Any:
 def _tensor(value: Any, dtype: ir.DType) -> Any:
     value = np.asarray(value)
     if (dtype == ir.STRING) != (value.dtype == object):
-        raise InvalidModelError(f"a tensor of {value.dtype} stands where {dtype} is expected")
-    # Without 64 bits, what was computed of constants is narrower.
+        raise InvalidModelError(f"an input has dtype {value.dtype}; expected {dtype}")
+    # Without 64-bit mode, JAX computed 64-bit inputs with 32 bits.
     return value.astype(dtype) if isinstance(dtype, np.dtype) else value
 
 

@@ -1,4 +1,4 @@
-"""Values written back into TensorFlow's variables, and a SavedModel's checkpoint with other values."""
+"""Values written to TensorFlow's variables, and to the checkpoint of a copied SavedModel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the variables of ConcreteFunctions by the names that conversion gives them.
+    """Returns the variables of ConcreteFunctions by their names in params.
 
     Raises:
       ExportError: two functions give one name to different variables.
@@ -29,9 +29,7 @@ def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
     for function in functions.values():
         for name, variable in variables_by_name(function).items():
             if found.setdefault(name, variable) is not variable:
-                raise ExportError(
-                    f"two functions of the model have different variables {name!r}; which one is meant is not known"
-                )
+                raise ExportError(f"two functions of the model have different variables {name!r}; rename one of them")
     return found
 
 
@@ -43,13 +41,13 @@ def fitting(variable: Any, value: np.ndarray, name: str) -> np.ndarray:
     """
     if not variable.shape.is_compatible_with(value.shape):
         raise ExportError(
-            f"variable {name!r} has shape {variable.shape} in TensorFlow and {value.shape} in the artefact"
+            f"variable {name!r} has shape {variable.shape} in TensorFlow and {value.shape} in the artifact"
         )
     return value.astype(variable.dtype.as_numpy_dtype)
 
 
 def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> dict[str, str]:
-    """Returns under which key a SavedModel's checkpoint holds each variable.
+    """Returns the key of each variable in a SavedModel's checkpoint.
 
     Args:
       path: the SavedModel.
@@ -57,7 +55,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
       variables: name to ``tf.Variable`` of the loaded model.
 
     Raises:
-      ExportError: the checkpoint does not hold one of them.
+      ExportError: the checkpoint does not contain one of them.
     """
     reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
     there = reader.get_variable_to_shape_map()
@@ -67,7 +65,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
         keys = _walk(graph, restored)
     found = {}
     for name, variable in variables.items():
-        # A model of TensorFlow 1 has no graph of objects: its checkpoint has the variables' own names.
+        # A TF1 model has no object graph: its checkpoint uses the variables' names.
         key = keys.get(id(variable), variable.name.split(":")[0])
         if key not in there:
             raise ExportError(f"{path}: its checkpoint holds no variable {name!r} (looked for {key!r})")
@@ -76,7 +74,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
 
 
 def _walk(graph: Any, root: Any) -> dict[int, str]:
-    """Follows the loaded objects and the checkpoint's nodes together, by the names of children."""
+    """Walks the loaded objects and the checkpoint's object graph in parallel, by the names of children."""
     keys: dict[int, str] = {}
     pending, seen = [(root, 0)], set()
     while pending:
@@ -94,17 +92,17 @@ def _walk(graph: Any, root: Any) -> dict[int, str]:
 
 
 def copy_saved_model(path: Path, out: Path, values: Mapping[str, np.ndarray]) -> None:
-    """Copies a SavedModel with other values in its checkpoint; graphs and assets stay byte for byte.
+    """Copies a SavedModel with other values in its checkpoint; graphs and assets are copied byte for byte.
 
     Args:
       path: the SavedModel.
       out: an empty directory.
-      values: checkpoint key to value, in the shape and dtype that the checkpoint has.
+      values: checkpoint key to value, with the shape and dtype of the checkpoint.
 
     Raises:
       ExportError: the checkpoint cannot be read or written.
     """
-    # The fingerprint is of the checkpoint that was; a model without one loads as well.
+    # The fingerprint is of the original checkpoint; a model without one loads as well.
     skipped = shutil.ignore_patterns("variables", "fingerprint.pb")
     shutil.copytree(path, out, ignore=skipped, dirs_exist_ok=True)
     prefix = str(path / "variables" / "variables")

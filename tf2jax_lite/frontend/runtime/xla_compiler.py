@@ -1,4 +1,4 @@
-"""TensorFlow's XLA bridge as a compiler of single nodes, for ops that have no implementation of ours."""
+"""TensorFlow's XLA bridge as a compiler of single nodes whose ops have no implementation here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, op_defs
-from tf2jax_lite.lowering.planning.compiled_ops import Compiled, Spec
+from tf2jax_lite.ir.providers import CompiledNode, InputSpec
 from tf2jax_lite.support.errors import UnsupportedError
 
 __all__ = ["BridgeCompiler"]
 
-# Inputs that a kernel may want as constants (axes, shapes, paddings, seeds) are short.
+# Number of elements. Inputs that a kernel may need as constants (axes, shapes, paddings, seeds) are short.
 _MAX_CONSTANT = 4096
 
 
@@ -39,21 +39,21 @@ class BridgeCompiler:
             return False
         return True
 
-    def compile(self, node: ir.Node, inputs: Sequence[Spec]) -> Compiled:
+    def compile(self, node: ir.Node, inputs: Sequence[InputSpec]) -> CompiledNode:
         """Compiles a node for the shapes of its inputs.
 
-        What is static and could be an axis, a shape or the like becomes a constant; if the bridge wants more
-        constants, everything that is known now does.
+        A static input that could be an axis or a shape becomes a constant. If the bridge needs more constants, every
+        input that is known in this call becomes one.
 
         Args:
-          node: one that was accepted.
+          node: a node that `accepts` returns True for.
           inputs: the flat inputs.
 
         Returns:
-          The module, and which inputs are its arguments; the others are constants in it.
+          The module, and the positions of the inputs that are its arguments.
 
         Raises:
-          UnsupportedError: the bridge refuses the node, with its reason.
+          UnsupportedError: the bridge rejects the node, with its reason.
         """
         definition = op_defs.definition(node.op)
         assert definition is not None  # it was accepted
@@ -72,18 +72,20 @@ class BridgeCompiler:
         return _compiled(proto, inputs, types, known)
 
 
-def _compiled(proto: bytes, inputs: Sequence[Spec], types: Sequence[Any], constant: Sequence[bool]) -> Compiled:
+def _compiled(
+    proto: bytes, inputs: Sequence[InputSpec], types: Sequence[Any], constant: Sequence[bool]
+) -> CompiledNode:
     described = tuple(
         (v.shape, t, np.asarray(v.value, t).tobytes() if c else None)
         for v, t, c in zip(inputs, types, constant, strict=True)
     )
-    return Compiled(_compile(proto, described), tuple(i for i, c in enumerate(constant) if not c))
+    return CompiledNode(_compile(proto, described), tuple(i for i, c in enumerate(constant) if not c))
 
 
 @functools.cache
 def _kernels() -> frozenset[str]:
-    """Returns the ops that the bridge has kernels for, or knows about."""
-    # The one place where TensorFlow's Python says it; tf.function(jit_compile=True) would only fail later.
+    """Returns the ops that the bridge has kernels for."""
+    # No public API lists them; tf.function(jit_compile=True) would only fail later.
     from tensorflow.python.util import pywrap_xla_ops
 
     return frozenset(pywrap_xla_ops.get_cpu_kernel_names())

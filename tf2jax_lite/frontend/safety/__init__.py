@@ -1,5 +1,12 @@
-"""What is refused of an untrusted file before TensorFlow or Keras reads it.
+"""Checks of untrusted files, before TensorFlow or Keras reads them.
 
-`unsafe_ops` lists ops that run code or touch files, `load_time_ops` what TensorFlow would run on load,
-`checkpoint_index` and `raw_protos` read bytes that nobody has verified, `keras_config` finds code in Keras files.
+Entries, by kind of input:
+
+- `unsafe_ops`: ops that run code or touch files, in graphs that TensorFlow is to run.
+- `load_time_ops`: ops that TensorFlow runs when it loads a SavedModel.
+- `checkpoint_index`: indices of checkpoints that would end the process.
+- `keras_config`: code and foreign files in Keras files.
+- `raw_protos`: names in unverified protos, for the other modules.
+
+Must not import `concrete`, `passes` or `lowering`.
 """

@@ -1,6 +1,6 @@
-"""The index of a checkpoint, read before TensorFlow reads it: TensorFlow ends the process over some of what it may say.
+"""Check of a checkpoint's index before TensorFlow reads it: some shapes make TensorFlow abort the process.
 
-An index is a table of LevelDB's format without compression: blocks of keys and values, an index of blocks, a footer.
+An index is an uncompressed LevelDB table: blocks of keys and values, an index of blocks, a footer.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["check_index"]
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER = 48
-_MOST_DIMENSIONS = 254  # of a tensor of TensorFlow's
+_MOST_DIMENSIONS = 254  # of a TensorFlow tensor
 
 
 def check_index(file: Path) -> None:
-    """Refuses an index with shapes that no tensor of TensorFlow's can have.
+    """Raises an error for an index with shapes that TensorFlow tensors cannot have.
 
     Args:
       file: the ``.index`` file.
 
     Raises:
-      InvalidModelError: it has some, or is damaged.
+      InvalidModelError: the index has such shapes, or is damaged.
     """
     try:
         for key, value in _entries(read_bytes(file)):
@@ -58,18 +58,18 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FOOTER or data[-8:] != _MAGIC:
         raise ValueError("it does not end as one")
     position = len(data) - _FOOTER
-    for _ in range(2):  # where the block of metadata is, which says nothing
+    for _ in range(2):  # the handle of the metaindex block, which is empty
         _, position = _number(data, position)
     start, position = _number(data, position)
     size, _ = _number(data, position)
-    for _, place in _block(data, start, size):
-        start, position = _number(place, 0)
-        size, _ = _number(place, position)
+    for _, handle in _block(data, start, size):
+        start, position = _number(handle, 0)
+        size, _ = _number(handle, position)
         yield from _block(data, start, size)
 
 
 def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of a block; a key repeats the beginning of the one before it."""
+    """Yields the keys and values of a block, whose keys are prefix-compressed."""
     if size < 4 or start + size >= len(data) - _FOOTER:
         raise ValueError("a block lies outside of the file")
     if data[start + size] != 0:
@@ -90,7 +90,7 @@ def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Returns a number of seven bits a byte, and where it ends."""
+    """Returns a varint, and the offset of its end."""
     number = 0
     for shift in range(0, 70, 7):
         digit = data[position]

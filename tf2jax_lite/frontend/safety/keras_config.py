@@ -1,7 +1,7 @@
-"""Keras files that hold code, name code elsewhere, or read other files: refused before Keras opens them.
+"""Check of Keras files for code, references to code elsewhere, and other files, before Keras opens them.
 
-Keras 3 imports nothing but Keras and has a safe mode. tf_keras, which reads what Keras 3 cannot, imports any module
-that a configuration names, calls functions of it, and runs marshalled lambdas of ``.h5`` files without a safe mode.
+Keras 3 only imports Keras, and has a safe mode. tf_keras, for files that Keras 3 cannot read, imports any module that a
+configuration names, calls functions of it, and runs marshalled lambdas of ``.h5`` files without a safe mode.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from typing import Any
 from tf2jax_lite.support.errors import InputError, InvalidModelError, UntrustedError
 from tf2jax_lite.support.limits import check_bytes, is_trusted, reading
 
-__all__ = ["imported", "refuse_code"]
+__all__ = ["imported", "reject_code"]
 
-# Classes whose configuration is code: a marshalled function, what torch unpickles, or a SavedModel elsewhere.
+# Classes whose configuration is code: a marshalled function, a torch pickle, or another SavedModel.
 _CODE = frozenset({"Lambda", "__lambda__", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "TFSMLayer"})
 _KERAS = frozenset({"keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp"})
-# Where functions of configurations live: activations and the like, which are called with tensors alone.
+# Modules of functions in configurations, such as activations, which are called with tensors only.
 _FUNCTIONS = frozenset(
     {"activations", "constraints", "initializers", "losses", "metrics", "optimizers", "regularizers", "ops", "nn"}
 )
-# What weights of a layer have for sizes: each layer has as many as their product at least, of two bytes and more.
+# Sizes of a layer's weights: a layer has at least their product of elements, of at least two bytes.
 _SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")
 _IMPORTED = "would be imported"
 _MOST_CONFIG = 256 * 1024**2
-_MOST_PACKED = 1100  # deflate packs no better than 1,032 to 1
+_MOST_PACKED = 1100  # the maximum compression ratio of deflate
 _SMALL = 1 << 16
 
 
-def refuse_code(path: Path) -> list[str]:
-    """Refuses a Keras file whose configuration makes Keras run code or read other files, before Keras reads it.
+def reject_code(path: Path) -> list[str]:
+    """Raises an error for a Keras file whose configuration makes Keras run code or read other files.
 
     Args:
       path: the file.
 
     Returns:
-      The modules with layers that it names and ``config.trusted`` allows.
+      The modules of custom layers that the file names and ``config.trusted`` allows.
 
     Raises:
-      UntrustedError: a layer holds code, an object is of a module that is not Keras's and nobody has registered it, or
-        a vocabulary is another file; and ``config.trusted`` does not name the class, the module or the file.
-      InvalidModelError: the file's configuration is damaged, or an array of an HDF5 file lies in another file, or is no
-        array of the size that it announces.
-      LimitError: a layer's weights take more than ``config.max_constant_bytes``: Keras makes them before it reads any.
+      UntrustedError: a layer contains code, an object belongs to a module outside Keras and is not registered, or a
+        vocabulary is another file; and ``config.trusted`` does not name the class, the module or the file.
+      InvalidModelError: the file's configuration is damaged, or an array of an HDF5 file is in another file, or does
+        not have the size that it declares.
+      LimitError: a layer's weights exceed ``config.max_constant_bytes``: Keras allocates them before it reads any.
     """
     found: dict[str, str] = {}
     modules: dict[str, None] = {}
@@ -69,7 +69,7 @@ def refuse_code(path: Path) -> list[str]:
         names = ",".join(sorted(found))
         lines = "".join(f"\n  {name}: {why}" for name, why in sorted(found.items()))
         raise UntrustedError(
-            f"{path}: the model's configuration asks for more than layers:{lines}\nIf you trust the file, allow it by "
+            f"{path}: the model's configuration has more than plain layers:{lines}\nIf you trust the file, allow it by "
             f'name: override_config("trusted", {names!r}), or --trust (of a module with layers also --import).'
         )
     return list(modules)
@@ -77,21 +77,21 @@ def refuse_code(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def imported(modules: Iterable[str]) -> Iterator[None]:
-    """Imports modules, and lets Keras find their classes and functions inside the ``with`` block.
+    """Imports modules, and makes their classes and functions known to Keras inside the ``with`` block.
 
-    Keras finds what a module registers once that is imported, and everything else by ``custom_objects``.
+    Keras finds registered objects of an imported module; ``custom_objects`` has the others.
 
     Args:
       modules: their names.
 
     Raises:
-      InputError: one cannot be imported.
+      InputError: a module cannot be imported.
     """
     objects: dict[str, Any] = {}
     for name in modules:
         try:
             module = importlib.import_module(name)
-        except Exception as error:  # a module may raise anything
+        except Exception as error:  # a module may raise any error
             text = " ".join(str(error).split())
             raise InputError(f"module {name!r} cannot be imported ({type(error).__name__}: {text[:300]})") from error
         package = name.split(".")[0]
@@ -128,7 +128,7 @@ def _configs(path: Path) -> Iterator[str | bytes]:
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Refuses arrays that lie in other files, or that announce more than the file can hold: Keras reads them whole."""
+    """Raises an error for arrays in other files, or that declare more than the file holds: Keras reads them whole."""
     import h5py
 
     stack, seen = [file], set()
@@ -146,10 +146,10 @@ def _check_arrays(path: Path, file: Any) -> None:
                 stack.append(child)
             elif isinstance(child, h5py.Dataset):
                 if child.external or child.is_virtual:
-                    raise InvalidModelError(f"{path}: {child.name} lies in another file.")
+                    raise InvalidModelError(f"{path}: {child.name} is in another file.")
                 held = child.id.get_storage_size()
                 if child.nbytes > _MOST_PACKED * held + _SMALL:
-                    raise InvalidModelError(f"{path}: {child.name} announces {child.nbytes} bytes and holds {held}.")
+                    raise InvalidModelError(f"{path}: {child.name} declares {child.nbytes} bytes and has {held}.")
 
 
 def _dicts(config: Any) -> Iterator[dict[str, Any]]:
@@ -172,13 +172,13 @@ def _check_sizes(config: Any) -> None:
 
 
 def _code_in(config: Any) -> Iterator[tuple[str, str]]:
-    """Yields names to trust, and why, of all that is more than a Keras object."""
+    """Yields the name to trust, and the reason, of each object that is not plain Keras."""
     for item in _dicts(config):
         yield from _code_of(item)
 
 
 def _code_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    # tf_keras looks for what `registered_name` says, too, and for `outer.inner`.
+    # tf_keras also looks up `registered_name`, and `outer.inner`.
     names = [item[key] for key in ("class_name", "registered_name") if isinstance(item.get(key), str)]
     for name in names:
         last = re.split("[>.]", name)[-1]
@@ -196,7 +196,7 @@ def _code_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
-    """Yields what is looked up in a module without being a class or a function that Keras means for configurations."""
+    """Yields the objects of a configuration that are neither Keras classes nor functions meant for configurations."""
     kind, inner = item["class_name"], item.get("config")
     package, last = module.split(".")[0], module.split(".")[-1]
     name = str(inner if kind == "function" else item.get("spec_name") if kind == "__typespec__" else kind)
@@ -213,12 +213,12 @@ def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
         if last not in _FUNCTIONS:
             yield f"{module}.{name}", "is no function that layers take"
     elif not re.fullmatch(r"(\w+>)*_*[A-Z]\w*", name):
-        # Whatever is no class is called with the arguments that the file gives.
+        # Keras calls any object that is not a class with the arguments in the file.
         yield f"{module}.{name}", "is no layer"
 
 
 def _is_registered(name: Any) -> bool:
-    """Whether a program has registered an object by that name with Keras, so that its module is not imported."""
+    """Whether an object of that name is registered with Keras, so that its module is not imported."""
     for library in ("keras", "tf_keras"):
         saving = getattr(sys.modules.get(library), "saving", None)
         if saving is not None and isinstance(name, str) and saving.get_registered_object(name) is not None:

@@ -1,9 +1,9 @@
-"""What TensorFlow runs of a SavedModel while it merely loads it.
+"""Check of the ops that TensorFlow runs while it loads a SavedModel.
 
 ``tf.saved_model.load`` calls functions of the model that make and fill tables and other resources, and those that
-restore objects from the checkpoint; of a TF1 model it runs the restoring op and the initializers. A file from a
-stranger could wait there for ever, or take all memory. So what runs there may only consist of ops that such functions
-need; ``config.trusted`` names others.
+restore objects from the checkpoint; of a TF1 model it runs the restoring op and the initializers. In an untrusted file
+they could hang, or use all memory. They may therefore only contain ops that such functions need; ``config.trusted``
+names others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tf2jax_lite.support.limits import is_trusted
 
 from .raw_protos import ancestors, called_functions
 
-__all__ = ["refuse_at_load"]
+__all__ = ["reject_at_load"]
 
 _TABLES = """
     AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors
@@ -42,7 +42,7 @@ _NO_LARGER = """
 """
 _RESTORING = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
 _ANYWHERE = frozenset((_TABLES + _VARIABLES + _NO_LARGER).split())
-"""Ops whose results are no larger than what goes in, or than what the file holds."""
+"""Ops whose results are not larger than their inputs, or than the file."""
 
 _QUICK = """
     Abs Add AddN AddV2 BroadcastTo Ceil ConcatV2 Div DivNoNan Equal Exp Fill Floor FloorDiv FloorMod GatherV2 Greater
@@ -52,18 +52,18 @@ _QUICK = """
     TruncatedNormal ZerosLike
 """
 _SIZED = frozenset(_QUICK.split())
-"""Ops whose results are as large as their shape says: it has to be known before they run."""
+"""Ops whose results have the size of a shape, which must be known before they run."""
 
 _LONGEST_KEY = 1 << 16
-"""Functions that save and restore are given keys of the checkpoint, which are paths of attributes' names."""
+"""Functions that save and restore take keys of the checkpoint, which are attribute paths."""
 
 _CALLED = ("_create_resource", "_initialize", "_destroy_resource")
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer")
 _LOCAL_VARIABLES = "local_variables"
 
 
-def refuse_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Refuses a SavedModel if loading it may run what is no initializer's or saver's business.
+def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+    """Raises an error if loading a SavedModel may run ops other than those of initializers and savers.
 
     Args:
       meta_graph: the MetaGraph.
@@ -71,8 +71,8 @@ def refuse_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
 
     Raises:
       UntrustedError: loading would run an op that ``config.trusted`` does not name.
-      LimitError: it would make arrays of more than ``config.max_constant_bytes`` together.
-      InvalidModelError: TensorFlow cannot read what loading would run.
+      LimitError: loading would make arrays of more than ``config.max_constant_bytes`` together.
+      InvalidModelError: TensorFlow cannot read a graph that loading would run.
     """
     where = os.fspath(path)
     graph = meta_graph.graph_def
@@ -98,7 +98,7 @@ def refuse_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
             + "\n".join(lines)
             + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
         )
-    _refuse_large(meta_graph, main, sorted(names), where)
+    _reject_large(meta_graph, main, sorted(names), where)
 
 
 def _is_allowed(node: Any, restoring: bool) -> bool:
@@ -108,7 +108,7 @@ def _is_allowed(node: Any, restoring: bool) -> bool:
 
 
 def _functions_of_objects(objects: Any) -> Iterator[str]:
-    """Yields names of functions that the loader calls: of resources, and those that restore from a checkpoint."""
+    """Yields the names of functions that the loader calls: those of resources, and those that restore."""
     nodes = objects.nodes
     for node in nodes:
         wanted = [child.node_id for child in node.children if child.local_name in _CALLED]
@@ -123,7 +123,7 @@ def _functions_of_objects(objects: Any) -> Iterator[str]:
 
 
 def _ends(meta_graph: Any) -> Iterator[str]:
-    """Yields names of what the loader runs of a TF1 graph."""
+    """Yields the names of the nodes that the loader runs in a TF1 graph."""
     yield meta_graph.saver_def.restore_op_name
     for key, signature in meta_graph.signature_def.items():
         if key.startswith("__saved_model"):
@@ -135,7 +135,7 @@ def _ends(meta_graph: Any) -> Iterator[str]:
         for data in meta_graph.collection_def[_LOCAL_VARIABLES].bytes_list.value:
             try:
                 yield variable_pb2.VariableDef.FromString(data).initializer_name
-            except Exception as error:  # protobuf's own classes differ between its implementations
+            except Exception as error:  # the container classes of protobuf differ between its implementations
                 raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
 
 
@@ -153,8 +153,8 @@ def _reached(names: Iterable[str], main: Iterable[Any], library: dict[str, Any])
     return seen
 
 
-def _refuse_large(meta_graph: Any, main: list[Any], names: list[str], where: str) -> None:
-    """Refuses results whose shape is not known before they are computed, or that are too large together."""
+def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str) -> None:
+    """Raises an error for results of unknown shape, or that are too large together."""
     graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}
     if not any(node.op in _SIZED for node in (*main, *(n for name in names for n in library[name].node_def))):
@@ -172,24 +172,24 @@ def _refuse_large(meta_graph: Any, main: list[Any], names: list[str], where: str
                 if count is None or size is None:
                     raise UntrustedError(
                         f"{where}: TensorFlow would run {operation.type} (node {operation.name!r} in {name!r}) while "
-                        "it loads the model, and how much memory that takes is not known before. If you trust the "
+                        "it loads the model, and its memory use is unknown before it runs. If you trust the "
                         f'model, allow it by name: override_config("trusted", "{operation.type}"), or --trust.'
                     )
                 total += count * size
                 if total > current_config().max_constant_bytes:
                     raise LimitError(
-                        f"{where}: what TensorFlow would compute while it loads the model, up to {operation.name!r} in "
-                        f"{name!r}, takes {total} bytes; max_constant_bytes allows "
+                        f"{where}: the results of loading the model in TensorFlow, up to {operation.name!r} in "
+                        f"{name!r}, take {total} bytes; max_constant_bytes allows "
                         f"{current_config().max_constant_bytes}. Raise it if you trust the model."
                     )
 
 
-def _longest_string(result: Any, known: dict[Any, int | None]) -> int | None:
-    """Returns how many bytes the strings of a tensor have at most, None if that is not known before they are made.
+def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
+    """Returns an upper bound of the bytes of a string tensor; None if it is unknown before the tensor is computed.
 
     Args:
       result: the tensor.
-      known: what is known of other tensors of its graph; it grows.
+      bounds: the bounds of other tensors of its graph, to which this function adds.
     """
     pending = [result]
     while pending:
@@ -197,28 +197,30 @@ def _longest_string(result: Any, known: dict[Any, int | None]) -> int | None:
         operation = tensor.op
         inputs = [x for x in operation.inputs if x.dtype == tf.string]
         joins = operation.type in _SIZED or operation.type == "Identity"
-        missing = [x for x in inputs if x.ref() not in known] if joins else []
+        missing = [x for x in inputs if x.ref() not in bounds] if joins else []
         if missing:
             pending += missing
             continue
         pending.pop()
         if operation.type == "Const":
-            known[tensor.ref()] = max(map(len, operation.get_attr("value").string_val), default=0)
+            bounds[tensor.ref()] = max(map(len, operation.get_attr("value").string_val), default=0)
         elif operation.type == "Placeholder":
-            known[tensor.ref()] = _LONGEST_KEY
+            bounds[tensor.ref()] = _LONGEST_KEY
         elif joins:
-            sizes = [known[x.ref()] for x in inputs]
-            most = sum if operation.type in ("Add", "AddV2") else max
-            known[tensor.ref()] = None if None in sizes else min(most([size or 0 for size in sizes] or [0]), 1 << 62)
+            sizes = [bounds[x.ref()] for x in inputs]
+            combine = sum if operation.type in ("Add", "AddV2") else max
+            bounds[tensor.ref()] = (
+                None if None in sizes else min(combine([size or 0 for size in sizes] or [0]), 1 << 62)
+            )
         else:
-            known[tensor.ref()] = None
-    return known[result.ref()]
+            bounds[tensor.ref()] = None
+    return bounds[result.ref()]
 
 
 def _scratch_graphs(meta_graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
-    """Yields graphs that are never run, for the shapes that TensorFlow infers.
+    """Yields graphs in which TensorFlow infers shapes; they never run.
 
-    What a file claims about the shapes of arguments is not used.
+    Recorded shapes of arguments are not used, as the file may be wrong.
     """
     graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}

@@ -1,4 +1,4 @@
-"""Walks over GraphDefs as they stand in a file, before anything of them is believed."""
+"""Walks over unverified GraphDefs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ancestors", "called_functions"]
 
 
 def called_functions(node: Any) -> set[str]:
-    """Returns names that a NodeDef may call: its op, and the functions among its attributes."""
+    """Returns the names of functions that a NodeDef may call: its op, and those among its attributes."""
     found = {node.op}
     for value in node.attr.values():
         if value.HasField("func"):
@@ -19,7 +19,7 @@ def called_functions(node: Any) -> set[str]:
 
 
 def ancestors(graph: Any, ends: Iterable[str]) -> set[str]:
-    """Returns names of the nodes that tensors or nodes of a GraphDef need, themselves included."""
+    """Returns the names of the ancestors of tensors or nodes of a GraphDef, themselves included."""
     nodes = {node.name: node for node in graph.node}
     stack = [end.split(":")[0].lstrip("^") for end in ends]
     seen: set[str] = set()

@@ -1,8 +1,8 @@
-"""Ops that run code of their own or touch files, and where in a model TensorFlow would run them.
+"""Ops that run foreign code or touch files, and the parts of a model in which TensorFlow would run them.
 
-TensorFlow runs parts of a SavedModel when it is loaded (initializers of tables and other resources), and all of it when
-it is called. What is converted never runs there, but loading and `HostFunction` do run TensorFlow; so such models are
-refused before TensorFlow sees them. ``config.trusted`` names what may stay.
+TensorFlow runs parts of a SavedModel when it loads it (initializers of tables and other resources), and the prefix of a
+split model when it is called. Such models raise an error before TensorFlow sees them. ``config.trusted`` names ops and
+files to allow.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
     "asset_path",
     "assets_of",
     "outside_file",
-    "refuse_unsafe_graph",
-    "refuse_unsafe_model",
-    "refuse_unsafe_ops",
+    "reject_unsafe_graph",
+    "reject_unsafe_model",
+    "reject_unsafe_ops",
     "unsafe_reason",
 ]
 
@@ -130,7 +130,7 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
     ),
 }
 UNSAFE: Mapping[str, str] = {op: reason for reason, ops in _BY_REASON.items() for op in ops}
-"""Op name to what it does besides computing."""
+"""The effect of each op besides computing."""
 
 _NO_FILE = ("", "local://")
 _BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
@@ -139,18 +139,18 @@ _BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
     "FixedUnigramCandidateSampler": ("vocab_file", bool, _READS),
     "PrintV2": ("output_stream", lambda text: text.startswith("file:"), _WRITES),
 }
-"""Ops that touch files if an attribute says so: which one, when, and what they do then."""
+"""Ops that touch files for some values of an attribute: the attribute, the values, and the effect."""
 
 _SAVER_OPS = frozenset({"SaveV2", "RestoreV2", "MergeV2Checkpoints", "SaveSlices", "Save", "Restore", "RestoreSlice"})
 _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
 
 def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
-    """Returns what a node does besides computing, or None.
+    """Returns the effect of a node besides computing; None if it has none.
 
     Args:
       op: its op.
-      attribute: returns a text attribute of it (str or bytes), or None.
+      attribute: returns a string attribute of it (str or bytes), or None.
     """
     if op in UNSAFE or op not in _BY_ATTRIBUTE:
         return UNSAFE.get(op)
@@ -160,15 +160,15 @@ def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
     return reason if touches(text) else None
 
 
-def refuse_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
-    """Refuses nodes that run code or touch files.
+def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
+    """Raises an error for nodes that run code or touch files.
 
     Args:
       nodes: ``(op, node, function, reason)``, the last as `unsafe_reason` returns it.
-      where: which model, for the message.
+      where: the model's name, for messages.
 
     Raises:
-      UntrustedError: there is one whose op ``config.trusted`` does not name; all of them are listed.
+      UntrustedError: there are such nodes whose ops ``config.trusted`` does not name; all of them are listed.
     """
     found = [entry for entry in nodes if entry[3] and not is_trusted(entry[0])]
     if not found:
@@ -178,15 +178,15 @@ def refuse_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
     if len(found) > 20:
         lines.append(f"  and {len(found) - 20} more")
     raise UntrustedError(
-        f"{where}: TensorFlow would have to run {', '.join(ops)}, which this model has no business to do unasked:\n"
+        f"{where}: TensorFlow would have to run {', '.join(ops)}, which config.trusted does not allow:\n"
         + "\n".join(lines)
         + f'\nIf you trust the model, allow it by name: override_config("trusted", "{",".join(ops)}"), or --trust.'
     )
 
 
-def refuse_unsafe_graph(graph: Any, where: str) -> None:
-    """Refuses a GraphDef that TensorFlow is to run if anything in it is unsafe; raises as `refuse_unsafe_ops` does."""
-    refuse_unsafe_ops(_all_nodes(graph), where)
+def reject_unsafe_graph(graph: Any, where: str) -> None:
+    """Raises an error for a GraphDef with unsafe ops that TensorFlow is to run; see `reject_unsafe_ops`."""
+    reject_unsafe_ops(_all_nodes(graph), where)
 
 
 def _all_nodes(graph: Any) -> Iterable[Entry]:
@@ -206,16 +206,16 @@ def _entry(node: Any, function: str) -> Entry:
     )
 
 
-def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Refuses a SavedModel that TensorFlow is to load if anything but its savers touches files or runs other code.
+def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+    """Raises an error for a SavedModel in which functions other than savers touch files or run foreign code.
 
     Args:
       meta_graph: the MetaGraph.
       path: the model's directory.
 
     Raises:
-      UntrustedError: there is such an op, or a table's file lies outside of the model's directory.
-      InvalidModelError: an asset's name leads out of the directory.
+      UntrustedError: there is such an op, or a table's file is outside of the model's directory.
+      InvalidModelError: an asset's path leads out of the directory.
     """
     where = os.fspath(path)
     graph = meta_graph.graph_def
@@ -223,7 +223,7 @@ def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
     savers = _saver_functions(meta_graph)
     main = graph.node
     if meta_graph.object_graph_def.nodes:
-        main = ()  # TensorFlow 2 loads functions and objects; the graph around them is for TensorFlow 1
+        main = ()  # TensorFlow 2 loads functions and objects; the top-level graph is for TensorFlow 1
     saving = ancestors(graph, _saver_ends(meta_graph)) if main else set()
     running = ancestors(graph, _run_ends(meta_graph)) if main else set()
     found = [
@@ -236,14 +236,14 @@ def refuse_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
         for node in function.node_def:
             if not (node.op in _SAVER_OPS and name in savers):
                 found.append(_entry(node, name))
-    refuse_unsafe_ops(found, where)
-    _refuse_files(main, assets, path)
+    reject_unsafe_ops(found, where)
+    _reject_files(main, assets, path)
     for function in graph.library.function:
-        _refuse_files(function.node_def, set(), path)
+        _reject_files(function.node_def, set(), path)
 
 
-def _refuse_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -> None:
-    """Refuses tables filled from files other than assets: where the file's name is not an argument or an asset's."""
+def _reject_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -> None:
+    """Raises an error for tables filled from files whose names are neither arguments nor assets."""
     fillers = [node for node in protos if node.op in _FROM_FILE]
     nodes = {node.name: node for node in protos} if fillers else {}
     for filler in fillers:
@@ -267,14 +267,14 @@ def _refuse_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -
 
 
 def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
-    """Returns for each tensor that names an asset the file that it stands for now.
+    """Returns the present file of each tensor that names an asset.
 
     Raises:
-      UntrustedError: an asset's name leads out of the model's directory.
+      UntrustedError: an asset's path leads out of the model's directory.
       InvalidModelError: the list of assets is damaged.
     """
     found = list(meta_graph.asset_file_def)
-    key = "saved_model_assets"  # where TF1 wrote them
+    key = "saved_model_assets"  # TF1 stores them in a collection
     if key in meta_graph.collection_def:
         for packed in meta_graph.collection_def[key].any_list.value:
             try:
@@ -285,15 +285,15 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
 
 
 def asset_path(path: str | os.PathLike[str], name: str) -> Path:
-    """Returns where an asset of a SavedModel is.
+    """Returns the path of an asset of a SavedModel.
 
     Args:
       path: the model's directory.
       name: the asset's name in the proto.
 
     Raises:
-      UntrustedError: it leads out of the directory's ``assets``, by its name or by a link.
-      InvalidModelError: it is a pipe or a device, which might never end.
+      UntrustedError: the path leads out of the directory's ``assets``, by name or by a link.
+      InvalidModelError: the file is a pipe or a device, which might never end.
     """
     folder = Path(path) / "assets"
     file = folder / name
@@ -309,7 +309,7 @@ def asset_path(path: str | os.PathLike[str], name: str) -> Path:
 
 
 def _saver_functions(meta_graph: Any) -> set[str]:
-    """Returns functions that savers call and nothing else does: those may read and write checkpoints."""
+    """Returns functions that only savers call, which may read and write checkpoints."""
     ends = _saver_ends(meta_graph)
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     savers: set[str] = set()
@@ -332,7 +332,7 @@ def _saver_ends(meta_graph: Any) -> list[str]:
 
 
 def _run_ends(meta_graph: Any) -> list[str]:
-    """Returns what is run besides the savers: results of signatures, and what initializes."""
+    """Returns the nodes that run besides the savers: results of signatures, and initializers."""
     ends = []
     for signature in meta_graph.signature_def.values():
         ends += [info.name for info in signature.outputs.values()]
@@ -346,8 +346,8 @@ def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
     """Returns a file that a graph names by a constant, if it may be read.
 
     Raises:
-      UntrustedError: it lies outside of the model's directory and nobody asked for it by name.
-      InvalidModelError: it is a pipe or a device, which might never end.
+      UntrustedError: the file is outside of the model's directory, and ``config.trusted`` does not name it.
+      InvalidModelError: the file is a pipe or a device, which might never end.
     """
     file = Path(path)
     if "\0" in path:
@@ -355,7 +355,7 @@ def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
     inside = model is not None and file.resolve().is_relative_to(Path(model).resolve())
     if not inside and not is_trusted(path):
         raise UntrustedError(
-            f"a table is read from the file {path!r}, which is no asset of the model. If you trust the model, allow it "
+            f"a table is read from the file {path!r}, which is not an asset. If you trust the model, allow it "
             f'by name: override_config("trusted", {path!r}), or --trust.'
         )
     return regular(file)

@@ -1,6 +1,12 @@
 """SavedModels, MetaGraphs, frozen graphs and checkpoints to IR graphs.
 
-`saved_model`, `meta_graph` and `graph_def_file` are the entries, by kind of file. `checkpoint_reader` and
-`lookup_tables` read values without running the model, `ref_variables` and `legacy_tensor_arrays` bring TF1 graphs to
-today's ops.
+Entries, by kind of file: `saved_model.load`, `meta_graph.load_signature`, `graph_def_file.load_frozen`. Read:
+
+- `saved_model`: directories, tags and signatures.
+- `meta_graph`: TF1 graphs with their variables and tables lifted to captures.
+- `graph_def_file`, `fetches`: GraphDef files, and results by name.
+- `checkpoint_reader`, `lookup_tables`: values, read without running the graph.
+- `ref_variables`, `legacy_tensor_arrays`: reference variables and V1 TensorArrays to resources.
+
+Must not import `passes` or `lowering`; initializers of variables are evaluated by an injected callable.
 """

@@ -18,15 +18,15 @@ from tf2jax_lite.support.limits import read_bytes, regular
 
 __all__ = ["Checkpoint", "restored_from"]
 
-Place = tuple[str, str]
-"""Where a checkpoint holds a variable: the tensor's name, and which part of it (empty for all)."""
+Key = tuple[str, str]
+"""The key of a variable in a checkpoint: the tensor's name, and the slice of it (empty for all)."""
 
 
 class Checkpoint:
-    """A checkpoint, given by the prefix of its files, or by a folder whose file ``checkpoint`` names the newest.
+    """A checkpoint, given by the prefix of its files, or by a folder whose file ``checkpoint`` names the newest one.
 
     Raises:
-      InvalidModelError: there is none, or it cannot be read.
+      InvalidModelError: the checkpoint is missing, or cannot be read.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]):
@@ -40,11 +40,11 @@ class Checkpoint:
                     check_index(file)
             self._reader = self._open()
             shapes = self._reader.get_variable_to_shape_map()
-            self._known = set(shapes)
+            self._names = set(shapes)
             self._check_sizes(shapes, self._reader.get_variable_to_dtype_map())
         except InvalidModelError:
             raise
-        except Exception as error:  # TensorFlow raises whatever its readers raise
+        except Exception as error:  # TensorFlow's readers raise various errors
             raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
 
     def _open(self) -> Any:
@@ -60,7 +60,7 @@ class Checkpoint:
         return [file for file in files if not file.is_dir()]
 
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-        """Refuses tensors that are larger than the files: TensorFlow would take the memory before it looks."""
+        """Raises an error for tensors larger than the files: TensorFlow would allocate them before it reads."""
         there = sum(file.stat().st_size for file in self._files())
         for tensor, shape in shapes.items():
             size = getattr(types[tensor].base_dtype, "size", 0) or 1
@@ -70,16 +70,16 @@ class Checkpoint:
                     f"{self._prefix}: {tensor!r} of shape {list(shape)} takes more than the {there} bytes of the files."
                 )
 
-    def __contains__(self, place: Place) -> bool:
-        return place[0] in self._known
+    def __contains__(self, key: Key) -> bool:
+        return key[0] in self._names
 
-    def read(self, place: Place) -> np.ndarray:
+    def read(self, key: Key) -> np.ndarray:
         """Returns a variable's value.
 
         Raises:
-          InvalidModelError: the file is damaged, or holds no such part.
+          InvalidModelError: the file is damaged, or has no such slice.
         """
-        name, part = place
+        name, part = key
         try:
             value = np.asarray(self._reader.get_tensor(name))
         except Exception as error:
@@ -88,11 +88,11 @@ class Checkpoint:
 
 
 def _newest(folder: str) -> str:
-    """Returns the prefix of the checkpoint that a folder's state says is the newest: one in the folder, and no other.
+    """Returns the prefix of the newest checkpoint of a folder, according to its state file.
 
-    The state may name it by a path of where the folder was when it was written.
+    The state may contain the path of the folder at the time of writing; only the file name counts.
     """
-    read_bytes(Path(folder, "checkpoint"))  # a plain file, and no large one
+    read_bytes(Path(folder, "checkpoint"))  # a regular file of limited size
     state = tf.train.get_checkpoint_state(folder)
     name = "" if state is None else os.path.basename(state.model_checkpoint_path)
     if not name:
@@ -101,7 +101,7 @@ def _newest(folder: str) -> str:
 
 
 def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
-    """Reads a slice as savers write it: the whole shape, then ``start,length`` or ``-`` for each axis."""
+    """Parses a slice of a partitioned variable: the whole shape, then ``start,length`` or ``-`` for each axis."""
     *whole, pieces = part.split(" ")
     try:
         if [int(d) for d in whole] != list(shape):
@@ -115,14 +115,14 @@ def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
         raise InvalidModelError(f"the part {part!r} of {name!r} cannot be taken ({error}).") from error
 
 
-def restored_from(graph_def: Any) -> dict[str, Place]:
-    """Returns for each variable's node where its graph restores it from.
+def restored_from(graph_def: Any) -> dict[str, Key]:
+    """Returns the checkpoint key from which a graph restores each variable's node.
 
-    Savers write RestoreV2 nodes whose results are assigned to variables: that says under which name a variable was
-    saved, and for a piece of a partitioned one which part it is. Nothing is run.
+    Savers write RestoreV2 nodes whose results are assigned to variables. They contain the name under which a variable
+    was saved, and the slice of a partitioned one. Nothing runs.
     """
     nodes = {node.name: node for node in graph_def.node}
-    found: dict[str, Place] = {}
+    found: dict[str, Key] = {}
     for node in nodes.values():
         if node.op in ("Assign", "AssignVariableOp") and len(node.input) >= 2:
             source, index = _source(nodes, node.input[1], ("Identity", "Cast"))

@@ -1,4 +1,4 @@
-"""What a graph is asked for by name, as ``tf.compat.v1.Session.run`` takes it: tensors, and operations that run."""
+"""Fetches by name, as in ``tf.compat.v1.Session.run``: tensors, and operations to run."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ __all__ = ["Fetches", "fetches"]
 
 @dataclasses.dataclass(frozen=True)
 class Fetches:
-    """What a graph is asked for.
+    """The fetched tensors and operations.
 
     Attributes:
-      tensors: names of tensors, as they were given.
-      operations: names of nodes that run for what they do, each once.
-      places: for each name that was given the position in ``tensors``, or None for an operation.
+      tensors: names of tensors, as given.
+      operations: names of nodes that run for their side effects, without duplicates.
+      positions: for each given name the index in ``tensors``, or None for an operation.
     """
 
     tensors: tuple[str, ...]
     operations: tuple[str, ...]
-    places: tuple[int | None, ...]
+    positions: tuple[int | None, ...]
 
 
 def fetches(graph: Any, names: Iterable[str]) -> Fetches:
-    """Tells tensors from operations.
+    """Classifies names as tensors and operations.
 
     Args:
       graph: the GraphDef.
-      names: ``node:index``, or ``node`` for its first result, or for the operation if it has none; ``^node`` is the
-        operation always. Whether there is such a node is looked at when the graph is read.
+      names: ``node:index``; ``node`` for its first result, or for the operation if it has none; ``^node`` for the
+        operation. Missing nodes raise an error later, when the graph is read.
     """
     nodes = {node.name: node for node in graph.node}
     signatures = {function.signature.name: function.signature for function in graph.library.function}
     tensors: list[str] = []
     operations: dict[str, None] = {}
-    places: list[int | None] = []
+    positions: list[int | None] = []
     for name in names:
         if name.startswith("^") or (name in nodes and not _has_results(nodes[name], signatures)):
             operations[name.removeprefix("^")] = None
-            places.append(None)
+            positions.append(None)
         else:
-            places.append(len(tensors))
+            positions.append(len(tensors))
             tensors.append(name)
-    return Fetches(tuple(tensors), tuple(operations), tuple(places))
+    return Fetches(tuple(tensors), tuple(operations), tuple(positions))
 
 
 def _has_results(node: Any, signatures: Any) -> bool:
-    """Whether a node has a result; one that is unknown or damaged is taken to have some: who reads it says so."""
+    """Whether a node has a result; True for unknown or damaged nodes, for which reading the graph raises an error."""
     if node.op in signatures:
         return bool(signatures[node.op].output_arg)
     definition = op_defs.definition(node.op)

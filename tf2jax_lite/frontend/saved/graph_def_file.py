@@ -1,4 +1,4 @@
-"""GraphDefs: frozen ones, and those of TF1 checkpoints (``.meta`` files)."""
+"""GraphDef files: frozen graphs, and graphs of TF1 checkpoints (``.meta`` files)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.interface import Interface, OutputRef, TensorArgument, parameter_names
+from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
-from tf2jax_lite.frontend.concrete.concrete_function import Loaded
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.gradients.gradient_defs import with_function_gradients
 from tf2jax_lite.frontend.gradients.rewrite import report_missing
 from tf2jax_lite.frontend.graphdef import functions, op_defs
@@ -53,7 +55,7 @@ def read_graph_def(source: Any) -> Any:
     """Returns a GraphDef from a proto, its bytes, or a path.
 
     Raises:
-      InvalidModelError: there is no such file, or it holds no GraphDef.
+      InvalidModelError: the file is missing, or is not a GraphDef.
     """
     if isinstance(source, (str, os.PathLike)):
         file = Path(source)
@@ -89,7 +91,7 @@ def load_frozen(
     *,
     constants_as_params: bool,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Loaded:
+) -> ImportedFunction:
     """Loads a GraphDef as a function from ``inputs`` to ``outputs``; see `tf2jax_lite.convert_graph_def`."""
     trainable = None
     if is_meta_graph(source):
@@ -116,7 +118,7 @@ def load_frozen(
     )
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind) for name in parameter_names([arg.name for arg in args])]
-    refs = [None if place is None else OutputRef(place) for place in asked.places]
+    refs = [None if index is None else OutputRef(index) for index in asked.positions]
     interface = Interface(
         "graph", inspect.Signature(parameters), tensors, {}, len(args), refs[0] if single else tuple(refs)
     )
@@ -125,12 +127,12 @@ def load_frozen(
         tf.TensorSpec(_tensor_shape(None), _tf_dtype(_output_dtype(main, ref)), text.replace(":", "_"))
         for ref, text in zip(main.outputs, asked.tensors, strict=True)
     ]
-    described: Any = tuple(None if place is None else found[place] for place in asked.places)
+    described: Any = tuple(None if index is None else found[index] for index in asked.positions)
     graph = ir.Graph(main, functions.load_library(proto.library), tuple(captures))
     if get_config("convert_custom_gradient"):
         graph = with_function_gradients(graph, proto.library)
         report_missing(graph)
-    return Loaded(graph, interface, (specs, {}), described[0] if single else described)
+    return ImportedFunction(graph, interface, (specs, {}), described[0] if single else described)
 
 
 def _tensor_names(given: Any, what: str) -> list[str]:
@@ -173,7 +175,7 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
       text: the tensor's name.
 
     Raises:
-      InvalidModelError: there is no such tensor.
+      InvalidModelError: the graph has no such tensor.
     """
     name, _, index = text.partition(":")
     if name not in nodes:
@@ -186,7 +188,7 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
 
 
 def _declared_shape(nodes: Mapping[str, Any], text: str) -> ir.Shape | None:
-    """Return the shape that an iterator or a queue declares for a tensor; None if there is none."""
+    """Returns the shape that an iterator or a queue declares for a tensor; None if there is none."""
     seen: set[str] = set()
     while text not in seen:
         seen.add(text)
@@ -199,18 +201,18 @@ def _declared_shape(nodes: Mapping[str, Any], text: str) -> ir.Shape | None:
             continue
         if proto.op not in _ITERATED:
             return None
-        place, is_queue = int(index or 0), proto.op.startswith("Queue")
+        position, is_queue = int(index or 0), proto.op.startswith("Queue")
         source = nodes.get(proto.input[0].split(":")[0]) if is_queue and proto.input else proto
         shapes = op_defs.read_attrs(source).get("shapes" if is_queue else "output_shapes") if source else None
-        if not isinstance(shapes, list) or place >= len(shapes) or shapes[place] is None:
+        if not isinstance(shapes, list) or position >= len(shapes) or shapes[position] is None:
             return None
         is_batch = "Many" in proto.op or "UpTo" in proto.op
-        return (None, *shapes[place]) if is_batch else shapes[place]
+        return (None, *shapes[position]) if is_batch else shapes[position]
     return None
 
 
 def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:
-    """Makes floating constants with more than one element variables: a captured handle, read where they stood."""
+    """Replaces float constants with more than one element by reads of captured variables."""
     live = {node.name for node in live_nodes(main, ())}
     args = list(main.args)
     nodes: list[ir.Node] = []
@@ -250,10 +252,10 @@ def default_ends(
     Args:
       source: the graph.
       inputs: names of inputs; its placeholders if left out.
-      outputs: names of outputs; the results that no node reads if left out, without the file's name of a saver.
+      outputs: names of outputs; the results that no node reads if left out, except for the filename of a saver.
 
     Raises:
-      InvalidModelError: there are none, or the graph reads its inputs from an iterator or a queue.
+      InvalidModelError: the graph has none, or reads its inputs from an iterator or a queue.
     """
     if inputs and outputs:
         return list(inputs), list(outputs)
@@ -263,14 +265,14 @@ def default_ends(
         fed = {name.split(":")[0] for name in inputs or ()}
         read = {name for node in proto.node for name in _reads(node)}
         unread = [n for n, node in nodes.items() if n not in read | fed and node.op not in ("Placeholder", "Const")]
-        found = list(fetches(proto, unread).tensors)  # what runs for what it does is to be asked for
+        found = list(fetches(proto, unread).tensors)  # operations with side effects must be named
         outputs = [name for name in found if _is_numeric(nodes[name.split(":")[0]])] or found
     if not inputs:
         if candidates := _iterated(nodes, outputs):
-            shown = " ".join(f"--input {name}" for name in candidates[:10])
+            listed = " ".join(f"--input {name}" for name in candidates[:10])
             raise InvalidModelError(
                 f"the graph reads its inputs from an iterator or a queue. Name the tensors that become arguments; the "
-                f"candidates are {shown} (in Python: inputs=)."
+                f"candidates are {listed} (in Python: inputs=)."
             )
         inputs = [node.name for node in proto.node if node.op == "Placeholder"]
     if not inputs or not outputs:
@@ -285,7 +287,7 @@ def _reads(node: Any) -> list[str]:
 def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
     """Returns the tensors of iterators and queues that outputs depend on, and inputs with a default.
 
-    A tensor that is passed on by an ``Identity`` has that one's name.
+    A tensor that an ``Identity`` forwards has the name of the ``Identity``.
     """
     pending, live = [name.split(":")[0] for name in outputs], set()
     while pending:
@@ -306,7 +308,7 @@ def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
 
 
 def _is_numeric(proto: Any) -> bool:
-    """Whether JAX can hold a node's first result, as far as its op says."""
+    """Whether JAX can hold a node's first result, according to its OpDef."""
     definition = op_defs.definition(proto.op)
     if definition is None or not definition.outputs:
         return True

@@ -1,8 +1,8 @@
-"""TensorArrays and stacks as TF1 first had them, whose handles are strings, as those whose handles are resources.
+"""Legacy TensorArrays and stacks (V1, V2), whose handles are strings, to V3, whose handles are resources.
 
-Their ops differ in names and in the type of the handle only, which is a string (of the second generation) or a
-reference to one (of the first). So handles become resources, with whatever hands them into branches and loops. An
-array's flow started as a constant that waits for the array; today the array gives it.
+The ops differ only in name and in the type of the handle: a string in V2, a reference to one in V1. Handles become
+resources, through every op that forwards them into branches and loops. In V1 and V2, an array's flow starts as a
+constant that waits for the array; in V3 the array returns it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import constant
 
 __all__ = ["with_resource_arrays"]
 
-_FLOAT32, _INT32 = np.dtype(np.float32), np.dtype(np.int32)
+_FLOAT32 = np.dtype(np.float32)
 _USES = ("Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close")
 _RENAMED = {
-    **{f"TensorArray{use}{former}": f"TensorArray{use}V3" for use in _USES for former in ("", "V2")},
+    **{f"TensorArray{use}{version}": f"TensorArray{use}V3" for use in _USES for version in ("", "V2")},
     **{f"Stack{use}": f"Stack{use}V2" for use in ("Push", "Pop", "Close")},
     "TensorArrayPack": "_TensorArrayStack",
     "TensorArrayUnpack": "TensorArrayUnpack",
@@ -39,7 +40,7 @@ _FORWARD = {
 
 
 def with_resource_arrays(function: ir.Function) -> ir.Function:
-    """Returns the function with the TensorArrays and stacks of today in place of the former ones."""
+    """Replaces V1 and V2 TensorArrays and stacks by V3."""
     if function.ops.isdisjoint(_MAKERS):
         return function
     names = {node.name for node in function.nodes}
@@ -59,7 +60,7 @@ def with_resource_arrays(function: ir.Function) -> ir.Function:
         elif node.op in _RENAMED:
             nodes.append(_typed(dataclasses.replace(node, op=_RENAMED[node.op])))
         elif node.op in _FORWARD and not handles.isdisjoint(node.inputs):
-            # The last result of a Merge is a number.
+            # The last result of a Merge is value_index, an integer.
             count = 1 if node.op.endswith("Merge") else len(node.output_dtypes)
             handles.update(ir.TensorRef(node.name, index) for index in range(count))
             nodes.append(_forwarding(node, count))
@@ -77,8 +78,7 @@ def _made(node: ir.Node, names: set[str]) -> list[ir.Node]:
             attrs["identical_element_shapes"] = False
         dtypes = (ir.RESOURCE, _FLOAT32)
         return [dataclasses.replace(node, op=op, attrs=attrs, output_dtypes=dtypes, output_shapes=None)]
-    attrs = {"value": np.int32(-1), "dtype": _INT32}
-    size = ir.Node(ir.free_name(f"{node.name}/max_size", names), "Const", (), (), (), attrs, output_dtypes=(_INT32,))
+    size = constant(ir.free_name(f"{node.name}/max_size", names), np.int32(-1))
     return [
         size,
         dataclasses.replace(
@@ -89,7 +89,7 @@ def _made(node: ir.Node, names: set[str]) -> list[ir.Node]:
 
 
 def _typed(node: ir.Node) -> ir.Node:
-    """Returns a stack's op whose elements are stacks with resources for its elements."""
+    """Returns a stack op with resources in place of string handles of inner stacks."""
     if not node.op.startswith("Stack"):
         return node
     attrs = {k: ir.RESOURCE if v is ir.STRING else v for k, v in node.attrs.items()}

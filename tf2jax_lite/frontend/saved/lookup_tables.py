@@ -1,4 +1,4 @@
-"""What a graph's lookup tables hold, read from their initializers: constants, and text files among the assets."""
+"""Contents of a graph's lookup tables, read from their initializers: constants, and text files among the assets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TABLE_OPS = frozenset({"HashTable", "HashTableV2"})
 _FROM_ARRAYS = frozenset({"InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2"})
 _FROM_FILE = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 _WHOLE_LINE, _LINE_NUMBER = -2, -1
-_DEEPEST = 4  # a cycle of nodes ends there
-_MOST_NUMBERS = 1 << 24  # of a range, which a graph from a stranger names in a few bytes
+_DEEPEST = 4  # ends a cycle of nodes
+_MAX_NUMBERS = 1 << 24  # of a range, which an untrusted graph can declare in a few bytes
 
 
 class Tables:
@@ -33,8 +33,8 @@ class Tables:
 
     Args:
       graph: the GraphDef.
-      assets: for each constant that names a file, where the file is now.
-      model: the model's directory: files outside of it are read only if ``config.trusted`` names them.
+      assets: for each constant that names a file, the path of the file.
+      model: the model's directory; files outside of it are read only if ``config.trusted`` names them.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Tables:
         """Returns the contents of a table.
 
         Raises:
-          UnsupportedError: nothing fills it, or its keys and values are not constants.
-          InvalidModelError: a file is missing or does not have the form that the initializer says.
+          UnsupportedError: the table has no initializer, or its keys and values are not constants.
+          InvalidModelError: a file is missing, or does not have the format that the initializer states.
         """
         if self._protos is None:
             self._protos = {proto.name: proto for proto in self._graph.node}
@@ -84,7 +84,7 @@ class Tables:
             text = proto.input[0]
 
     def _constant(self, filler: Any, index: int, depth: int = 0) -> np.ndarray:
-        """Returns what fills a table: a constant, or the numbers that `index_table_from_tensor` makes of one."""
+        """Returns the keys or values of an initializer: a constant, or a range of one's size."""
         if index >= len(filler.input):
             raise InvalidModelError(f"node {filler.name!r} ({filler.op}) has no input {index}.")
         proto = self._source(filler.input[index])
@@ -99,12 +99,12 @@ class Tables:
             bounds = [self._constant(proto, i, depth + 1) for i in range(3)]
             if all(v.size == 1 and v.dtype.kind in "iu" for v in bounds):
                 numbers = range(*(int(v.item()) for v in bounds)) if bounds[2] else range(0)
-                if len(numbers) <= _MOST_NUMBERS:
+                if len(numbers) <= _MAX_NUMBERS:
                     return np.asarray(numbers, bounds[0].dtype)
         elif proto.op == "Size" and isinstance(options.get("out_type"), np.dtype):
             return np.asarray(self._constant(proto, 0, depth + 1).size, options["out_type"])
         raise UnsupportedError(
-            f"node {filler.name!r} ({filler.op}) fills a table with what {proto.name!r} ({proto.op}) computes; "
+            f"node {filler.name!r} ({filler.op}) fills a table with the result of {proto.name!r} ({proto.op}); "
             "only constants and text files can be read without running the model."
         )
 

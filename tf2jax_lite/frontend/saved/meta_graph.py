@@ -1,6 +1,7 @@
-"""MetaGraphs of TF1 (SavedModels, Hub modules, .meta files): graphs that hold their variables and tables themselves.
+"""MetaGraphs of TF1 (SavedModels, Hub modules, .meta files): graphs whose nodes are their variables and tables.
 
-Nothing is run. Variables become captures with values from a checkpoint; tables become what their initializers name.
+Loading does not run the graph. Variables become captures with values from a checkpoint or their initializers; tables
+become captures with the contents that their initializers name.
 """
 
 from __future__ import annotations
@@ -19,23 +20,25 @@ from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf2jax_lite import ir
-from tf2jax_lite.calling.interface import Interface, OutputRef, TensorArgument, keyword_parameters
+from tf2jax_lite.calling.imported_function import ImportedFunction
+from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.names import keyword_parameters
 from tf2jax_lite.calling.params import Variable
-from tf2jax_lite.frontend.concrete.concrete_function import Loaded
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.concrete.graph_state import handles_as_arguments
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
 from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
+from tf2jax_lite.ir.liveness import reached
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.support.limits import read_bytes
 from tf2jax_lite.values.static import LOCAL
 
 from .checkpoint_reader import Checkpoint, restored_from
-from .initial_values import initial_values
-from .legacy_tensor_arrays import with_resource_arrays
 from .lookup_tables import TABLE_OPS, Tables
 from .ref_variables import without_references
 
 __all__ = [
+    "Initializer",
     "Values",
     "as_meta_graph",
     "checkpoint_beside",
@@ -49,11 +52,14 @@ __all__ = [
 ]
 
 Values = Callable[[str, str], Any]
-"""Gives a variable's value, or None where it is not known, by the variable's name and its node's."""
+"""Returns a variable's value, or None if it is unknown, given the names of the variable and of its node."""
+
+Initializer = Callable[[Any, str], Any]
+"""Returns the initial value of a variable, or None if it is unknown, given the GraphDef and the variable's node."""
 
 
 def is_tf1(meta_graph: Any) -> bool:
-    """Whether a MetaGraph was written by TF1: it has no tree of objects, its graph is all there is."""
+    """Whether a MetaGraph was written by TF1: it has no object graph."""
     return not meta_graph.object_graph_def.nodes
 
 
@@ -61,7 +67,7 @@ def read_meta_graph(path: str | os.PathLike[str]) -> Any:
     """Returns the MetaGraph of a ``.meta`` file.
 
     Raises:
-      InvalidModelError: there is none.
+      InvalidModelError: the file is missing, or is not a MetaGraph.
     """
     file = Path(path)
     if not file.is_file():
@@ -85,26 +91,29 @@ def checkpoint_beside(path: str | os.PathLike[str]) -> str | None:
 
 
 def as_meta_graph(graph: Any) -> Any:
-    """Returns a GraphDef as a MetaGraph that says nothing more."""
+    """Returns a GraphDef as a MetaGraph without further fields."""
     return meta_graph_pb2.MetaGraphDef(graph_def=graph)
 
 
-def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> Loaded:
-    """Loads one signature of a TF1 SavedModel.
+def load_signature(
+    path: str | os.PathLike[str], meta_graph: Any, name: str, initializer: Initializer
+) -> ImportedFunction:
+    """Imports one signature of a TF1 SavedModel.
 
     Args:
       path: the model's directory.
       meta_graph: the MetaGraph.
       name: the signature's name.
+      initializer: evaluates initializers of variables that the checkpoint does not hold.
 
     Raises:
       InvalidModelError: there is no such signature, or the model is damaged.
-      UnsupportedError: it takes or gives sparse or other composite tensors.
+      UnsupportedError: an argument or result is a composite tensor.
     """
     signatures = {n: s for n, s in meta_graph.signature_def.items() if not n.startswith("__saved_model")}
     if name not in signatures:
-        shown = ", ".join(sorted(signatures)) or "none"
-        raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {shown}.")
+        known = ", ".join(sorted(signatures)) or "none"
+        raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {known}.")
     ends = [_tensors(f"signature {name!r}", infos) for infos in (signatures[name].inputs, signatures[name].outputs)]
     inputs, outputs = ends
     args: list[ir.Argument] = []
@@ -123,7 +132,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> 
     library = functions.load_library(proto.library)
     main, captures = lift_state(
         main,
-        variable_values(path, meta_graph),
+        variable_values(path, meta_graph, initializer),
         trainable_names(meta_graph),
         Tables(proto, assets_of(path, meta_graph), path),
     )
@@ -138,7 +147,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> 
     interface = Interface(
         name, _signature(kwargs), (), kwargs, len(args), {key: OutputRef(i) for i, key in enumerate(outputs)}
     )
-    return Loaded(
+    return ImportedFunction(
         ir.Graph(main, library, tuple(captures)),
         interface,
         ((), {key: _spec(key, info) for key, info in inputs.items()}),
@@ -149,15 +158,15 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str) -> 
 def lift_state(
     main: ir.Function, values: Values, trainable: set[str] | None, tables: Tables
 ) -> tuple[ir.Function, list[ir.Capture]]:
-    """Returns the function with its variables and tables as captured arguments, and these.
+    """Replaces the variables and tables of a function by captured arguments; returns the function and captures.
 
     Args:
       main: the function.
-      values: a function that gives a variable's value, or None, by its name and its node's name.
-      trainable: names of the variables that train; None if that is not known: floating ones then do.
-      tables: what tables hold.
+      values: returns the value of a variable.
+      trainable: names of the trainable variables; None if unknown: float variables then train.
+      tables: the contents of tables.
     """
-    main = without_references(with_resource_arrays(functions.reached(main)))
+    main = without_references(reached(main))
     args, captures = list(main.args), []
     moved: dict[str, str] = {}
     handles: dict[str, str] = {}
@@ -188,24 +197,24 @@ def lift_state(
     return main, captures
 
 
-def variable_values(path: str | os.PathLike[str], meta_graph: Any, prefix: str | None = None) -> Values:
-    """Returns a function that gives variables' values, from a checkpoint or else from their initializers.
+def variable_values(path: str | os.PathLike[str], meta_graph: Any, initializer: Initializer) -> Values:
+    """Returns a function that reads variables' values from the checkpoint, or else evaluates their initializers.
 
     Args:
-      path: the SavedModel's directory, or what messages call the model.
+      path: the SavedModel's directory.
       meta_graph: its MetaGraph.
-      prefix: the checkpoint; the SavedModel's own by default.
+      initializer: evaluates initializers.
     """
-    prefix = prefix or os.path.join(path, "variables", "variables")
+    prefix = os.path.join(path, "variables", "variables")
     checkpoint = Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
-    places = restored_from(meta_graph.graph_def) if checkpoint is not None else {}
+    keys = restored_from(meta_graph.graph_def) if checkpoint is not None else {}
 
     def value(name: str, node: str) -> Any:
-        place = places.get(node, (name, ""))
-        if checkpoint is not None and place in checkpoint:
-            return checkpoint.read(place)
-        # Local variables (metrics) are not saved, but set when the model is loaded.
-        found = initial_values(meta_graph.graph_def, [node]).get(node)
+        key = keys.get(node, (name, ""))
+        if checkpoint is not None and key in checkpoint:
+            return checkpoint.read(key)
+        # Local variables (metrics) are not saved; TensorFlow initializes them when the model is loaded.
+        found = initializer(meta_graph.graph_def, node)
         if found is None:
             where = f"the checkpoint {prefix}" if checkpoint is not None else f"{prefix}.index, which is missing"
             raise InvalidModelError(f"{os.fspath(path)}: variable {name!r} has no value in {where}.")
@@ -215,7 +224,7 @@ def variable_values(path: str | os.PathLike[str], meta_graph: Any, prefix: str |
 
 
 def trainable_names(meta_graph: Any) -> set[str] | None:
-    """Returns the names of trainable variables, or None if the MetaGraph does not say."""
+    """Returns the names of trainable variables; None if the MetaGraph does not have them."""
     if not any(key in meta_graph.collection_def for key in ("variables", "trainable_variables")):
         return None
     found = set()
@@ -229,7 +238,7 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
 
 
 def variable_trains(name: str, node: str, dtype: np.dtype, trainable: set[str] | None) -> bool:
-    """Returns whether a variable trains; the collection has its node's name, which an imported graph has changed."""
+    """Returns whether a variable trains, by its name or its node's name, which may differ in an imported graph."""
     if trainable is None:
         return bool(np.issubdtype(dtype, np.inexact))
     return name in trainable or node in trainable
@@ -260,16 +269,16 @@ def _spec(key: str, info: Any) -> Any:
 
 
 def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None) -> Any:
-    """Returns a function that gives variables' values for a graph that is no SavedModel; None where there are none."""
+    """Returns a function that reads variables' values of a plain graph; they are None without a checkpoint."""
     checkpoint = None if prefix is None else Checkpoint(prefix)
-    places = {} if checkpoint is None else restored_from(graph)
+    keys = {} if checkpoint is None else restored_from(graph)
 
     def value(name: str, node: str) -> Any:
-        place = places.get(node, (name, ""))
+        key = keys.get(node, (name, ""))
         if checkpoint is None:
             return None
-        if place not in checkpoint:
-            raise InvalidModelError(f"{os.fspath(prefix or '')}: the checkpoint holds no variable {place[0]!r}.")
-        return checkpoint.read(place)
+        if key not in checkpoint:
+            raise InvalidModelError(f"{os.fspath(prefix or '')}: the checkpoint holds no variable {key[0]!r}.")
+        return checkpoint.read(key)
 
     return value

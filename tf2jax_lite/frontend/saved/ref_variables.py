@@ -1,10 +1,9 @@
-"""Reference variables (VariableV2 and what takes ``ref`` arguments) as resource variables.
+"""Reference variables (VariableV2 and ops with ``ref`` arguments) to resource variables.
 
-A reference is read when the op that takes its value runs; an Identity of a reference hands on the variable's own
-buffer, so that whoever reads *it* sees what the variable holds by then; so do a Switch, and an Enter of what a loop
-does not change. All are expressed by reading the variable
-right before the reader, after everything that the reader waits for. Reads and writes then stand in the order in which
-data and control edges put them; where these leave it open, it is open in TensorFlow, too.
+A reference is read when the op that takes its value runs. An Identity or Switch of a reference, and an Enter of a loop
+constant, forward the variable's own buffer: their readers see its value at the time of the read. All are expressed by
+a ReadVariableOp right before the reader, after everything that the reader waits for. Data and control edges then order
+reads and writes as in TensorFlow; an order that they leave open is undefined in TensorFlow, too.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from tensorflow.python.framework import op_def_registry
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import op_defs
-from tf2jax_lite.frontend.graphdef.functions import ordered
+from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import LOCAL, OF_ASSIGNMENT
+
+from .legacy_tensor_arrays import with_resource_arrays
 
 __all__ = ["VARIABLE_OPS", "without_references"]
 
@@ -44,9 +45,9 @@ _ALIASES = frozenset({"Identity", "StopGradient", "PreventGradient"})
 
 @dataclasses.dataclass(frozen=True)
 class _Reference:
-    """What a reference tensor is: a variable's handle, the variable, and what must have run before it is used.
+    """A reference tensor: a variable's handle, the variable, and the nodes that must have run before it is used.
 
-    What an assignment returns is ``assigned``: TensorFlow takes no gradient of it.
+    The result of an assignment is ``assigned``: TensorFlow takes no gradient of it.
     """
 
     handle: ir.TensorRef
@@ -66,14 +67,16 @@ def _takes_references(op: str) -> tuple[frozenset[int], bool]:
 
 
 def without_references(function: ir.Function) -> ir.Function:
-    """Returns the function with resource variables in place of reference variables.
+    """Replaces reference variables, and legacy TensorArrays, by resources.
 
-    Only nodes that its results need may be in it: who writes to a variable counts.
+    Args:
+      function: a function of only those nodes that its results need: each write to a variable counts.
     """
+    function = with_resource_arrays(function)
     if not any(node.op in VARIABLE_OPS or _takes_references(node.op)[1] for node in function.nodes):
         return function
     nodes, outputs = _Rewriter(function.nodes).rewrite(function.outputs)
-    return dataclasses.replace(function, nodes=ordered(function.name, nodes), outputs=outputs)
+    return dataclasses.replace(function, nodes=topological_order(function.name, nodes), outputs=outputs)
 
 
 class _Rewriter:
@@ -132,16 +135,13 @@ class _Rewriter:
         Raises:
           UnsupportedError: its index is not a constant: which variable is written to must be known.
         """
-        index = self._by_name.get(node.inputs[0].node)
-        while index is not None and index.op == "Identity":
-            index = self._by_name.get(index.inputs[0].node)
-        value = index.attrs.get("value") if index is not None and index.op == "Const" else None
+        value = constant_value(node.inputs[0], self._by_name)
         count = len(node.inputs) - 1
         if value is None or not 0 <= int(value) < count:
-            what = "is computed" if value is None else f"is {int(value)}"
+            problem = "is computed" if value is None else f"is {int(value)}"
             raise UnsupportedError(
                 f"node {node.name!r} (RefSelect): chooses among {count} reference variables by {node.inputs[0]}, which "
-                f"{what}. Only a constant index that is in range can be converted; choose among values (tf.gather, "
+                f"{problem}. Only a constant index that is in range can be converted; choose among values (tf.gather, "
                 "tf.switch_case) instead."
             )
         return dataclasses.replace(
@@ -150,7 +150,7 @@ class _Rewriter:
         )  # fmt: skip
 
     def _forwards_buffer(self, node: ir.Node) -> bool:
-        """Whether a node hands a variable's own buffer into a branch or a loop, where it may change."""
+        """Whether a node forwards a variable's own buffer into a branch or a loop, where it may change."""
         if node.op != "Switch" and not (node.op == "Enter" and node.attrs.get("is_constant")):
             return False
         found = self._references.get(node.inputs[0])
@@ -218,7 +218,7 @@ class _Rewriter:
         )  # fmt: skip
 
     def _fetched(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the tensor that holds a result: of a reference its value once the node has run."""
+        """Returns the tensor that holds a result; for a reference, its value after the node has run."""
         node = self._by_name.get(ref.node)
         if ref not in self._references or node is None or node.op in _ALIASES:
             return ref
@@ -228,7 +228,7 @@ class _Rewriter:
 
 
 def _value_dtype(node: ir.Node, index: int) -> ir.DType:
-    """Returns the dtype that a node takes its input number ``index`` in."""
+    """Returns the dtype that a node expects for its input number ``index``."""
     definition = op_defs.definition(node.op)
     if definition is None:
         return ir.VARIANT
@@ -241,7 +241,7 @@ def _handle(node: ir.Node) -> ir.Node:
     if node.op == "TemporaryVariable":
         name = LOCAL + (node.attrs.get("var_name") or node.name)
     dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
-    if node.op == "Variable" and shape == ():  # the old op could not say that it knows no shape
+    if node.op == "Variable" and shape == ():  # the old op has no way to express an unknown shape
         shape = None
     attrs = {"dtype": dtype, "shape": shape, "shared_name": name, "container": "", "allowed_devices": []}
     return dataclasses.replace(
@@ -250,7 +250,7 @@ def _handle(node: ir.Node) -> ir.Node:
 
 
 def _resource_op(node: ir.Node) -> ir.Node:
-    """Returns the op on resources that does what an op on references does; the op itself if there is none."""
+    """Returns the resource op that corresponds to an op on references; the op itself if there is none."""
     op = _RENAMED.get(node.op, f"Resource{node.op}")
     definition = op_defs.definition(op)
     if definition is None:

@@ -1,4 +1,4 @@
-"""SavedModel directories."""
+"""SavedModel directories: protos, tags, signatures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.safety import unsafe_ops
-from tf2jax_lite.frontend.safety.load_time_ops import refuse_at_load
+from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, reading, regular
 
@@ -23,14 +23,14 @@ __all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "sign
 
 
 _ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/saved_model_debug_info.pb")
-"""What TensorFlow opens in a model's directory besides variables and assets."""
+"""Files that TensorFlow opens in a model's directory besides variables and assets."""
 
 
 def read_proto(path: str | os.PathLike[str]) -> Any:
     """Returns the SavedModel proto of a directory.
 
     Raises:
-      InvalidModelError: there is none, or it cannot be read.
+      InvalidModelError: the proto is missing, or cannot be read.
     """
     directory = Path(path)
     if not directory.exists():
@@ -75,10 +75,10 @@ def tag_sets(proto: Any) -> list[list[str]]:
 
 
 def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | str | None) -> list[str]:
-    """Returns the tags of the MetaGraph to use: the one asked for, the only one, that for serving, or that without.
+    """Returns the tags of the MetaGraph to use: the requested, the only one, that for serving, or that without tags.
 
     Raises:
-      InvalidModelError: there is no such MetaGraph, or none of several is the obvious one.
+      InvalidModelError: there is no such MetaGraph, or several without a default.
     """
     sets = tag_sets(proto)
     if tags is not None:
@@ -93,7 +93,7 @@ def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | 
 
 
 def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
-    """Returns the MetaGraph that `load` would load; nothing but the proto is read.
+    """Returns the MetaGraph that `load` would load; reads only the proto.
 
     Raises:
       InvalidModelError: as for `load`.
@@ -106,8 +106,8 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) 
     """Loads a SavedModel with its variables.
 
     Raises:
-      InvalidModelError: it cannot be read, or has no MetaGraph with these tags.
-      UntrustedError: TensorFlow would run code or touch files that ``config.trusted`` does not name.
+      InvalidModelError: the model cannot be read, or has no MetaGraph with these tags.
+      UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
     """
     proto = read_proto(path)
     wanted = chosen_tags(path, proto, tags)
@@ -122,16 +122,16 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) 
 
 
 def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Refuses what must not reach TensorFlow, which runs parts of a model as it loads it and aborts on some others.
+    """Raises an error for models that TensorFlow must not load: it runs parts of them, and aborts on others.
 
     Raises:
-      InvalidModelError: the graph is damaged, too large, or calls itself.
-      UntrustedError: it would run code or touch files.
+      InvalidModelError: the graph is damaged, too large, or recursive.
+      UntrustedError: loading would run code or touch files.
     """
     with reading(os.fspath(path)):
-        unsafe_ops.refuse_unsafe_model(meta_graph, path)
+        unsafe_ops.reject_unsafe_model(meta_graph, path)
         functions.check(meta_graph.graph_def, os.fspath(path))
-        refuse_at_load(meta_graph, path)
+        reject_at_load(meta_graph, path)
         prefix = os.path.join(path, "variables", "variables")
         if os.path.exists(f"{prefix}.index"):
             Checkpoint(prefix)
@@ -140,20 +140,20 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
 def signature_names(restored: Any) -> list[str]:
     """Returns the names of a loaded model's signatures."""
     found = getattr(restored, "signatures", None)
-    return sorted(found) if isinstance(found, Mapping) else []  # a model may have a function of that name
+    return sorted(found) if isinstance(found, Mapping) else []  # a model may have a function called "signatures"
 
 
 def signature(restored: Any, name: str, path: Any = "") -> Any:
     """Returns one signature's ConcreteFunction.
 
     Raises:
-      InvalidModelError: there is none of that name.
+      InvalidModelError: there is no such signature.
     """
     names = signature_names(restored)
     if name not in names:
-        shown = ", ".join(names) if names else "none; restored functions can be converted with convert_from_restored"
-        raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {shown}.")
+        known = ", ".join(names) if names else "none; restored functions can be converted with convert_from_restored"
+        raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {known}.")
     function = restored.signatures[name]
-    # The signature holds its model only weakly; the variables must live as long as it does.
+    # The signature has a weak reference to its model, whose variables must live as long as the signature.
     function._tf2jax_lite_model = restored
     return function

@@ -15,7 +15,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.containers.lookup_table import Table
-from tf2jax_lite.passes.analysis.integer_ranges import Interval, Intervals
+from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
 from tf2jax_lite.values.int64 import beyond_32_bits
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _Walk:
             plan = self._program.plan(function)
             self._results[key] = (_UNKNOWN,) * len(plan.outputs)
             env = [*args, *[_UNKNOWN] * (plan.size - len(args))]
-            intervals = Intervals({step.node.name: step.node for step in plan.steps})
+            intervals = IntegerRanges({step.node.name: step.node for step in plan.steps})
             for step in plan.steps:
                 results = self._step(step, [env[i] for i in step.inputs], intervals)
                 for slot, value in zip(step.outputs, results, strict=True):
@@ -128,7 +128,7 @@ class _Walk:
             self._results[key] = tuple(env[i] for i in plan.outputs)
         return self._results[key]
 
-    def _step(self, step: Step, inputs: list[_Value], intervals: Intervals) -> list[_Value]:
+    def _step(self, step: Step, inputs: list[_Value], intervals: IntegerRanges) -> list[_Value]:
         node, op = step.node, step.op
         if not inputs and node.op == "Const":
             value: Any = node.attrs.get("value")
@@ -163,7 +163,7 @@ class _Walk:
                 out = list(results)
         return out
 
-    def _report(self, step: Step, origins: list[_Origin | None], intervals: Intervals) -> None:
+    def _report(self, step: Step, origins: list[_Origin | None], intervals: IntegerRanges) -> None:
         node = step.node
         refs = list(node.inputs)
         for position, (origin, static) in enumerate(zip(origins, _static(step), strict=True)):
@@ -174,7 +174,7 @@ class _Walk:
                 self._program.narrowing.add(node.name)
             elif not (origin.constant or position) and _reads_high_bits(step) and _may_exceed(intervals.of(refs[0])):
                 divisor = intervals.of(refs[1]) if len(refs) > 1 else None
-                by = f" by {divisor.least}" if divisor is not None and divisor.least == divisor.most else ""
+                by = f" by {divisor.low}" if divisor is not None and divisor.low == divisor.high else ""
                 verb = {"RightShift": "shifts", "Cast": "casts"}.get(node.op, "divides")
                 self._found[f"node {node.name!r} ({node.op}) {verb} {origin.text}{by}"] = None
 
@@ -198,7 +198,7 @@ def _is_64(dtype: Any) -> bool:
 
 
 def _may_exceed(interval: Interval | None) -> bool:
-    return interval is None or interval.least < _32_BITS.least or interval.most > _32_BITS.most
+    return interval is None or interval.low < _32_BITS.low or interval.high > _32_BITS.high
 
 
 def _largest(value: Any) -> int:

@@ -40,7 +40,7 @@ class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
 
 def grouped(step: Step, inputs: Sequence[Any]) -> list[Any]:
     """Return a node's inputs with a list for each list input."""
-    groups = step.node.form.groups
+    groups = step.node.groups
     if groups.count(None) == len(groups) == len(inputs):
         return list(inputs)
     args: list[Any] = []

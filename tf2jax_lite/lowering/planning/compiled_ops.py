@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.providers import InputSpec, NodeCompiler
 from tf2jax_lite.ops import registry, unsupported
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError
@@ -17,46 +17,11 @@ from tf2jax_lite.values import static as values
 
 from .keywords import signature_of
 
-__all__ = ["Compiled", "Compiler", "Spec", "fallback_ops"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """An input of a node.
-
-    Attributes:
-      shape: its shape.
-      static: whether its value is known in every call of this trace.
-      value: its value, if that is known now; outside ``jit`` that of a JAX array is, too.
-    """
-
-    shape: tuple[int, ...]
-    static: bool = False
-    value: np.ndarray | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-    """A node as a StableHLO module (its text) of some of the node's inputs, by their positions."""
-
-    module: str
-    arguments: tuple[int, ...]
-
-
-class Compiler(Protocol):
-    """Who compiles: TensorFlow, wherever it may be imported."""
-
-    def accepts(self, node: ir.Node) -> bool:
-        """Whether a node can be compiled, as far as its op and dtypes tell."""
-        ...
-
-    def compile(self, node: ir.Node, inputs: Sequence[Spec]) -> Compiled:
-        """Compiles a node for inputs of these shapes, or raises UnsupportedError."""
-        ...
+__all__ = ["fallback_ops"]
 
 
 def fallback_ops(
-    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: Compiler
+    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: NodeCompiler
 ) -> dict[str, registry.Op]:
     """Return an implementation by compilation for each op that is not known and can be compiled.
 
@@ -76,7 +41,7 @@ def fallback_ops(
     }
 
 
-def _op(name: str, nodes: Sequence[ir.Node], compiler: Compiler) -> registry.Op:
+def _op(name: str, nodes: Sequence[ir.Node], compiler: NodeCompiler) -> registry.Op:
     attrs = {attr for node in nodes for attr in node.attrs}
     evaluate = _evaluator(compiler)
     evaluate.__signature__ = signature_of(attrs, "ctx")  # type: ignore[attr-defined]
@@ -84,7 +49,7 @@ def _op(name: str, nodes: Sequence[ir.Node], compiler: Compiler) -> registry.Op:
         return registry.known_ops()[name]
 
 
-def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
+def _evaluator(compiler: NodeCompiler) -> Callable[..., list[Any]]:
     def evaluate(ctx: Any, *args: Any, **attrs: Any) -> list[Any]:
         del attrs  # the compiler has them with the node
         flat = [v for arg in args for v in (arg if isinstance(arg, list) else [arg])]
@@ -100,7 +65,7 @@ def _evaluator(compiler: Compiler) -> Callable[..., list[Any]]:
     return evaluate
 
 
-def _input(value: Any) -> Spec:
+def _input(value: Any) -> InputSpec:
     if values.is_symbolic(value) or any(not isinstance(d, int) for d in np.shape(value)):
         raise OpError(
             "this op has no implementation, and TensorFlow's XLA bridge compiles it for sizes that are numbers "
@@ -108,4 +73,4 @@ def _input(value: Any) -> Spec:
         )
     if not (values.is_static(value) or isinstance(value, jax.Array)):
         raise OpError(f"a value that is no JAX array ({type(value).__name__}); 64-bit words need jax_enable_x64")
-    return Spec(tuple(value.shape), values.is_static(value), values.known(value))
+    return InputSpec(tuple(value.shape), values.is_static(value), values.known(value))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.providers import NodeEvaluator
 from tf2jax_lite.ops import registry, unsupported
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import static
 
 from .keywords import signature_of
 
-__all__ = ["Evaluator", "evaluated_ops"]
+__all__ = ["evaluated_ops"]
 
 _TRACED = (
     "it takes what is not known while tracing, and runs on strings that are known alone; JAX has no string arrays. If "
@@ -22,33 +23,8 @@ _TRACED = (
 )
 
 
-class Evaluator(Protocol):
-    """Who evaluates: TensorFlow, wherever it may be imported."""
-
-    def accepts(self, op: str) -> bool:
-        """Whether nodes of an op can be evaluated."""
-        ...
-
-    def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
-        """Evaluates a node.
-
-        Args:
-          op: its op, which is accepted.
-          inputs: numpy arrays, strings as object arrays of bytes; a list for each argument that is a list.
-          attrs: its attributes.
-
-        Returns:
-          Numpy arrays, a list for each result that is a list.
-
-        Raises:
-          OpError: the values are such that TensorFlow refuses them.
-          LimitError: the results could take more than ``config.max_constant_bytes``.
-        """
-        ...
-
-
 def evaluated_ops(
-    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], evaluator: Evaluator
+    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], evaluator: NodeEvaluator
 ) -> dict[str, registry.Op]:
     """Return an implementation by evaluation for each op that is not known and can be evaluated.
 
@@ -64,7 +40,7 @@ def evaluated_ops(
     return {name: _op(name, names, evaluator) for name, names in attrs.items()}
 
 
-def _op(name: str, attrs: Iterable[str], evaluator: Evaluator) -> registry.Op:
+def _op(name: str, attrs: Iterable[str], evaluator: NodeEvaluator) -> registry.Op:
     signature = signature_of(attrs)
     host = _host(name, evaluator)
     for fn in (host, traced := _refusing()):
@@ -81,7 +57,7 @@ def _refusing() -> Callable[..., Any]:
     return traced
 
 
-def _host(name: str, evaluator: Evaluator) -> Callable[..., Any]:
+def _host(name: str, evaluator: NodeEvaluator) -> Callable[..., Any]:
     def host(*inputs: Any, **attrs: Any) -> Any:
         for value in (v for group in inputs for v in (group if isinstance(group, list) else [group])):
             if not isinstance(value, np.ndarray) or (static.is_symbolic(value) and value.size):

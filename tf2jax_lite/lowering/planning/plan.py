@@ -173,9 +173,9 @@ def make_plan(
     drafts: list[tuple[ir.Node, _NodePlan, tuple[int, ...], tuple[int, ...]]] = []
     prepared: dict[object, _NodePlan] = {}
     for node in nodes:
-        found = prepared.get(node.form)
+        found = prepared.get(node.spec)
         if found is None:
-            found = prepared[node.form] = _prepare(node, function.name, config, ops, rereads_operands, callee)
+            found = prepared[node.spec] = _prepare(node, function.name, config, ops, rereads_operands, callee)
         try:
             inputs = tuple([first[name] + index for name, index in node.inputs])
         except KeyError:

@@ -8,19 +8,21 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
+from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
+from tf2jax_lite.ir.verify import callees_first
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.unsupported import reason
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
-from tf2jax_lite.passes.analysis.static_values import taking_data
+from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedOpsError
 from tf2jax_lite.support.gc_pause import paused
 
 from . import rewrites
-from .compiled_ops import Compiler, fallback_ops
-from .evaluated_ops import Evaluator, evaluated_ops
+from .compiled_ops import fallback_ops
+from .evaluated_ops import evaluated_ops
 from .plan import Plan, make_plan
 from .rewrites import rewrite
 
@@ -57,8 +59,8 @@ class Program:
         self,
         graph: ir.Graph,
         config: Config,
-        compiler: Compiler | None = None,
-        evaluator: Evaluator | None = None,
+        compiler: NodeCompiler | None = None,
+        evaluator: NodeEvaluator | None = None,
     ):
         self.graph = graph
         self.evaluator = evaluator
@@ -76,7 +78,7 @@ class Program:
             evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
             self._ops.update(evaluated)
             self.evaluated = frozenset(evaluated)
-            self._runtime_dependent = taking_data(graph, self._ops, evaluated) if evaluated else frozenset()
+            self._runtime_dependent = runtime_dependent(graph, self._ops, evaluated) if evaluated else frozenset()
         self._effects = Summaries(graph.functions, self._ops, unknown=config.raise_on_lost_effect)
         # TensorFlow runs every stateful node of a function whose name is an op.
         self._whole = {
@@ -94,7 +96,7 @@ class Program:
         self.fallback_nodes: tuple[str, ...] = ()
         self.wide = self._wide_variables()
         self.narrowing: set[str] = set()
-        self.reads_late = self._effects.of_function(graph.main).late
+        self.reads_late = self._effects.of_function(graph.main).reads_after_assign
         self._check()
 
     def function(self, name: str) -> ir.Function:
@@ -124,7 +126,7 @@ class Program:
         """Returns the names of the variables that hold 64-bit state, such as that of a random generator."""
         captured = {c.index: c.value for c in self.graph.captures}
         names = set()
-        for kind, which in self._effects.of_function(self.graph.main).wide:
+        for kind, which in self._effects.of_function(self.graph.main).int64_state:
             value = captured.get(int(which)) if kind == "arg" else which
             names.add(value.name if isinstance(value, ir.Variable) else str(value))
         return frozenset(names)
@@ -214,9 +216,9 @@ class Program:
                     for node in self._nodes(function)
                     if (function.name, node.name) in self._runtime_dependent
                 ]
-            quiet: set[ir.Shared] = set()  # of nodes without anything to note
+            quiet: set[ir.NodeSpec] = set()  # of nodes without anything to note
             for node in self._effects.notable(function):
-                if node.form in quiet or node.name not in live:
+                if node.spec in quiet or node.name not in live:
                     continue
                 entry = self._ops.get(node.op)
                 if entry is None:
@@ -227,7 +229,7 @@ class Program:
                 if entry.draws(node.attrs):
                     random.append(prefix + node.name)
                 elif not node.functions:
-                    quiet.add(node.form)
+                    quiet.add(node.spec)
                 for ref in node.functions:
                     callees[function.name].append(ref.name)
                     if ref.name not in seen:
@@ -235,7 +237,7 @@ class Program:
                         stack.append(self.function(ref.name))
         if unsupported:
             raise unsupported_error(unsupported, effects)
-        _refuse_recursion(callees)
+        callees_first(callees)  # raises on recursion
         if not self.config.raise_on_lost_effect:
             self._warn_of_lost(order)
         self.random_nodes = tuple(random)
@@ -280,25 +282,3 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
         ops,
         nodes,
     )
-
-
-def _refuse_recursion(callees: dict[str, list[str]]) -> None:
-    state: dict[str, int] = {}
-    for root in callees:
-        stack = [(root, iter(callees[root]))]
-        if root in state:
-            continue
-        state[root] = 1
-        while stack:
-            name, remaining = stack[-1]
-            child = next(remaining, None)
-            if child is None:
-                state[name] = 2
-                stack.pop()
-            elif state.get(child) == 1:
-                raise InvalidModelError(
-                    f"function {child!r} calls itself (through {name!r}); recursion cannot be traced into JAX."
-                )
-            elif child not in state:
-                state[child] = 1
-                stack.append((child, iter(callees[child])))

@@ -1,5 +1,10 @@
-"""Facts about a graph: effects, static values, integer ranges.
+"""Analyses: facts about a graph that passes and the lowering use.
 
-`effects.Summaries` says what each function reads and writes, `static_values` what is known at conversion,
-`integer_ranges` bounds integers.
+Entries, one class or function per module:
+
+- `effects.Summaries`: variables that each function reads and writes, other effects, random numbers.
+- `static_values.runtime_dependent`: nodes with inputs that are not known at conversion time.
+- `integer_ranges.IntegerRanges`: bounds of integer tensors.
+
+Must not import TensorFlow, JAX or `lowering`.
 """

@@ -1,4 +1,4 @@
-"""Effect summaries: which variables a function reads and writes, through every call, branch and loop."""
+"""Effect analysis: the variables that a function reads and writes, through every call, branch and loop."""
 
 from __future__ import annotations
 
@@ -8,28 +8,35 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import argument_offset
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.removable import HARMLESS
 
 __all__ = ["Effects", "Summaries", "Target"]
 
 Target = tuple[str, int | str]
-"""A variable as its function sees it: ("arg", position) or ("name", the name of a variable the graph made)."""
+"""A variable in the scope of a function: ("arg", index of the argument), or ("name", name) if a node makes it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effects:
-    """What running a function does besides returning values."""
+    """The effects of one call of a function.
+
+    Attributes:
+      writes: variables that it assigns.
+      effect: whether it has another side effect, such as printing.
+      needs_key: whether it draws random numbers.
+      int64_state: variables that hold 64-bit state, such as that of a random generator (see `Op.wide`).
+      reads: differentiable variables that it reads with ops that do not assign them.
+      reads_after_assign: whether such a read may come after an assignment to the same variable.
+    """
 
     writes: frozenset[Target] = frozenset()
     effect: bool = False
     needs_key: bool = False
-    wide: frozenset[Target] = frozenset()
-    """Variables that hold 64-bit state (see `Op.wide`)."""
+    int64_state: frozenset[Target] = frozenset()
     reads: frozenset[Target] = frozenset()
-    """Variables whose values are read as numbers that have derivatives, by ops that do not write to them."""
-    late: bool = False
-    """Whether such a read may come after an assignment to the same variable."""
+    reads_after_assign: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.writes) or self.effect
@@ -37,17 +44,13 @@ class Effects:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Uses:
-    """What nodes of one form do: positions of inputs that are variables, and more.
-
-    ``only_reads`` says that there is nothing but ``reads``.
-    """
+    """The effects of a node itself, without those of its functions: indices of inputs that are variables, and flags."""
 
     writes: tuple[int, ...]
-    wide: tuple[int, ...]
+    int64_state: tuple[int, ...]
     reads: tuple[int, ...]
     effect: bool
     needs_key: bool
-    only_reads: bool
 
 
 class Summaries:
@@ -55,8 +58,8 @@ class Summaries:
 
     Args:
       functions: the library.
-      ops: the ops that are known.
-      unknown: whether stateful ops that are not known count as having an effect.
+      ops: the registered ops.
+      unknown: whether stateful ops without an implementation count as having an effect.
     """
 
     def __init__(self, functions: Mapping[str, ir.Function], ops: Mapping[str, registry.Op], *, unknown: bool = True):
@@ -65,14 +68,14 @@ class Summaries:
         self._functions = functions
         self._done: dict[str, Effects] = {}
         self._notable: dict[str, tuple[ir.Node, ...]] = {}
-        self._uses: dict[ir.Shared, _Uses] = {}
+        self._uses: dict[ir.NodeSpec, _Uses] = {}
         self._open: set[str] = set()
 
     def of_function(self, function: ir.Function) -> Effects:
         """Returns the effects of one call of ``function``."""
         if function.name in self._done:
             return self._done[function.name]
-        if function.name in self._open:  # a recursive function: what the outer visit finds covers this one
+        if function.name in self._open:  # a recursive function: the outer visit covers its effects
             return Effects()
         self._open.add(function.name)
         result = self._summarize(function)
@@ -86,22 +89,22 @@ class Summaries:
         return Effects() if function is None else self.of_function(function)
 
     def notable(self, function: ir.Function) -> tuple[ir.Node, ...]:
-        """Returns the nodes of ``function`` that may do more than give results, call functions, or are not known."""
+        """Returns the nodes of ``function`` that may have an effect, call functions, or have no implementation."""
         found = self._notable.get(function.name)
         if found is None:
             plain = {op for op in function.ops if (entry := self._ops.get(op)) is not None and entry.plain}
-            found = function.of_forms({form for form in function.forms if form.op not in plain or form.functions})
+            found = function.with_specs({spec for spec in function.specs if spec.op not in plain or spec.functions})
             self._notable[function.name] = found
         return found
 
     def effects_in(self, function: ir.Function) -> dict[str, None]:
-        """Returns the names of the nodes of ``function`` that change something besides their results, in order."""
-        forms = {node.form: node for node in self.notable(function)}
-        acting = {form for form, node in forms.items() if self.effectful(node)}
-        return {node.name: None for node in function.of_forms(acting)}
+        """Returns the names of the nodes of ``function`` that have a side effect, in order."""
+        specs = {node.spec: node for node in self.notable(function)}
+        effectful = {spec for spec, node in specs.items() if self.effectful(node)}
+        return {node.name: None for node in function.with_specs(effectful)}
 
     def effectful(self, node: ir.Node) -> bool:
-        """Whether running a node changes something besides its results."""
+        """Whether a node has a side effect."""
         entry = self._ops.get(node.op)
         if entry is not None:
             if entry.plain and not node.functions:
@@ -113,93 +116,135 @@ class Summaries:
         return any(self.of_name(ref.name) for ref in node.functions)
 
     def changes_unknown(self, node: ir.Node) -> bool:
-        """Whether a node has no implementation and, as far as is known, would change something in TensorFlow.
+        """Whether a node has no implementation and a side effect in TensorFlow, as far as its OpDef tells.
 
-        What gives nothing is there for what it does, although the first ops of queues and tables are not stateful.
+        An op without results has one, although the first versions of queue and table ops are not marked stateful.
         """
-        acts = node.stateful or not node.output_dtypes
-        return acts and node.op not in self._ops and node.op not in HARMLESS
+        has_effect = node.stateful or not node.output_dtypes
+        return has_effect and node.op not in self._ops and node.op not in HARMLESS
 
     def _summarize(self, function: ir.Function) -> Effects:
         notable = self.notable(function)
         if not notable:
             return Effects()
-        nodes: dict[str, ir.Node] = {}
-        positions = {arg.name: index for index, arg in enumerate(function.args)}
-        writes: set[Target] = set()
-        wide: set[Target] = set()
-        reads: set[Target] = set()
-        effect = needs_key = late = False
-
-        def resolve(ref: ir.TensorRef) -> Target | None:
-            while ref.node not in positions:
-                if not nodes:
-                    nodes.update({node.name: node for node in function.nodes})
-                node = nodes[ref.node]
-                if not node.inputs:
-                    return ("name", handle_name(node))
-                if len(node.inputs) == 1:
-                    ref = node.inputs[0]
-                elif len(node.inputs) == len(node.output_dtypes):
-                    ref = node.inputs[ref.index]
-                else:
-                    return None
-            return ("arg", positions[ref.node])
-
+        builder = _EffectBuilder(self, function)
         for node in notable:
-            uses = self._uses.get(node.form) or self._uses_of(node)
-            if uses.only_reads:
-                for position in uses.reads:
-                    target = resolve(node.inputs[position])
-                    if target is not None:
-                        late = late or target in writes
-                        reads.add(target)
-                continue
-            effect = effect or uses.effect
-            needs_key = needs_key or uses.needs_key
-            read: set[Target] = set()
-            for which, found in ((uses.writes, writes), (uses.wide, wide), (uses.reads, read)):
-                for position in which:
-                    target = resolve(node.inputs[position])
-                    if target is not None:
-                        found.add(target)
-            late = late or bool(read & writes)
-            reads |= read
-            before = set(writes)
-            inner_reads: set[Target] = set()
-            for ref in node.functions:
-                inner = self.of_name(ref.name)
-                late = late or inner.late
-                effect = effect or inner.effect
-                needs_key = needs_key or inner.needs_key
-                callee = self._functions.get(ref.name)
-                # Branches and calls pass their last inputs to the callee: a predicate or index comes first.
-                offset = len(node.inputs) - len(callee.args) if callee is not None else 0
-                for targets, found in ((inner.writes, writes), (inner.wide, wide), (inner.reads, inner_reads)):
-                    for kind, which in targets:
-                        target = (kind, which)
-                        if kind == "arg":
-                            position = int(which) + offset
-                            target = resolve(node.inputs[position]) if 0 <= position < len(node.inputs) else None
-                        if target is not None:
-                            found.add(target)
-            # What an iteration reads, the one before may have written; of branches only one runs.
-            late = late or bool(inner_reads & (writes if "body" in node.attrs else before))
-            reads |= inner_reads
-        return Effects(frozenset(writes), effect, needs_key, frozenset(wide), frozenset(reads), late)
+            builder.visit(node)
+        return builder.effects()
 
-    def _uses_of(self, node: ir.Node) -> _Uses:
+    def argument_offset(self, node: ir.Node, callee: str) -> int:
+        """Returns the number of a node's inputs (a predicate, an index) before the arguments of a callee."""
+        function = self._functions.get(callee)
+        return 0 if function is None else argument_offset(node, function)
+
+    def uses_of(self, node: ir.Node) -> _Uses:
+        """Returns the effects of a node itself."""
+        found = self._uses.get(node.spec)
+        if found is not None:
+            return found
         entry = self._ops.get(node.op)
         if entry is None:
-            uses = _Uses((), (), (), self._unknown and self.changes_unknown(node), False, False)
+            uses = _Uses((), (), (), self._unknown and self.changes_unknown(node), False)
         else:
             takes = entry.reads if not entry.writes and any(map(_has_derivative, node.output_dtypes)) else ()
             writes, wide, reads = (tuple(map(entry.inputs.index, names)) for names in (entry.writes, entry.wide, takes))
-            draws = entry.draws(node.attrs)
-            more = writes or wide or entry.effect or draws or node.functions
-            uses = _Uses(writes, wide, reads, entry.effect, draws, not more)
-        self._uses[node.form] = uses
+            uses = _Uses(writes, wide, reads, entry.effect, entry.draws(node.attrs))
+        self._uses[node.spec] = uses
         return uses
+
+
+class _EffectBuilder:
+    """Accumulates the effects of one function, node by node, in the order in which they run.
+
+    Args:
+      summaries: the effects of the functions that it calls.
+      function: the function.
+    """
+
+    def __init__(self, summaries: Summaries, function: ir.Function):
+        self._summaries = summaries
+        self._function = function
+        self._positions = {arg.name: index for index, arg in enumerate(function.args)}
+        self._nodes: dict[str, ir.Node] = {}
+        self._writes: set[Target] = set()
+        self._int64_state: set[Target] = set()
+        self._reads: set[Target] = set()
+        self._effect = self._needs_key = self._reads_after_assign = False
+
+    def effects(self) -> Effects:
+        """Returns the effects of the nodes visited so far."""
+        return Effects(
+            frozenset(self._writes),
+            self._effect,
+            self._needs_key,
+            frozenset(self._int64_state),
+            frozenset(self._reads),
+            self._reads_after_assign,
+        )
+
+    def visit(self, node: ir.Node) -> None:
+        """Adds the effects of a node."""
+        uses = self._summaries.uses_of(node)
+        self._effect = self._effect or uses.effect
+        self._needs_key = self._needs_key or uses.needs_key
+        for indices, targets in ((uses.writes, self._writes), (uses.int64_state, self._int64_state)):
+            for index in indices:
+                target = self._target(node.inputs[index])
+                if target is not None:
+                    targets.add(target)
+        for index in uses.reads:
+            target = self._target(node.inputs[index])
+            if target is not None:
+                self._reads_after_assign = self._reads_after_assign or target in self._writes
+                self._reads.add(target)
+        if node.functions:
+            self._visit_callees(node)
+
+    def _visit_callees(self, node: ir.Node) -> None:
+        before = set(self._writes)
+        reads: set[Target] = set()
+        for ref in node.functions:
+            inner = self._summaries.of_name(ref.name)
+            self._effect = self._effect or inner.effect
+            self._needs_key = self._needs_key or inner.needs_key
+            self._reads_after_assign = self._reads_after_assign or inner.reads_after_assign
+            offset = self._summaries.argument_offset(node, ref.name)
+            self._writes |= self._translated(inner.writes, node, offset)
+            self._int64_state |= self._translated(inner.int64_state, node, offset)
+            reads |= self._translated(inner.reads, node, offset)
+        # An iteration reads variables that the one before may have assigned; only one of several branches runs.
+        assigned = self._writes if "body" in node.attrs else before
+        self._reads_after_assign = self._reads_after_assign or bool(reads & assigned)
+        self._reads |= reads
+
+    def _translated(self, targets: frozenset[Target], node: ir.Node, offset: int) -> set[Target]:
+        """Returns a callee's variables as the caller sees them; ``offset`` inputs come before the arguments."""
+        found: set[Target] = set()
+        for kind, which in targets:
+            if kind != "arg":
+                found.add((kind, which))
+                continue
+            index = int(which) + offset
+            target = self._target(node.inputs[index]) if 0 <= index < len(node.inputs) else None
+            if target is not None:
+                found.add(target)
+        return found
+
+    def _target(self, ref: ir.TensorRef) -> Target | None:
+        """Returns the variable that a handle refers to, behind nodes that forward it; None if that is unknown."""
+        while ref.node not in self._positions:
+            if not self._nodes:
+                self._nodes = {node.name: node for node in self._function.nodes}
+            node = self._nodes[ref.node]
+            if not node.inputs:
+                return ("name", handle_name(node))
+            if len(node.inputs) == 1:
+                ref = node.inputs[0]
+            elif len(node.inputs) == len(node.output_dtypes):
+                ref = node.inputs[ref.index]
+            else:
+                return None
+        return ("arg", self._positions[ref.node])
 
 
 def _has_derivative(dtype: ir.DType) -> bool:
@@ -207,5 +252,5 @@ def _has_derivative(dtype: ir.DType) -> bool:
 
 
 def handle_name(node: ir.Node) -> str:
-    """Returns the name of the variable that a handle-making node stands for."""
+    """Returns the name of the variable whose handle a node makes."""
     return node.attrs.get("shared_name") or node.name

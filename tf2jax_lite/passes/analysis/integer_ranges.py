@@ -1,7 +1,7 @@
-"""Between which numbers a whole number lies that is data, as far as the graph tells: interval arithmetic.
+"""Integer ranges: bounds of the elements of integer tensors, by interval arithmetic.
 
-``tf.clip_by_value(x, 0, 255)`` is at most 255, whatever ``x`` is, and so is all that is taken out of it. What is
-given holds for every value that TensorFlow could compute: a number that might not fit its dtype may be any.
+``tf.clip_by_value(x, 0, 255)`` is at most 255 for every ``x``, and so is every element taken from it. The ranges hold
+for every value that TensorFlow could compute: an expression that might overflow has the range of its dtype.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 
 from tf2jax_lite import ir
 
-__all__ = ["Interval", "Intervals"]
+__all__ = ["IntegerRanges", "Interval"]
 
-# Deeper than what says something is, but not so deep that long chains cost time or Python's stack.
-_DEPTH = 24
+# Maximum length of a chain of nodes: limits time and Python's stack; useful ranges come from shorter chains.
+_MAX_DEPTH = 24
 
 
 class Interval(NamedTuple):
-    """All whole numbers from ``least`` to ``most``."""
+    """All integers from ``low`` to ``high``."""
 
-    least: int
-    most: int
+    low: int
+    high: int
 
 
 def _joined(*parts: Interval) -> Interval:
-    return Interval(min(p.least for p in parts), max(p.most for p in parts))
+    return Interval(min(p.low for p in parts), max(p.high for p in parts))
 
 
 def _product(a: Interval, b: Interval) -> Interval:
@@ -35,30 +35,30 @@ def _product(a: Interval, b: Interval) -> Interval:
     return Interval(min(ends), max(ends))
 
 
-def _clipped(x: Interval, least: Interval, most: Interval) -> Interval:
-    return _minimum(_maximum(x, least), most)
+def _clipped(x: Interval, low: Interval, high: Interval) -> Interval:
+    return _minimum(_maximum(x, low), high)
 
 
 def _minimum(a: Interval, b: Interval) -> Interval:
-    return Interval(min(a.least, b.least), min(a.most, b.most))
+    return Interval(min(a.low, b.low), min(a.high, b.high))
 
 
 def _maximum(a: Interval, b: Interval) -> Interval:
-    return Interval(max(a.least, b.least), max(a.most, b.most))
+    return Interval(max(a.low, b.low), max(a.high, b.high))
 
 
 def _first(x: Interval, *_: Interval) -> Interval:
     return x
 
 
-# What a node's result lies between, of what its inputs lie between. Only what each number of the result comes from
-# counts, so what moves numbers, or takes some of them, is `_first`.
+# The range of a node's result, given those of its inputs. Ops that move or select elements have the range of their
+# first input.
 _RULES: dict[str, Callable[..., Interval]] = {
-    "Add": lambda a, b: Interval(a.least + b.least, a.most + b.most),
-    "AddV2": lambda a, b: Interval(a.least + b.least, a.most + b.most),
-    "Sub": lambda a, b: Interval(a.least - b.most, a.most - b.least),
+    "Add": lambda a, b: Interval(a.low + b.low, a.high + b.high),
+    "AddV2": lambda a, b: Interval(a.low + b.low, a.high + b.high),
+    "Sub": lambda a, b: Interval(a.low - b.high, a.high - b.low),
     "Mul": _product,
-    "Neg": lambda x: Interval(-x.most, -x.least),
+    "Neg": lambda x: Interval(-x.high, -x.low),
     "Minimum": _minimum,
     "Maximum": _maximum,
     "ClipByValue": _clipped,
@@ -73,52 +73,56 @@ _RULES: dict[str, Callable[..., Interval]] = {
         _first,
     ),
 }
-# Of nothing they are the least and the largest number that there is.
-_OF_NOTHING: dict[str, Callable[[Interval, Interval], Interval]] = {
-    "Max": lambda x, every: Interval(every.least, x.most),
-    "Min": lambda x, every: Interval(x.least, every.most),
+# Reductions of no elements are the smallest or largest value of the dtype.
+_REDUCTIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
+    "Max": lambda x, every: Interval(every.low, x.high),
+    "Min": lambda x, every: Interval(x.low, every.high),
 }
 _SIZES = frozenset({"Rank", "Shape", "Size"})
 
 
-class Intervals:
-    """What is known of the whole numbers and booleans of one function."""
+class IntegerRanges:
+    """Ranges of the integers and booleans of one function.
+
+    Args:
+      nodes: the function's nodes by name.
+    """
 
     def __init__(self, nodes: Mapping[str, ir.Node]):
         self._nodes = nodes
-        self._known: dict[str, Interval | None] = {}
+        self._ranges: dict[str, Interval | None] = {}
 
     def of(self, ref: ir.TensorRef) -> Interval | None:
-        """Returns what all elements of a tensor lie between; None for what is no whole number."""
-        return self._of(ref, _DEPTH)
+        """Returns the range of all elements of a tensor; None if it is not an integer or bool tensor."""
+        return self._of(ref, _MAX_DEPTH)
 
     def _of(self, ref: ir.TensorRef, depth: int) -> Interval | None:
         node = self._nodes.get(ref.node)
         if node is None or ref.index or len(node.output_dtypes) != 1:
             return None
-        if ref.node not in self._known:
-            # For as long as it is looked at, and in case of a cycle, nothing is known.
-            self._known[ref.node] = every = _every(node)
+        if ref.node not in self._ranges:
+            # While it is computed, and in a cycle, the range is that of the dtype.
+            self._ranges[ref.node] = every = _every(node)
             if every is not None and depth:
-                self._known[ref.node] = self._found(node, every, depth - 1)
-        return self._known[ref.node]
+                self._ranges[ref.node] = self._found(node, every, depth - 1)
+        return self._ranges[ref.node]
 
     def _found(self, node: ir.Node, every: Interval, depth: int) -> Interval:
         if node.op == "Const":
             return _constant(node.attrs.get("value"), every)
         if node.op in _SIZES:
-            return Interval(0, every.most)
-        rule, of_nothing = _RULES.get(node.op), _OF_NOTHING.get(node.op)
-        if rule is None and of_nothing is None:
+            return Interval(0, every.high)
+        rule, reduction = _RULES.get(node.op), _REDUCTIONS.get(node.op)
+        if rule is None and reduction is None:
             return every
-        # What is not known (an argument, for one) may be all that the result may be: but for casts, of one dtype.
+        # An unknown input (such as an argument) has the range of its dtype, which is the result's except for casts.
         inputs = [self._of(ref, depth) or every for ref in node.inputs]
-        found = rule(*inputs) if rule is not None else of_nothing(inputs[0], every)  # type: ignore[misc]
-        return found if every.least <= found.least and found.most <= every.most else every
+        found = rule(*inputs) if rule is not None else reduction(inputs[0], every)  # type: ignore[misc]
+        return found if every.low <= found.low and found.high <= every.high else every
 
 
 def _every(node: ir.Node) -> Interval | None:
-    """Returns all that a dtype holds."""
+    """Returns the range of a node's dtype."""
     dtype = node.output_dtypes[0]
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biu":
         return None

@@ -1,4 +1,4 @@
-"""Which nodes take nothing but what is known at conversion: constants, and what is computed of constants alone."""
+"""Static-value analysis: which values are known at conversion, as constants or computed from constants alone."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
+from tf2jax_lite.ir.traversal import skip
 from tf2jax_lite.ops import registry
 
-__all__ = ["taking_data"]
+__all__ = ["runtime_dependent"]
 
 _BRANCHES = IFS | CASES
-_HELD_BY_NAME = (ir.RESOURCE, ir.VARIANT)
+_HANDLES = (ir.RESOURCE, ir.VARIANT)
 
 
-def taking_data(graph: ir.Graph, ops: Mapping[str, registry.Op], wanted: Collection[str]) -> frozenset[tuple[str, str]]:
-    """Returns the nodes of some ops that take what only a call of the converted function tells.
+def runtime_dependent(
+    graph: ir.Graph, ops: Mapping[str, registry.Op], wanted: Collection[str]
+) -> frozenset[tuple[str, str]]:
+    """Returns the nodes (of the given ops) with at least one input whose value is not known at conversion time.
 
-    Constants are known through calls, into branches, and in loops, as is what a loop computes of them: loops that have
-    no other way are unrolled. A function that is called from several places is looked at once: what it is given is
-    known if it is known in all of them.
+    Values are static through calls, into branches, and in loops, including values that a loop computes from static
+    ones: a loop that JAX cannot express is unrolled. A function with several call sites is analyzed once: an argument
+    is static if it is at all of them.
 
     Args:
       graph: the graph.
@@ -30,13 +33,13 @@ def taking_data(graph: ir.Graph, ops: Mapping[str, registry.Op], wanted: Collect
       wanted: names of ops.
 
     Returns:
-      Pairs of a function's name and a node's.
+      Pairs of a function's name and a node's name.
     """
-    return _Search(graph, ops).found(frozenset(wanted))
+    return _Analysis(graph, ops).runtime_dependent(frozenset(wanted))
 
 
-class _Search:
-    """Takes all to be known at first, and takes that back until nothing changes."""
+class _Analysis:
+    """A greatest fixpoint: assumes that all values are static, and retracts that until nothing changes."""
 
     def __init__(self, graph: ir.Graph, ops: Mapping[str, registry.Op]):
         self._graph = graph
@@ -46,7 +49,7 @@ class _Search:
         self._callers: dict[str, set[str]] = collections.defaultdict(set)
         self._pending: collections.deque[str] = collections.deque()
 
-    def found(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
+    def runtime_dependent(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
         main = self._graph.main
         values = {c.index for c in self._graph.captures if isinstance(c.value, np.ndarray)}
         self._args[main.name] = [i in values for i in range(len(main.args))]
@@ -58,9 +61,9 @@ class _Search:
             function = self._function(name)
             if wanted.isdisjoint(function.ops):
                 continue
-            known = self._known(function)
+            static = self._static(function)
             for node in function.nodes:
-                if node.op in wanted and not all(ref in known for ref in node.inputs):
+                if node.op in wanted and not all(ref in static for ref in node.inputs):
                     out.add((name, node.name))
         return frozenset(out)
 
@@ -68,31 +71,31 @@ class _Search:
         return self._graph.main if name == self._graph.main.name else self._graph.functions[name]
 
     def _visit(self, function: ir.Function) -> None:
-        known = self._known(function)
-        outputs = [ref in known for ref in function.outputs]
+        static = self._static(function)
+        outputs = [ref in static for ref in function.outputs]
         if outputs != self._outputs.get(function.name):
             self._outputs[function.name] = outputs
             self._pending.extend(self._callers[function.name])
 
-    def _known(self, function: ir.Function) -> set[ir.TensorRef]:
-        """Returns what is known in a function, and tells the functions that it calls what they are given."""
+    def _static(self, function: ir.Function) -> set[ir.TensorRef]:
+        """Returns the static tensors of a function, and propagates static arguments to its callees."""
         given = zip(function.args, self._args[function.name], strict=True)
-        known = {ir.TensorRef(arg.name) for arg, is_known in given if is_known}
+        static = {ir.TensorRef(arg.name) for arg, is_static in given if is_static}
         for node in function.nodes:
-            inputs = [ref in known for ref in node.inputs]
+            inputs = [ref in static for ref in node.inputs]
             results = self._called(function, node, inputs) if node.functions else self._of_op(node, inputs)
-            known.update(ir.TensorRef(node.name, i) for i, is_known in enumerate(results) if is_known)
-        return known
+            static.update(ir.TensorRef(node.name, i) for i, is_static in enumerate(results) if is_static)
+        return static
 
     def _of_op(self, node: ir.Node, inputs: Sequence[bool]) -> list[bool]:
         entry = self._ops.get(node.op)
         if entry is None or not entry.plain or entry.needs_context or node.stateful:
-            is_known = False
+            is_static = False
         elif inputs:
-            is_known = all(inputs)
+            is_static = all(inputs)
         else:
-            is_known = entry.host is not None and not any(d in _HELD_BY_NAME for d in node.output_dtypes)
-        return [is_known] * len(node.output_dtypes)
+            is_static = entry.host is not None and not any(d in _HANDLES for d in node.output_dtypes)
+        return [is_static] * len(node.output_dtypes)
 
     def _called(self, caller: ir.Function, node: ir.Node, inputs: list[bool]) -> list[bool]:
         nothing = [False] * len(node.output_dtypes)
@@ -113,23 +116,23 @@ class _Search:
         return [all(r[i] for r in results if i < len(r)) for i in range(len(nothing))]
 
     def _of_loop(self, node: ir.Node, inputs: list[bool]) -> list[bool]:
-        """Returns which variables of a loop are known in each iteration.
+        """Returns which variables of a loop are static in each iteration.
 
-        They are if the body hands them on, or computes them of what is known, as it does a counter; but not those of a
-        loop that data ends.
+        They are if the body returns them unchanged, or, in a loop with a static trip count, computes them from static
+        values, such as a counter.
         """
         refs = [node.attrs.get(name) for name in ("cond", "body")]
         cond, body = (self._graph.functions.get(r.name) if isinstance(r, ir.FunctionRef) else None for r in refs)
         if cond is None or body is None:
             return []
-        handed_on = _handed_on(body)
+        invariant = _loop_invariant(body)
         computed = self._outputs.get(body.name, [True] * len(body.outputs))
         if not all(self._outputs.get(cond.name, [])):
             computed = [False] * len(computed)
-        return [a and (b or c) for a, b, c in zip(inputs, handed_on, computed, strict=False)]
+        return [a and (b or c) for a, b, c in zip(inputs, invariant, computed, strict=False)]
 
     def _give(self, caller: ir.Function, name: str, given: list[bool]) -> list[bool]:
-        """Returns which results of a function are known, as far as that has been found."""
+        """Propagates static arguments to a callee, and returns which of its results are static so far."""
         function = self._graph.functions[name]
         given = [*given, *[False] * len(function.args)][: len(function.args)]
         before = self._args.get(name)
@@ -141,10 +144,7 @@ class _Search:
         return self._outputs.get(name, [True] * len(function.outputs))
 
 
-def _handed_on(body: ir.Function) -> list[bool]:
-    """Returns which arguments of a loop's body are its results as they are."""
-    sources = {ir.TensorRef(arg.name): arg.name for arg in body.args}
-    for node in body.nodes:
-        if node.op == "Identity" and node.inputs and node.inputs[0] in sources:
-            sources[ir.TensorRef(node.name)] = sources[node.inputs[0]]
-    return [sources.get(ref) == arg.name for arg, ref in zip(body.args, body.outputs, strict=False)]
+def _loop_invariant(body: ir.Function) -> list[bool]:
+    """Returns which arguments of a loop's body are its results unchanged."""
+    nodes = {node.name: node for node in body.nodes}
+    return [skip(ref, nodes).node == arg.name for arg, ref in zip(body.args, body.outputs, strict=False)]

@@ -1,5 +1,12 @@
-"""Rewrites to one form for every construct, required for correctness.
+"""Canonicalization: rewrites to one form of every construct, required for correctness.
 
-`calls_and_for` and `inline_calls` handle calls, `effectful_conditions` rotates loops, `stacks_to_lists` and
-`tensor_array_stack` bring containers to TensorLists, `select_implementation` picks the version for CPU.
+Entries: ``run(graph, config)`` of each pass, in the order of `tf2jax_lite.passes.manager`. Read:
+
+- `calls_and_for`: BatchFunction and For to calls and While.
+- `select_implementation`: the CPU variant of functions with several implementations.
+- `effectful_conditions`: conditions with side effects to calls in loop bodies.
+- `stacks_to_lists`: stack resources to TensorLists.
+- `inline_calls`: function inlining, for host splitting; not in the pass list.
+
+Must not import TensorFlow, JAX or `lowering`.
 """

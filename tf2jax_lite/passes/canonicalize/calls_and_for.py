@@ -1,4 +1,4 @@
-"""Calls and loops that TensorFlow has ops of their own for, as plain ones."""
+"""BatchFunction to a call, and For to While."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import dataclasses
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.passes.control_flow_v1.if_regions import Library
+from tf2jax_lite.ir.builder import FunctionLibrary, constant, redirected
+from tf2jax_lite.support.config import Config
 
-__all__ = ["as_plain_callers"]
+__all__ = ["run"]
 
 _INT32 = np.dtype(np.int32)
 
 
-def as_plain_callers(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with calls and ``While`` loops in place of ``BatchFunction`` and ``For``.
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces ``BatchFunction`` by calls and ``For`` by ``While``.
 
-    A BatchFunction (``tf.nondifferentiable_batch_function``) joins what several threads of a server call it with, for
-    speed: its function is to give each row what it would give it alone.
+    A BatchFunction (``tf.nondifferentiable_batch_function``) concatenates the arguments of concurrent calls in a server
+    for throughput. Its function must compute each row independently, so that a plain call has the same result.
     """
+    del config
     if graph.ops.isdisjoint(("BatchFunction", "For")):
         return graph
-    library = Library(graph.functions)
+    library = FunctionLibrary(graph.functions)
 
     def rewritten(function: ir.Function) -> ir.Function:
         if function.ops.isdisjoint(("BatchFunction", "For")):
@@ -37,19 +39,12 @@ def as_plain_callers(graph: ir.Graph) -> ir.Graph:
             elif node.op == "BatchFunction":
                 node = _call(node)
             nodes.append(node)
-        if moved:
-            nodes = [_reading(node, moved) for node in nodes]
+        nodes = [redirected(node, moved) for node in nodes]
         outputs = tuple(moved.get(ref, ref) for ref in function.outputs)
         return dataclasses.replace(function, nodes=tuple(nodes), outputs=outputs)
 
     graph = graph.mapped(rewritten)
     return dataclasses.replace(graph, functions={**graph.functions, **library.functions})
-
-
-def _reading(node: ir.Node, moved: dict[ir.TensorRef, ir.TensorRef]) -> ir.Node:
-    if not any(ref in moved for ref in node.inputs):
-        return node
-    return ir.node_like(node.form, node.name, tuple(moved.get(ref, ref) for ref in node.inputs), node.control)
 
 
 def _call(node: ir.Node) -> ir.Node:
@@ -65,18 +60,18 @@ def _node(name: str, op: str, inputs: tuple[ir.TensorRef, ...], dtype: np.dtype)
     )
 
 
-def _loop(node: ir.Node, library: Library) -> ir.Node:
-    """Returns a For as a While that also carries the number, the limit and the step."""
-    names = ("number", "limit", "step")
+def _loop(node: ir.Node, library: FunctionLibrary) -> ir.Node:
+    """Returns a For as a While that also carries the index, the limit and the step."""
+    names = ("index", "limit", "step")
     args = tuple(ir.Argument(name, _INT32) for name in names) + tuple(
         ir.Argument(f"value_{i}", dtype) for i, dtype in enumerate(node.output_dtypes)
     )
-    number, limit, step, *values = (ir.TensorRef(arg.name) for arg in args)
-    zero = ir.Node("zero", "Const", (), (), (), {"value": np.int32(0), "dtype": _INT32}, output_dtypes=(_INT32,))
+    index, limit, step, *values = (ir.TensorRef(arg.name) for arg in args)
+    zero = constant("zero", np.int32(0))
     boolean = np.dtype(np.bool_)
     up = _node("up", "Greater", (step, ir.TensorRef("zero")), boolean)
-    below = _node("below", "Less", (number, limit), boolean)
-    above = _node("above", "Greater", (number, limit), boolean)
+    below = _node("below", "Less", (index, limit), boolean)
+    above = _node("above", "Greater", (index, limit), boolean)
     go = dataclasses.replace(
         _node("go", "SelectV2", tuple(map(ir.TensorRef, ("up", "below", "above"))), boolean),
         attrs={"T": boolean}, input_types=("", "T", "T"),
@@ -84,9 +79,9 @@ def _loop(node: ir.Node, library: Library) -> ir.Node:
     condition = ir.Function(
         library.name(f"{node.name}/cond"), args, (zero, up, below, above, go), (ir.TensorRef("go"),)
     )
-    following = _node("following", "AddV2", (number, step), _INT32)
+    following = _node("following", "AddV2", (index, step), _INT32)
     call = ir.Node(
-        "call", "StatefulPartitionedCall", (number, *values), (1 + len(values),), (), {"f": node.attrs["body"]},
+        "call", "StatefulPartitionedCall", (index, *values), (1 + len(values),), (), {"f": node.attrs["body"]},
         frozenset({"Tin"}), ("Tin",), node.output_dtypes,
     )  # fmt: skip
     results = (ir.TensorRef("following"), limit, step, *(ir.TensorRef("call", i) for i in range(len(values))))

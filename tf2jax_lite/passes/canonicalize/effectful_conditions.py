@@ -1,9 +1,9 @@
-"""Loops whose condition does more than give a result, as loops that test in their body.
+"""Loop rotation: conditions with side effects are evaluated in the body of their loop.
 
-A condition may assign to variables, draw from a generator (which is a variable) or print. Those that compute with JAX
-cannot, and where iterations are counted beforehand conditions are not run at all. So such a condition is called once
-before the loop and then at the end of each iteration, and its result is one more loop variable: the same calls in the
-same order, as TensorFlow has them. Of a conjunction, what only computes stays a condition, too: the limit of
+In TensorFlow a condition may assign to variables, draw from a generator (which is a variable) or print. The condition
+of a JAX loop cannot, and a loop with a static trip count does not run its condition at all. A condition with effects is
+called once before the loop and at the end of each iteration, and its result becomes a loop variable: the same calls in
+the same order as in TensorFlow. Pure operands of a conjunction stay in the condition as well, so that the limit of
 ``maximum_iterations`` bounds the loop.
 """
 
@@ -15,22 +15,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import FunctionLibrary, redirected
 from tf2jax_lite.ir.op_kinds import WHILES
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
-from tf2jax_lite.passes.control_flow_v1.if_regions import Library
+from tf2jax_lite.support.config import Config
 
-__all__ = ["test_in_bodies"]
+__all__ = ["run"]
 
 _BOOL = np.dtype(np.bool_)
 
 
-def test_in_bodies(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with conditions that have effects called in the bodies of their loops."""
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Moves calls of conditions that have effects into the bodies of their loops."""
+    del config
     if graph.ops.isdisjoint(WHILES):
         return graph
     effects = Summaries(graph.functions, registry.ops_in_force())
-    library = Library(graph.functions)
+    library = FunctionLibrary(graph.functions)
 
     def dtype_of_test(node: ir.Node) -> ir.DType | None:
         """Returns the dtype of a condition's result, if it has effects."""
@@ -41,21 +43,21 @@ def test_in_bodies(graph: ir.Graph) -> ir.Graph:
         if cond is None or body is None or not effects.of_function(cond):
             return None
         counts = {len(cond.args), len(body.args), len(body.outputs), len(node.inputs), len(node.output_dtypes)}
-        return _dtype_of_result(cond) if len(counts) == 1 else None  # the lowering refuses others
+        return _dtype_of_result(cond) if len(counts) == 1 else None  # the lowering raises on malformed loops
 
     def rewritten(function: ir.Function) -> ir.Function:
         found = {node.name: dtype_of_test(node) for node in function.callers}
-        acting = {name: dtype for name, dtype in found.items() if dtype is not None}
-        if not acting:
+        effectful = {name: dtype for name, dtype in found.items() if dtype is not None}
+        if not effectful:
             return function
         nodes: list[ir.Node] = []
         moved: dict[ir.TensorRef, ir.TensorRef] = {}
-        taken = Library([*(arg.name for arg in function.args), *(node.name for node in function.nodes)])
+        taken = {*(arg.name for arg in function.args), *(node.name for node in function.nodes)}
         for node in function.nodes:
-            inputs = tuple(moved.get(ref, ref) for ref in node.inputs)
-            node = node if inputs == node.inputs else ir.node_like(node.form, node.name, inputs, node.control)
-            if node.name in acting:
-                name, dtypes, count = taken.name(f"{node.name}/test"), (acting[node.name],), len(node.output_dtypes)
+            node = redirected(node, moved)
+            if node.name in effectful:
+                name, count = ir.free_name(f"{node.name}/test", taken), len(node.output_dtypes)
+                dtypes = (effectful[node.name],)
                 test = _call(name, node.attrs["cond"], node.inputs, dtypes, node.control, node.location)
                 nodes.append(test)
                 node = _loop(node, test, library, graph.functions)
@@ -85,7 +87,7 @@ def _call(
 
 
 def _dtype_of_result(function: ir.Function) -> ir.DType | None:
-    """Returns the dtype of a function's one result; None if it has several, or names no node for it."""
+    """Returns the dtype of a function's only result; None if it has several, or if no node computes it."""
     if len(function.outputs) != 1:
         return None
     (ref,) = function.outputs
@@ -95,12 +97,12 @@ def _dtype_of_result(function: ir.Function) -> ir.DType | None:
     return dtypes[ref.index] if ref.index < len(dtypes) else None
 
 
-def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str, ir.Function]) -> ir.Node:
-    """Returns the loop that also carries what its condition gave."""
+def _loop(node: ir.Node, test: ir.Node, library: FunctionLibrary, functions: Mapping[str, ir.Function]) -> ir.Node:
+    """Returns the loop with the result of its condition as a further loop variable."""
     (dtype,) = test.output_dtypes
     given = tuple(ir.Argument(arg.name, arg.dtype) for arg in functions[node.attrs["body"].name].args)
-    names = Library(arg.name for arg in given)
-    go, body_name, test_name = map(names.name, ("go", "body", "test"))
+    taken = {arg.name for arg in given}
+    go, body_name, test_name = (ir.free_name(name, taken) for name in ("go", "body", "test"))
     args = (ir.Argument(go, dtype), *given)
     cond = _condition(library.name(f"{node.name}/go"), functions[node.attrs["cond"].name], dtype)
     values = tuple(ir.TensorRef(arg.name) for arg in given)
@@ -116,10 +118,10 @@ def _loop(node: ir.Node, test: ir.Node, library: Library, functions: Mapping[str
     )  # fmt: skip
 
 
-def _condition(name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
-    """Returns the condition: what the test gave, and whatever of a conjunction is computed of loop variables alone."""
-    names = Library([*(arg.name for arg in tested.args), *(node.name for node in tested.nodes)])
-    go = names.name("go")
+def _condition(function_name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
+    """Returns the new condition: the carried result, and those operands of a conjunction that are pure."""
+    taken = {*(arg.name for arg in tested.args), *(node.name for node in tested.nodes)}
+    go = ir.free_name("go", taken)
     made = {node.name: node for node in tested.nodes}
     nodes: dict[str, ir.Node] = {}
     result = ir.TensorRef(go)
@@ -130,19 +132,20 @@ def _condition(name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
         if node is not None and node.op in ("LogicalAnd", "Identity"):
             both += node.inputs
             continue
-        needed = _computed(ref, made)
+        needed = _pure_ancestors(ref, made)
         if needed is None or not needed:
             continue
         nodes |= needed
-        joined = ir.Node(names.name("still"), "LogicalAnd", (ref, result), (None, None), (), {}, output_dtypes=(_BOOL,))
+        name = ir.free_name("still", taken)
+        joined = ir.Node(name, "LogicalAnd", (ref, result), (None, None), (), {}, output_dtypes=(_BOOL,))
         nodes[joined.name], result = joined, ir.TensorRef(joined.name)
     ordered = [node for node in tested.nodes if node.name in nodes]
     more = [node for node in nodes.values() if node.name not in made]
-    return ir.Function(name, (ir.Argument(go, dtype), *tested.args), (*ordered, *more), (result,))
+    return ir.Function(function_name, (ir.Argument(go, dtype), *tested.args), (*ordered, *more), (result,))
 
 
-def _computed(ref: ir.TensorRef, made: Mapping[str, ir.Node]) -> dict[str, ir.Node] | None:
-    """Returns the nodes that a value is made of, by name; None if one of them does more than compute."""
+def _pure_ancestors(ref: ir.TensorRef, made: Mapping[str, ir.Node]) -> dict[str, ir.Node] | None:
+    """Returns the nodes that compute a value, by name; None if one of them is not pure."""
     found: dict[str, ir.Node] = {}
     left = [ref.node]
     while left:

@@ -1,4 +1,4 @@
-"""Calls replaced by the bodies they call, so that a graph can be cut anywhere."""
+"""Function inlining, so that a graph can be partitioned between any two nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Origin = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Inlined:
-    """A main function without calls, and where each of its nodes stood before.
+    """A main function without calls, and the origin of each of its nodes.
 
     Attributes:
       main: the function; nodes of a callee are called ``call/node``.
@@ -29,15 +29,18 @@ class Inlined:
 
 
 def inline_calls(graph: ir.Graph) -> Inlined:
-    """Inlines every call, however deep; the functions of loops and branches stay functions.
+    """Inlines every call at any depth; the functions of loops and branches stay functions.
+
+    Args:
+      graph: a verified graph (see `tf2jax_lite.ir.verify`): its calls are not recursive.
 
     Raises:
-      InvalidModelError: a function is missing, calls itself, or is called with another number of arguments.
+      InvalidModelError: a function is missing, or is called with another number of arguments.
     """
     inliner = _Inliner(graph)
     main = graph.main
     bindings = {arg.name: ir.TensorRef(arg.name) for arg in main.args}
-    scope = inliner.expand(main, "", bindings, (), (main.name,))
+    scope = inliner.expand(main, "", bindings, ())
     return Inlined(
         dataclasses.replace(
             main,
@@ -51,9 +54,8 @@ def inline_calls(graph: ir.Graph) -> Inlined:
 
 @dataclasses.dataclass
 class _Scope:
-    """One body being inlined: what its names are called outside."""
+    """The new names of a body that is being inlined."""
 
-    prefix: str
     bindings: dict[str, ir.TensorRef]
     calls: dict[str, tuple[list[ir.TensorRef], tuple[str, ...]]]
     names: dict[str, str]
@@ -87,17 +89,16 @@ class _Inliner:
         prefix: str,
         bindings: dict[str, ir.TensorRef],
         before: tuple[str, ...],
-        path: tuple[str, ...],
     ) -> _Scope:
         """Appends the nodes of a body; ``before`` names nodes that must run before any of them."""
-        scope = _Scope(prefix, bindings, {}, {})
+        scope = _Scope(bindings, {}, {})
         for node in function.nodes:
             inputs = tuple(scope.tensor(ref) for ref in node.inputs)
             control = tuple(dict.fromkeys((*before, *(n for c in node.control for n in scope.control(c)))))
             if node.op in CALLS:
-                scope.calls[node.name] = self._call(node, prefix, inputs, control, path)
+                scope.calls[node.name] = self._call(node, prefix, inputs, control)
                 continue
-            name = self._name(prefix + node.name) if prefix else node.name
+            name = ir.free_name(prefix + node.name, self._taken) if prefix else node.name
             scope.names[node.name] = name
             self.origins[name] = (function.name, node.name)
             self.nodes.append(dataclasses.replace(node, name=name, inputs=inputs, control=control))
@@ -109,30 +110,18 @@ class _Inliner:
         prefix: str,
         inputs: Sequence[ir.TensorRef],
         control: tuple[str, ...],
-        path: tuple[str, ...],
     ) -> tuple[list[ir.TensorRef], tuple[str, ...]]:
         target = node.attrs["f"].name
         body = self._graph.functions.get(target)
         if body is None:
             raise InvalidModelError(f"node {node.name!r} calls function {target!r}, which the graph does not hold.")
-        if target in path:
-            raise InvalidModelError(f"function {target!r} calls itself (through {path[-1]!r}).")
         if len(body.args) != len(inputs):
             raise InvalidModelError(
                 f"node {node.name!r} calls {target!r} with {len(inputs)} arguments; it takes {len(body.args)}."
             )
         bindings = {arg.name: ref for arg, ref in zip(body.args, inputs, strict=True)}
-        inner = self.expand(body, f"{prefix}{node.name}/", bindings, control, (*path, target))
+        inner = self.expand(body, f"{prefix}{node.name}/", bindings, control)
         results = [inner.tensor(ref) for ref in body.outputs]
-        known = set(self.origins)
         done = [n for c in body.control_outputs for n in inner.control(c)]
-        done += [ref.node for ref in results if ref.node in known]
+        done += [ref.node for ref in results if ref.node in self.origins]
         return results, tuple(dict.fromkeys(done))
-
-    def _name(self, name: str) -> str:
-        unique, number = name, 1
-        while unique in self._taken:
-            unique = f"{name}_{number}"
-            number += 1
-        self._taken.add(unique)
-        return unique

@@ -1,4 +1,4 @@
-"""Functions of which a graph holds several implementations: the one that TensorFlow runs on CPU."""
+"""Implementation selection: of functions with several implementations (``api_implements``), the one for CPU."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import dataclasses
 from collections.abc import Callable
 
 from tf2jax_lite import ir
+from tf2jax_lite.support.config import Config
 
-__all__ = ["prefer_cpu"]
+__all__ = ["run"]
 
-# As FunctionDefs are marked by tensorflow/python/eager/polymorphic_function/attributes.py.
+# Attributes of FunctionDefs: tensorflow/python/eager/polymorphic_function/attributes.py.
 _INTERFACE, _DEVICE = "api_implements", "api_preferred_device"
-# What a function that belongs to a gradient is marked with: its counterpart must be marked in the same way.
+# Attributes of the forward and backward functions of a gradient: a variant must have the same.
 _ROLES = ("forward_function_name", "backward_function_name")
 
 
-def prefer_cpu(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with calls of functions that have a variant for CPU as calls of that variant.
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Redirects calls of functions that have a CPU variant to that variant.
 
-    TensorFlow Probability's samplers and Keras's recurrent layers are written once for CPU and once for
-    accelerators. What is called in the graph may be either; TensorFlow's implementation selector
-    (tensorflow/core/grappler/optimizers/implementation_selector.cc) puts the one for the device in its place when
-    the graph runs. They may draw different numbers, and this library follows TensorFlow on CPU.
+    TensorFlow Probability's samplers and Keras's recurrent layers have one implementation for CPU and one for
+    accelerators. The graph may call either; TensorFlow's implementation selector
+    (tensorflow/core/grappler/optimizers/implementation_selector.cc) replaces it by the one for the device when the
+    graph runs. The two may draw different random numbers; this library agrees with TensorFlow on CPU.
     """
+    del config
     variants: dict[str, list[ir.Function]] = {}
     for function in graph.functions.values():
         if function.attrs.get(_INTERFACE) and function.attrs.get(_DEVICE) == "CPU":
@@ -41,8 +43,7 @@ def prefer_cpu(graph: ir.Graph) -> ir.Graph:
         nodes = [_calling(node, chosen) for node in function.nodes]
         return dataclasses.replace(function, nodes=tuple(nodes))
 
-    functions = {name: rewritten(function) for name, function in graph.functions.items()}
-    return dataclasses.replace(graph, main=rewritten(graph.main), functions=functions)
+    return graph.mapped(rewritten)
 
 
 def _calling(node: ir.Node, chosen: Callable[[str], str]) -> ir.Node:
@@ -53,7 +54,7 @@ def _calling(node: ir.Node, chosen: Callable[[str], str]) -> ir.Node:
 
 
 def _is_interchangeable(one: ir.Function, other: ir.Function) -> bool:
-    """Whether two functions take and give the same number of values of the same dtypes, in the same role."""
+    """Whether two functions have the same argument dtypes, number of results and role in a gradient."""
     return (
         [a.dtype for a in one.args] == [a.dtype for a in other.args]
         and len(one.outputs) == len(other.outputs)

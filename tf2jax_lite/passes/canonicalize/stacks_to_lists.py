@@ -1,9 +1,9 @@
-"""Stacks as values: what TF1's gradients of loops push and pop becomes tensor lists that loops carry.
+"""Stack resources (TF1's gradients of loops) to TensorLists, which loops carry as values.
 
-A stack is a resource. In TF1 the forward loop pushes values that the gradient's loop pops. Here each function gets
-the contents of a stack as an argument in place of its handle and hands on what they are afterwards: loops as the loop
-variable that the handle was, branches and calls as further results. Loops can then be counted and scanned like any
-other that builds a list.
+In TF1 the forward loop pushes values to a stack, a resource, and the gradient's loop pops them. Each function gets the
+contents of a stack as an argument in place of its handle and returns the updated contents: a loop as the loop variable
+that was the handle, branches and calls as further results. The loops can then be scanned like any other loop that
+builds a TensorList.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.ir.traversal import argument_offset, skip
+from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["stacks_as_lists"]
+__all__ = ["run"]
 
 
-def stacks_as_lists(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with tensor lists in place of StackV2 and its kin.
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces StackV2, StackPushV2, StackPopV2 and StackCloseV2 by TensorList ops.
 
     Raises:
       UnsupportedError: a function that pushes or pops gets one stack as two arguments.
     """
+    del config
     if "StackV2" not in graph.ops:
         return graph
     rewriter = _Rewriter(graph)
@@ -34,7 +38,7 @@ def stacks_as_lists(graph: ir.Graph) -> ir.Graph:
 
 @dataclasses.dataclass(frozen=True)
 class _Uses:
-    """Which arguments of a function are stacks, and which of them it pushes to or pops from."""
+    """Indices of the arguments of a function that are stacks, and of those that it pushes to or pops from."""
 
     stacks: frozenset[int]
     changed: frozenset[int]
@@ -77,9 +81,9 @@ class _Rewriter:
         return _Uses(frozenset(stacks), frozenset(changed))
 
     def _callees(self, node: ir.Node) -> list[tuple[ir.FunctionRef, int]]:
-        """Returns the functions that a node calls with its last inputs, and how many inputs come before."""
+        """Returns the functions that a node calls, and the number of its inputs before their arguments."""
         found = [ref for ref in node.functions if ref.name in self._original]
-        return [(ref, len(node.inputs) - len(self._original[ref.name].args)) for ref in found]
+        return [(ref, argument_offset(node, self._original[ref.name])) for ref in found]
 
     def named(self, name: str, extra: tuple[int, ...]) -> str:
         """Returns the name of a library function rewritten so that it also returns the stacks ``extra``."""
@@ -106,10 +110,10 @@ class _Rewriter:
 
 
 class _Body:
-    """One function as it is rewritten.
+    """Rewrites one function.
 
-    ``_roots`` says of each tensor that stands for a stack which stack it is, ``_current`` where a stack's contents
-    are by now.
+    ``_roots`` maps each tensor that refers to a stack to the stack, ``_current`` each stack to the tensor that holds
+    its present contents.
     """
 
     def __init__(self, rewriter: _Rewriter, function: ir.Function, uses: _Uses):
@@ -147,27 +151,27 @@ class _Body:
     def finish(self, extra: Sequence[int]) -> tuple[list[ir.Node], list[ir.TensorRef]]:
         """Returns the nodes and results."""
         for node, root, element in self._later:
-            # A stack that is pushed as a whole is pushed as it is in the end: TensorFlow pushes its handle.
+            # TensorFlow pushes the handle of an inner stack, so its final contents count.
             self._emit(node, "TensorListPushBack", (self._current[root], self._current[element]), 1, ir.VARIANT)
             self._current[root] = ir.TensorRef(node.name)
         outputs = list(self._function.outputs)
         outputs += [ir.TensorRef(self._function.args[index].name) for index in extra]
         return self._nodes, [self._at(ref) for ref in outputs]
 
-    def _new_stack(self, ref: ir.TensorRef, place: ir.TensorRef | None = None) -> None:
+    def _new_stack(self, ref: ir.TensorRef, contents: ir.TensorRef | None = None) -> None:
         self._roots[ref] = ref
-        self._current[ref] = place or ref
+        self._current[ref] = contents or ref
 
     def _root(self, ref: ir.TensorRef) -> ir.TensorRef:
         root = self._roots.get(ref)
         if root is None:
             raise UnsupportedError(
-                f"{ref} in {self._function.name!r} is used as a stack; where it comes from is unknown."
+                f"{ref} in {self._function.name!r} is used as a stack, but its StackV2 node is unknown."
             )
         return root
 
     def _at(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns where a value is, or a stack's contents are, by now."""
+        """Returns the tensor that holds a value, or the present contents of a stack."""
         return self._current[self._roots[ref]] if ref in self._roots else self._moved.get(ref, ref)
 
     def _push(self, node: ir.Node) -> None:
@@ -189,7 +193,7 @@ class _Body:
             changed.update(dict.fromkeys(sorted(i + offset for i in self._rewriter.uses(ref.name).changed)))
         roots = {position: self._root(node.inputs[position]) for position in changed}
         if len(set(roots.values())) < len(roots):
-            raise UnsupportedError(f"node {node.name!r} ({node.op}) gets one stack twice, and changes it.")
+            raise UnsupportedError(f"node {node.name!r} ({node.op}) gets one stack as two inputs, and changes it.")
         is_loop = "cond" in node.attrs and "body" in node.attrs
         dtypes = list(node.output_dtypes)
         if is_loop:
@@ -202,8 +206,8 @@ class _Body:
         if not is_loop:
             dtypes = [self._result(node, i, dtype, callees) for i, dtype in enumerate(dtypes)]
         for number, position in enumerate(changed):
-            place = position if is_loop else len(node.output_dtypes) + number
-            self._current[roots[position]] = ir.TensorRef(node.name, place)
+            index = position if is_loop else len(node.output_dtypes) + number
+            self._current[roots[position]] = ir.TensorRef(node.name, index)
         dtypes += [] if is_loop else [ir.VARIANT] * len(changed)
         self._nodes.append(
             dataclasses.replace(
@@ -215,7 +219,7 @@ class _Body:
 
     def _renamed(self, node: ir.Node, value: object, changed: tuple[int, ...]) -> object:
         if isinstance(value, ir.FunctionRef) and value.name in self._rewriter._original:
-            offset = len(node.inputs) - len(self._rewriter._original[value.name].args)
+            offset = argument_offset(node, self._rewriter._original[value.name])
             return dataclasses.replace(value, name=self._rewriter.named(value.name, tuple(p - offset for p in changed)))
         if isinstance(value, list):
             return [self._renamed(node, item, changed) for item in value]
@@ -224,23 +228,21 @@ class _Body:
     def _result(
         self, node: ir.Node, index: int, dtype: ir.DType, callees: Sequence[tuple[ir.FunctionRef, int]]
     ) -> ir.DType:
-        """Notes which stack a branch returns: one that came in, or one that it made."""
+        """Records the stack that a branch returns (an argument, or a new one), and returns the result's dtype."""
         if dtype is not ir.RESOURCE:
             return dtype
         for ref, offset in callees:
             function = self._rewriter._original[ref.name]
             positions = {arg.name: position for position, arg in enumerate(function.args)}
             nodes = {inner.name: inner for inner in function.nodes}
-            source = function.outputs[index]
-            while source.node in nodes and nodes[source.node].op == "Identity":
-                source = nodes[source.node].inputs[0]
-            place = ir.TensorRef(node.name, index)
+            source = skip(function.outputs[index], nodes)
+            result = ir.TensorRef(node.name, index)
             if source.node in positions:
                 given = node.inputs[positions[source.node] + offset]
                 if given in self._roots:
-                    self._roots[place] = self._roots[given]
+                    self._roots[result] = self._roots[given]
             elif source.node in nodes and nodes[source.node].op == "StackV2":
-                self._new_stack(place)
+                self._new_stack(result)
                 return ir.VARIANT
         return dtype
 
@@ -259,12 +261,8 @@ class _Body:
 
     def _any_shape(self) -> ir.TensorRef:
         if self._shape is None:
-            name = "stacks/any_shape"
-            while any(node.name == name for node in self._function.nodes):
-                name += "_"
-            value = np.asarray(-1, np.int32)
-            attrs = {"value": value, "dtype": value.dtype}
-            self._nodes.append(ir.Node(name, "Const", (), (), (), attrs, output_dtypes=(value.dtype,)))
+            name = ir.free_name("stacks/any_shape", {node.name for node in self._function.nodes})
+            self._nodes.append(constant(name, np.int32(-1)))
             self._shape = ir.TensorRef(name)
         return self._shape
 

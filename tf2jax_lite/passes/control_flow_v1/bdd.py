@@ -1,8 +1,8 @@
-"""When a value exists: boolean functions of predicates, as reduced ordered decision diagrams.
+"""Reduced ordered binary decision diagrams (ROBDD) of liveness conditions.
 
-In control flow v1 a Switch lets a value through on one side only; what depends on the other side is *dead*. The
-condition under which a value is alive is a boolean function of the predicates of Switches. Diagrams are hash-consed,
-so equal functions are the same integer, and those of properly nested branches have one node for each nesting level.
+In control flow v1, a Switch forwards its input to one of its outputs; nodes that depend on the other one are *dead*.
+The condition under which a value is alive is a boolean function of the predicates of Switches. Diagrams are
+hash-consed: equal functions are the same integer. Conditions of properly nested branches have one node per level.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 __all__ = ["ALWAYS", "FALSE", "TRUE", "Conditions"]
 
 FALSE, TRUE = 0, 1
-"""The conditions of what is dead and of what is alive whatever the predicates are."""
+"""The conditions of values that are always dead, and of values that are always alive."""
 
 ALWAYS = 1 << 60
-"""What stands for the variable of a condition that tests none; it comes after every variable."""
+"""The variable of the constant conditions; it comes after every other variable."""
 
 
 class Conditions:
-    """Conditions over variables 0, 1, 2 and so on, tested in this order. A condition is an int."""
+    """A set of diagrams over variables 0, 1, 2 and so on, tested in this order. A condition is an int."""
 
     def __init__(self) -> None:
         self._nodes: list[tuple[int, int, int]] = [(ALWAYS, FALSE, FALSE), (ALWAYS, TRUE, TRUE)]

@@ -1,14 +1,14 @@
-"""Frames: which loop each node of a function runs in."""
+"""Frames of control flow v1: the loop that each node of a function runs in."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tf2jax_lite import ir
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
-__all__ = ["Frame", "find_frames", "ordered"]
+__all__ = ["Frame", "find_frames"]
 
 
 @dataclasses.dataclass(eq=False)
@@ -19,10 +19,10 @@ class Frame:
       name: the frame's name, as its Enter nodes give it.
       parent: the frame that its Enter nodes read from.
       depth: number of frames around it.
-      nodes: what runs in it, without Enter and Exit.
-      enters: what brings values in.
-      exits: what takes values out.
-      children: the loops in it.
+      nodes: the nodes that run in it, without Enter and Exit.
+      enters: its Enter nodes.
+      exits: its Exit nodes.
+      children: the loops in it, by name.
     """
 
     name: str
@@ -46,7 +46,7 @@ def find_frames(function: str, nodes: Iterable[ir.Node]) -> Frame:
 
     Args:
       function: the function's name, for messages.
-      nodes: in topological order, but for what goes back from NextIteration to Merge.
+      nodes: in topological order, except for edges from NextIteration to Merge.
 
     Raises:
       UnsupportedError: a node reads values of two loops, neither within the other.
@@ -58,7 +58,7 @@ def find_frames(function: str, nodes: Iterable[ir.Node]) -> Frame:
     def home(node: ir.Node) -> Frame:
         deepest, source = root, ""
         for name in (*(ref.node for ref in node.inputs), *node.control):
-            found = homes.get(name)  # arguments, and what a Merge gets from the end of the loop, are not there
+            found = homes.get(name)  # None for arguments and for back edges into a Merge
             if found is None or found is deepest:
                 continue
             if found.is_inside(deepest):
@@ -88,40 +88,3 @@ def find_frames(function: str, nodes: Iterable[ir.Node]) -> Frame:
             frame.nodes.append(node)
             homes[node.name] = frame
     return root
-
-
-def ordered(function: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """Returns nodes so that each stands after what it needs, otherwise as they were.
-
-    What goes back from NextIteration to Merge is no need.
-
-    Raises:
-      InvalidModelError: they form a cycle.
-    """
-    by_name = {node.name: node for node in nodes}
-    state: dict[str, bool] = {}  # whether it is placed; those on the way to being so are False
-    result: list[ir.Node] = []
-    for root in nodes:
-        if root.name in state:
-            continue
-        stack = [(root, iter(_needs(root, by_name)))]
-        state[root.name] = False
-        while stack:
-            node, remaining = stack[-1]
-            need = next(remaining, None)
-            if need is None:
-                stack.pop()
-                state[node.name] = True
-                result.append(node)
-            elif need not in state:
-                state[need] = False
-                stack.append((by_name[need], iter(_needs(by_name[need], by_name))))
-            elif not state[need]:
-                raise InvalidModelError(f"function {function!r}: nodes {need!r} and {node.name!r} are on a cycle.")
-    return result
-
-
-def _needs(node: ir.Node, by_name: dict[str, ir.Node]) -> list[str]:
-    names = dict.fromkeys([*(ref.node for ref in node.inputs), *node.control])
-    is_merge = node.op == "Merge"
-    return [n for n in names if n in by_name and not (is_merge and by_name[n].op == "NextIteration")]

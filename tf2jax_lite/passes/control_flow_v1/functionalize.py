@@ -1,12 +1,14 @@
-"""Control flow v1 (Switch, Merge, Enter, Exit, NextIteration, LoopCond) as If and While.
+"""Functionalization of control flow v1: Switch, Merge, Enter, Exit, NextIteration and LoopCond to If and While.
 
-TF1 graphs branch and loop by dataflow: a Switch kills one of its outputs, what depends on dead values is dead, a
-Merge takes the input that is alive, and loops are cycles in *frames*. A Switch with many sides is first replaced by
-such with two (switch_n.py). Frames become While nodes, innermost first
-(frames.py, while_regions.py); then, in what remains of each function, values that live under a condition go into If
-nodes
-(bdd.py, node_conditions.py, if_regions.py). Each step takes time linear in the number of nodes, times the nesting
-depth.
+TF1 graphs branch and loop by dataflow: a Switch kills one of its outputs, a node with a dead input is dead, a Merge
+takes the input that is alive, and loops are cycles in *frames*. The steps are:
+
+1. `switch_n` replaces ``_SwitchN`` by a tree of Switches.
+2. `frames` finds the loops, and `while_regions` makes each a While node, innermost first.
+3. In the acyclic remainder of each function, `node_conditions` finds the condition under which each node runs, as a
+   binary decision diagram (`bdd`), and `if_regions` moves conditional nodes into If nodes.
+
+Each step takes time linear in the number of nodes, times the nesting depth.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ import collections
 import dataclasses
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import FunctionLibrary
+from tf2jax_lite.ir.liveness import reached
+from tf2jax_lite.ir.traversal import topological_order
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
+from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import UnsupportedError
 
 from . import switch_n
-from .frames import Frame, find_frames, ordered
-from .if_regions import Library, function_of
+from .frames import Frame, find_frames
+from .if_regions import function_of
 from .while_regions import while_of
 
-__all__ = ["OPS", "functionalize"]
+__all__ = ["OPS", "run"]
 
 OPS = frozenset(
     prefix + op for op in ("Switch", "Merge", "Enter", "Exit", "NextIteration") for prefix in ("", "Ref")
@@ -32,17 +38,18 @@ OPS = frozenset(
 """The ops of control flow v1."""
 
 
-def functionalize(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with If and While nodes, and functions for them, in place of control flow v1.
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces control flow v1 by If and While nodes and functions for them.
 
-    In functions that hold such control flow only what their results need is kept.
+    Functions that contain control flow v1 keep only the nodes that their results need.
 
     Raises:
-      UnsupportedError: the control flow has no such form; the message names frame, nodes and reason.
+      UnsupportedError: If and While cannot express the control flow; the message names frame, nodes and reason.
     """
+    del config
     if not OPS & graph.ops:
         return graph
-    library = Library([*graph.functions, graph.main.name])
+    library = FunctionLibrary([*graph.functions, graph.main.name])
     summaries = Summaries(collections.ChainMap(library.functions, dict(graph.functions)), registry.known_ops())
     try:
         main = _function(library, summaries, graph.main)
@@ -52,11 +59,12 @@ def functionalize(graph: ir.Graph) -> ir.Graph:
     return dataclasses.replace(graph, main=main, functions={**functions, **library.functions})
 
 
-def _function(library: Library, summaries: Summaries, function: ir.Function) -> ir.Function:
+def _function(library: FunctionLibrary, summaries: Summaries, function: ir.Function) -> ir.Function:
     if not OPS & function.ops:
         return function
-    nodes, outputs = switch_n.with_two_sides(
-        function.name, [_plain(node) for node in _reached(function)], function.outputs, (a.name for a in function.args)
+    live = [_without_ref(node) for node in reached(function).nodes]
+    nodes, outputs = switch_n.with_binary_switches(
+        function.name, live, function.outputs, (arg.name for arg in function.args)
     )
     root = find_frames(function.name, nodes)
 
@@ -84,28 +92,14 @@ def _function(library: Library, summaries: Summaries, function: ir.Function) -> 
         library,
         function.name,
         function.args,
-        ordered(function.name, root.nodes),
+        topological_order(function.name, root.nodes),
         outputs,
-        what="result",
+        role="result",
         control_outputs=function.control_outputs,
         attributes=function,
     )
 
 
-def _plain(node: ir.Node) -> ir.Node:
-    """What forwards references forwards handles here, which are values like any other."""
+def _without_ref(node: ir.Node) -> ir.Node:
+    """Returns RefSwitch, RefMerge and so on as Switch and Merge: references have become handles, which are values."""
     return dataclasses.replace(node, op=node.op[3:]) if node.op in OPS and node.op.startswith("Ref") else node
-
-
-def _reached(function: ir.Function) -> list[ir.Node]:
-    """Returns the nodes that TensorFlow's executor would run for the function's results."""
-    nodes = {node.name: node for node in function.nodes}
-    seen: set[str] = set()
-    stack = [*(ref.node for ref in function.outputs), *function.control_outputs]
-    while stack:
-        name = stack.pop()
-        if name in nodes and name not in seen:
-            seen.add(name)
-            stack.extend(ref.node for ref in nodes[name].inputs)
-            stack.extend(nodes[name].control)
-    return [node for node in function.nodes if node.name in seen]

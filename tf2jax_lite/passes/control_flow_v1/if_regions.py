@@ -1,10 +1,10 @@
-"""Switches and Merges of a function without cycles as If nodes.
+"""Switches and Merges of an acyclic function to If nodes.
 
-Every node runs under a condition (node_conditions.py). Nodes whose condition tests the same predicate first go into
-the two branches of an If on it, where that predicate is known, and so on inside. A graph may use one predicate in
-several places, and the results of one may be needed for the next, so nodes have a *level*: it goes up where a value
-leaves the branches of its predicate. Nodes of one predicate and level make one If. What a branch that is not taken
-does not have is an ``_Undefined`` result, which nothing alive reads.
+Every node runs under a condition (`node_conditions`). Nodes whose condition tests the same predicate first go into
+the two branches of an If on it, and recursively inside, where that predicate is known. A graph may test one predicate
+several times, each test depending on results of the one before, so nodes have a *level*, which increases where a value
+leaves the branches of its predicate. Nodes with the same predicate and level, a *region*, form one If. A result that
+only the other branch computes is ``_Undefined``; no live node reads it.
 """
 
 from __future__ import annotations
@@ -16,59 +16,40 @@ from collections.abc import Container, Iterable, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import FunctionLibrary, constant, redirected, undefined
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
 from .bdd import ALWAYS, FALSE, TRUE
 from .node_conditions import Item, Liveness, find_liveness
 
-__all__ = ["Library", "function_of"]
+__all__ = ["function_of", "sinks"]
 
-_Place = tuple[int, int]
-
-
-class Library:
-    """The functions that are made, under names that are free.
-
-    Attributes:
-      functions: what was made so far, by name.
-    """
-
-    def __init__(self, taken: Iterable[str]):
-        self.functions: dict[str, ir.Function] = {}
-        self._taken = set(taken)
-
-    def name(self, wanted: str) -> str:
-        """Returns ``wanted``, or that with a number if it is taken, and takes it."""
-        return ir.free_name(wanted, self._taken)
-
-    def add(self, function: ir.Function) -> ir.FunctionRef:
-        """Adds a function."""
-        self.functions[function.name] = function
-        return ir.FunctionRef(function.name)
+_Region = tuple[int, int]
+"""The level and the predicate of an If."""
 
 
 def function_of(
-    library: Library,
+    library: FunctionLibrary,
     name: str,
     args: Sequence[ir.Argument],
     nodes: Sequence[ir.Node],
     outputs: Sequence[ir.TensorRef],
     *,
-    what: str,
+    role: str,
     control_outputs: Sequence[str] = (),
     attributes: ir.Function | None = None,
     constant: Container[str] = (),
 ) -> ir.Function:
-    """Returns a function of ``nodes`` (in topological order, without cycles) with If in place of Switch and Merge.
+    """Returns a function of ``nodes`` with If nodes in place of Switch and Merge.
 
     Args:
-      library: where functions of branches go.
+      library: receives the functions of branches.
       name: the function's name.
       args: its arguments.
-      nodes: its nodes, in topological order.
+      nodes: its nodes, in topological order, without cycles.
       outputs: its results.
-      what: what the results are, for messages.
-      control_outputs: nodes that must run although nothing reads them; if there are none, all that nothing waits for.
+      role: the role of the results, for messages.
+      control_outputs: names of nodes that must run although no node reads them; if there are none, all sinks.
       attributes: a function whose other fields are kept.
       constant: of a loop's function, the arguments that are the same in all iterations. What the next iteration
         needs may be alive under a condition on these: the loop as a whole then runs under it.
@@ -85,9 +66,9 @@ def function_of(
         for ref in outputs:
             if live.condition(ref) != TRUE:
                 raise UnsupportedError(
-                    f"{what} {ref} in {name!r} is alive only under a condition (on {live.describe(live.condition(ref))}"
-                    "), and no Merge joins it with what the other side gives. Ask for the Merge, or for what comes "
-                    "before the Switch."
+                    f"{role} {ref} in {name!r} is alive only under a condition (on {live.describe(live.condition(ref))}"
+                    "), and no Merge joins it with the value of the other branch. Fetch the Merge, or a tensor before "
+                    "the Switch."
                 )
         builder = _Builder(live, library, {arg.name: arg.dtype for arg in args}, nodes)
         outputs = [live.resolve(ref) for ref in outputs]
@@ -103,7 +84,7 @@ def function_of(
 
 
 def sinks(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
-    """Returns the names of nodes that no other one waits for."""
+    """Returns the names of nodes that no other node waits for."""
     nodes = list(nodes)
     used = {name for node in nodes for name in (*(ref.node for ref in node.inputs), *node.control)}
     return tuple(node.name for node in nodes if node.name not in used)
@@ -111,12 +92,12 @@ def sinks(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
 
 @dataclasses.dataclass(slots=True)
 class _Context:
-    """A function body as it grows.
+    """A function body under construction.
 
     Attributes:
       nodes: its nodes.
-      refs: where the value of a tensor is, if not where it was.
-      names: what to wait for in order to wait for an item.
+      refs: the new tensor of each value that moved into a branch.
+      names: for each item, the names of the nodes to wait for in order to wait for it.
       outside: names of items of outer bodies that must have run before.
     """
 
@@ -127,7 +108,7 @@ class _Context:
 
 
 class _Builder:
-    def __init__(self, live: Liveness, library: Library, args: dict[str, ir.DType], nodes: Sequence[ir.Node]):
+    def __init__(self, live: Liveness, library: FunctionLibrary, args: dict[str, ir.DType], nodes: Sequence[ir.Node]):
         self._live = live
         self._conditions = live.conditions
         self._library = library
@@ -138,22 +119,22 @@ class _Builder:
         self._names = {*args, *(node.name for node in nodes)}
 
     def build(self, items: Sequence[Item], needed: Sequence[ir.TensorRef]) -> _Context:
-        """Returns the body that runs ``items``; ``needed`` are those of its values that are read from outside."""
+        """Returns a body that runs ``items``; ``needed`` are those of its values that are read outside of it."""
         own = {item.node.name: index for index, item in enumerate(items)}
         sources = [self._sources(item, own) for item in items]
-        places = self._places(items, sources)
-        groups: dict[_Place, list[int]] = {}
-        for index, place in enumerate(places):
-            groups.setdefault(place, []).append(index)
-        exported = self._exported(items, own, places, needed)
+        regions = self._regions(items, sources)
+        groups: dict[_Region, list[int]] = {}
+        for index, region in enumerate(regions):
+            groups.setdefault(region, []).append(index)
+        exported = self._exported(items, own, regions, needed)
         context = _Context()
-        for place in sorted(groups, key=lambda place: (place[0], -place[1])):
-            members = [items[index] for index in groups[place]]
-            if place[1] == ALWAYS:
+        for region in sorted(groups, key=lambda region: (region[0], -region[1])):
+            members = [items[index] for index in groups[region]]
+            if region[1] == ALWAYS:
                 for item in members:
                     self._emit(item, context, own)
             else:
-                self._branches(place[1], members, exported.get(place, {}), context, own)
+                self._branches(region[1], members, exported.get(region, {}), context, own)
         return context
 
     def _sources(self, item: Item, own: dict[str, int]) -> list[int]:
@@ -161,20 +142,20 @@ class _Builder:
         return [own[name] for name in names if name in own]
 
     def _variable(self, item: Item) -> int:
-        """Returns the predicate whose branches an item goes to; a Merge goes where its inputs are."""
+        """Returns the predicate whose branches an item moves to; a Merge moves with its inputs."""
         if item.is_merge:
             return min(self._conditions.first(c) for c in item.conditions if c != FALSE)
         return self._conditions.first(item.condition)
 
-    def _places(self, items: Sequence[Item], sources: Sequence[Sequence[int]]) -> list[_Place]:
-        """Returns for each item its level and predicate. Edges between places go up in (level, -predicate)."""
+    def _regions(self, items: Sequence[Item], sources: Sequence[Sequence[int]]) -> list[_Region]:
+        """Returns the level and predicate of each item. Edges between regions increase (level, -predicate)."""
         variables = [self._variable(item) for item in items]
         levels = [0] * len(items)
         latest = [-1] * len(items)
         for index, befores in enumerate(sources):
             for before in befores:
                 levels[index] = max(levels[index], levels[before] + (variables[index] > variables[before]))
-        # Later is better for what runs in a branch: values made where they are used need not leave it.
+        # Move conditional items as late as possible: values computed in the region of their users need not leave it.
         for index in reversed(range(len(items))):
             if variables[index] != ALWAYS and latest[index] > levels[index]:
                 levels[index] = latest[index]
@@ -184,28 +165,29 @@ class _Builder:
         return list(zip(levels, variables, strict=True))
 
     def _exported(
-        self, items: Sequence[Item], own: dict[str, int], places: Sequence[_Place], needed: Iterable[ir.TensorRef]
-    ) -> dict[_Place, dict[ir.TensorRef, None]]:
-        exported: dict[_Place, dict[ir.TensorRef, None]] = {}
+        self, items: Sequence[Item], own: dict[str, int], regions: Sequence[_Region], needed: Iterable[ir.TensorRef]
+    ) -> dict[_Region, dict[ir.TensorRef, None]]:
+        """Returns the tensors of each region that are read outside of it."""
+        exported: dict[_Region, dict[ir.TensorRef, None]] = {}
         for index, item in enumerate(items):
             for ref in item.inputs:
                 source = own.get(ref.node)
-                if source is not None and places[source] != places[index]:
-                    exported.setdefault(places[source], {})[ref] = None
+                if source is not None and regions[source] != regions[index]:
+                    exported.setdefault(regions[source], {})[ref] = None
         for ref in needed:
             if ref.node in own:
-                exported.setdefault(places[own[ref.node]], {})[ref] = None
-        # A predicate is read wherever an If on it comes to stand: also inside, and in later ones on the same predicate.
-        tested: dict[tuple[_Place, int], None] = {}
+                exported.setdefault(regions[own[ref.node]], {})[ref] = None
+        # Every If on a predicate reads it: also nested ones, and later ones on the same predicate.
+        tested: dict[tuple[_Region, int], None] = {}
         for index, item in enumerate(items):
-            if places[index][1] != ALWAYS:
-                tested.update(((places[index], c), None) for c in (item.condition, *item.conditions))
-        for place, condition in tested:
+            if regions[index][1] != ALWAYS:
+                tested.update(((regions[index], c), None) for c in (item.condition, *item.conditions))
+        for region, condition in tested:
             for variable in self._conditions.support(condition):
                 ref = self._live.predicates[variable]
                 source = own.get(ref.node)
-                if source is not None and places[source] != place:
-                    exported.setdefault(places[source], {})[ref] = None
+                if source is not None and regions[source] != region:
+                    exported.setdefault(regions[source], {})[ref] = None
         return exported
 
     def _emit(self, item: Item, context: _Context, own: dict[str, int]) -> None:
@@ -218,7 +200,7 @@ class _Builder:
             inputs = (item.inputs[position],)
             index = ir.TensorRef(node.name, 1)
             name = ir.free_name(f"{node.name}/value_index", self._names)
-            context.nodes.append(_constant(name, np.asarray(position, np.int32)))
+            context.nodes.append(constant(name, np.int32(position)))
             context.refs[index] = ir.TensorRef(name)
             node = dataclasses.replace(
                 node, op="Identity", attrs={"T": node.output_dtypes[0]}, groups=(None,), input_types=("T",),
@@ -266,7 +248,7 @@ class _Builder:
         for (body, present), branch in zip(bodies, ("then", "else"), strict=True):
             refs.append(self._library.add(self._function(f"{name}/{branch}", args, moved, body, present, results)))
             outside.update(body.outside)
-        # A Merge may wait for what is dead in one of the branches: that is over once the branch is chosen.
+        # A Merge may wait for a node that is dead in one of the branches: choosing the branch satisfies it.
         waits = outside.keys() - {item.node.name for item in members}
         control = self._control((name for name in outside if name in waits), context, own)
         context.nodes.append(
@@ -290,7 +272,7 @@ class _Builder:
 
     def _dtype(self, ref: ir.TensorRef, where: str) -> ir.DType:
         if ref not in self._dtypes:
-            raise InvalidModelError(f"{where!r} takes {ref}, which no node makes where it runs.")
+            raise InvalidModelError(f"{where!r} takes {ref}, which no node computes where it runs.")
         return self._dtypes[ref]
 
     def _restricted(self, members: Sequence[Item], variable: int, value: bool) -> list[Item]:
@@ -315,23 +297,15 @@ class _Builder:
         present: set[str],
         results: Sequence[ir.TensorRef],
     ) -> ir.Function:
-        nodes = [
-            dataclasses.replace(node, inputs=tuple(moved.get(ref, ref) for ref in node.inputs)) for node in body.nodes
-        ]
+        nodes = [redirected(node, moved) for node in body.nodes]
         outputs = []
         for ref in results:
             if ref.node in present:
-                place = body.refs.get(ref, ref)
-                outputs.append(moved.get(place, place))
+                current = body.refs.get(ref, ref)
+                outputs.append(moved.get(current, current))
                 continue
             name = ir.free_name(f"{ref.node}/undefined_{ref.index}", self._names)
-            dtype = self._dtypes[ref]
-            nodes.append(ir.Node(name, "_Undefined", (), (), (), {"dtype": dtype}, output_dtypes=(dtype,)))
+            nodes.append(undefined(name, self._dtypes[ref]))
             outputs.append(ir.TensorRef(name))
         function = self._library.name(wanted)
-        waited = sinks(nodes)
-        return ir.Function(function, tuple(args), tuple(nodes), tuple(outputs), control_outputs=waited)
-
-
-def _constant(name: str, value: np.ndarray) -> ir.Node:
-    return ir.Node(name, "Const", (), (), (), {"value": value, "dtype": value.dtype}, output_dtypes=(value.dtype,))
+        return ir.Function(function, tuple(args), tuple(nodes), tuple(outputs), control_outputs=sinks(nodes))

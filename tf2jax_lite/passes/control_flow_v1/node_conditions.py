@@ -1,4 +1,7 @@
-"""Under which condition each node of a function runs: Switches are resolved, what remains knows its condition."""
+"""Liveness conditions: the predicates under which each node of a control flow v1 function runs.
+
+Each Switch is replaced by its data input; the other nodes carry a condition, a decision diagram over predicates.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.support.errors import UnsupportedError
 
 from .bdd import FALSE, TRUE, Conditions
@@ -21,12 +25,12 @@ class Item:
     """A node with conditions.
 
     Attributes:
-      node: the node; its own inputs are not used any more.
-      inputs: data inputs, past all Switches.
-      conditions: when each input is alive; of a Merge one holds at a time.
+      node: the node; ``inputs`` replaces its own inputs.
+      inputs: data inputs, behind all Switches.
+      conditions: the condition under which each input is alive; at most one input of a Merge is alive at a time.
       control: names of the items that must have run before.
-      condition: when the node runs.
-      tests: predicates of the Switches that its inputs came through.
+      condition: the condition under which the node runs.
+      tests: predicates of the Switches between the node and its inputs.
     """
 
     node: ir.Node
@@ -38,7 +42,7 @@ class Item:
 
     @property
     def is_merge(self) -> bool:
-        """Whether the node hands on whichever of its inputs is alive."""
+        """Whether the node forwards the input that is alive."""
         return self.node.op == "Merge"
 
 
@@ -52,18 +56,18 @@ def find_liveness(
 
 
 class Liveness:
-    """Finds the conditions of a function's nodes, which are given in topological order and form no cycle.
+    """The conditions of a function's nodes.
 
     Args:
       function: the function's name, for messages.
-      nodes: its nodes.
+      nodes: its nodes, in topological order, without cycles.
       assumed: values of predicates that are known.
-      order: predicates in the order in which conditions are to test them; as they come if left out.
+      order: the variable order of the diagrams; by default the order in which Switches test the predicates.
 
     Attributes:
-      items: what has to run, in order; Switches, and nodes that are always dead, are gone.
+      items: the nodes to run, in order, without Switches and nodes that are always dead.
       conditions: the diagrams.
-      predicates: for each variable of the diagrams the tensor that it stands for.
+      predicates: the predicate of each variable of the diagrams.
 
     Raises:
       UnsupportedError: two inputs of a Merge can be alive at the same time.
@@ -83,7 +87,7 @@ class Liveness:
         self._assumed = dict(assumed or {})
         self._nodes: dict[str, ir.Node] = {}
         self._alive: dict[str, int] = {}
-        self._sides: dict[ir.TensorRef, int] = {}
+        self._outputs_alive: dict[ir.TensorRef, int] = {}
         self._alias: dict[ir.TensorRef, ir.TensorRef] = {}
         self._tests: dict[ir.TensorRef, tuple[ir.TensorRef, ...]] = {}
         self._merges: dict[str, tuple[int, ...]] = {}
@@ -95,13 +99,13 @@ class Liveness:
             self._visit(node)
 
     def resolve(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the tensor that arrives where ``ref`` is read: what entered a Switch, or ``ref`` itself."""
+        """Returns the input of the Switch whose output ``ref`` is, or ``ref`` itself."""
         return self._alias.get(ref, ref)
 
     def condition(self, ref: ir.TensorRef) -> int:
-        """Returns when a tensor is alive."""
-        side = self._sides.get(ref)
-        return self._alive.get(ref.node, TRUE) if side is None else side
+        """Returns the condition under which a tensor is alive."""
+        alive = self._outputs_alive.get(ref)
+        return self._alive.get(ref.node, TRUE) if alive is None else alive
 
     def describe(self, condition: int) -> str:
         """Returns a condition's first predicate as text."""
@@ -109,7 +113,7 @@ class Liveness:
         return str(self.predicates[first]) if first < len(self.predicates) else "nothing"
 
     def literals(self, condition: int) -> dict[ir.TensorRef, bool] | None:
-        """Returns the predicates' values that a condition asks for; None if it is more than a conjunction of such."""
+        """Returns a condition that is a conjunction as values of predicates; None for any other condition."""
         found: dict[ir.TensorRef, bool] = {}
         while condition not in (TRUE, FALSE):
             first = self.conditions.first(condition)
@@ -123,8 +127,8 @@ class Liveness:
     def nesting_order(self) -> list[ir.TensorRef]:
         """Returns the predicates so that outer ones come before those that are tested inside their branches.
 
-        A predicate that is tested in several places counts as being where it is deepest, but stays behind those that
-        it is itself computed under.
+        A predicate that several Switches test has the depth of the deepest, and comes after those that guard its own
+        computation.
         """
         depths: dict[int, int] = {}
         for index in self._depths:  # in the order in which they came
@@ -133,7 +137,7 @@ class Liveness:
         return [self.predicates[index] for index in sorted(depths, key=lambda index: depths[index])]
 
     def _note(self, index: int, predicate: ir.TensorRef, condition: int) -> None:
-        """Keeps at which depth a predicate is tested, and which others say whether it is there at all."""
+        """Records the depth at which a predicate is tested, and the predicates that guard its computation."""
         around = self.conditions.support(condition) - {index}
         depth = max((self._depths.get(other, 0) + 1 for other in around), default=0)
         self._depths[index] = max(depth, self._depths.get(index, 0))
@@ -146,7 +150,7 @@ class Liveness:
         if node.op == "Merge":
             condition = self._merged(node, conditions)
             self._merges[node.name] = conditions
-        elif node.op == "ControlTrigger":  # runs after its inputs, be they dead or alive
+        elif node.op == "ControlTrigger":  # runs after its inputs, dead or alive
             condition = TRUE
         else:
             condition = TRUE
@@ -167,7 +171,7 @@ class Liveness:
         for name in node.control:
             source = self._nodes.get(name)
             if source is not None and source.op == "Switch" and not source.control:
-                # Such a Switch leaves no node behind; who waits for it waits for what entered it.
+                # No node remains of such a Switch; waiting for it becomes waiting for its inputs.
                 for ref in source.inputs:
                     names[self.resolve(ref).node] = None
             else:
@@ -180,8 +184,8 @@ class Liveness:
             if self.conditions.both(total, condition) != FALSE:
                 raise UnsupportedError(
                     f"node {node.name!r} (Merge) in {self._function!r}: two of its inputs "
-                    f"({', '.join(map(str, node.inputs))}) can be alive at the same time, so that what it returns "
-                    "depends on which comes first. Cut the graph behind it."
+                    f"({', '.join(map(str, node.inputs))}) can be alive at the same time, so that its result "
+                    "depends on which comes first. Fetch tensors before it instead."
                 )
             total = self.conditions.either(total, condition)
         return total
@@ -189,7 +193,7 @@ class Liveness:
     def _switch(self, node: ir.Node, condition: int) -> None:
         data, predicate = node.inputs
         source = self.resolve(data)
-        if node.control and condition != FALSE:  # an Identity keeps what the Switch waits for
+        if node.control and condition != FALSE:  # an Identity keeps the Switch's control edges
             identity = dataclasses.replace(
                 node, op="Identity", attrs={"T": node.output_dtypes[0]}, groups=(None,), input_types=("T",),
                 output_dtypes=node.output_dtypes[:1], output_shapes=None,
@@ -199,15 +203,15 @@ class Liveness:
             source = ir.TensorRef(node.name)
         outcomes, more = self._outcomes(predicate, condition)
         tests = tuple(dict.fromkeys((*self._tests.get(data, ()), *more)))
-        for index, side in enumerate(outcomes):
+        for index, outcome in enumerate(outcomes):
             ref = ir.TensorRef(node.name, index)
             self._tests[ref] = tests
-            self._sides[ref] = self.conditions.both(condition, side)
+            self._outputs_alive[ref] = self.conditions.both(condition, outcome)
             if ref != source:
                 self._alias[ref] = source
 
     def _source(self, ref: ir.TensorRef) -> tuple[ir.TensorRef, bool]:
-        """Returns the tensor that a predicate is copied from, and whether it is its negation."""
+        """Returns the tensor that a predicate copies or negates, and whether it negates it."""
         negated = False
         ref = self.resolve(ref)
         node = self._nodes.get(ref.node)
@@ -218,18 +222,18 @@ class Liveness:
         return ref, negated
 
     def _outcomes(self, predicate: ir.TensorRef, condition: int) -> tuple[tuple[int, int], tuple[ir.TensorRef, ...]]:
-        """Returns the conditions that a predicate is false, and true, and the predicates to know for that."""
+        """Returns the conditions that a predicate is false and that it is true, and the predicates that they test."""
         ref, negated = self._source(predicate)
         node = self._nodes.get(ref.node)
-        known = self._number(ref)
+        value = self._number(ref)
         tests: tuple[ir.TensorRef, ...] = ()
-        if known is None or known.dtype != np.bool_:
-            known = self._assumed.get(ref)
-        if known is not None:
-            outcomes = (FALSE, TRUE) if known else (TRUE, FALSE)
-        elif node is not None and (sides := self._tests_merge(node)) is not None:
-            outcomes = sides
-            support = self.conditions.support(sides[0]) | self.conditions.support(sides[1])
+        if value is None or value.dtype != np.bool_:
+            value = self._assumed.get(ref)
+        if value is not None:
+            outcomes = (FALSE, TRUE) if value else (TRUE, FALSE)
+        elif node is not None and (found := self._tests_merge(node)) is not None:
+            outcomes = found
+            support = self.conditions.support(found[0]) | self.conditions.support(found[1])
             tests = tuple(self.predicates[index] for index in sorted(support))
         else:
             index = self._variables.setdefault(ref, len(self.predicates))
@@ -241,7 +245,7 @@ class Liveness:
         return ((outcomes[1], outcomes[0]) if negated else outcomes), tests
 
     def _tests_merge(self, node: ir.Node) -> tuple[int, int] | None:
-        """Returns what a test for a Merge's value_index says: gradients of gradients of branches hold such tests."""
+        """Returns both outcomes of a test of a Merge's value_index, as second-order gradients of branches contain."""
         if node.op != "Equal":
             return None
         for one, other in (node.inputs, node.inputs[::-1]):
@@ -255,6 +259,5 @@ class Liveness:
         return None
 
     def _number(self, ref: ir.TensorRef) -> np.ndarray | None:
-        node = self._nodes.get(self.resolve(ref).node)
-        value = None if node is None or node.op != "Const" else node.attrs.get("value")
-        return value if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "bi" else None
+        value = constant_value(self.resolve(ref), self._nodes, through=())
+        return value if value is not None and value.shape == () and value.dtype.kind in "bi" else None

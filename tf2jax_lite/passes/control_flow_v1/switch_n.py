@@ -1,8 +1,8 @@
-"""A Switch with many sides (``_SwitchN``) as a tree of Switches with two, as deep as the logarithm of their number.
+"""SwitchN lowering: ``_SwitchN`` to a balanced tree of Switches, of logarithmic depth.
 
-TensorFlow lowers Case to ``_SwitchN`` on the branch's number, and so do graphs that
-``convert_variables_to_constants_v2`` froze. Side i is alive where the number is i, the last one also where it is below
-zero or beyond the last side (``SwitchNOp`` in TensorFlow's ``core/kernels/control_flow_ops.cc``).
+TensorFlow lowers Case to ``_SwitchN`` on the branch index, also in graphs that ``convert_variables_to_constants_v2``
+froze. Output i is alive if the index is i; the last one also if the index is negative or too large (``SwitchNOp`` in
+TensorFlow's ``core/kernels/control_flow_ops.cc``).
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import constant, redirected
 from tf2jax_lite.support.errors import InvalidModelError
 
-__all__ = ["OP", "with_two_sides"]
+__all__ = ["OP", "with_binary_switches"]
 
 OP = "_SwitchN"
 
 
-def with_two_sides(
+def with_binary_switches(
     function: str, nodes: Sequence[ir.Node], outputs: Iterable[ir.TensorRef], taken: Iterable[str]
 ) -> tuple[list[ir.Node], tuple[ir.TensorRef, ...]]:
-    """Returns nodes and results with Switch in place of ``_SwitchN``.
+    """Returns a function's nodes and outputs with Switch in place of ``_SwitchN``.
 
     Args:
       function: the function's name, for messages.
@@ -33,7 +34,7 @@ def with_two_sides(
       taken: names of its arguments.
 
     Raises:
-      InvalidModelError: a ``_SwitchN`` without sides.
+      InvalidModelError: a ``_SwitchN`` without outputs.
     """
     if not any(node.op == OP for node in nodes):
         return list(nodes), tuple(outputs)
@@ -44,14 +45,13 @@ def with_two_sides(
             moved.update(rewriting.named(function, node))
     made: list[ir.Node] = []
     for node in nodes:
-        inputs = tuple(moved.get(ref, ref) for ref in node.inputs)
-        node = node if inputs == node.inputs else dataclasses.replace(node, inputs=inputs)
+        node = redirected(node, moved)
         made.extend(rewriting.rewritten(node) if node.op == OP else [node])
     return made, tuple(moved.get(ref, ref) for ref in outputs)
 
 
 class _Halving(NamedTuple):
-    """A Switch: sides below ``middle`` are behind its true side, the others behind its false one."""
+    """A Switch: outputs below ``middle`` are behind its true output, the others behind its false one."""
 
     name: str
     source: ir.TensorRef
@@ -59,7 +59,7 @@ class _Halving(NamedTuple):
 
 
 class _Rewriting:
-    """Switches that test the same number share their predicates, so that they are known to agree."""
+    """Makes the Switches. Those on the same index share predicates, so that liveness conditions agree."""
 
     def __init__(self, taken: set[str], nodes: set[str]):
         self._taken = taken
@@ -69,9 +69,9 @@ class _Rewriting:
         self._predicates: dict[tuple[ir.TensorRef, int], ir.TensorRef] = {}
 
     def named(self, function: str, node: ir.Node) -> dict[ir.TensorRef, ir.TensorRef]:
-        """Names the Switches of a ``_SwitchN``, and returns where its sides are to be.
+        """Names the Switches of a ``_SwitchN``, and returns the tensors that replace its outputs.
 
-        The first keeps the name: what waits for the node goes on doing so.
+        The first keeps the name, so that control edges from the node remain valid.
         """
         count = len(node.output_dtypes)
         if count == 0:
@@ -91,8 +91,8 @@ class _Rewriting:
         return moved if switches else {}
 
     def rewritten(self, node: ir.Node) -> list[ir.Node]:
-        """Returns the Switches, and the predicates that are new. The inputs are where they are to be already."""
-        value, number = node.inputs
+        """Returns the Switches and their new predicates, for a node whose inputs are redirected already."""
+        value, index = node.inputs
         dtypes = node.output_dtypes
         plain = {"attrs": {"T": dtypes[0]}, "implied": frozenset({"T"}), "output_shapes": None}
         if len(dtypes) == 1:
@@ -103,36 +103,33 @@ class _Rewriting:
         switch = dataclasses.replace(
             node, op="Switch", groups=(None, None), input_types=("T", ""), output_dtypes=dtypes[:1] * 2, **plain
         )
-        for index, halving in enumerate(self._switches[node.name]):
-            source = halving.source if index else value
-            predicate = self._predicate(number, halving.middle, made)
-            made.append(ir.node_like(switch.form, halving.name, (source, predicate), node.control))
+        for position, halving in enumerate(self._switches[node.name]):
+            source = halving.source if position else value
+            predicate = self._predicate(index, halving.middle, made)
+            made.append(ir.node_from_spec(switch.spec, halving.name, (source, predicate), node.control))
         return made
 
-    def _predicate(self, number: ir.TensorRef, middle: int, made: list[ir.Node]) -> ir.TensorRef:
-        found = self._predicates.get((number, middle))
+    def _predicate(self, index: ir.TensorRef, middle: int, made: list[ir.Node]) -> ir.TensorRef:
+        found = self._predicates.get((index, middle))
         if found is not None:
             return found
-        where = str(number).replace(":", "_")
-        unsigned = np.dtype(np.uint32)  # in which numbers below zero are beyond the last side
-        if number not in self._unsigned:
+        where = str(index).replace(":", "_")
+        unsigned = np.dtype(np.uint32)  # as which a negative index is too large
+        if index not in self._unsigned:
             bits = ir.Node(
-                ir.free_name(f"{where}/unsigned", self._taken), "Bitcast", (number,), (None,), (),
+                ir.free_name(f"{where}/unsigned", self._taken), "Bitcast", (index,), (None,), (),
                 {"T": np.dtype(np.int32), "type": unsigned}, frozenset({"T"}), ("T",), (unsigned,),
             )  # fmt: skip
             made.append(bits)
-            self._unsigned[number] = ir.TensorRef(bits.name)
-        # In the frame of the number, as TensorFlow's own constants in loops.
-        control = (number.node,) if number.node in self._nodes else ()
-        limit = ir.Node(
-            ir.free_name(f"{where}/limit_{middle}", self._taken), "Const", (), (), control,
-            {"value": np.asarray(middle, unsigned), "dtype": unsigned}, output_dtypes=(unsigned,),
-        )  # fmt: skip
+            self._unsigned[index] = ir.TensorRef(bits.name)
+        # The control edge puts the constant in the frame of the index, as TensorFlow does in loops.
+        control = (index.node,) if index.node in self._nodes else ()
+        limit = constant(ir.free_name(f"{where}/limit_{middle}", self._taken), np.uint32(middle), control)
         test = ir.Node(
             ir.free_name(f"{where}/is_below_{middle}", self._taken), "Less",
-            (self._unsigned[number], ir.TensorRef(limit.name)), (None, None), (),
+            (self._unsigned[index], ir.TensorRef(limit.name)), (None, None), (),
             {"T": unsigned}, frozenset({"T"}), ("T", "T"), (np.dtype(np.bool_),),
         )  # fmt: skip
         made.extend((limit, test))
-        self._predicates[number, middle] = ir.TensorRef(test.name)
+        self._predicates[index, middle] = ir.TensorRef(test.name)
         return ir.TensorRef(test.name)

@@ -1,13 +1,13 @@
-"""One frame as a While node.
+"""One frame of control flow v1 to a While node.
 
 A frame has *loop variables*: a Merge of an Enter (the first value) and a NextIteration (the following ones). LoopCond
-tells whether to go on, and a Switch on it hands a variable to the body or to an Exit. So each node of a frame is in
+is the loop's predicate, and a Switch on it forwards a variable to the body or to an Exit. Each node of a frame is in
 one of three parts: the *header*, which runs in every iteration and once more at the end; the *body*, behind the true
-side of such a Switch; the *exit*, behind the false side, which runs once.
+output of such a Switch; the *exit*, behind the false output, which runs once.
 
-Where the header only computes, its nodes are copied into the condition and the body. Where it does more (assigns,
-prints, draws random numbers), it becomes a function that is called before the loop and at the end of each
-iteration, and what it found is carried along: it then runs as often as in TensorFlow.
+A pure header is copied into the condition and the body. A header with effects (assignments, prints, random numbers)
+becomes a function that is called before the loop and at the end of each iteration, and the loop carries its results
+(loop rotation): it then runs as often as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import FunctionLibrary, redirected
+from tf2jax_lite.ir.traversal import topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 
-from .frames import Frame, ordered
-from .if_regions import Library, function_of, sinks
+from .frames import Frame
+from .if_regions import function_of, sinks
 
 __all__ = ["while_of"]
 
@@ -43,23 +45,23 @@ class _Variable:
 
 
 def while_of(
-    library: Library,
+    library: FunctionLibrary,
     function: str,
     frame: Frame,
     is_pure: Callable[[ir.Node], bool],
     dtypes: Callable[[ir.TensorRef], ir.DType],
 ) -> list[ir.Node]:
-    """Returns the nodes that stand for a loop in the frame around it; the loops inside are While nodes already.
+    """Returns the nodes that replace a loop in the enclosing frame. Loops inside must be While nodes already.
 
     Args:
-      library: where the loop's functions go.
-      function: name of the function that holds the loop.
+      library: receives the loop's functions.
+      function: name of the function that contains the loop.
       frame: the loop.
-      is_pure: whether a node does nothing but compute.
-      dtypes: gives the dtype of a tensor of the frames around.
+      is_pure: returns whether a node has no effect and draws no random numbers.
+      dtypes: returns the dtype of a tensor of the enclosing frames.
 
     Raises:
-      UnsupportedError: the loop cannot be expressed so; the message names the frame and the nodes.
+      UnsupportedError: a While node cannot express the loop; the message names the frame and the nodes.
     """
     return _Loop(library, function, frame, is_pure, dtypes).build()
 
@@ -67,7 +69,7 @@ def while_of(
 class _Loop:
     def __init__(
         self,
-        library: Library,
+        library: FunctionLibrary,
         function: str,
         frame: Frame,
         is_pure: Callable[[ir.Node], bool],
@@ -85,12 +87,12 @@ class _Loop:
 
     def build(self) -> list[ir.Node]:
         frame = self._frame
-        nodes = ordered(self._function, frame.nodes)
+        nodes = topological_order(self._function, frame.nodes)
         predicate = self._predicate(nodes)
         variables = self._variables(nodes)
         parts = self._divide(nodes, {v.merge.name for v in variables})
         args, firsts = self._arguments(variables, parts)
-        count = len(variables)  # what follows them stays the same in all iterations
+        count = len(variables)  # loop constants follow them
         moved = {ref: ir.TensorRef(arg.name) for arg, ref in zip(args[count:], firsts[count:], strict=True)}
         header, body, after = (
             [self._rewired(node, moved) for node in parts[part]] for part in (_Part.HEADER, _Part.BODY, _Part.EXIT)
@@ -98,7 +100,7 @@ class _Loop:
         exits = [self._rewired(node, moved) for node in frame.exits]
         for node in frame.exits:
             if self._part(node.inputs[0]) is not _Part.EXIT:
-                self._refuse("it leaves the loop, but not by the side where the loop ends", [node.name])
+                self._reject("an Exit reads a value that the loop's condition does not guard", [node.name])
         predicate = self._resolve(predicate, moved)
         following = [self._resolve(v.following, moved) for v in variables]
         following += [ir.TensorRef(arg.name) for arg in args[count:]]
@@ -106,7 +108,7 @@ class _Loop:
         control = dict.fromkeys(c for node in frame.enters for c in node.control)
         inside = {*self._nodes, *self._enters}
         control.update((c, None) for node in frame.nodes for c in node.control if c not in inside)
-        shape = _Shape(
+        loop = _LoopParts(
             self._library,
             name,
             args,
@@ -119,13 +121,13 @@ class _Loop:
             frozenset(arg.name for arg in args[count:]),
         )
         used_later = _refs([*after, *exits])
-        rotated = not all(map(self._is_pure, header))
-        made, places = (_rotated if rotated else _plain)(shape, used_later, self._where())
+        rotate = not all(map(self._is_pure, header))
+        made, finals = (_rotated_loop if rotate else _copied_header_loop)(loop, used_later, self._where())
         gone = {node.name for node in (*header, *body)}
         for node in (*after, *exits):
-            # What ran in the loop, has run once the loop is over.
+            # Waiting for a node of the loop becomes waiting for the loop.
             kept = tuple(dict.fromkeys(name if c in gone else c for c in node.control))
-            inputs = tuple(places.get(ref, ref) for ref in node.inputs)
+            inputs = tuple(finals.get(ref, ref) for ref in node.inputs)
             node = dataclasses.replace(node, inputs=inputs, control=kept)
             made.append(_identity(node) if node.op == "Exit" else node)
         return made
@@ -133,15 +135,15 @@ class _Loop:
     def _where(self) -> str:
         return f"loop {self._frame.name!r} in {self._function!r}"
 
-    def _refuse(self, why: str, names: Iterable[str]) -> None:
-        shown = ", ".join(sorted(names)[:5])
-        raise UnsupportedError(f"{self._where()} is not a loop that can be expressed in JAX: {why} ({shown}).")
+    def _reject(self, why: str, names: Iterable[str]) -> None:
+        listed = ", ".join(sorted(names)[:5])
+        raise UnsupportedError(f"{self._where()} is not a loop that can be expressed in JAX: {why} ({listed}).")
 
     def _predicate(self, nodes: Sequence[ir.Node]) -> ir.TensorRef:
         found = [node for node in nodes if node.op == "LoopCond"]
         if len(found) != 1:
             names = [node.name for node in found] or [node.name for node in self._frame.enters]
-            self._refuse(f"it has {len(found)} LoopCond nodes, where a loop has one", names)
+            self._reject(f"it has {len(found)} LoopCond nodes, where a loop has one", names)
         self._alias[ir.TensorRef(found[0].name)] = found[0].inputs[0]
         return found[0].inputs[0]
 
@@ -153,14 +155,14 @@ class _Loop:
                 continue
             start = [ref for ref in node.inputs if ref.node in self._enters]
             if len(node.inputs) != 2 or len(back) != 1 or len(start) != 1:
-                self._refuse("a Merge joins other things than one Enter and one NextIteration", [node.name])
+                self._reject("the inputs of a Merge are not one Enter and one NextIteration", [node.name])
             found.append(_Variable(node, self._enters[start[0].node].inputs[0], self._nodes[back[0].node].inputs[0]))
         firsts = {ref.node for variable in found for ref in variable.merge.inputs}
-        loose = [
+        unmerged = [
             node.name for node in self._frame.enters if node.name not in firsts and not node.attrs.get("is_constant")
         ]
-        if loose:
-            self._refuse("values enter for the first iteration only, but are no loop variables", loose)
+        if unmerged:
+            self._reject("values enter for the first iteration only, but are no loop variables", unmerged)
         return found
 
     def _is(self, ref: ir.TensorRef, op: str) -> bool:
@@ -170,26 +172,26 @@ class _Loop:
     def _part(self, ref: ir.TensorRef) -> _Part:
         if ref in self._alias and self._is(ref, "Switch"):
             inner = self._part(self._alias[ref])
-            side = _Part.BODY if ref.index else _Part.EXIT
-            return side if inner is _Part.HEADER or inner is side else self._mixed([ref.node])
+            part = _Part.BODY if ref.index else _Part.EXIT
+            return part if inner is _Part.HEADER or inner is part else self._mixed([ref.node])
         return self._parts.get(ref.node, _Part.HEADER)
 
     def _mixed(self, names: Iterable[str]) -> _Part:
-        self._refuse("what is behind both sides of its end never runs", names)
+        self._reject("nodes that depend on both outputs of its Switch never run", names)
         return _Part.BODY
 
     def _divide(self, nodes: Sequence[ir.Node], merges: set[str]) -> dict[_Part, list[ir.Node]]:
-        """Sorts nodes into parts; Switches on the loop's own predicate become aliases."""
+        """Assigns nodes to parts; Switches on the loop's own predicate become aliases."""
         parts: dict[_Part, list[ir.Node]] = {part: [] for part in _Part}
         for node in nodes:
             if node.name in merges or node.op == "LoopCond":
                 continue
             if node.op == "Switch" and (ended := self._tests_end(node.inputs[1])) is not None:
                 for index in (0, 1):
-                    # A Switch on the negation has its sides exchanged.
+                    # A Switch on the negation has its outputs exchanged.
                     self._alias[ir.TensorRef(node.name, index)] = node.inputs[0]
                 if ended:
-                    self._refuse("a Switch tests the negation of its condition", [node.name])
+                    self._reject("a Switch tests the negation of its condition", [node.name])
                 continue
             found = {self._part(ref) for ref in node.inputs} | {
                 self._parts[name] for name in node.control if name in self._parts
@@ -202,7 +204,7 @@ class _Loop:
             if node.op != "NextIteration":
                 parts[part].append(node)
             elif part is _Part.EXIT:
-                self._refuse("the next iteration starts from what is there only after the last", [node.name])
+                self._reject("a NextIteration reads a value that is only available after the loop", [node.name])
         return parts
 
     def _tests_end(self, ref: ir.TensorRef) -> bool | None:
@@ -217,7 +219,7 @@ class _Loop:
     def _arguments(
         self, variables: Sequence[_Variable], parts: dict[_Part, list[ir.Node]]
     ) -> tuple[list[ir.Argument], list[ir.TensorRef]]:
-        """Returns the loop's arguments and their values outside: variables, then what stays the same."""
+        """Returns the loop's arguments and their values outside: loop variables, then loop constants."""
         args = [ir.Argument(v.merge.name, v.merge.output_dtypes[0]) for v in variables]
         firsts = [v.first for v in variables]
         for node in self._frame.enters:
@@ -230,7 +232,7 @@ class _Loop:
         for ref in [*outer, *(v.following for v in variables)]:
             ref = self._resolve(ref, {})
             if ref.node not in inside and ref not in constant:
-                # Constants of the frames around it need no Enter once optimizers have been at a graph.
+                # Graph optimizers remove the Enter of constants of enclosing frames.
                 args.append(ir.Argument(str(ref), self._outer_dtypes(ref)))
                 firsts.append(ref)
                 constant.add(ref)
@@ -240,7 +242,7 @@ class _Loop:
         while ref in self._alias:
             ref = self._alias[ref]
         if ref.index == 1 and self._is(ref, "Merge") and ref.node not in self._parts:
-            self._refuse("what tells the first iteration from others (value_index) is read", [ref.node])
+            self._reject("the value_index of a loop variable's Merge is read", [ref.node])
         inside = ref.node in self._nodes or ref.node in self._enters
         return ref if inside else moved.get(ref, ref)
 
@@ -251,10 +253,10 @@ class _Loop:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shape:
-    """A loop taken apart."""
+class _LoopParts:
+    """The parts of a loop, and its functions and node under construction."""
 
-    library: Library
+    library: FunctionLibrary
     name: str
     args: list[ir.Argument]
     firsts: list[ir.TensorRef]
@@ -267,9 +269,9 @@ class _Shape:
 
     def function(
         self, part: str, args: Sequence[ir.Argument], nodes: Sequence[ir.Node], outputs: Sequence[ir.TensorRef],
-        what: str,
+        role: str,
     ) -> ir.FunctionRef:  # fmt: skip
-        """Adds a function of some of the loop's nodes, without what they wait for in other parts."""
+        """Adds a function of some of the loop's nodes, without control edges from other parts."""
         present = {node.name for node in nodes}
         nodes = [
             node if all(c in present for c in node.control)
@@ -277,7 +279,7 @@ class _Shape:
             for node in nodes
         ]  # fmt: skip
         name = self.library.name(f"{self.name}/{part}")
-        made = function_of(self.library, name, args, nodes, outputs, what=what, constant=self.constant)
+        made = function_of(self.library, name, args, nodes, outputs, role=role, constant=self.constant)
         return self.library.add(made)
 
     def loop(
@@ -290,54 +292,57 @@ class _Shape:
         )  # fmt: skip
 
 
-_Places = dict[ir.TensorRef, ir.TensorRef]
+_Moved = dict[ir.TensorRef, ir.TensorRef]
 
 
-def _plain(shape: _Shape, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Places]:
-    """A loop whose header only computes. Returns the nodes outside, and where values are after the loop."""
-    what = f"the condition of {where},"
-    cond = shape.function("cond", shape.args, _needed(shape.header, [shape.predicate]), [shape.predicate], what)
-    reads = [ref for node in shape.body for ref in node.inputs]
-    nodes = [*_needed(shape.header, [*reads, *shape.following]), *shape.body]
-    body = shape.function("body", shape.args, nodes, shape.following, f"a variable of {where} for the next iteration,")
-    loop = shape.loop(cond, body, shape.firsts, shape.args)
-    places = {ir.TensorRef(arg.name): ir.TensorRef(shape.name, i) for i, arg in enumerate(shape.args)}
-    made = [loop]
-    own = {node.name: node for node in shape.header}
+def _copied_header_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Moved]:
+    """Makes a loop with a pure header, copied into condition and body.
+
+    Returns:
+      The nodes outside, and the tensors after the loop that correspond to tensors in it.
+    """
+    role = f"the condition of {where},"
+    cond = parts.function("cond", parts.args, _needed(parts.header, [parts.predicate]), [parts.predicate], role)
+    reads = [ref for node in parts.body for ref in node.inputs]
+    nodes = [*_needed(parts.header, [*reads, *parts.following]), *parts.body]
+    body = parts.function("body", parts.args, nodes, parts.following, f"a variable of {where} for the next iteration,")
+    made = [parts.loop(cond, body, parts.firsts, parts.args)]
+    finals = {ir.TensorRef(arg.name): ir.TensorRef(parts.name, i) for i, arg in enumerate(parts.args)}
+    own = {node.name: node for node in parts.header}
     if found := sorted((ref for ref in used_later if ref.node in own), key=str):
-        header = shape.function("header", shape.args, _needed(shape.header, found), found, f"a value of {where},")
-        finals = [places[ir.TensorRef(arg.name)] for arg in shape.args]
-        call = _call(shape.library.name(f"{shape.name}/final"), header, finals, [_dtype(own, ref) for ref in found], ())
+        header = parts.function("header", parts.args, _needed(parts.header, found), found, f"a value of {where},")
+        inputs = [finals[ir.TensorRef(arg.name)] for arg in parts.args]
+        call = _call(parts.library.name(f"{parts.name}/final"), header, inputs, [_dtype(own, ref) for ref in found], ())
         made.append(call)
-        places.update((ref, ir.TensorRef(call.name, i)) for i, ref in enumerate(found))
-    return made, places
+        finals.update((ref, ir.TensorRef(call.name, i)) for i, ref in enumerate(found))
+    return made, finals
 
 
-def _rotated(shape: _Shape, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Places]:
-    """A loop whose header does more: called before the loop, and at the end of each iteration."""
-    own = {node.name: node for node in shape.header}
-    reads = {ref for node in shape.body for ref in node.inputs} | set(shape.following) | used_later
+def _rotated_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Moved]:
+    """Makes a loop whose header has effects: called before the loop, and at the end of each iteration."""
+    own = {node.name: node for node in parts.header}
+    reads = {ref for node in parts.body for ref in node.inputs} | set(parts.following) | used_later
     shared = sorted((ref for ref in reads if ref.node in own), key=str)
-    outputs = [shape.predicate, *shared]
+    outputs = [parts.predicate, *shared]
     dtypes = [np.dtype(np.bool_), *(_dtype(own, ref) for ref in shared)]
-    header = shape.function("header", shape.args, shape.header, outputs, f"a value of {where},")
-    first = _call(shape.library.name(f"{shape.name}/first"), header, shape.firsts, dtypes, shape.control)
-    go = ir.Argument(f"{shape.name}/go", dtypes[0])
+    header = parts.function("header", parts.args, parts.header, outputs, f"a value of {where},")
+    first = _call(parts.library.name(f"{parts.name}/first"), header, parts.firsts, dtypes, parts.control)
+    go = ir.Argument(f"{parts.name}/go", dtypes[0])
     carried = [go, *(ir.Argument(str(ref), dtype) for ref, dtype in zip(shared, dtypes[1:], strict=True))]
-    args = [*shape.args, *carried]
-    cond = shape.function("cond", args, [], [ir.TensorRef(go.name)], what=where)
+    args = [*parts.args, *carried]
+    cond = parts.function("cond", args, [], [ir.TensorRef(go.name)], role=where)
     moved = {ref: ir.TensorRef(str(ref)) for ref in shared}
-    nodes = [dataclasses.replace(node, inputs=tuple(moved.get(ref, ref) for ref in node.inputs)) for node in shape.body]
-    following = [moved.get(ref, ref) for ref in shape.following]
-    # The header of the next iteration comes after all that this one does.
-    again = _call(f"{shape.name}/next", header, following, dtypes, sinks(nodes))
+    nodes = [redirected(node, moved) for node in parts.body]
+    following = [moved.get(ref, ref) for ref in parts.following]
+    # The header of the next iteration waits for all nodes of this one.
+    again = _call(f"{parts.name}/next", header, following, dtypes, sinks(nodes))
     results = [*following, *(ir.TensorRef(again.name, i) for i in range(len(dtypes)))]
-    body = shape.function("body", args, [*nodes, again], results, f"a variable of {where} for the next iteration,")
-    inputs = [*shape.firsts, *(ir.TensorRef(first.name, i) for i in range(len(dtypes)))]
-    loop = shape.loop(cond, body, inputs, args)
-    places = {ir.TensorRef(arg.name): ir.TensorRef(shape.name, i) for i, arg in enumerate(shape.args)}
-    places.update((ref, ir.TensorRef(shape.name, len(shape.args) + 1 + i)) for i, ref in enumerate(shared))
-    return [first, loop], places
+    body = parts.function("body", args, [*nodes, again], results, f"a variable of {where} for the next iteration,")
+    inputs = [*parts.firsts, *(ir.TensorRef(first.name, i) for i in range(len(dtypes)))]
+    loop = parts.loop(cond, body, inputs, args)
+    finals = {ir.TensorRef(arg.name): ir.TensorRef(parts.name, i) for i, arg in enumerate(parts.args)}
+    finals.update((ref, ir.TensorRef(parts.name, len(parts.args) + 1 + i)) for i, ref in enumerate(shared))
+    return [first, loop], finals
 
 
 def _call(
@@ -367,7 +372,7 @@ def _refs(nodes: Iterable[ir.Node]) -> set[ir.TensorRef]:
 
 
 def _needed(nodes: Sequence[ir.Node], refs: Iterable[ir.TensorRef]) -> list[ir.Node]:
-    """Returns those of ``nodes``, in order, that the values ``refs`` are computed from."""
+    """Returns those of ``nodes``, in order, that compute the values ``refs``."""
     by_name = {node.name: node for node in nodes}
     found: set[str] = set()
     stack = [ref.node for ref in refs]

@@ -1,5 +1,10 @@
-"""Optional rewrites: static bounds, common subexpressions, dead values, idioms.
+"""Optional rewrites: static bounds, idioms, common subexpressions, dead values.
 
-One rewrite per module, named for it: `cse`, `dead_values`, `fold_clamps`, `split_loop_bounds`, `repeat_idiom` and so
-on. Their order is in `tf2jax_lite.pipeline.convert`.
+Entries: ``run(graph, config)`` of each pass, in the order of `tf2jax_lite.passes.manager`. Read:
+
+- Static sizes and bounds: `split_loop_bounds`, `fold_clamps`, `tensor_array_stack`, `repeat_idiom`, `cse`.
+- Cost: `list_element_grads`, `gather_idiom`, `dead_values`.
+- Precision and gradients, by options: `narrow_constants`, `relu_idiom`.
+
+Must not import TensorFlow, JAX or `lowering`.
 """

@@ -1,7 +1,8 @@
-"""Nodes that compute the same made one, where sizes depend on it.
+"""Common-subexpression elimination (CSE) in functions with data-dependent shapes.
 
-``tf.boolean_mask(a, mask)`` and ``tf.boolean_mask(b, mask)`` each ask `tf.where` which elements of the mask are true.
-TensorFlow finds at run time that the two results are of one size; while tracing only one and the same node tells.
+``tf.boolean_mask(a, mask)`` and ``tf.boolean_mask(b, mask)`` each call `tf.where` on the mask. TensorFlow finds at run
+time that the two results have the same size; while tracing, only one common node shows it. XLA eliminates the common
+subexpressions of other functions.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import with_inputs
 from tf2jax_lite.ops.registry import lookup
+from tf2jax_lite.support.config import Config
 
-__all__ = ["join_twins"]
+__all__ = ["run"]
 
 
-def join_twins(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with nodes joined that compute the same, in functions in which data decides sizes."""
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Merges nodes that compute the same value, in functions that have an op with a data-dependent result shape."""
+    del config
     return graph.mapped(_function)
 
 
 def _function(function: ir.Function) -> ir.Function:
     if not any(getattr(lookup(name), "dynamic_shape", False) == "prefix" for name in function.ops):
         return function
-    names: dict[str, str] = {}  # of a node that goes, the one that stays
+    names: dict[str, str] = {}  # of removed nodes, to those that replace them
     first: dict[Any, str] = {}
 
     def renamed(ref: ir.TensorRef) -> ir.TensorRef:
@@ -33,7 +37,7 @@ def _function(function: ir.Function) -> ir.Function:
 
     kept: list[ir.Node] = []
     for node in function.nodes:
-        node = node if names.keys().isdisjoint(ref.node for ref in node.inputs) else _with_inputs(node, renamed)
+        node = with_inputs(node, tuple(map(renamed, node.inputs))) if names else node
         key = _key(node)
         if key is not None and first.setdefault(key, node.name) != node.name:
             names[node.name] = first[key]
@@ -55,12 +59,8 @@ def _function(function: ir.Function) -> ir.Function:
     )
 
 
-def _with_inputs(node: ir.Node, renamed: Any) -> ir.Node:
-    return dataclasses.replace(node, inputs=tuple(map(renamed, node.inputs)))
-
-
 def _key(node: ir.Node) -> Any:
-    """Returns what nodes that compute the same have in common; None for a node that does more than that."""
+    """Returns a key that is equal for nodes with the same value; None for a node with an effect or a random key."""
     op = lookup(node.op)
     if op is None or not op.plain or op.needs_context or node.stateful or node.control or node.functions:
         return None

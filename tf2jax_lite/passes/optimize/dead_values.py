@@ -1,12 +1,12 @@
-"""What nobody reads, dropped through calls, branches and loops: results, arguments, and loop variables.
+"""Interprocedural dead-value elimination, through calls, branches and loops.
 
-Where TensorFlow takes a gradient of a function, it makes the loops and branches in it hand on what the gradient may
-need: lists that grow in each iteration, intermediate values. They stay in the function, whether or not the gradient is
-converted. A node alone shows none of that, as some of its results are read; so it is followed result by result what the
-functions that a node runs are wanted for, and what they want of the node's inputs.
+Where TensorFlow takes a gradient of a function, loops and branches in it return the values that the gradient may need:
+lists that grow in each iteration, and intermediate values. They stay in the function, whether or not the gradient is
+converted. Liveness of nodes does not find them, as some results of the loop are live; this pass tracks liveness per
+result: which results of a callee a node needs, and which of the node's inputs they need.
 
-Functions keep their arguments and results. A result that nobody reads is ``_Undefined``, as is an input that nobody
-reads; a loop variable that at most feeds itself is handed on unchanged.
+Functions keep their arity. A dead result or input becomes ``_Undefined``; a loop variable that only its own next value
+reads becomes loop-invariant.
 """
 
 from __future__ import annotations
@@ -18,39 +18,43 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.builder import undefined
 from tf2jax_lite.ir.liveness import live_nodes
 from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
 from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
+from tf2jax_lite.support.config import Config
 
-__all__ = ["drop_unread"]
+__all__ = ["run"]
 
 _FOLLOWED = CALLS | IFS | CASES | WHILES
-# Functions are looked at again for each set of results that is read. Models need one or two times their nodes.
-_MOST_TIMES = 50
+# Functions are visited once for each set of live results. Models need one or two visits per node.
+_MAX_VISITS_PER_NODE = 50
 
 
-class _TooMuch(Exception):
-    """Loops within loops ask for ever more sets of results."""
+class _BudgetExceeded(Exception):
+    """Nested loops need too many sets of live results."""
 
 
-def drop_unread(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph without what only values need that nobody reads; effects stay, and what they need.
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Removes dead values; effects, and the values that they need, stay.
 
     Args:
-      graph: the graph, without control flow of TensorFlow 1. Its functions do not call each other in a circle.
+      graph: a verified graph without control flow v1.
+      config: unused.
     """
+    del config
     if not graph.main.callers:
         return graph
-    readers = _Readers(graph)
+    liveness = _Liveness(graph)
     try:
-        reader = _Reader(readers, graph.main)
-        reader.read(_all(graph.main))
-    except _TooMuch:
+        live = _LiveValues(liveness, graph.main)
+        live.read(_all(graph.main))
+    except _BudgetExceeded:
         return graph
-    rewriter = _Rewriter(readers, graph)
-    rewriter.collect(reader)
-    main = rewriter.rewritten(reader, graph.main.name)
+    rewriter = _Rewriter(liveness, graph)
+    rewriter.collect(live)
+    main = rewriter.rewritten(live, graph.main.name)
     return dataclasses.replace(graph, main=main, functions=rewriter.functions())
 
 
@@ -59,45 +63,45 @@ def _all(function: ir.Function) -> frozenset[int]:
 
 
 def _is_whole(function: ir.Function, results: frozenset[int]) -> bool:
-    """Whether a function stays as it is, as most do: all of its results are read, and it runs no functions."""
+    """Whether a function stays unchanged, as most do: all of its results are live, and it calls no functions."""
     return not function.callers and len(results) == len(function.outputs)
 
 
 class _Use(NamedTuple):
-    """What a node is wanted for: which of its inputs, and for each of its functions, which results."""
+    """The live inputs of a node, and the live results of each of its functions."""
 
     inputs: frozenset[int]
     results: Mapping[str, frozenset[int]]
 
 
-class _Readers:
-    """Who reads what: for each function, and each set of its results that is read, found once."""
+class _Liveness:
+    """Live values of each function for each set of its live results, each computed once."""
 
     def __init__(self, graph: ir.Graph):
         self._functions = graph.functions
-        self._found: dict[tuple[str, frozenset[int]], _Reader] = {}
+        self._found: dict[tuple[str, frozenset[int]], _LiveValues] = {}
         self._loops: dict[tuple[str, str, frozenset[int]], _Use] = {}
         functions = (graph.main, *graph.functions.values())
-        self._budget = _MOST_TIMES * sum([len(function.nodes) for function in functions])
+        self._budget = _MAX_VISITS_PER_NODE * sum([len(function.nodes) for function in functions])
         self.summaries = Summaries(graph.functions, registry.ops_in_force())
 
-    def of(self, function: ir.Function, results: frozenset[int]) -> _Reader:
-        """Returns what some results of a function, and its effects, read."""
+    def of(self, function: ir.Function, results: frozenset[int]) -> _LiveValues:
+        """Returns the live values of a function, given its live results."""
         key = (function.name, results)
         if key not in self._found:
-            reader = _Reader(self, function)
-            reader.read(results)
-            self._found[key] = reader
+            live = _LiveValues(self, function)
+            live.read(results)
+            self._found[key] = live
         return self._found[key]
 
     def spend(self, steps: int) -> None:
-        """Notes that so many nodes are looked at."""
+        """Counts visited nodes."""
         self._budget -= steps
         if self._budget < 0:
-            raise _TooMuch
+            raise _BudgetExceeded
 
     def use(self, node: ir.Node, results: frozenset[int]) -> _Use | None:
-        """Returns what a node reads and wants of its functions if some of its results are read; None for everything."""
+        """Returns the live inputs and callee results of a node, given its live results; None if all are live."""
         callees = {ref.name: self._functions.get(ref.name) for ref in node.functions}
         if node.op not in _FOLLOWED or None in callees.values() or any(i >= len(node.output_dtypes) for i in results):
             return None
@@ -125,56 +129,56 @@ class _Readers:
             return None
         key = (cond.name, body.name, results)
         if key not in self._loops:
-            decides = _all(cond)
-            carried = results | self.of(cond, decides).args
-            reader = _Reader(self, body)
-            reader.read(carried)
-            while not reader.args <= carried:
-                carried |= reader.args
-                reader.read(carried)
-            self._found[(body.name, carried)] = reader
-            self._loops[key] = _Use(carried, {cond.name: decides, body.name: carried})
+            test = _all(cond)
+            carried = results | self.of(cond, test).args
+            live = _LiveValues(self, body)
+            live.read(carried)
+            while not live.args <= carried:
+                carried |= live.args
+                live.read(carried)
+            self._found[(body.name, carried)] = live
+            self._loops[key] = _Use(carried, {cond.name: test, body.name: carried})
         return self._loops[key]
 
 
-class _Reader:
-    """What is read of a function's tensors, for the results that are asked for so far.
+class _LiveValues:
+    """The live values of one function, for the results that are live so far.
 
     Attributes:
       function: the function.
-      results: which of its results are read.
-      effects: names of the nodes that change something.
-      uses: for each node whose functions are followed, what it is wanted for.
+      results: indices of its live results.
+      effects: names of the nodes that have an effect.
+      uses: the use of each node whose functions are analyzed.
     """
 
-    def __init__(self, readers: _Readers, function: ir.Function):
+    def __init__(self, liveness: _Liveness, function: ir.Function):
         self.function = function
         self.results: frozenset[int] = frozenset()
-        self.effects = readers.summaries.effects_in(function)
+        self.effects = liveness.summaries.effects_in(function)
         self.uses: dict[str, _Use | None] = {}
-        self._readers = readers
+        self._liveness = liveness
         self._read: dict[str, set[int]] = {}
-        self._nodes = {node.name: (place, node) for place, node in enumerate(function.nodes)}
+        self._nodes = {node.name: (index, node) for index, node in enumerate(function.nodes)}
         self._waiting: list[int] = []
         self._queued: set[int] = set()
-        readers.spend(len(function.nodes))
-        self._settle([ref for name in self.effects for ref in self._reached(name)])
+        liveness.spend(len(function.nodes))
+        self._propagate([ref for name in self.effects for ref in self._reached(name)])
 
     @property
     def args(self) -> frozenset[int]:
-        """Which arguments are read."""
+        """Indices of the live arguments."""
         return frozenset([index for index, arg in enumerate(self.function.args) if arg.name in self._read])
 
     def keeps(self, node: ir.Node) -> bool:
-        """Whether a node has to stay."""
+        """Whether a node is live."""
         return node.name in self._read or node.name in self.effects
 
     def read(self, results: frozenset[int]) -> None:
-        """Notes that these results are read, too."""
-        self._settle([self.function.outputs[index] for index in results - self.results])
+        """Marks further results as live."""
+        self._propagate([self.function.outputs[index] for index in results - self.results])
         self.results |= results
 
-    def _settle(self, stack: list[ir.TensorRef]) -> None:
+    def _propagate(self, stack: list[ir.TensorRef]) -> None:
         while stack or self._waiting:
             if stack:
                 ref = stack.pop()
@@ -185,31 +189,31 @@ class _Reader:
                     self._reached(ref.node)
                 read.add(ref.index)
                 continue
-            # What reads a node's results comes after it: with the last node first, each is looked at once.
-            place = -heapq.heappop(self._waiting)
-            self._queued.discard(place)
-            self._readers.spend(1)
-            node = self.function.nodes[place]
-            use = self._readers.use(node, frozenset(self._read.get(node.name, ())))
+            # Users of a node come after it: with the last node first, each is visited once.
+            index = -heapq.heappop(self._waiting)
+            self._queued.discard(index)
+            self._liveness.spend(1)
+            node = self.function.nodes[index]
+            use = self._liveness.use(node, frozenset(self._read.get(node.name, ())))
             self.uses[node.name] = use
-            stack += node.inputs if use is None else [node.inputs[index] for index in use.inputs]
+            stack += node.inputs if use is None else [node.inputs[i] for i in use.inputs]
 
     def _reached(self, name: str) -> tuple[ir.TensorRef, ...]:
-        """Returns what a node reads, all of it; what one with functions reads is seen later."""
+        """Returns all inputs of a node; for a node with functions none, as its live inputs are found later."""
         found = self._nodes.get(name)
         if found is None:  # an argument
             return ()
-        place, node = found
+        index, node = found
         if not node.functions:
             return node.inputs
-        if place not in self._queued:
-            self._queued.add(place)
-            heapq.heappush(self._waiting, -place)
+        if index not in self._queued:
+            self._queued.add(index)
+            heapq.heappush(self._waiting, -index)
         return ()
 
 
 class _Version(NamedTuple):
-    """A function as some nodes run it: which results they read, and whether it is the body of loops."""
+    """A function specialized to its live results, as the body of loops or not."""
 
     name: str
     results: frozenset[int]
@@ -217,25 +221,21 @@ class _Version(NamedTuple):
 
 
 class _Rewriter:
-    def __init__(self, readers: _Readers, graph: ir.Graph):
-        self._readers = readers
+    def __init__(self, liveness: _Liveness, graph: ir.Graph):
+        self._liveness = liveness
         self._graph = graph
         self._names: dict[_Version, str] = {}
         self._taken = {*graph.functions, graph.main.name}
 
-    def collect(self, reader: _Reader) -> None:
-        """Notes which versions of functions are run, and names them: one of each function keeps its name."""
-        for _, _, version in self._runs(reader):
+    def collect(self, live: _LiveValues) -> None:
+        """Collects the versions of functions that are called, and names them: the first keeps the function's name."""
+        for _, _, version in self._runs(live):
             if version not in self._names:
-                name, number = version.name, 0
-                if any(other.name == version.name for other in self._names):
-                    while name in self._taken:
-                        number += 1
-                        name = f"{version.name}/read_{number}"
-                    self._taken.add(name)
+                is_first = all(other.name != version.name for other in self._names)
+                name = version.name if is_first else ir.free_name(f"{version.name}/live", self._taken)
                 self._names[version] = name
                 if not _is_whole(self._graph.functions[version.name], version.results):
-                    self.collect(self._reader(version))
+                    self.collect(self._live_values(version))
 
     def functions(self) -> dict[str, ir.Function]:
         """Returns the library, with the versions that were collected."""
@@ -243,45 +243,45 @@ class _Rewriter:
         for version, name in self._names.items():
             function = self._graph.functions[version.name]
             if not _is_whole(function, version.results):
-                function = self.rewritten(self._reader(version), name, is_body=version.is_body)
+                function = self.rewritten(self._live_values(version), name, is_body=version.is_body)
             found[name] = function if function.name == name else dataclasses.replace(function, name=name)
         return found
 
-    def rewritten(self, reader: _Reader, name: str, *, is_body: bool = False) -> ir.Function:
-        """Returns a function as it is read, called ``name``."""
-        versions = {(node.name, ref.name): self._names[version] for node, ref, version in self._runs(reader)}
-        function = reader.function
+    def rewritten(self, live: _LiveValues, name: str, *, is_body: bool = False) -> ir.Function:
+        """Returns a function without its dead values, called ``name``."""
+        versions = {(node.name, ref.name): self._names[version] for node, ref, version in self._runs(live)}
+        function = live.function
         body = _Body(function)
-        nodes = [body.node(node, reader.uses.get(node.name), versions) for node in function.nodes if reader.keeps(node)]
+        nodes = [body.node(node, live.uses.get(node.name), versions) for node in function.nodes if live.keeps(node)]
         outputs = list(function.outputs)
-        for index in _all(function) - reader.results:
+        for index in _all(function) - live.results:
             outputs[index] = ir.TensorRef(function.args[index].name) if is_body else body.undefined(outputs[index])
         if not body.changed and tuple(outputs) == function.outputs:
             return function
-        # What only such a result led to has its effect still.
-        live = [node.name for node in live_nodes(function, reader.effects) if node.name in reader.effects]
-        control = tuple(dict.fromkeys([*function.control_outputs, *live]))
+        # Nodes with an effect that only a dead result reached remain live.
+        effects = [node.name for node in live_nodes(function, live.effects) if node.name in live.effects]
+        control = tuple(dict.fromkeys([*function.control_outputs, *effects]))
         return dataclasses.replace(
             function, name=name, nodes=(*body.made, *nodes), outputs=tuple(outputs), control_outputs=control
         )
 
-    def _reader(self, version: _Version) -> _Reader:
-        return self._readers.of(self._graph.functions[version.name], version.results)
+    def _live_values(self, version: _Version) -> _LiveValues:
+        return self._liveness.of(self._graph.functions[version.name], version.results)
 
-    def _runs(self, reader: _Reader) -> Iterator[tuple[ir.Node, ir.FunctionRef, _Version]]:
-        """Yields each function that each node of a function runs, and in which version."""
-        for node in reader.function.callers:
-            for ref in node.functions if reader.keeps(node) else ():
+    def _runs(self, live: _LiveValues) -> Iterator[tuple[ir.Node, ir.FunctionRef, _Version]]:
+        """Yields each function that each node of a function calls, and its version."""
+        for node in live.function.callers:
+            for ref in node.functions if live.keeps(node) else ():
                 callee = self._graph.functions.get(ref.name)
                 if callee is not None:
-                    use = reader.uses[node.name]
+                    use = live.uses[node.name]
                     results = _all(callee) if use is None else use.results[ref.name]
                     is_body = node.op in WHILES and results != _all(callee)
                     yield node, ref, _Version(ref.name, results, is_body)
 
 
 class _Body:
-    """One function as it is rewritten: the nodes that it gets, and whether anything is not as it was."""
+    """Rewrites one function: its new nodes, and whether it differs."""
 
     def __init__(self, function: ir.Function):
         self.made: list[ir.Node] = []
@@ -296,7 +296,7 @@ class _Body:
         return found
 
     def node(self, node: ir.Node, use: _Use | None, names: Mapping[tuple[str, str], str]) -> ir.Node:
-        """Returns a node with the inputs that are read, and the functions that it is to run, by their names."""
+        """Returns a node with its live inputs and the names of the versions that it calls."""
         if not node.functions:
             return node
         inputs = list(node.inputs)
@@ -310,16 +310,14 @@ class _Body:
         return dataclasses.replace(node, inputs=tuple(inputs), attrs=attrs)
 
     def undefined(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns what stands for a tensor that nobody reads."""
+        """Returns an ``_Undefined`` tensor of the dtype of a dead tensor."""
         dtypes = self._dtypes.get(ref.node, ())
         dtype = dtypes[ref.index] if ref.index < len(dtypes) else ir.VARIANT
         found = self._undefined.get(dtype)
         if found is None:
-            name = f"unread/{dtype}"
-            while name in self._dtypes:
-                name += "_"
-            self.made.append(ir.Node(name, "_Undefined", (), (), (), {"dtype": dtype}, output_dtypes=(dtype,)))
-            found = self._undefined[dtype] = ir.TensorRef(name)
+            node = undefined(ir.free_name(f"dead/{dtype}", set(self._dtypes)), dtype)
+            self.made.append(node)
+            found = self._undefined[dtype] = ir.TensorRef(node.name)
         return found
 
 

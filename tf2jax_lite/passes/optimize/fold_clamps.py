@@ -1,8 +1,8 @@
-"""Whole numbers that are clamped to one value: ``maximum(n, x)`` is ``n`` for every ``x`` that is at most ``n``.
+"""Min/max folding by integer ranges: ``maximum(n, x)`` is ``n`` if ``x`` is at most ``n``.
 
-`tf.math.bincount` writes its number of bins so: ``minimum(n, maximum(n, x))`` with ``minlength`` and ``maxlength``
-alike (Keras's CategoryEncoding), and ``maximum(256, x + 1)`` of an ``x`` that was clipped to 0 to 255 before (Keras's
-Equalization). With this it is known while tracing although ``x`` is data.
+The number of bins of `tf.math.bincount` is ``minimum(n, maximum(n, x))`` if ``minlength`` equals ``maxlength`` (Keras's
+CategoryEncoding), and ``maximum(256, x + 1)`` with ``x`` clipped to [0, 255] in Keras's Equalization. Folding makes it
+static although ``x`` is runtime-dependent.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.passes.analysis.integer_ranges import Interval, Intervals
+from tf2jax_lite.ir.traversal import constant_value
+from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
+from tf2jax_lite.support.config import Config
 
-__all__ = ["settle_clamps"]
+__all__ = ["run"]
 
-# Whether what the other operand lies between leaves nothing to choose.
+# Whether the range of the other operand determines the result.
 _CLAMPS: dict[str, Callable[[Interval, int], bool]] = {
-    "Minimum": lambda other, limit: other.least >= limit,
-    "Maximum": lambda other, limit: other.most <= limit,
+    "Minimum": lambda other, limit: other.low >= limit,
+    "Maximum": lambda other, limit: other.high <= limit,
 }
 _INT32 = np.dtype(np.int32)
 
 
-def settle_clamps(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with the other operand of such a clamp given as what it comes to, in the same shape."""
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces the runtime-dependent operand of such a clamp by the limit, broadcast to the operand's shape."""
+    del config
     return graph.mapped(_function)
 
 
@@ -34,45 +37,40 @@ def _function(function: ir.Function) -> ir.Function:
     if function.ops.isdisjoint(_CLAMPS):
         return function
     nodes = {node.name: node for node in function.nodes}
-    intervals = Intervals(nodes)
+    ranges = IntegerRanges(nodes)
+    taken = {*nodes, *(arg.name for arg in function.args)}
     out: list[ir.Node] = []
     for node in function.nodes:
-        found = _settled(node, nodes, intervals) if node.op in _CLAMPS else None
+        found = _folded(node, nodes, ranges, taken) if node.op in _CLAMPS else None
         out += found or [node]
     return function if len(out) == len(function.nodes) else dataclasses.replace(function, nodes=tuple(out))
 
 
-def _settled(node: ir.Node, nodes: Mapping[str, ir.Node], intervals: Intervals) -> list[ir.Node] | None:
-    """Returns the nodes in the place of a clamp, or None where its value is open."""
+def _folded(
+    node: ir.Node, nodes: Mapping[str, ir.Node], ranges: IntegerRanges, taken: set[str]
+) -> list[ir.Node] | None:
+    """Returns the nodes that replace a clamp, or None if the ranges do not determine its value."""
     for own in range(len(node.inputs)):
-        value, other = _constant(node.inputs[own], nodes), intervals.of(node.inputs[1 - own])
-        known = _constant(node.inputs[1 - own], nodes) is not None  # which tracing folds by itself
-        if value is not None and other is not None and not known and _CLAMPS[node.op](other, int(value)):
-            return _constant_operand(node, own, value.dtype, nodes)
+        value, other = _constant(node.inputs[own], nodes), ranges.of(node.inputs[1 - own])
+        both_constant = _constant(node.inputs[1 - own], nodes) is not None  # tracing folds these
+        if value is not None and other is not None and not both_constant and _CLAMPS[node.op](other, int(value)):
+            return _with_constant_operand(node, own, value.dtype, taken)
     return None
 
 
-def _unused(name: str, nodes: Mapping[str, ir.Node]) -> str:
-    while name in nodes:
-        name += "_"
-    return name
-
-
 def _constant(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> np.ndarray | None:
-    """Returns a constant whole number, else None: floating numbers could meet NaN."""
-    node = nodes.get(ref.node)
-    value = None if node is None or node.op != "Const" else node.attrs.get("value")
-    whole = isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu"
-    return value if whole else None
+    """Returns the value of an integer Const, else None: the other operand of a float could be NaN."""
+    value = constant_value(ref, nodes, through=())
+    return value if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None
 
 
-def _constant_operand(node: ir.Node, own: int, dtype: np.dtype, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
+def _with_constant_operand(node: ir.Node, own: int, dtype: np.dtype, taken: set[str]) -> list[ir.Node]:
     limit, other = node.inputs[own], node.inputs[1 - own]
     attrs = {"T": dtype, "out_type": _INT32}
-    name = _unused(f"{node.name}/shape", nodes)
+    name = ir.free_name(f"{node.name}/shape", taken)
     shape = ir.Node(name, "Shape", (other,), (None,), (), attrs, output_dtypes=(_INT32,))
     fill = ir.Node(
-        _unused(f"{node.name}/limit", nodes),
+        ir.free_name(f"{node.name}/limit", taken),
         "Fill",
         (ir.TensorRef(shape.name), limit),
         (None, None),

@@ -1,7 +1,7 @@
-"""Pieces of one split that are joined again, as one node: a repeat or a gather.
+"""Concatenations of slices of one split to one gather.
 
-Keras repeats elements so (``UpSampling1D``, ``repeat_elements``): a split into single steps, of which each is
-concatenated several times. XLA takes time with the square of the number of slices that are concatenated.
+Keras repeats elements (``UpSampling1D``, ``repeat_elements``) with a split into single steps, each of which it
+concatenates several times. XLA's compile time is quadratic in the number of concatenated slices.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import constant_value, skip
+from tf2jax_lite.support.config import Config
 
-__all__ = ["gather_pieces"]
+__all__ = ["run"]
 
-_ENOUGH = 16  # pieces one after the other; XLA handles a few well, such as the gates of a recurrent layer
+_MIN_SLICES = 16  # consecutive slices; XLA handles a few well, such as the gates of a recurrent layer
 _SPLITS = frozenset({"Split", "Unpack"})
 
 
-def gather_pieces(graph: ir.Graph) -> ir.Graph:
-    """Return the graph with a ``_GatherPieces`` node for pieces of one split that follow each other in a join."""
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces consecutive slices of one split in a concatenation by a ``_GatherPieces`` node."""
+    del config
     return graph.mapped(_function)
 
 
@@ -35,11 +38,11 @@ def _function(function: ir.Function) -> ir.Function:
 
 
 def _joined(node: ir.Node, nodes: Mapping[str, ir.Node], taken: set[str]) -> list[ir.Node]:
-    """Return the nodes in the place of one: of a concatenation or a stack, with its runs of pieces gathered."""
+    """Returns the nodes that replace a node: a concatenation or stack with its runs of slices gathered."""
     if node.op not in ("ConcatV2", "Concat", "Pack") or not isinstance(node.output_dtypes[0], np.dtype):
         return [node]
     parts = {"ConcatV2": node.inputs[:-1], "Concat": node.inputs[1:], "Pack": node.inputs}[node.op]
-    if len(parts) < _ENOUGH:
+    if len(parts) < _MIN_SLICES:
         return [node]
     axis = _axis(node, nodes)
     pieces = [_piece(ref, node.op, axis, nodes) for ref in parts]
@@ -49,7 +52,7 @@ def _joined(node: ir.Node, nodes: Mapping[str, ir.Node], taken: set[str]) -> lis
     rest: list[ir.TensorRef] = []
     for source, run in itertools.groupby(zip(parts, pieces, strict=True), lambda part: part[1] and part[1][0]):
         refs, found = zip(*run, strict=True)
-        if source is None or len(refs) < _ENOUGH:
+        if source is None or len(refs) < _MIN_SLICES:
             rest += refs
             continue
         is_whole = len(refs) == len(parts)
@@ -77,29 +80,21 @@ def _with_parts(node: ir.Node, parts: list[ir.TensorRef]) -> ir.Node:
     inputs, groups = (*parts, node.inputs[-1]), (len(parts), None)
     if node.op == "Concat":
         inputs, groups = (node.inputs[0], *parts), (None, len(parts))
-    form = dataclasses.replace(node.form, groups=groups, attrs={**node.attrs, "N": len(parts)})
-    return ir.node_like(form, node.name, inputs, node.control)
+    spec = dataclasses.replace(node.spec, groups=groups, attrs={**node.attrs, "N": len(parts)})
+    return ir.node_from_spec(spec, node.name, inputs, node.control)
 
 
 def _axis(node: ir.Node, nodes: Mapping[str, ir.Node]) -> int | None:
-    """Return the axis along which a node splits or joins; None if it is not known."""
+    """Returns the axis along which a node splits or concatenates; None if it is not constant."""
     if node.op in ("Pack", "Unpack"):
         return node.attrs.get("axis", 0)
-    source = _behind(node.inputs[-1 if node.op == "ConcatV2" else 0], nodes)
-    constant = nodes.get(source.node)
-    value = None if constant is None or constant.op != "Const" else constant.attrs.get("value")
-    return int(value.reshape(())) if isinstance(value, np.ndarray) and value.size == 1 else None
-
-
-def _behind(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.TensorRef:
-    while (node := nodes.get(ref.node)) is not None and node.op == "Identity":
-        ref = node.inputs[0]
-    return ref
+    value = constant_value(node.inputs[-1 if node.op == "ConcatV2" else 0], nodes)
+    return int(value.reshape(())) if value is not None and value.size == 1 else None
 
 
 def _piece(ref: ir.TensorRef, op: str, axis: int | None, nodes: Mapping[str, ir.Node]) -> tuple[str, int] | None:
-    """Return the split by the same axis that a tensor is a piece of, and which piece it is."""
-    ref = _behind(ref, nodes)
+    """Returns the split along the same axis that a tensor is a slice of, and the index of the slice."""
+    ref = skip(ref, nodes)
     split = nodes.get(ref.node)
     if split is None or split.op != ("Unpack" if op == "Pack" else "Split") or _axis(split, nodes) != axis:
         return None

@@ -1,8 +1,8 @@
-"""Gradients of elements that loops read from lists, added to one element where the graph adds whole lists.
+"""Gradients of reads of list elements: sums of whole TensorLists to sums of single elements.
 
-TensorFlow's gradient of reading an element is a list of the same length with that element alone set, and lists are
-added up: in each iteration, all of them. How long that list is, and of which shape, it takes from a list, too, so that
-no loop could be compiled of it: it was unrolled.
+TensorFlow's gradient of reading an element is a list of the same length with only that element set, and every
+iteration adds up whole lists. The length and shape of that list come from another list, so that such a loop could only
+be unrolled.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import producer
+from tf2jax_lite.support.config import Config
 
-__all__ = ["add_to_elements"]
+__all__ = ["run"]
 
 _SUMS = ("AddN", "AddV2")
 _NEEDED = frozenset({"TensorListSetItem", "TensorListReserve"})
 _INT32 = np.dtype(np.int32)
 
 
-def add_to_elements(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with what such a list adds to others added to their element."""
-    if not graph.ops.issuperset(_NEEDED):
-        return graph
-    functions = {name: _function(function) for name, function in graph.functions.items()}
-    return dataclasses.replace(graph, main=_function(graph.main), functions=functions)
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces the addition of a list with one set element by an update of that element."""
+    del config
+    return graph.mapped(_function) if graph.ops.issuperset(_NEEDED) else graph
 
 
 def _function(function: ir.Function) -> ir.Function:
@@ -39,25 +39,18 @@ def _function(function: ir.Function) -> ir.Function:
     return function if len(out) == len(function.nodes) else dataclasses.replace(function, nodes=tuple(out))
 
 
-def _made(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
-    node = nodes.get(ref.node)
-    while node is not None and node.op == "Identity":
-        node = nodes.get(node.inputs[0].node)
-    return node
-
-
-def _alone(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
-    """Returns the node that sets the only element of a list, if that is what a tensor is."""
-    node = _made(ref, nodes)
+def _single_update(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
+    """Returns the node that sets the only element of a list; None for any other tensor."""
+    node = producer(ref, nodes)
     if node is None or node.op != "TensorListSetItem" or not isinstance(node.attrs.get("element_dtype"), np.dtype):
         return None
-    reserved = _made(node.inputs[0], nodes)
+    reserved = producer(node.inputs[0], nodes)
     return node if reserved is not None and reserved.op == "TensorListReserve" else None
 
 
 def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
-    """Returns the nodes in the place of a sum of lists; the last of them has its name."""
-    single = [_alone(ref, nodes) for ref in node.inputs]
+    """Returns the nodes that replace a sum of lists; the last of them has its name."""
+    single = [_single_update(ref, nodes) for ref in node.inputs]
     whole = [ref for ref, one in zip(node.inputs, single, strict=True) if one is None]
     elements = [one for one in single if one is not None]
     if not elements or len(whole) != 1:
@@ -65,7 +58,7 @@ def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
     (total,) = whole
     out: list[ir.Node] = []
     for number, one in enumerate(elements):
-        _, place, value = one.inputs
+        _, index, value = one.inputs
         dtype = one.attrs["element_dtype"]
         name = f"{node.name}/element_{number}"
         last = number == len(elements) - 1
@@ -77,7 +70,7 @@ def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
         item = ir.Node(
             f"{name}/item",
             "TensorListGetItem",
-            (total, place, ir.TensorRef(shape.name)),
+            (total, index, ir.TensorRef(shape.name)),
             (None, None, None),
             control,
             attrs,
@@ -96,7 +89,7 @@ def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
         written = ir.Node(
             node.name if last else name,
             "TensorListSetItem",
-            (total, place, ir.TensorRef(summed.name)),
+            (total, index, ir.TensorRef(summed.name)),
             (None, None, None),
             control,
             {"resize_if_index_out_of_bounds": False, **attrs},

@@ -1,4 +1,4 @@
-"""Constants of a narrower type, where the configuration asks for it."""
+"""Float constants to bfloat16, as ``force_const_float32_to_bfloat16`` and ``force_const_float64_to_bfloat16`` ask."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config
 
-__all__ = ["narrow_constants"]
+__all__ = ["narrowed_dtypes", "run"]
 
 
-def narrow_constants(graph: ir.Graph, config: Config) -> tuple[ir.Graph, bool]:
-    """Reads floating constants as bfloat16 as configured; tells whether anything changed."""
-    kinds = set()
-    if config.force_const_float32_to_bfloat16:
-        kinds.add(np.dtype(np.float32))
-    if config.force_const_float64_to_bfloat16:
-        kinds.add(np.dtype(np.float64))
+def narrowed_dtypes(config: Config) -> frozenset[np.dtype]:
+    """Returns the dtypes whose constants become bfloat16. Ops then meet operands of several dtypes."""
+    options = {np.float32: config.force_const_float32_to_bfloat16, np.float64: config.force_const_float64_to_bfloat16}
+    return frozenset(np.dtype(dtype) for dtype, narrowed in options.items() if narrowed)
+
+
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Converts float constants to bfloat16 as configured."""
+    kinds = narrowed_dtypes(config)
     if not kinds:
-        return graph, False
+        return graph
     bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
     def narrow(function: ir.Function) -> ir.Function:
@@ -35,5 +37,4 @@ def narrow_constants(graph: ir.Graph, config: Config) -> tuple[ir.Graph, bool]:
             nodes.append(node)
         return dataclasses.replace(function, nodes=tuple(nodes))
 
-    functions = {name: narrow(function) for name, function in graph.functions.items()}
-    return dataclasses.replace(graph, main=narrow(graph.main), functions=functions), True
+    return graph.mapped(narrow)

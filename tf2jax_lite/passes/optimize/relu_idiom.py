@@ -1,4 +1,4 @@
-"""What jax2tf lost on the way out of JAX, read back: a relu whose gradient at 0 is 0."""
+"""``max(x, 0)`` of graphs exported with jax2tf to Relu, whose gradient at 0 is 0."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import dataclasses
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.support.config import Config
 
-__all__ = ["infer_relu"]
+__all__ = ["run"]
 
 
-def infer_relu(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Returns the graph with ``max(x, 0)`` as Relu where jax2tf wrote it for ``jax.nn.relu``, if configured so.
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces ``max(x, 0)`` by Relu where jax2tf exported ``jax.nn.relu``, if ``config.infer_relu_from_jax2tf``.
 
-    jax2tf names nodes after the JAX functions they come from, so the name tells a relu from a plain maximum. The two
-    differ in the gradient at 0: a relu's is 0, TensorFlow's Maximum gives all of it to the first argument.
+    jax2tf names nodes after the JAX functions they come from, which distinguishes a relu from a plain maximum. The two
+    differ in the gradient at 0: that of relu is 0, that of TensorFlow's Maximum goes to the first argument.
     """
-    if not config.infer_relu_from_jax2tf:
-        return graph
-    functions = {name: _rewrite(function) for name, function in graph.functions.items()}
-    return dataclasses.replace(graph, main=_rewrite(graph.main), functions=functions)
+    return graph.mapped(_rewrite) if config.infer_relu_from_jax2tf else graph
 
 
 def _rewrite(function: ir.Function) -> ir.Function:
@@ -30,11 +28,8 @@ def _rewrite(function: ir.Function) -> ir.Function:
     nodes = {node.name: node for node in function.nodes}
 
     def is_zero(ref: ir.TensorRef) -> bool:
-        node = nodes.get(ref.node)
-        while node is not None and node.op in ("Cast", "Identity", "BroadcastTo"):
-            node = nodes.get(node.inputs[0].node)
-        value = None if node is None or node.op != "Const" else node.attrs.get("value")
-        return isinstance(value, np.ndarray) and value.dtype.kind != "O" and not np.any(value)
+        value = constant_value(ref, nodes, through=("Cast", "Identity", "BroadcastTo"))
+        return value is not None and value.dtype.kind != "O" and not np.any(value)
 
     out = []
     for node in function.nodes:

@@ -1,7 +1,7 @@
-"""`tf.repeat` with counts that data decides, as one node whose length is taken from what the result meets.
+"""`tf.repeat` with data-dependent counts to one node whose length comes from the tensors that its result meets.
 
-TensorFlow writes it as a mask over everything tiled to the largest count, whose size no trace can know. Ragged tensors
-number the rows of their values so: a sum over each row is a sum by segments, of values whose number is known.
+TensorFlow expands `tf.repeat` to a mask over the values tiled to the largest count, whose size is not static. Ragged
+tensors compute row ids with it: a sum over each row is a segment sum of values whose number is static.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
-
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import constant_value, producer
+from tf2jax_lite.support.config import Config
 
-__all__ = ["join_repeats"]
+__all__ = ["run"]
 
 _IDIOM = frozenset({"GatherV2", "Where", "Less", "Range", "Tile"})
 _TRANSPARENT = ("Identity", "Cast")
@@ -25,15 +25,13 @@ _ELEMENTWISE = frozenset(
     """.split()  # noqa: SIM905
 )
 _SEGMENTED = ("UnsortedSegment", "Segment")
-_ENOUGH = 4  # of what gives a length
+_MAX_SOURCES = 4  # tensors that determine the length; the others are redundant
 
 
-def join_repeats(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with a ``_Repeat`` node for each such idiom."""
-    if not graph.ops.issuperset(_IDIOM):
-        return graph
-    functions = {name: _function(function) for name, function in graph.functions.items()}
-    return dataclasses.replace(graph, main=_function(graph.main), functions=functions)
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Replaces each such idiom by a ``_Repeat`` node."""
+    del config
+    return graph.mapped(_function) if graph.ops.issuperset(_IDIOM) else graph
 
 
 def _function(function: ir.Function) -> ir.Function:
@@ -46,7 +44,7 @@ def _function(function: ir.Function) -> ir.Function:
     consumers = _Consumers(function, found)
     before: dict[int, list[ir.Node]] = {}
     for name, (data, counts) in found.items():
-        # As late as can be: then more of what gives the length has been computed.
+        # As late as possible, so that more tensors that determine the length come before it.
         position = consumers.first(name)
         node = idioms.nodes[name]
         likes, pairs = consumers.lengths(name, data, position)
@@ -77,44 +75,40 @@ class _Idioms:
         self.nodes: Mapping[str, ir.Node] = {node.name: node for node in function.nodes}
 
     def _made(self, ref: ir.TensorRef, *ops: str) -> ir.Node | None:
-        """Returns the node behind a tensor if it is one of these ops."""
-        node = self.nodes.get(ref.node)
-        while node is not None and node.op == "Identity":
-            node = self.nodes.get(node.inputs[0].node)
+        """Returns the node that computes a tensor if it is one of these ops."""
+        node = producer(ref, self.nodes)
         return node if node is not None and node.op in ops else None
 
     def _number(self, ref: ir.TensorRef) -> int | None:
-        node = self._made(ref, "Const")
-        value = None if node is None else node.attrs.get("value")
-        whole = isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu"
-        return int(value.reshape(())) if whole else None  # type: ignore[union-attr]
+        value = constant_value(ref, self.nodes)
+        return int(value.reshape(())) if value is not None and value.size == 1 and value.dtype.kind in "iu" else None
 
     def _through(self, ref: ir.TensorRef, op: str, operands: int = 1) -> tuple[ir.TensorRef, ...] | None:
         node = self._made(ref, op)
         return node.inputs if node is not None and len(node.inputs) >= operands else None
 
     def parts(self, node: ir.Node) -> tuple[ir.TensorRef, ir.TensorRef] | None:
-        """Returns what a gather repeats, and how often, if it is the end of the idiom."""
+        """Returns the values and counts if a gather is the last node of the idiom."""
         if node.op != "GatherV2" or self._number(node.inputs[2]) != 0 or node.attrs.get("batch_dims", 0) != 0:
             return None
-        limited = self._mask(node.inputs[1])
+        masked = self._mask(node.inputs[1])
         flat = self._through(node.inputs[0], "Reshape", 2)
         tiled = self._through(flat[0], "Tile", 2) if flat else None
-        wide = self._through(tiled[0], "ExpandDims", 2) if tiled else None
-        if limited is None or wide is None or tiled is None:
+        expanded = self._through(tiled[0], "ExpandDims", 2) if tiled else None
+        if masked is None or expanded is None or tiled is None:
             return None
-        counts, most = limited
-        axis = self._number(wide[1])
+        counts, largest = masked
+        axis = self._number(expanded[1])
         multiples = self._made(tiled[1], "Pack")
         if multiples is None or axis is None or not 0 <= axis < len(multiples.inputs):
             return None
         others = [self._number(ref) for i, ref in enumerate(multiples.inputs) if i != axis]
-        if multiples.inputs[axis] != most or any(number != 1 for number in others):
+        if multiples.inputs[axis] != largest or any(number != 1 for number in others):
             return None
-        return wide[0], counts
+        return expanded[0], counts
 
     def _mask(self, ref: ir.TensorRef) -> tuple[ir.TensorRef, ir.TensorRef] | None:
-        """Returns counts and their largest if a tensor is where places are below the count."""
+        """Returns the counts and their maximum if a tensor is the indices of a mask ``range(max) < counts``."""
         squeezed = self._made(ref, "Squeeze")
         if squeezed is None or list(squeezed.attrs.get("squeeze_dims", ())) not in ([1], [-1]):
             return None
@@ -123,20 +117,20 @@ class _Idioms:
         below = self._through(flat[0], "Less", 2) if flat and self._number(flat[1]) == -1 else None
         if below is None:
             return None
-        places = self._through(below[0], "Range", 3)
+        positions = self._through(below[0], "Range", 3)
         column = self._made(below[1], *_TRANSPARENT, "ExpandDims")
         while column is not None and column.op == "Cast":
             column = self._made(column.inputs[0], *_TRANSPARENT, "ExpandDims")
-        if places is None or column is None or self._number(column.inputs[1]) != -1:
+        if positions is None or column is None or self._number(column.inputs[1]) != -1:
             return None
-        if self._number(places[0]) != 0 or self._number(places[2]) != 1:
+        if self._number(positions[0]) != 0 or self._number(positions[2]) != 1:
             return None
         counts = column.inputs[0]
-        return (counts, places[1]) if self._is_largest(places[1], counts) else None
+        return (counts, positions[1]) if self._is_largest(positions[1], counts) else None
 
-    def _is_largest(self, most: ir.TensorRef, counts: ir.TensorRef) -> bool:
-        """Whether a number is the largest of the counts, or 0."""
-        clamped = self._through(most, "Maximum", 2)
+    def _is_largest(self, ref: ir.TensorRef, counts: ir.TensorRef) -> bool:
+        """Whether a tensor is ``maximum(0, reduce_max(counts))``."""
+        clamped = self._through(ref, "Maximum", 2)
         if clamped is None or 0 not in map(self._number, clamped):
             return False
         largest = clamped[1] if self._number(clamped[0]) == 0 else clamped[0]
@@ -145,10 +139,14 @@ class _Idioms:
 
 
 class _Consumers:
-    """Who reads what in a function."""
+    """The users of the tensors of a function.
+
+    Args:
+      function: the function.
+      late: names of nodes that are to move right before their first user.
+    """
 
     def __init__(self, function: ir.Function, late: Iterable[str]):
-        """Takes the function, and the names of the nodes that are computed only when the first node waits for them."""
         self._nodes = function.nodes
         self._positions = {node.name: i for i, node in enumerate(function.nodes)}
         self._readers: dict[str, list[int]] = {}
@@ -162,7 +160,7 @@ class _Consumers:
         return min(self._readers.get(name, ()), default=len(self._nodes))
 
     def _read(self, ref: ir.TensorRef) -> Iterator[tuple[ir.Node, int]]:
-        """Yields who reads a tensor, and as which input, also behind ops that leave shapes as they are."""
+        """Yields the users of a tensor, and the index of their input, also behind ops that preserve shapes."""
         pending = [ref]
         while pending:
             ref = pending.pop()
@@ -174,10 +172,11 @@ class _Consumers:
                     yield from ((node, k) for k, own in enumerate(node.inputs) if own == ref)
 
     def lengths(self, name: str, data: ir.TensorRef, position: int) -> tuple[list[ir.TensorRef], list[ir.TensorRef]]:
-        """Returns what is as long as this node's result.
+        """Returns tensors, computed before ``position``, that determine the length of a node's result.
 
-        First tensors that are so, then pairs: the first of a pair is so if both have the same rank and it is not of
-        length 1, as it meets what the result selects from the second. All of them are computed before ``position``.
+        Returns:
+          Tensors that have the same length; and, flat, pairs of which the first has it if both have the same rank and
+          its length is not 1, as it is combined with the elements that the result gathers from the second.
         """
         likes: list[ir.TensorRef] = []
         pairs: list[ir.TensorRef] = []
@@ -188,12 +187,12 @@ class _Consumers:
             elif node.op in _ELEMENTWISE:
                 pairs += (node.inputs[1 - own], data)
             elif node.op == "GatherV2" and own == 1 and not node.attrs.get("batch_dims", 0):
-                for user, place in self._read(ir.TensorRef(node.name)):
+                for user, index in self._read(ir.TensorRef(node.name)):
                     if user.op in _ELEMENTWISE:
-                        pairs += (user.inputs[1 - place], node.inputs[0])
-        known = [self._is_before(ref, position) for ref in pairs]
-        chosen = [i for i in range(0, len(pairs), 2) if known[i] and known[i + 1]][:_ENOUGH]
-        likes = [ref for ref in likes if self._is_before(ref, position)][:_ENOUGH]
+                        pairs += (user.inputs[1 - index], node.inputs[0])
+        before = [self._is_before(ref, position) for ref in pairs]
+        chosen = [i for i in range(0, len(pairs), 2) if before[i] and before[i + 1]][:_MAX_SOURCES]
+        likes = [ref for ref in likes if self._is_before(ref, position)][:_MAX_SOURCES]
         return likes, [ref for i in chosen for ref in pairs[i : i + 2]]
 
     def _is_before(self, ref: ir.TensorRef, position: int) -> bool:

@@ -1,7 +1,7 @@
-"""Loop conditions on the least of several limits: ``i < minimum(a, b)`` as ``i < a and i < b``.
+"""Loop bound splitting: the condition ``i < minimum(a, b)`` to ``i < a and i < b``.
 
-Often one limit is known and the other is data: `tf.compat.v1.nn.dynamic_rnn` runs up to ``minimum(time_steps,
-reduce_max(sequence_length))``. Written as two conditions, the known one bounds the loop.
+Often one limit is static and the other is runtime-dependent: `tf.compat.v1.nn.dynamic_rnn` runs up to
+``minimum(time_steps, reduce_max(sequence_length))``. As a condition of its own, the static limit bounds the loop.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import producer, skip
+from tf2jax_lite.support.config import Config
 
-__all__ = ["split_limits"]
+__all__ = ["run"]
 
-# Comparisons that a loop goes on for, with the position of the limit that must not be reached.
+# Comparisons that hold while the loop runs, with the position of the limit.
 _COMPARISONS = {"Less": 1, "LessEqual": 1, "Greater": 0, "GreaterEqual": 0}
 _TRANSPARENT = ("Identity", "LoopCond")
 
 
-def split_limits(graph: ir.Graph) -> ir.Graph:
-    """Returns the graph with such conditions split, in every loop. Values are the same, NaN included."""
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
+    """Splits such conditions in every loop. Values are the same, NaN included."""
+    del config
     splitter = _Splitter(graph.functions)
     functions = {name: splitter.function(function) for name, function in graph.functions.items()}
     main = splitter.function(graph.main)
@@ -36,7 +39,7 @@ class _Splitter:
         self.made: dict[str, ir.Function] = {}
 
     def function(self, function: ir.Function) -> ir.Function:
-        """Returns a function with its loops changed; what they call anew is in ``made``."""
+        """Returns a function with its loops changed; their new functions are in ``made``."""
         if not any("cond" in node.attrs and "body" in node.attrs for node in function.callers):
             return function
         outside = {node.name: node for node in function.nodes}
@@ -49,7 +52,7 @@ class _Splitter:
             return node
         cond, body = (self._functions[ref.name] for ref in refs)  # type: ignore[union-attr]
         if len(cond.outputs) != 1 or not len(cond.args) == len(body.args) == len(body.outputs) == len(node.inputs):
-            return node  # the lowering refuses it
+            return node  # the lowering raises on malformed loops
         split = _Condition(node, cond, body, outside)
         nodes = split.nodes()
         if not split.changed:
@@ -78,21 +81,21 @@ class _Splitter:
 
 
 class _Condition:
-    """The condition of one loop, with the limits that it is to get as further arguments."""
+    """The condition of one loop, and the limits that become further arguments of it."""
 
     def __init__(self, loop: ir.Node, cond: ir.Function, body: ir.Function, outside: Mapping[str, ir.Node]):
         self._loop, self._cond, self._outside = loop, cond, outside
         self._inside = {node.name: node for node in cond.nodes}
         self._positions = {arg.name: index for index, arg in enumerate(cond.args)}
         inner = {node.name: node for node in body.nodes}
-        ends = [_resolved(ref, inner).node for ref in body.outputs]
+        ends = [skip(ref, inner, _TRANSPARENT).node for ref in body.outputs]
         self._constant = {i for i, (arg, end) in enumerate(zip(body.args, ends, strict=True)) if arg.name == end}
         self.limits: list[ir.TensorRef] = []
         self.dtypes: list[ir.DType] = []
         self.changed = False
 
     def nodes(self) -> tuple[ir.Node, ...]:
-        """Returns the condition's nodes, comparisons split."""
+        """Returns the condition's nodes with comparisons split."""
         split = {name: found for name in self._comparisons() if len(found := self._parts(self._inside[name])) > 1}
         self.changed = bool(split)
         nodes: list[ir.Node] = []
@@ -104,11 +107,11 @@ class _Condition:
         return tuple(nodes)
 
     def _comparisons(self) -> list[str]:
-        """Returns the names of the comparisons that all must hold."""
+        """Returns the names of the comparisons in the conjunction."""
         found: dict[str, None] = {}
         stack = [self._cond.outputs[0]]
         while stack:
-            node = self._inside.get(_resolved(stack.pop(), self._inside).node)
+            node = producer(stack.pop(), self._inside, _TRANSPARENT)
             if node is None:
                 continue
             if node.op == "LogicalAnd":
@@ -118,10 +121,10 @@ class _Condition:
         return list(found)
 
     def _parts(self, comparison: ir.Node) -> list[ir.TensorRef]:
-        """Returns the limits of a comparison as the condition sees them."""
+        """Returns the limits of a comparison as tensors of the condition."""
         parts: list[ir.TensorRef] = []
         for limit in _terms(comparison.inputs[_COMPARISONS[comparison.op]], self._inside):
-            position = self._positions.get(_resolved(limit, self._inside).node)
+            position = self._positions.get(skip(limit, self._inside, _TRANSPARENT).node)
             terms = []
             if position is not None and position in self._constant:
                 terms = _terms(self._loop.inputs[position], self._outside)
@@ -157,15 +160,9 @@ def _joined(comparison: ir.Node, limits: list[ir.TensorRef]) -> list[ir.Node]:
     return nodes
 
 
-def _resolved(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.TensorRef:
-    while ref.node in nodes and nodes[ref.node].op in _TRANSPARENT:
-        ref = nodes[ref.node].inputs[0]
-    return ref
-
-
 def _terms(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> list[ir.TensorRef]:
-    """Returns what a value is the least of."""
-    node = nodes.get(_resolved(ref, nodes).node)
+    """Returns the operands of nested Minimum nodes; a tensor that is no minimum alone."""
+    node = producer(ref, nodes, _TRANSPARENT)
     if node is None or node.op != "Minimum":
         return [ref]
     return [term for operand in node.inputs for term in _terms(operand, nodes)]

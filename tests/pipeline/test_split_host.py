@@ -11,7 +11,7 @@ from jax import export
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import InputError, UnsupportedError, UnsupportedOpsError
-from tf2jax_lite.frontend.runtime.host_function import load_split
+from tf2jax_lite.pipeline.convert import split_concrete
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]
 
@@ -146,7 +146,7 @@ class Looked(tf.Module):
         return {"y": tf.gather(self.weights, self.table.lookup(keys))}
 
 
-def test_what_is_looked_up_has_the_shape_of_the_keys(tmp_path):
+def test_looked_up_values_have_the_shape_of_the_keys(tmp_path):
     """The table's Python object knows that, and is not saved."""
     module = Looked()
     tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.__call__)
@@ -159,11 +159,11 @@ def test_what_is_looked_up_has_the_shape_of_the_keys(tmp_path):
         np.testing.assert_allclose(fn(given, **host_fn(keys=keys))[0]["y"], expected, rtol=1e-6)
 
 
-def test_keys_that_are_vectors_leave_the_rank_open():
+def test_vector_keys_leave_the_rank_unknown():
     empty, deleted = (tf.constant([i, i], tf.int64) for i in (-1, -2))
     table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.int32, 0, empty, deleted)
     fn = tf.function(table.lookup, input_signature=[tf.TensorSpec([None, 2], tf.int64)])
-    host_fn, _ = load_split(fn.get_concrete_function())
+    host_fn, *_ = split_concrete(fn.get_concrete_function(), "lookup")
     assert [t.shape for t in host_fn.cut] == [None]
 
 
@@ -182,7 +182,7 @@ def test_the_core_trains(split):
     np.testing.assert_allclose(got, tf.convert_to_tensor(tape.gradient(loss, variable)), rtol=1e-4, atol=1e-5)
 
 
-def test_host_tells_where_the_cut_is():
+def test_host_function_describes_the_boundary():
     module = Text()
     with pytest.warns(UserWarning, match="label"):
         host_fn, jax_fn, _ = _split(module)
@@ -204,7 +204,7 @@ def _split(module, name="serving_default"):
 
 
 @pytest.mark.full
-def test_without_split_the_error_names_the_way_out(tmp_path):
+def test_without_split_the_error_names_split_host(tmp_path):
     module = Images()
     wrapped = tf.function(lambda images: {"y": module(images)}, input_signature=[tf.TensorSpec([None], tf.string)])
     tf.saved_model.save(module, str(tmp_path), signatures=wrapped.get_concrete_function())
@@ -212,7 +212,7 @@ def test_without_split_the_error_names_the_way_out(tmp_path):
         tf2jax.convert_saved_model(tmp_path)
 
 
-def test_strings_behind_trained_variables_are_refused():
+def test_strings_that_depend_on_trained_variables_raise():
     class Middle(tf.Module):
         def __init__(self):
             self.v = tf.Variable([1.0, 2.0], name="v")
@@ -226,7 +226,7 @@ def test_strings_behind_trained_variables_are_refused():
         _split(Middle())
 
 
-def test_only_strings_are_refused():
+def test_only_string_results_raise():
     class Echo(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
         def __call__(self, x):

@@ -1,0 +1,43 @@
+"""Structures of arguments and results: leaves, order of keys, tensor arguments."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from tf2jax_lite.calling.structures import TensorArgument, describe, iter_arguments, map_structure, same_literal
+
+Pair = collections.namedtuple("Pair", ["second", "first"])
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        None,
+        [None, (), {}],
+        Pair([1], {"b": 2, "a": (3, None)}),
+        collections.OrderedDict(b=1, a=[2]),
+        {1: 0, "a": 1},
+        {"literal": range(3), "text": "abc"},
+    ],
+)
+def test_map_structure_keeps_types_keys_and_leaves(structure):
+    found = map_structure(lambda leaf: leaf, structure)
+    assert found == structure and type(found) is type(structure)
+    if isinstance(structure, dict):
+        assert list(found) == list(structure)
+
+
+def test_iter_arguments_yields_tensors_in_order():
+    arguments = [TensorArgument(i, f"t{i}", np.dtype(np.float32), (2,)) for i in range(4)]
+    structure = ({"z": arguments[1], "a": [arguments[0], "literal"]}, Pair(arguments[3], None), arguments[2])
+    assert [arg.index for arg in iter_arguments(structure)] == [1, 0, 3, 2]
+    assert describe(structure[1]) == "Pair(second=float32[2], first=None)"
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "same"),
+    [(1, True, False), (1, 1, True), (2.0, np.float32(2), True), (range(2), range(2), True), (None, None, True)],
+)
+def test_same_literal(spec, value, same):
+    assert same_literal(spec, value) is same

@@ -1,0 +1,178 @@
+"""Structures of a ConcreteFunction's arguments and results, with tensors as leaves."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import func_graph as tf_func_graph
+
+from tf2jax_lite import ir
+from tf2jax_lite.calling.structures import OPAQUE, OutputRef, TensorArgument
+from tf2jax_lite.frontend.graphdef import dtypes
+from tf2jax_lite.support.config import get_config
+
+from .composite_specs import as_record, component_specs, static_components
+
+__all__ = [
+    "ArgumentBuilder",
+    "node_name",
+    "output_structure",
+    "plain_structure",
+    "shape_of",
+    "structured_inputs",
+    "structured_outputs",
+]
+
+
+def structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Returns the structure of a function's arguments, with specs for tensors."""
+    structured = concrete.structured_input_signature
+    if structured is None:  # pruned functions take their feeds, in order
+        return tuple(tf.TensorSpec(t.shape, t.dtype, node_name(t)) for t in concrete.inputs[:count]), {}
+    return structured
+
+
+def node_name(tensor: Any) -> str:
+    """Returns the name of the node that makes a tensor."""
+    return tensor.op.name
+
+
+def shape_of(shape: Any) -> ir.Shape:
+    """Returns a ``tf.TensorShape`` as a shape of the IR."""
+    try:
+        return tuple(shape.as_list())
+    except ValueError:  # unknown rank
+        return None
+
+
+def structured_outputs(concrete: Any) -> Any:
+    """Returns the structure of a function's results, with specs for tensors; unnamed ones get their nodes' names."""
+    flat = iter(concrete.outputs)
+
+    def spec_of(value: Any) -> Any:
+        spec = tf.type_spec_from_value(value) if tf.is_tensor(value) else value
+        parts = tf.nest.flatten(spec, expand_composites=True)
+        tensors = [next(flat, None) for part in parts if isinstance(part, (tf.TypeSpec, tf.TensorArray))]
+        if isinstance(spec, tf.TensorSpec) and spec.name is None and tensors[0] is not None:
+            return tf.TensorSpec(spec.shape, spec.dtype, node_name(tensors[0]))
+        return spec
+
+    return tf.nest.map_structure(spec_of, concrete.structured_outputs)
+
+
+def plain_structure(structure: Any) -> Any:
+    """Returns a structure in plain dicts, lists and tuples: TensorFlow wraps them when it tracks or restores them."""
+    record = as_record(structure)
+    structure = structure if record is None else record
+    if isinstance(structure, Mapping):
+        return {key: plain_structure(item) for key, item in structure.items()}
+    if isinstance(structure, tuple):
+        items = [plain_structure(item) for item in structure]
+        fields = getattr(structure, "_fields", None)
+        if fields is None:
+            return tuple(items)
+        kind = type(getattr(structure, "__wrapped__", structure))
+        return kind(*items)
+    if isinstance(structure, list):
+        return [plain_structure(item) for item in structure]
+    return structure
+
+
+class ArgumentBuilder:
+    """Replaces tensor specs in structures by tensor arguments, in the order of the flat inputs.
+
+    Args:
+      args: the arguments of the main function.
+
+    Attributes:
+      static_values: values of arguments, by name, that the spec of their composite tensor determines.
+    """
+
+    def __init__(self, args: Sequence[ir.Argument]):
+        self._args = iter(enumerate(args))
+        self.static_values: dict[str, np.ndarray] = {}
+
+    def convert(self, structure: Any) -> Any:
+        """Returns a structure with `TensorArgument` leaves for tensors, and literals unchanged."""
+        structure = plain_structure(structure)
+        if isinstance(structure, dict):
+            # Flat inputs have the order of sorted keys.
+            found = {key: self.convert(structure[key]) for key in _sorted_keys(structure)}
+            return {key: found[key] for key in structure}
+        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+            return type(structure)(*[self.convert(item) for item in structure])
+        if isinstance(structure, (list, tuple)):
+            return type(structure)([self.convert(item) for item in structure])
+        if isinstance(structure, (tf.TensorSpec, tf.Tensor)):
+            return self._argument()
+        if isinstance(structure, tf.TypeSpec):
+            return self._composite(structure)
+        return OPAQUE if isinstance(structure, tf_func_graph.UnknownArgument) else structure
+
+    def _composite(self, spec: tf.TypeSpec) -> tuple[TensorArgument, ...]:
+        parts = [self._argument() for _ in component_specs(spec)]
+        rank = spec.ragged_rank if isinstance(spec, tf.RaggedTensorSpec) else 0
+        parts[:1] = [dataclasses.replace(part, composite=spec, ragged_rank=rank) for part in parts[:1]]
+        if get_config("strict_shape_check"):
+            for position, value in static_components(spec).items():
+                parts[position] = dataclasses.replace(parts[position], value=tuple(value.tolist()))
+                self.static_values[parts[position].name] = value
+        return tuple(parts)
+
+    def _argument(self) -> TensorArgument:
+        # By position: specs may have equal names, or names that differ from the nodes'.
+        index, arg = next(self._args)
+        return TensorArgument(index, arg.name, arg.dtype if isinstance(arg.dtype, np.dtype) else None, arg.shape)
+
+
+def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
+    try:
+        return sorted(mapping)
+    except TypeError:
+        return list(mapping)
+
+
+def output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
+    """Returns the results' structure with `OutputRef` leaves, the number of leaves, and dtypes of TensorArrays.
+
+    The dtypes are by position of the leaf.
+    """
+    position = 0
+    count = len(concrete.outputs)
+    arrays: dict[int, ir.DType] = {}
+
+    def replace(structure: Any) -> Any:
+        nonlocal position
+        record = as_record(structure)
+        structure = structure if record is None else record
+        if isinstance(structure, Mapping):
+            found = {key: replace(structure[key]) for key in _sorted_keys(structure)}
+            ordered = {key: found[key] for key in structure}
+            return collections.OrderedDict(ordered) if isinstance(structure, collections.OrderedDict) else ordered
+        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+            return type(getattr(structure, "__wrapped__", structure))(*[replace(item) for item in structure])
+        if isinstance(structure, (list, tuple)):
+            items = [replace(item) for item in structure]
+            return items if isinstance(structure, list) else tuple(items)
+        if isinstance(structure, (tf.Tensor, tf.TensorSpec)):
+            position += 1
+            return OutputRef(position - 1)
+        if isinstance(structure, tf.TensorArray):
+            arrays[position] = dtypes.from_tf(structure.dtype)
+            position += 1
+            return OutputRef(position - 1)
+        parts = tf.nest.flatten(structure, expand_composites=True)
+        if len(parts) != 1 or parts[0] is not structure:
+            return tuple(replace(part) for part in parts)
+        return structure
+
+    structure = replace(concrete.structured_outputs)
+    # Once a gradient has been taken through a function, its graph also returns intermediate results, after its own.
+    if position > count or (position == 0 and count):  # the description does not match: return the flat results
+        return [OutputRef(i) for i in range(count)], count, {}
+    return structure, position, arrays

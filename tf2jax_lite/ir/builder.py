@@ -1,0 +1,67 @@
+"""New nodes and functions: what rewrites of a graph have in common.
+
+`constant` and `undefined` make nodes, `with_inputs` and `redirected` rewire one, `FunctionLibrary` collects functions
+under free names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .graph import DType, Function, FunctionRef, Node, TensorRef, free_name, node_from_spec
+
+__all__ = ["FunctionLibrary", "constant", "redirected", "undefined", "with_inputs"]
+
+
+class FunctionLibrary:
+    """New functions of a graph, under names that the graph does not use.
+
+    Args:
+      taken: names in use.
+
+    Attributes:
+      functions: the functions added so far, by name.
+    """
+
+    def __init__(self, taken: Iterable[str]):
+        self.functions: dict[str, Function] = {}
+        self._taken = set(taken)
+
+    def name(self, wanted: str) -> str:
+        """Reserves and returns ``wanted``, with a number appended if it is in use."""
+        return free_name(wanted, self._taken)
+
+    def add(self, function: Function) -> FunctionRef:
+        """Adds a function and returns a reference to it."""
+        self.functions[function.name] = function
+        return FunctionRef(function.name)
+
+
+def constant(name: str, value: Any, control: tuple[str, ...] = ()) -> Node:
+    """Returns a Const node.
+
+    Args:
+      name: its name.
+      value: a NumPy array or scalar; its dtype is the node's.
+      control: names of nodes that run before it.
+    """
+    value = np.asarray(value)
+    return Node(name, "Const", (), (), control, {"value": value, "dtype": value.dtype}, output_dtypes=(value.dtype,))
+
+
+def undefined(name: str, dtype: DType) -> Node:
+    """Returns an ``_Undefined`` node: the placeholder for a value that no live node reads."""
+    return Node(name, "_Undefined", (), (), (), {"dtype": dtype}, output_dtypes=(dtype,))
+
+
+def with_inputs(node: Node, inputs: tuple[TensorRef, ...]) -> Node:
+    """Returns a node with other inputs of the same types; itself if they are its own."""
+    return node if inputs == node.inputs else node_from_spec(node.spec, node.name, inputs, node.control)
+
+
+def redirected(node: Node, moved: Mapping[TensorRef, TensorRef]) -> Node:
+    """Returns a node that reads the tensors that ``moved`` maps its inputs to; itself if it reads none of them."""
+    return with_inputs(node, tuple([moved.get(ref, ref) for ref in node.inputs])) if moved else node

@@ -1,0 +1,86 @@
+"""Interfaces of the TensorFlow services that the lowering uses and the frontend implements.
+
+The pipeline makes a `NodeCompiler` and a `NodeEvaluator` and passes them to the lowering, so that neither package
+imports the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .graph import Node
+
+__all__ = ["CompiledNode", "InputSpec", "NodeCompiler", "NodeEvaluator"]
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSpec:
+    """An input of a node to compile.
+
+    Attributes:
+      shape: its shape.
+      static: whether its value is known in every call of this trace.
+      value: its value if it is known in this call; that of a concrete JAX array is, outside ``jit``.
+    """
+
+    shape: tuple[int, ...]
+    static: bool = False
+    value: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledNode:
+    """A compiled node.
+
+    Attributes:
+      module: the StableHLO module as text.
+      arguments: positions of the node's inputs that are the module's arguments; the others are constants in it.
+    """
+
+    module: str
+    arguments: tuple[int, ...]
+
+
+class NodeCompiler(Protocol):
+    """Compiles nodes whose ops have no implementation."""
+
+    def accepts(self, node: Node) -> bool:
+        """Returns whether the node's op and dtypes can be compiled."""
+        ...
+
+    def compile(self, node: Node, inputs: Sequence[InputSpec]) -> CompiledNode:
+        """Compiles a node for inputs of these shapes.
+
+        Raises:
+          UnsupportedError: the compiler rejects the node.
+        """
+        ...
+
+
+class NodeEvaluator(Protocol):
+    """Evaluates nodes whose ops have no implementation and whose inputs are static."""
+
+    def accepts(self, op: str) -> bool:
+        """Returns whether nodes of an op can be evaluated."""
+        ...
+
+    def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+        """Evaluates a node.
+
+        Args:
+          op: an op that `accepts` returns True for.
+          inputs: NumPy arrays, strings as object arrays of bytes; a list for each argument that is a list.
+          attrs: the node's attributes.
+
+        Returns:
+          NumPy arrays, a list for each result that is a list.
+
+        Raises:
+          OpError: TensorFlow rejects the values.
+          LimitError: the results could take more than ``config.max_constant_bytes``.
+        """
+        ...

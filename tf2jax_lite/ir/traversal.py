@@ -1,0 +1,135 @@
+"""Walks over the nodes of a function and over the functions of a graph.
+
+`producer` and `skip` look through nodes that forward a value, `constant_value` reads a Const, `topological_order`
+sorts nodes, `argument_offset` relates the inputs of a call to the arguments of the callee, and `called_functions` finds
+the functions that a graph reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from tf2jax_lite.support.errors import InvalidModelError
+
+from .graph import Function, Graph, Node, TensorRef
+
+__all__ = [
+    "argument_offset",
+    "called_functions",
+    "constant_scalar",
+    "constant_value",
+    "producer",
+    "skip",
+    "topological_order",
+]
+
+IDENTITY = frozenset({"Identity"})
+# In control flow v1, an edge from NextIteration to Merge closes a loop. It does not order nodes.
+_MERGES = frozenset({"Merge", "RefMerge"})
+_BACK_EDGES = frozenset({"NextIteration", "RefNextIteration"})
+
+
+def skip(ref: TensorRef, nodes: Mapping[str, Node], ops: Collection[str] = IDENTITY) -> TensorRef:
+    """Returns the tensor that a chain of nodes forwards as ``ref``.
+
+    Args:
+      ref: the tensor at the end of the chain.
+      nodes: the function's nodes by name.
+      ops: ops that forward their first input.
+    """
+    while (node := nodes.get(ref.node)) is not None and node.op in ops:
+        ref = node.inputs[0]
+    return ref
+
+
+def producer(ref: TensorRef, nodes: Mapping[str, Node], through: Collection[str] = IDENTITY) -> Node | None:
+    """Returns the node that computes a tensor, behind nodes that forward it; None for an argument."""
+    return nodes.get(skip(ref, nodes, through).node)
+
+
+def constant_value(ref: TensorRef, nodes: Mapping[str, Node], through: Collection[str] = IDENTITY) -> np.ndarray | None:
+    """Returns the value of a tensor that a Const node makes; None for any other."""
+    node = producer(ref, nodes, through)
+    value = node.attrs.get("value") if node is not None and node.op == "Const" else None
+    return value if isinstance(value, np.ndarray) else None
+
+
+def constant_scalar(ref: TensorRef, nodes: Mapping[str, Node]) -> int | None:
+    """Returns the value of a constant integer (or bool) scalar; None for any other tensor."""
+    value = constant_value(ref, nodes)
+    return int(value) if value is not None and value.shape == () and value.dtype.kind in "biu" else None
+
+
+def argument_offset(node: Node, callee: Function) -> int:
+    """Returns the number of inputs that a node does not pass to a callee: the predicate of If, the index of Case.
+
+    Calls, branches and loops pass their last inputs.
+    """
+    return len(node.inputs) - len(callee.args)
+
+
+def topological_order(function: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Returns nodes so that each comes after those that it waits for; ties keep the given order.
+
+    Args:
+      function: the function's name, for messages.
+      nodes: its nodes. Edges from NextIteration to Merge do not count.
+
+    Raises:
+      InvalidModelError: the nodes form a cycle.
+    """
+    by_name = {node.name: node for node in nodes}
+    ordered: list[Node] = []
+    is_placed: dict[str, bool] = {}  # False while the nodes that it waits for are being placed
+
+    def pending(node: Node) -> list[str]:
+        """Returns the names of a node's sources that are not placed."""
+        merges = node.op in _MERGES
+        return [
+            source
+            for source in dict.fromkeys([*[ref.node for ref in node.inputs], *node.control])
+            if not is_placed.get(source) and source in by_name and not (merges and by_name[source].op in _BACK_EDGES)
+        ]
+
+    for root, node in by_name.items():
+        if root in is_placed:
+            continue
+        # TensorFlow writes most functions in order. Between two roots, no node is being placed.
+        for source, _ in node.inputs:
+            if source not in is_placed and source in by_name:
+                break
+        else:
+            if not node.control or not pending(node):
+                is_placed[root] = True
+                ordered.append(node)
+                continue
+        stack = [root]
+        while stack:
+            current = stack[-1]
+            state = is_placed.get(current)
+            if state is not None:
+                stack.pop()
+                if not state:
+                    is_placed[current] = True
+                    ordered.append(by_name[current])
+                continue
+            is_placed[current] = False
+            for source in reversed(pending(by_name[current])):
+                if source in is_placed:
+                    raise InvalidModelError(f"function {function!r}: nodes {source!r} and {current!r} are on a cycle.")
+                stack.append(source)
+    return tuple(ordered)
+
+
+def called_functions(graph: Graph) -> set[str]:
+    """Returns the names of the library functions that the main function calls, directly or through others."""
+    found: set[str] = set()
+    pending = [graph.main]
+    while pending:
+        for node in pending.pop().callers:
+            names = {ref.name for ref in node.functions if ref.name in graph.functions} - found
+            found |= names
+            pending += [graph.functions[name] for name in names]
+    return found

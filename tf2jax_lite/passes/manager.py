@@ -1,0 +1,182 @@
+"""The ordered list of passes, and the function that runs it.
+
+Each pass is a module with a function ``run(graph, config) -> Graph``. `PASSES` gives the order, with the reason for
+each position; docs/architecture.md has the same list as a table. ``config.disabled_passes`` switches passes off by
+name, for debugging and ablation, except those that are required.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+
+from tf2jax_lite import ir
+from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.errors import ConfigError
+
+from .canonicalize import calls_and_for, effectful_conditions, select_implementation, stacks_to_lists
+from .control_flow_v1 import functionalize
+from .optimize import (
+    cse,
+    dead_values,
+    fold_clamps,
+    gather_idiom,
+    list_element_grads,
+    narrow_constants,
+    relu_idiom,
+    repeat_idiom,
+    split_loop_bounds,
+    tensor_array_stack,
+)
+
+__all__ = ["PASSES", "Pass", "run_passes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """A pass.
+
+    Attributes:
+      name: the name of its module.
+      run: returns the rewritten graph.
+      effect: the rewrite in a few words: before -> after.
+      reason: the reason for its position in the list.
+      required: whether graphs would convert to wrong values, or not at all, without it.
+    """
+
+    name: str
+    run: Callable[[ir.Graph, Config], ir.Graph]
+    effect: str
+    reason: str
+    required: bool = False
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(
+        "calls_and_for",
+        calls_and_for.run,
+        "BatchFunction -> call, For -> While",
+        "first: other passes handle calls and While only",
+        required=True,
+    ),
+    Pass(
+        "select_implementation",
+        select_implementation.run,
+        "call of `api_implements` -> its CPU variant",
+        "before passes that change signatures, which it compares",
+        required=True,
+    ),
+    Pass(
+        "functionalize",
+        functionalize.run,
+        "Switch, Merge, Enter, Exit -> If, While",
+        "before the passes that analyze loops and branches",
+        required=True,
+    ),
+    Pass(
+        "effectful_conditions",
+        effectful_conditions.run,
+        "condition with effects -> call in the body",
+        "after functionalize, whose loops may have such conditions",
+        required=True,
+    ),
+    Pass(
+        "stacks_to_lists",
+        stacks_to_lists.run,
+        "StackV2 -> TensorList",
+        "after functionalize: loops and branches carry the lists",
+        required=True,
+    ),
+    Pass(
+        "tensor_array_stack",
+        tensor_array_stack.run,
+        "gather(range(size)) -> `_TensorArrayStack`",
+        "after functionalize, also inside loops; otherwise free",
+    ),
+    Pass(
+        "list_element_grads",
+        list_element_grads.run,
+        "sum of lists -> update of one element",
+        "before dead_values, which removes the unused lists",
+    ),
+    Pass(
+        "split_loop_bounds",
+        split_loop_bounds.run,
+        "i < min(a, b) -> i < a and i < b",
+        "before fold_clamps, which may rewrite the Minimum",
+    ),
+    Pass(
+        "fold_clamps",
+        fold_clamps.run,
+        "max(n, x) -> n if x <= n",
+        "after split_loop_bounds; otherwise free",
+    ),
+    Pass(
+        "repeat_idiom",
+        repeat_idiom.run,
+        "expanded tf.repeat -> `_Repeat`",
+        "before cse, which merges equal repeats",
+    ),
+    Pass(
+        "gather_idiom",
+        gather_idiom.run,
+        "concat of slices of a split -> `_GatherPieces`",
+        "free",
+    ),
+    Pass(
+        "relu_idiom",
+        relu_idiom.run,
+        "max(x, 0) of jax2tf -> Relu",
+        "before narrow_constants, which changes constants",
+    ),
+    Pass(
+        "narrow_constants",
+        narrow_constants.run,
+        "float constants -> bfloat16, if configured",
+        "after the passes that read constants",
+    ),
+    Pass(
+        "cse",
+        cse.run,
+        "equal nodes -> one, with data-dependent shapes",
+        "after the idioms, whose nodes it merges as well",
+    ),
+    Pass(
+        "dead_values",
+        dead_values.run,
+        "dead results, inputs, loop variables -> `_Undefined`",
+        "last: it removes values that other passes leave unused",
+    ),
+)
+_NAMES = tuple(entry.name for entry in PASSES)
+
+
+def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
+    """Runs the passes in order.
+
+    Args:
+      graph: a verified graph.
+      config: the options; passes that ``disabled_passes`` names are skipped.
+      only: names of the passes to run; all by default.
+
+    Raises:
+      ConfigError: ``disabled_passes`` names an unknown or a required pass.
+    """
+    disabled = _disabled(config)
+    for entry in PASSES:
+        if (only is None or entry.name in only) and entry.name not in disabled:
+            graph = entry.run(graph, config)
+    return graph
+
+
+def _disabled(config: Config) -> frozenset[str]:
+    names = frozenset(filter(None, (name.strip() for name in config.disabled_passes.split(","))))
+    unknown = names.difference(_NAMES)
+    if unknown:
+        raise ConfigError(
+            f"disabled_passes has {min(unknown)!r}, which is not a pass; the passes are {', '.join(_NAMES)}."
+        )
+    required = {entry.name for entry in PASSES if entry.required} & names
+    if required:
+        raise ConfigError(f"disabled_passes has {min(required)!r}, which is required for correct values; remove it.")
+    return names
