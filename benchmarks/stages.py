@@ -49,7 +49,7 @@ _SPELLED = (
 
 def plain(closed: Any) -> Callable[..., list[Any]]:
     """Returns a jaxpr's function with JAX's own primitives in the place of their twins; those in calls stay."""
-    own = {rules.twin_of(primitive): primitive for primitive in _SPELLED}
+    own = {rules.variant_of(primitive): primitive for primitive in _SPELLED}
 
     def run(*args: Any) -> list[Any]:
         env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))

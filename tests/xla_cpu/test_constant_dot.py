@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import export, lax
 
-from tf2jax_lite.xla_cpu.constant_dot import mixed
+from tf2jax_lite.xla_cpu.constant_dot import constant_dot
 
 from .test_rules import compare
 
@@ -50,7 +50,7 @@ def test_is_the_matrix_product(name, axis, side):
     x = np.random.default_rng(1).normal(size=(*SHAPE[:axis], matrix.shape[side], *SHAPE[axis:])).astype(np.float32)
     compare(
         partial(product, matrix=matrix, axis=axis, side=side),
-        lambda x: mixed(x, matrix, axis, "highest", side),
+        lambda x: constant_dot(x, matrix, axis, "highest", side),
         x,
     )
 
@@ -59,7 +59,7 @@ def test_is_the_matrix_product(name, axis, side):
 def test_lowering_by_platform(name, gathers):
     """On GPU the matrix product; on CPU gathers, forwards and backwards, in modules for both platforms, too."""
     matrix = MATRICES[name]
-    fn = jax.grad(lambda x: jnp.sum(jnp.sin(mixed(x, matrix, 0, "highest"))))
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(constant_dot(x, matrix, 0, "highest"))))
     x = jax.ShapeDtypeStruct((matrix.shape[1], 4), np.float32)
     texts = {
         p: export.export(jax.jit(fn), platforms=p)(x).mlir_module() for p in (("cpu",), ("cuda",), ("cpu", "cuda"))
@@ -75,7 +75,7 @@ def test_other_values_are_not_touched():
     """A value that is not finite reaches what has a weight for it, and nothing else."""
     x = np.zeros((9, 2), np.float32)
     x[4, 0] = np.inf
-    found = np.asarray(jax.jit(lambda x: mixed(x, MATRICES["few"], 0, "highest"))(x))
+    found = np.asarray(jax.jit(lambda x: constant_dot(x, MATRICES["few"], 0, "highest"))(x))
     np.testing.assert_array_equal(np.isfinite(found[:, 0]), MATRICES["few"][:, 4] == 0)
     assert np.all(np.isfinite(found[:, 1]))
 
@@ -86,7 +86,7 @@ def test_in_shard_map():
     matrix = MATRICES["few"]
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
     spec = jax.sharding.PartitionSpec("data")
-    fn = jax.grad(lambda x: jnp.sum(jnp.sin(mixed(x, matrix, 1, "highest"))))
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(constant_dot(x, matrix, 1, "highest"))))
     x = np.random.default_rng(1).normal(size=(2, 9)).astype(np.float32)
     found = jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=spec, out_specs=spec))(x)
     np.testing.assert_allclose(found, fn(x), rtol=1e-6)

@@ -111,4 +111,4 @@ def test_half_precision():
     ],
 )
 def test_turned(labels, wanted, expected):
-    assert dot_order._is_turned(labels, wanted) is expected
+    assert dot_order._is_rotated(labels, wanted) is expected

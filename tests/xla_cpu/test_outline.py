@@ -61,7 +61,7 @@ def test_layers_of_one_shape_share_their_code(arrays):
     """One function is lowered for all of them."""
     x, w = arrays
     text = jax.jit(lambda x, w: normalized(normalized(x, w), w + 1)).lower(x, w).as_text()
-    assert [text.count(what) for what in ("call @kept", "func.func private @kept")] == [2, 1]
+    assert [text.count(what) for what in ("call @outline", "func.func private @outline")] == [2, 1]
     assert text.count("stablehlo.multiply") < 2 * PLACES
 
 

@@ -16,16 +16,7 @@ from jax.sharding import PartitionSpec
 
 from tests.compiling import fast_options
 from tf2jax_lite.xla_cpu import pooling
-from tf2jax_lite.xla_cpu.conv import (
-    channel_blocking,
-    conv3d,
-    filter_grad,
-    grouped_as_depthwise,
-    row_packing,
-    rule,
-    width_folding,
-    winograd,
-)
+from tf2jax_lite.xla_cpu.conv import cost_model, rule
 
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
 VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")
@@ -235,30 +226,31 @@ CONVOLUTIONS = {
         (3, 3, 4, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2), feature_group_count=2
     ),
 }
-APART = ((rule, "_FEW_MEMBERS", 0), (rule, "_FEW_OF_FILTERS", 0))  # not member by member
-# What must be large to pay for it is taken for small arrays here.
+# Groups are not convolved channel by channel.
+LOOPED = (("GROUP_MAX_CHANNELS", 0), ("GROUP_MAX_CHANNELS_OF_FILTER_GRADIENT", 0))
+# Thresholds of the cost model that make rules hold for small arrays, by the start of a case's name.
 SMALL = {
-    "tiles": ((winograd, "_FEWEST_CHANNELS", 32), (winograd, "_FEWEST_PRODUCTS", 0)),
-    "rows": ((row_packing, "_WORTH_IMAGES", 0), (row_packing, "_WORTH_STRIPS", ((0, 4),))),
-    "folded": ((width_folding, "_FEWEST_PRODUCTS", 0),),
-    "odd": ((rule, "_FEWEST_EVENED", 0),),
-    "blocks": ((channel_blocking, "FEWEST_CHANNELS", 64), (channel_blocking, "FEWEST_PLACES", 1)),
-    "rows, some": ((row_packing, "_MOST_BLOCKS", 0.03),),
-    "grouped": ((rule, "_FEWEST_GROUPED", 0), *APART),
-    "groups": APART,
-    "points of groups": ((rule, "_FEWEST_GROUPED", 0), *APART),
+    "tiles": (("WINOGRAD_MIN_CHANNELS", 32), ("WINOGRAD_MIN_PRODUCTS", 0), ("WINOGRAD_MIN_PRODUCTS_PER_VALUE", 0)),
+    "rows": (("ROW_MIN_PRODUCTS", 0), ("STRIP_LIMITS", ((0, 4),))),
+    "folded": (("FOLD_MIN_PRODUCTS", 0),),
+    "odd": (("CHANNEL_PADDING_MIN_PRODUCTS", 0),),
+    "blocks": (("DEPTHWISE_BLOCK_MIN_CHANNELS", 64), ("DEPTHWISE_BLOCK_MIN_TAPS", 1)),
+    "rows, some": (("ROW_MAX_BLOCKS", 0.03),),
+    "grouped": (("GROUPED_MIN_PRODUCTS", 0), *LOOPED),
+    "groups": LOOPED,
+    "points of groups": (("GROUPED_MIN_PRODUCTS", 0), *LOOPED),
     "laid out": (
-        (filter_grad, "_FEWEST_VALUES", 0),
-        (filter_grad, "_MANY_OF_FEW", 0),
-        (filter_grad, "_FEWEST_WEIGHTS", 0),
-        (filter_grad, "_MANY_VALUES", 1),
-        (filter_grad, "_ROWS", 6),
+        ("FILTER_MIN_FLOATS", 0),
+        ("FILTER_MIN_FLOATS_OF_FEW_CHANNELS", 0),
+        ("FILTER_MIN_WEIGHTS_PER_TAP", 0),
+        ("FILTER_MIN_WINDOW_PER_TAP", 1),
+        ("FILTER_IM2COL_ROWS", 6),
     ),
-    # Slabs of two planes, and a last one that meets the one before.
-    "slabs": ((conv3d, "_LARGE_OF_FEW", 0), (conv3d, "_SLAB", 1000)),
-    "members": ((rule, "_FEWEST_GROUPED", 0), (grouped_as_depthwise, "_MOST_TAPS", 12)),
-    "members, some images at a time": ((grouped_as_depthwise, "_NEAR", 700),),
-    "members, an image at a time": ((grouped_as_depthwise, "_NEAR", 1),),
+    # Blocks of two planes, and a last one that overlaps the one before.
+    "slabs": (("VOLUME_MIN_FLOATS_OF_FEW_OUTPUTS", 0), ("DEPTH_BLOCK_FLOATS", 1000)),
+    "members": (("GROUPED_MIN_PRODUCTS", 0), ("GROUP_MAX_TAPS", 12)),
+    "members, some images at a time": (("L2_FLOATS", 700),),
+    "members, an image at a time": (("L2_FLOATS", 1),),
 }
 POOLS = {
     "apart": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
@@ -277,10 +269,8 @@ def small(request, monkeypatch):
     """Lowers what forms must reach, by the name of the case."""
     name = request.node.callspec.params.get("name", "") if hasattr(request.node, "callspec") else ""
     for start, limits in SMALL.items():
-        for module, limit, value in limits if name.startswith(start) else ():
-            monkeypatch.setattr(module, limit, value)
-    if name.startswith("tiles"):
-        monkeypatch.setattr(winograd, "_FEWEST_PAID", 0)
+        for limit, value in limits if name.startswith(start) else ():
+            monkeypatch.setattr(cost_model, limit, value)
 
 
 def first_order(fn, *args):

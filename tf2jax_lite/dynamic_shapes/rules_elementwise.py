@@ -39,6 +39,7 @@ _PLAIN = (
         "loop_start",
         "lt",
         "lt_to",
+        "materialize",
         "max",
         "min",
         "mul",
@@ -50,7 +51,6 @@ _PLAIN = (
     *(
         "nextafter",
         "not",
-        "once",
         "optimization_barrier",
         "or",
         "population_count",

@@ -23,8 +23,8 @@ from jax.extend import core as jex_core
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.jaxprs.equations import bind
 from tf2jax_lite.xla_cpu import pooling as _window  # noqa: F401
-from tf2jax_lite.xla_cpu.conv import rule as _conv  # noqa: F401  (these two register what `twin_of` finds)
-from tf2jax_lite.xla_cpu.rules import twin_of
+from tf2jax_lite.xla_cpu.conv import rule as _conv  # noqa: F401  (these two register what `variant_of` finds)
+from tf2jax_lite.xla_cpu.rules import variant_of
 
 __all__ = [
     "contains_convolution",
@@ -163,7 +163,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], *args: Any) -> list[Any]:
             closed = eqn.params["jaxpr"]
             found = _evaluate(closed.jaxpr, closed.consts, *values)
         else:
-            found = bind(eqn, *values, primitive=twin_of(eqn.primitive))
+            found = bind(eqn, *values, primitive=variant_of(eqn.primitive))
         env.update(zip(eqn.outvars, found, strict=True))
     return [read(v) for v in jaxpr.outvars]
 

@@ -38,7 +38,7 @@ from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import Planes, Words, beyond_32_bits, each_word, is_wide, narrow, to_words
 from tf2jax_lite.values.symbolic_float import is_real_size
 from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.xla_cpu.materialize import once_if_traced
+from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
 
 from .assigned_variables import as_variable
 from .constant_size import check_forms, check_growth, check_results
@@ -254,7 +254,7 @@ class Trace:
                 with jax.named_scope(step.node.name):
                     results = self._evaluate(step, inputs, frame)
                     for position in step.shared:
-                        results[position] = once_if_traced(results[position])
+                        results[position] = materialize_if_traced(results[position])
             if check_results(results, self.program.config.max_result_bytes) and self.extents is None:
                 results = list(map(result_in_one_form, results))
             elif self.extents is not None:

@@ -4,7 +4,7 @@ Recurrent layers add the product of a step's input, that of its state and a bias
 first was made before the loop (`hoisting`), XLA fuses the reading of an iteration's values into what computes with each
 gate, and on CPU, where a fusion takes an array at several places, it looks for the iteration's number at each of them
 for each element, and LLVM makes no vectors of it: 14 ns an element of a GRU instead of about one. A mark on the sum
-(`ops.once`) ends this: it is one kernel, and the gates are cut out of its result.
+(`xla_cpu.materialize`) ends this: it is one kernel, and the gates are cut out of its result.
 
 Of a batch of one, XLA lays out anew what has an axis of size one. Without that axis nothing is to do.
 """
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.jaxprs.equations import size
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 __all__ = ["read_once", "state_without_unit_axes", "without_unit_axes"]
 
@@ -107,7 +107,7 @@ def _mark(var: Any, result: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _marking(aval: Any) -> Any:
-    return jax.make_jaxpr(once)(aval).jaxpr.eqns[0]
+    return jax.make_jaxpr(materialize)(aval).jaxpr.eqns[0]
 
 
 def _reshaping(var: Any, result: Any) -> Any:
