@@ -96,7 +96,7 @@ exchanged, takes ten times as long and more. Ours have that order everywhere, wh
 Where a product sums over an operand's leading dimensions XLA lays that operand out anew if it stands on the left, and
 fuses everything that it is made of into this: a sum of thirty arrays, or a resized image, is then computed column by
 column. Gradients by the filter of 1x1 convolutions and of patches have the operand with fewer values on the left,
-marked to be computed once (`sum_of_products` in `xla_cpu/conv/params.py`; *convolution of a sum* below).
+marked to be computed once (`dot_in_cheaper_order` in `xla_cpu/conv/params.py`; *convolution of a sum* below).
 
 What is written with tiles, with 36 taps and more or gathered stays a call of its own (`xla_cpu/outline.py`): else XLA
 fuses it into each of its users, and computes it, and compiles it, as often (ConvNeXt had its depthwise convolutions

@@ -1,4 +1,4 @@
-"""CPU spellings of running sums and products against JAX's own; test_reduce compares with TensorFlow."""
+"""CPU lowering rules of cumulative sums and products against JAX's own; the ops' tests compare with TensorFlow."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from tf2jax_lite.xla_cpu.cumulative import cumulative
 from .test_rules import compare, everything, first_order, normal
 
 FUNCTIONS = [lax.cumsum, lax.cumprod, lax.cumlogsumexp]
-SHAPES = {"written out": ((2, 5, 4, 4), 1), "a loop": ((19, 16), 0), "last": ((3, 20), 1), "short rows": ((20, 3), 0)}
+SHAPES = {"unrolled": ((2, 5, 4, 4), 1), "a loop": ((19, 16), 0), "last": ((3, 20), 1), "short rows": ((20, 3), 0)}
 LONG = {"whole parts": (4096,), "and a rest": (4099,), "rows": (3, 5001), "nothing": (0, 5000)}
 
 
@@ -19,7 +19,7 @@ LONG = {"whole parts": (4096,), "and a rest": (4099,), "rows": (3, 5001), "nothi
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_running(name, fn, reverse):
+def test_cumulative(name, fn, reverse):
     shape, axis = SHAPES[name]
     compare(
         lambda x: fn(x, axis=axis, reverse=reverse),
@@ -29,7 +29,7 @@ def test_running(name, fn, reverse):
     )
 
 
-@pytest.mark.default_cases("written out-int8")
+@pytest.mark.default_cases("unrolled-int8")
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.float64, np.complex64])
 @pytest.mark.parametrize("name", SHAPES)
 def test_dtypes(name, dtype):
@@ -58,7 +58,7 @@ def test_long_last_axes(name, dtype, reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_infinities_of_long_axes(reverse):
-    """What runs into an infinity or NaN is one from there on, and not before, also in other parts."""
+    """After an infinity or NaN all results are one, and none before, also in other parts."""
     x = normal(5000)
     x[1500], x[3500] = np.inf, np.nan
     found = jax.jit(lambda x: cumulative(lax.cumsum, x, 0, reverse))(x)
@@ -67,7 +67,7 @@ def test_infinities_of_long_axes(reverse):
 
 
 def test_infinities():
-    """A running log-sum-exp of minus infinities is one; NaN makes all that follows NaN."""
+    """A cumulative log-sum-exp of minus infinities is one; after a NaN all results are NaN."""
     x = normal(20, 16)
     x[:3, 0], x[5, 1], x[7, 2] = -np.inf, np.nan, np.inf
     found = jax.jit(lambda x: cumulative(lax.cumlogsumexp, x, 0, False))(x)
@@ -77,7 +77,7 @@ def test_infinities():
 @pytest.mark.default_cases("3, n-cumprod")
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("sizes", ["n, 16", "3, n"])
-def test_size_that_is_unknown(fn, sizes):
+def test_symbolic_size(fn, sizes):
     x = normal(3, 16)
     spec = export.symbolic_args_specs([x], sizes)
     for axis in range(2):

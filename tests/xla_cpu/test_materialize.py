@@ -1,4 +1,4 @@
-"""Marks on values that XLA computes once."""
+"""Values that XLA computes once."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ BLOCKS = 6
 
 
 def blocks(x, weights, mark=lambda v: v):
-    """A residual network: each block's rectified sum goes to a product and to the next sum."""
+    """Return a residual network's result: each block's rectified sum goes to a product and to the next sum."""
     for w in weights:
         x = mark(jnp.maximum(x + (x.reshape(-1, x.shape[-1]) @ w).reshape(x.shape), 0))
     return x
@@ -31,14 +31,14 @@ def additions(fn, *args):
 
 @pytest.mark.full
 def test_sums_are_computed_once(arrays):
-    """Without marks the code holds the first block's sum in every block. Should XLA learn better, marks can go."""
+    """Otherwise the code has the first block's sum in every block. Should XLA improve, `materialize` can go."""
     assert additions(lambda x, w: blocks(x, w, materialize), *arrays) == BLOCKS
     assert additions(blocks, *arrays) > 2 * BLOCKS
 
 
 @pytest.mark.full
 def test_cotangents_are_summed_once(arrays):
-    """Cotangents flow through marks, too."""
+    """Cotangents are materialized, too."""
     marked, plain = (
         additions(jax.grad(lambda x, w, mark=mark: jnp.sum(blocks(x, w, mark)), 1), *arrays)
         for mark in (materialize, lambda v: v)
@@ -73,7 +73,7 @@ def test_values_and_derivatives_are_unchanged(arrays, transform):
 
 
 @pytest.mark.full
-def test_only_cpu_has_marks(arrays):
+def test_only_cpu_materializes(arrays):
     for platform, count in (("cpu", BLOCKS), ("cuda", 0), ("tpu", 0)):
         exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)), platforms=[platform])(*arrays)
         assert exported.mlir_module().count('inlineable = "false"') == count
@@ -83,19 +83,19 @@ def test_only_cpu_has_marks(arrays):
 
 
 def test_programs_for_several_platforms(arrays):
-    """JAX puts calls in place, and drops what is said of them, when it learns which platform it is."""
+    """JAX inlines calls, and drops their attributes, when it refines the module for one platform."""
     exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)), platforms=["cpu", "cuda"])(*arrays)
     exported = jax.export.deserialize(exported.serialize())
     assert additions(exported.call, *arrays) == BLOCKS
     np.testing.assert_allclose(exported.call(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
-def test_marks_of_one_form_share_a_function(arrays):
+def test_values_of_one_type_share_a_function(arrays):
     text = jax.jit(lambda x, w: blocks(x, w, materialize)).lower(*arrays).as_text()
     assert (text.count("call @materialize"), text.count("func.func private @materialize")) == (BLOCKS, 1)
 
 
-def test_modules_with_marks_are_read(arrays):
+def test_from_stablehlo_reads_materialized_values(arrays):
     exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)))(*arrays)
     again = tf2jax_lite.from_stablehlo(exported.mlir_module_serialized)
     np.testing.assert_allclose(again(arrays[0], *arrays[1]), blocks(*arrays), rtol=1e-5, atol=1e-6)
@@ -120,7 +120,7 @@ def test_symbolic_sizes():
 
 @pytest.mark.full
 def test_several_symbolic_sizes():
-    """Values of types that MLIR writes alike, ?x3, share no function: sizes are known when the module is called."""
+    """Types that MLIR writes as the same ?x3 share no function: sizes are static when the module is called."""
     (n,) = jax.export.symbolic_shape("n")
 
     def fn(x):
@@ -137,7 +137,7 @@ def test_several_symbolic_sizes():
 
 
 @pytest.mark.full
-def test_what_is_not_traced_or_has_no_derivative_has_no_mark():
+def test_materialize_if_traced_leaves_other_values():
     assert materialize_if_traced("a handle") == "a handle"
     x = jnp.ones(3)
     assert materialize_if_traced(x) is x

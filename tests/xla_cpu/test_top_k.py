@@ -1,4 +1,4 @@
-"""The largest of an axis by one sort of packed numbers on CPU: all that ``lax.top_k`` gives, bit for bit."""
+"""The largest of an axis by one sort of packed integers on CPU: results of ``lax.top_k``, bit for bit."""
 
 from functools import partial
 
@@ -52,8 +52,8 @@ def test_shapes(shape):
 
 
 def total(top, x):
-    values, places = top(x, 5)
-    return jnp.sum(jnp.sin(values) * jnp.arange(1.0, 6) * (places + 1))
+    values, indices = top(x, 5)
+    return jnp.sum(jnp.sin(values) * jnp.arange(1.0, 6) * (indices + 1))
 
 
 @pytest.mark.full
@@ -87,7 +87,7 @@ def test_lowering_by_platform(k, packs):
 
 
 @pytest.mark.full
-def test_size_that_is_unknown():
+def test_symbolic_size():
     x = np.float32([[1, 3, 3, 2, 100, 0], [5, 5, 5, 5, 4, 6]])
     for shape, constraints in (("b, 6", []), ("b, n", ["n >= 5"])):
         spec = export.symbolic_args_specs([x], shape, constraints)

@@ -50,7 +50,7 @@ def _is_rotated(labels: Sequence[Hashable], wanted: Sequence[Hashable]) -> bool:
 
 
 def swapped_dot(x: Any, y: Any, numbers: Numbers, dtype: Any) -> Any:
-    """Return ``lax.dot_general(y, x)``, for what is given as a product of x and y.
+    """Return ``lax.dot_general(y, x)``, for a product of x and y in the given order.
 
     Args:
       x: the left operand.

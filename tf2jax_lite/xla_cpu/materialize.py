@@ -60,7 +60,7 @@ def lower_materialize(ctx: Any, value: Any) -> Any:
       value: the operand.
     """
     module, type_ = ctx.module_context, value.type
-    # Types that MLIR writes alike (?x?x8) may become different ones when the sizes of an exported function are known.
+    # Types that MLIR writes as the same (?x?x8) may differ when the sizes of an exported function become static.
     key = _materialize_p, type_, ctx.avals_in[0].shape
     function = module.cached_primitive_lowerings.get(key)
     if function is None:
