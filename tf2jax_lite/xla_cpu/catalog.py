@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
 
 from jax import lax
@@ -36,6 +37,7 @@ TABLES: dict[str, tuple[Rule, ...]] = {
 """The rules of each primitive, in the order in which they are tried."""
 
 
+@functools.cache
 def rules_by_name() -> dict[str, Rule]:
     """Return the rules that can be switched off, by name; of a name in several tables the first rule."""
     found: dict[str, Rule] = {}
@@ -44,6 +46,7 @@ def rules_by_name() -> dict[str, Rule]:
     return found
 
 
+@functools.cache
 def rule_names() -> frozenset[str]:
     """Return the names of all rules that can be switched off."""
     return frozenset(rules_by_name())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ Selection = frozenset[str] | None
 """Names of the rules in force; None for all."""
 
 _context = jax.make_user_context(None)
+_log = logging.getLogger("tf2jax_lite.xla_cpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ def choose(rules: Iterable[Rule], *args: Any, **params: Any) -> Rule | None:
     """Return the first rule that is in force and applies, or None where XLA is to lower the primitive."""
     for rule in rules:
         if (rule.lower is None or is_enabled(rule.name)) and rule.applies(*args, **params):
+            _log.debug("%s", rule.name)
             return None if rule.lower is None else rule
     return None
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.federated.client_work import ClientWork
-from tf2jax_lite.federated.convolutions import keeps_convolution_on_cpu
+from tf2jax_lite.federated.convolutions import has_slow_convolution
 
 from .strategies import Context, client_key
 
@@ -23,8 +23,8 @@ def choose_way(work: ClientWork, context: Context, batch: Any, client_input: Any
       artefact's StableHLO cannot).
     - On a CPU they run one after another in one program: side by side, their weights would not stay in the cache, and a
       product of stacked matrices is slower there than a product.
-    - A step that still holds a convolution (in an artefact's StableHLO, which cannot be rewritten) must not run inside
-      a loop of XLA's on a CPU: each step is a program of its own.
+    - A step with a convolution that XLA is slow at inside its loops on a CPU (in an artifact's StableHLO, which cannot
+      be rewritten; small groups of channels) is a program of its own.
 
     Args:
       work: the client work.
@@ -39,7 +39,7 @@ def choose_way(work: ClientWork, context: Context, batch: Any, client_input: Any
         return "scan"
     start, step = _parts(work)
     carry = jax.eval_shape(start, context, client_input)
-    return "loop" if keeps_convolution_on_cpu(step, context, carry, batch) else "scan"
+    return "loop" if has_slow_convolution(step, context, carry, batch) else "scan"
 
 
 def _parts(work: ClientWork) -> tuple[Callable[..., Any], Callable[..., Any]]:

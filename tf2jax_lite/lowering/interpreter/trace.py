@@ -38,7 +38,9 @@ from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import Planes, Words, beyond_32_bits, each_word, is_wide, narrow, to_words
 from tf2jax_lite.values.symbolic_float import is_real_size
 from tf2jax_lite.values.tensor_list import TensorList
+from tf2jax_lite.xla_cpu.catalog import selection
 from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
+from tf2jax_lite.xla_cpu.selection import using
 
 from .assigned_variables import as_variable
 from .constant_size import check_forms, check_growth, check_results
@@ -179,7 +181,8 @@ class Trace:
 
     def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
         """Evaluates a function."""
-        return self.run(self.program.plan(function), args, frame)
+        with using(selection(self.program.config.xla_cpu_rules)):
+            return self.run(self.program.plan(function), args, frame)
 
     def run(self, plan: Plan, args: Sequence[Any], frame: Frame) -> list[Any]:
         """Evaluates a plan: bind the arguments, apply each step, drop values nobody needs any more."""
