@@ -1,4 +1,8 @@
-"""All CPU lowering rules: the tables of each primitive, in one place, and the names that select rules."""
+"""All CPU lowering rules: the table of each primitive, and the names that select rules.
+
+The option ``xla_cpu_rules`` and `optimize` take these names; `selection` in this module turns a value into the set that
+`tf2jax_lite.xla_cpu.selection.using` puts in force.
+"""
 
 from __future__ import annotations
 

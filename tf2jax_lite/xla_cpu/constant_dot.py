@@ -3,7 +3,7 @@
 Resizing multiplies rows and columns with matrices whose rows have few weights: two for linear interpolation, four for
 cubic. On GPU and TPU a matrix product is fastest. On CPU it multiplies mostly by zero: gathering the few values that
 have a weight takes a fourth to a tenth of the time (two cores with AVX-512, JAX 0.10), and the derivative, for which
-JAX would scatter what was gathered, gathers too: by the transposed weights.
+JAX would scatter, gathers too: by the transposed weights.
 
 So `constant_dot` is a product whose weights are constants of the program. Its name, operands and parameters are those
 of ``lax.dot_general``, as which it is lowered elsewhere than on CPU.
@@ -226,7 +226,7 @@ def _abstract(x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> Any:
     return lax.dot_general_p.abstract_eval(x, matrix, **params)
 
 
-_constant_dot_p = jex.Primitive("dot_general")  # its name and parameters are those of what it is elsewhere than on CPU
+_constant_dot_p = jex.Primitive("dot_general")  # on all platforms but CPU it is lowered as that one
 _constant_dot_p.def_impl(lambda *args, **params: jax.jit(functools.partial(_constant_dot_p.bind, **params))(*args))
 _constant_dot_p.def_effectful_abstract_eval(_abstract)
 ad.primitive_jvps[_constant_dot_p] = _jvp

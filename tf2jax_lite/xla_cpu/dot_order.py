@@ -8,7 +8,7 @@ other's time, for an attention of 12 heads of size 64 and 128 to 256 tokens of o
 AVX-512, JAX 0.10).
 
 So `swapped_dot` is the product with swapped operands. On CPU it is lowered in the given order, its result transposed;
-XLA fuses the transpose with what follows. Derivatives and batches are those of the given order everywhere.
+XLA fuses the transpose with the next operation. Derivatives and batches are those of the given order everywhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_better_swapped(given: Sequence[Hashable], swapped: Sequence[Hashable], wa
     Args:
       given: labels of the result's dimensions in the given order.
       swapped: those with swapped operands.
-      wanted: those that are wanted.
+      wanted: those of the caller's result.
     """
     default = jax.config.jax_default_matmul_precision is None  # `swapped_dot` has no other
     return default and _is_rotated(swapped, wanted) and not _is_rotated(given, wanted)
@@ -114,7 +114,7 @@ def _batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Any
     return jax.vmap(lambda y, x: _given(y, x, **params), in_axes=tuple(dims))(*args), 0
 
 
-_swapped_dot_p = jex.Primitive("dot_general")  # its name and parameters are those of what it is elsewhere than on CPU
+_swapped_dot_p = jex.Primitive("dot_general")  # on all platforms but CPU it is lowered as that one
 _swapped_dot_p.def_effectful_abstract_eval(lax.dot_general_p.abstract_eval)
 _swapped_dot_p.def_impl(lambda y, x, **params: lax.dot_general_p.bind(y, x, **params))
 ad.primitive_jvps[_swapped_dot_p] = _jvp

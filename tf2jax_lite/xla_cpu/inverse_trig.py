@@ -99,7 +99,7 @@ def _atan2(y: Any, x: Any, **_: Any) -> Any:
     angle = _odd_polynomial(jnp.where(many == 1, few, quotient), _ATAN)
     even = jnp.where(_bits(many) == 0, np.float32(0), np.float32(np.pi / 4))  # zeros and infinities, too
     angle = jnp.where(_bits(few) == _bits(many), even, angle)
-    # From the nearer axis: a right angle less an angle, or plus it on the left; what is rounded once stays exact.
+    # From the nearer axis: a right angle minus an angle, or plus it on the left; pi has two terms, and one rounding.
     left = _bits(x) < 0
     angle = jnp.where(steep == left, angle, -angle)
     flat, small = ((np.float32(of), np.float32(of - float(np.float32(of)))) for of in (np.pi, np.pi / 2))

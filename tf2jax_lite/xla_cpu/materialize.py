@@ -6,8 +6,8 @@ that every block adds up all the blocks before it again, in code of its own. `ma
 to memory once, where a convolution or a product would have it anyway.
 
 On CPU it is a call of an identity function that is not inlined; XLA neither looks through it nor copies anything.
-Elsewhere it lowers to nothing. It is linear, and cotangents are materialized as values are: what all the users of a
-value send back is summed once, too. ``lax.optimization_barrier`` does not serve: XLA removes it before fusion.
+Elsewhere it lowers to nothing. It is linear, and cotangents are materialized as values are: the cotangents of all users
+of a value are summed once, too. ``lax.optimization_barrier`` does not serve: XLA removes it before fusion.
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ def _gradient_of_phase(
     Args:
       grad: the cotangents of the windows' results.
       argmax: the numbers of the windows' taps.
-      dims: the windows' dimensions; what follows has an entry for each.
+      dims: the windows' dimensions; the next arguments have an entry for each.
       counts: the number of values of the phase.
       starts: the windows in which the values are at their first taps; at further ones they are in earlier windows.
       lengths: the number of taps.

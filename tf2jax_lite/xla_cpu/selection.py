@@ -31,7 +31,7 @@ class Rule:
     Attributes:
       name: switches the rule off or on (option ``xla_cpu_rules``); several primitives may share one.
       applies: whether the rule is for these parameters.
-      lower: computes the result; None leaves to XLA what no rule further down may take.
+      lower: computes the result; None leaves it to XLA, so that no later rule is tried.
       reason: why the rule exists, or stands at its position.
       outline: whether the result is computed in a function of its own, which XLA does not inline.
     """

@@ -30,7 +30,7 @@ _MAX_RATIO = 8  # of the axis' size to k: XLA finds fewer than that without sort
 
 
 def top_k(x: Any, k: Any) -> tuple[Any, Any]:
-    """Return what ``lax.top_k`` does: the ``k`` largest along the last axis, and their indices.
+    """Return the result of ``lax.top_k``: the ``k`` largest along the last axis, and their indices.
 
     Args:
       x: an array of any real dtype, and at least one dimension.
@@ -138,11 +138,11 @@ def _batch(args: Sequence[Any], dims: Sequence[Any], *, axis: int, **other: Any)
     return _top_k_p.bind(jnp.moveaxis(args[0], dims[0], 0), axis=axis + 1, **other), (0, 0)
 
 
-_sort_pairs_p = jex.Primitive("sort_pairs")  # only ever in what is lowered for CPU
+_sort_pairs_p = jex.Primitive("sort_pairs")  # only in CPU lowerings
 _sort_pairs_p.def_abstract_eval(lambda pairs, *, axis: pairs)
 mlir.register_lowering(_sort_pairs_p, _lower_sort_pairs)
 
-_top_k_p = jex.Primitive("top_k")  # its name and parameters are those of what it is on all platforms but one
+_top_k_p = jex.Primitive("top_k")  # on all platforms but CPU it is lowered as that one
 _top_k_p.multiple_results = True
 _top_k_p.def_impl(lambda x, **params: jax.jit(lambda x: _top_k_p.bind(x, **params))(x))
 _top_k_p.def_effectful_abstract_eval(lax.top_k_p.abstract_eval)

@@ -1,6 +1,6 @@
 """3-D convolutions by 2-D ones: one for each plane of the kernel, or block by block along the depth.
 
-XLA's 3-D convolution on CPU has none of what makes its 2-D convolution fast.
+XLA's 3-D convolution on CPU lacks the fast code of its 2-D convolution.
 
 Plane by plane, a large volume is read and written again for each plane of the kernel, and the partial sums are as large
 as it is. So blocks of a few planes are convolved one after the other, in the cache. A block's planes are the rows of

@@ -94,7 +94,7 @@ def depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     if conv.has_lhs_dilation:
         total = _by_phase(lhs, conv, add_product)
     else:
-        padded = materialize(pad(lhs, dims, conv.pads))  # else what it depends on is recomputed for each tap
+        padded = materialize(pad(lhs, dims, conv.pads))  # else its operands are recomputed for each tap
         for tap in taps(conv.window):
             starts = [t * r for t, r in zip(tap, conv.rhs_dilation, strict=True)]
             total = add_product(strided_slice(padded, dims, starts, conv.result, conv.strides), tap, total)

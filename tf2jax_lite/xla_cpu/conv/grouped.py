@@ -78,7 +78,7 @@ def unrolled(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def looped(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return what `unrolled` does, from a loop over the groups."""
+    """Return the result of `unrolled`, from a loop over the groups."""
     groups, split = _split(conv)
     parts = []
     for x, dim in ((lhs, split), (rhs, conv.rhs_spec[0])):

@@ -86,7 +86,7 @@ def has_rows(conv: ConvParams) -> bool:
     """Return whether a filter gradient takes windows some rows at a time.
 
     In its terms the input channels are the images that are summed over, the batch is their channels, the output
-    channels are those that they are multiplied with, and the results are taps. XLA is good at small windows, and takes
+    channels are the gradient's, and the results are taps. XLA is good at small windows, and takes
     long where an image has few channels.
     """
     if conv.has_lhs_dilation or not _has_static_sizes(conv):

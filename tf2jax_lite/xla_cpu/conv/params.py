@@ -192,7 +192,7 @@ def interleave(parts: Sequence[Any], dims: Sequence[int], periods: Sequence[int]
       parts: arrays of one shape, the phase of the last dimension fastest.
       dims: the dimensions that have phases.
       periods: how many phases each has.
-      sizes: of these dimensions in the result; what is beyond is dropped.
+      sizes: of these dimensions in the result; values beyond are dropped.
     """
     for dim, period, size in reversed(list(zip(dims, periods, sizes, strict=True))):
         joined = []
@@ -238,7 +238,7 @@ def dot(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv:
 
 
 def dot_in_cheaper_order(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
-    """Return what `dot` does, with the operands in the order that transposes fewer values.
+    """Return the result of `dot`, with the operands in the order that transposes fewer values.
 
     XLA writes the left operand with its summed dimensions last, the right one with them first. An operand that it
     transposes is recomputed in that order, with all that it depends on, which takes ten times as long.

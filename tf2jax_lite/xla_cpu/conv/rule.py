@@ -1,7 +1,7 @@
 """The table of convolution rules, and the CPU lowering of ``lax.conv_general_dilated`` that consults it.
 
 XLA's convolution on CPU is fast where each output sums many channels over a small window, and slow elsewhere. `RULES`
-lists what is computed instead, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
+lists the replacements, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
 whose parts are convolutions again (`ConvParams.convolve`) has them lowered by this table, too. Half precision is summed
 in float32. The predicates come from measurements on two x86-64 cores (docs/performance.md, `cost_model`).
 """
