@@ -163,6 +163,23 @@ def test_inner_functions_take_rules(name):
         assert "stablehlo.convolution" not in lowered(change(optimize(FUNCTIONS[name])), w, x)
 
 
+@pytest.mark.full
+def test_flax_network():
+    nn = pytest.importorskip("flax.linen")
+
+    class Network(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            x = nn.silu(nn.GroupNorm(2)(nn.Conv(8, (3, 3))(x)))
+            x = nn.Conv(8, (3, 3), feature_group_count=8)(x)
+            return nn.Dense(3)(nn.max_pool(x, (2, 2), (2, 2)).mean((1, 2)))
+
+    network, x = Network(), np.random.default_rng(0).normal(size=(2, 9, 8, 3)).astype(np.float32)
+    params = network.init(jax.random.key(0), x)
+    agree(network.apply, params, x, transform="grad")
+    assert "feature_group_count = 8" not in lowered(optimize(network.apply), params, x)
+
+
 def test_long_reductions_take_rules():
     def fn(scale, x):
         return jnp.sum(jnp.sin(x * scale), 0)
