@@ -31,6 +31,8 @@ SUITES = (
 # Suites of other modules here: each has ``main(options) -> list of records``, options being the parsed arguments.
 OTHERS = {
     "channels": "channels",
+    "xla_cpu": "xla_cpu",
+    "ablation": "ablation",
     "operations": "operations",
     "long": "long",
     "federated": "federated",

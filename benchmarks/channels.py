@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.conv import channel_blocking
+from tf2jax_lite.xla_cpu.catalog import rule_names
+from tf2jax_lite.xla_cpu.conv import cost_model
+from tf2jax_lite.xla_cpu.selection import using
 
 from .spelling import Form
 from .timing import in_turns, ratios, seconds
@@ -42,12 +43,11 @@ def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for form in SMALL if options.size == "small" else FORMS:
         x, w = form.arguments()
         run = form.plain(True)
-        if form.window**2 >= channel_blocking.FEWEST_PLACES and form.inputs >= channel_blocking.FEWEST_CHANNELS:
+        many_taps = form.window**2 >= cost_model.DEPTHWISE_BLOCK_MIN_TAPS
+        if many_taps and form.inputs >= cost_model.DEPTHWISE_BLOCK_MIN_CHANNELS:
             blocks = jax.jit(run).lower(x, w).compile()
-            with mock.patch.object(channel_blocking, "FEWEST_CHANNELS", 1 << 30):
-                jax.clear_caches()  # else cached traces would be used
-                whole = jax.jit(lambda x, w, run=run: run(x, w)).lower(x, w).compile()
-            jax.clear_caches()
+            with using(rule_names() - {"depthwise_blocks"}):
+                whole = jax.jit(run).lower(x, w).compile()
             yield _measured(form, "result", blocks, whole, _tensorflow(form), (x, w))
         grad = form.plain(False)(x, w)
         ours = jax.jit(lambda x, w, grad, run=run: jax.vjp(lambda w: run(x, w), w)[1](grad)[0])

@@ -48,8 +48,8 @@ _WITH_RULES = (
 
 
 def plain(closed: Any) -> Callable[..., list[Any]]:
-    """Return a jaxpr's function with JAX's primitives in place of those with CPU lowering rules; calls stay."""
-    own = {rules.twin_of(primitive): primitive for primitive in _WITH_RULES}
+    """Returns a jaxpr's function with JAX's own primitives in the place of their twins; those in calls stay."""
+    own = {rules.variant_of(primitive): primitive for primitive in _WITH_RULES}
 
     def run(*args: Any) -> list[Any]:
         env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))

@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import MissingInputError, Tf2JaxError
-from .support.config import get_config, override_config, update_config
+from .support.config import get_config, override_config, set_value_check, update_config
 
 if TYPE_CHECKING:
     from .calling.params import Variable, VariableName, merge_params, split_params
@@ -75,9 +75,19 @@ __all__ = [
 ]
 
 
+def _checked_rules(value: Any) -> Any:
+    # `support` imports nothing above it, and the names of rules need JAX.
+    return importlib.import_module(".xla_cpu.catalog", __name__).checked_names(value)
+
+
+set_value_check("xla_cpu_rules", _checked_rules)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module(".version", __name__).installed_version()
+    if name == "xla_cpu":
+        return importlib.import_module(".xla_cpu", __name__)
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,8 +19,8 @@ from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, known, normalize_axis
-from tf2jax_lite.xla_cpu.materialize import once
-from tf2jax_lite.xla_cpu.top_k import ranked
+from tf2jax_lite.xla_cpu.materialize import materialize
+from tf2jax_lite.xla_cpu.top_k import top_k as largest
 
 from ._radix_select import selected
 from .gather import take
@@ -38,9 +38,9 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
         if isinstance(x.shape[-1], int) and k > x.shape[-1]:
             raise OpError(f"k is {k}, but the last dimension has only {x.shape[-1]} elements")
         x = ensure_length(x, x.ndim - 1, k)
-    values, indices = ranked(x, k)
+    values, indices = largest(x, k)
     # XLA's CPU backend knows a selection by the slice that ends it: one more slice, of the k-th say, and it sorts all.
-    return once(values), lax.convert_element_type(once(indices), canonical(index_type))
+    return materialize(values), lax.convert_element_type(materialize(indices), canonical(index_type))
 
 
 @op("TopKV2", sized=True, stored=True, partial=("k",))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.reductions import is_spread, spread
+from tf2jax_lite.xla_cpu.reductions import broadcast, repeats_long_rows
 
 __all__ = ["array", "matched", "number", "pair", "widened"]
 
@@ -64,7 +64,7 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
     if x.ndim == y.ndim or not x.ndim or not y.ndim:
         if x.shape != y.shape:
             shape = jnp.broadcast_shapes(x.shape, y.shape)
-            if x.ndim == y.ndim and (is_spread(x.shape, shape) or is_spread(y.shape, shape)):
+            if x.ndim == y.ndim and (repeats_long_rows(x.shape, shape) or repeats_long_rows(y.shape, shape)):
                 return widened(x, shape), widened(y, shape)
         return x, y
     return pair(x, y)
@@ -79,8 +79,8 @@ def widened(x: Any, shape: tuple[Any, ...]) -> Any:
     """
     if x.shape == shape:
         return x
-    if is_spread(x.shape, shape):
-        return spread(x, shape)
+    if repeats_long_rows(x.shape, shape):
+        return broadcast(x, shape)
     first = len(shape) - x.ndim
     if x.shape == shape[first:]:
         return lax.broadcast_in_dim(x, shape, tuple(range(first, len(shape))))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.cumulative import running
+from tf2jax_lite.xla_cpu.cumulative import cumulative
 
 __all__ = ["places"]
 
@@ -25,6 +25,6 @@ def places(mask: Any, size: Any, missing: Any) -> Any:
       int32, shape ``(size,)``.
     """
     count = mask.shape[0]
-    number = running(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1
+    number = cumulative(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1
     out = jnp.full((size,), jnp.asarray(missing, np.int32))
     return out.at[jnp.where(mask, number, size)].set(lax.iota(np.int32, count), mode="drop")

@@ -17,8 +17,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
-from tf2jax_lite.xla_cpu.materialize import once
-from tf2jax_lite.xla_cpu.reductions import place
+from tf2jax_lite.xla_cpu.materialize import materialize
+from tf2jax_lite.xla_cpu.reductions import arg_reduce
 
 __all__ = ["intersection_over_union", "suppress", "suppress_by_class"]
 
@@ -33,7 +33,7 @@ def _planes(boxes: Any) -> Any:
     first, second = boxes[..., :2].astype(_F32), boxes[..., 2:].astype(_F32)
     low, high = jnp.minimum(first, second), jnp.maximum(first, second)
     sides = high - low
-    return once(jnp.stack([low[..., 0], low[..., 1], high[..., 0], high[..., 1], sides[..., 0] * sides[..., 1]]))
+    return materialize(jnp.stack([low[..., 0], low[..., 1], high[..., 0], high[..., 1], sides[..., 0] * sides[..., 1]]))
 
 
 def _overlaps(planes: Any, own: Any) -> Any:
@@ -59,7 +59,7 @@ def intersection_over_union(boxes: Any) -> Callable[[Any], Any]:
     """
     planes = _planes(boxes)
     # Once, as XLA would otherwise look up the box again for each that it is compared with.
-    return lambda best: _overlaps(planes, once(lax.dynamic_index_in_dim(ensure_length(planes, 1, 1), best, 1)))
+    return lambda best: _overlaps(planes, materialize(lax.dynamic_index_in_dim(ensure_length(planes, 1, 1), best, 1)))
 
 
 def suppress(
@@ -145,12 +145,12 @@ def suppress_by_class(
 
     def drop(step: Any, best: Any, where: Any, left: Any, taken: Any, owners: Any, chosen: Any) -> tuple[Any, ...]:
         owner = _best(best)
-        box = once(_looked_up(where, owner))
+        box = materialize(_looked_up(where, owner))
         own = planes[:, 0] if planes.shape[1] == 1 else lax.dynamic_index_in_dim(planes, owner, 1, keepdims=False)
-        near = _overlaps(own, once(lax.dynamic_index_in_dim(own, box, 1))).astype(threshold.dtype)
+        near = _overlaps(own, materialize(lax.dynamic_index_in_dim(own, box, 1))).astype(threshold.dtype)
         count = _looked_up(taken, owner) + 1
         away = (near > threshold) | (numbers == box) | (count >= per_class)
-        row = once(jnp.where(away, nothing, lax.dynamic_index_in_dim(left, owner, 0, keepdims=False)))
+        row = materialize(jnp.where(away, nothing, lax.dynamic_index_in_dim(left, owner, 0, keepdims=False)))
         left = lax.dynamic_update_index_in_dim(left, row, owner, 0)
         best, where = best.at[owner].set(jnp.max(row)), where.at[owner].set(_best(row))
         return best, where, left, taken.at[owner].set(count), owners.at[step].set(owner), chosen.at[step].set(box)
@@ -166,7 +166,7 @@ def _looked_up(values: Any, place: Any) -> Any:
 
 def _best(scores: Any) -> Any:
     """Returns where the largest of the last axis stands, the first of equal ones."""
-    return once(place(lax.argmax, scores, scores.ndim - 1))
+    return materialize(arg_reduce(lax.argmax, scores, scores.ndim - 1))
 
 
 def _while(going: Callable[..., Any], step: Callable[..., tuple[Any, ...]], count: int, *start: Any) -> tuple[Any, ...]:

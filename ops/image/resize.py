@@ -21,7 +21,7 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.support.limits import check_bytes
 from tf2jax_lite.values.static import dims, is_static
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.xla_cpu.constant_dot import MOST_DENSE, Taps, mixed, weights_of
+from tf2jax_lite.xla_cpu.constant_dot import MAX_DENSE, Taps, constant_dot, weights_of
 
 from . import color, crop_and_resize
 
@@ -117,9 +117,9 @@ def _apply(images: Any, rows: Any, columns: Any, precision: Any = _HIGHEST, side
         if _is_identity(weights):
             continue
         if isinstance(weights, Taps):
-            images = weights.of(images, axis) if side else weights.turned(images, axis)
+            images = weights.of(images, axis) if side else weights.transposed(images, axis)
         elif isinstance(weights, np.ndarray) and _whole(images.shape[axis]):
-            images = mixed(images, weights, axis, precision, side)
+            images = constant_dot(images, weights, axis, precision, side)
         else:
             images = lax.dot_general(images, weights, (((axis,), (side,)), ((), ())), precision=precision)
             images = lax.transpose(images, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
@@ -368,7 +368,7 @@ def _sampling_weights(
     sample = (_count(size_out, _F32) + _F32(0.5)) * inverse - inverse * translation
     kernel, radius = _KERNELS[kernel_type]
     index = _count(size_in, np.int32)[None, :]
-    if xp is np and size_in * size_out > MOST_DENSE:
+    if xp is np and size_in * size_out > MAX_DENSE:
         reach = radius * kernel_scale
         index = np.floor(sample - reach)[:, None].astype(np.int32) + np.arange(math.ceil(2 * reach) + 2, dtype=np.int32)
     distance = xp.abs(index.astype(_F32) + _F32(0.5) - sample[:, None])

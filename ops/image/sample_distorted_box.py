@@ -21,7 +21,7 @@ from tf2jax_lite.ops.random.philox import block, scramble, skip
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import known
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 __all__: list[str] = []
 
@@ -197,7 +197,7 @@ def _sampled(
         count, at, _, _ = state
         words, inside = _words(key, counter, at), at & np.uint32(3)
         # Rounded before it is added to; LLVM knows it for a number, so that `product` would not do.
-        ratio = once(float_units(words[inside]) * (high - low)) + low
+        ratio = materialize(float_units(words[inside]) * (high - low)) + low
         after, fits, crop = _crop(words, inside + 1, ratio, height, width, areas)
         return count + 1, at - inside + after, fits & enough(crop), crop
 

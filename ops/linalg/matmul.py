@@ -19,7 +19,7 @@ from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.xla_cpu.dot_order import crossed, is_crossed
+from tf2jax_lite.xla_cpu.dot_order import is_better_swapped, swapped_dot
 
 from ._decomposition_jvps import eig as decomposed
 from .banded import solved_by_rows
@@ -86,8 +86,8 @@ def _contract(x: Any, x_labels: Labels, y: Any, y_labels: Labels, out: Labels, d
     taken = {*batch, *summed}
     left, right = ([label for label in labels if label not in taken] for labels in (x_labels, y_labels))
     given, other = [*batch, *left, *right], [*batch, *right, *left]
-    if is_crossed(given, other, out):
-        return _transpose(crossed(x, y, numbers, dtype), other, out)
+    if is_better_swapped(given, other, out):
+        return _transpose(swapped_dot(x, y, numbers, dtype), other, out)
     return _transpose(lax.dot_general(x, y, numbers, preferred_element_type=dtype), given, out)
 
 

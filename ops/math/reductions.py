@@ -19,9 +19,9 @@ from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, is_symbolic, known, normalize_axis
-from tf2jax_lite.xla_cpu.cumulative import running
-from tf2jax_lite.xla_cpu.materialize import once
-from tf2jax_lite.xla_cpu.reductions import place, reduced
+from tf2jax_lite.xla_cpu.cumulative import cumulative
+from tf2jax_lite.xla_cpu.materialize import materialize
+from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 _HALF = (jnp.bfloat16, jnp.float16)
 
@@ -146,7 +146,7 @@ def _host_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
 def reduce_sum(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Sums over axes; 16-bit floats accumulate in float32. See tf.raw_ops.Sum."""
     axes = _axes(axis, x.ndim)
-    return _kept(_in_float32(lambda v: reduced(lax.reduce_sum, v, axes), x), axes, keep_dims)
+    return _kept(_in_float32(lambda v: reduce_axes(lax.reduce_sum, v, axes), x), axes, keep_dims)
 
 
 @op("Prod", host=_host_reduce("Prod"), stored=True)
@@ -170,7 +170,7 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
         count = 1
 
     def mean(v: Any) -> Any:
-        return lax.div(reduced(lax.reduce_sum, v, axes), number(count, v.dtype))
+        return lax.div(reduce_axes(lax.reduce_sum, v, axes), number(count, v.dtype))
 
     if jnp.issubdtype(x.dtype, jnp.integer):
         wide = canonical(np.uint64 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int64)
@@ -184,14 +184,14 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
 def reduce_max(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Largest elements over axes; NaN wins; ties share the gradient. See tf.raw_ops.Max."""
     axes = _axes(axis, x.ndim)
-    return _kept(reduced(lax.reduce_max, x, axes), axes, keep_dims)
+    return _kept(reduce_axes(lax.reduce_max, x, axes), axes, keep_dims)
 
 
 @op("Min", host=_host_reduce("Min"), stored=True)
 def reduce_min(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     """Smallest elements over axes; NaN wins; ties share the gradient. See tf.raw_ops.Min."""
     axes = _axes(axis, x.ndim)
-    return _kept(reduced(lax.reduce_min, x, axes), axes, keep_dims)
+    return _kept(reduce_axes(lax.reduce_min, x, axes), axes, keep_dims)
 
 
 @op("All", host=_host_logical(np.all), stored=True)
@@ -228,7 +228,7 @@ def euclidean_norm(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
         y = lax.select(lax.lt(total, lax.full_like(total, 0)), lax.full_like(root, lowest), root)
     else:
         squares = lax.mul(x, x)
-        y = _in_float32(lambda v: lax.sqrt(reduced(lax.reduce_sum, v, axes)), squares)
+        y = _in_float32(lambda v: lax.sqrt(reduce_axes(lax.reduce_sum, v, axes)), squares)
     return _kept(y, axes, keep_dims)
 
 
@@ -252,7 +252,7 @@ def _arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> Any:
         # TensorFlow starts from (index 0, worst finite value) and replaces on "better", so NaN never wins.
         worst = lax.full_like(x, jnp.finfo(x.dtype).min if largest else jnp.finfo(x.dtype).max)
         x = lax.select(lax.gt(x, worst) if largest else lax.lt(x, worst), x, worst)
-    index = place(lax.argmax if largest else lax.argmin, x, axis)
+    index = arg_reduce(lax.argmax if largest else lax.argmin, x, axis)
     return lax.convert_element_type(index, canonical(output_type))
 
 
@@ -297,7 +297,7 @@ def _scan(fn: Any, x: Any, axis: Any, exclusive: bool, reverse: bool, identity: 
     axis = _scan_axis(axis, x.ndim)
     if exclusive:
         x = _shifted(x, axis, reverse, identity)
-    return _in_float32(lambda v: running(fn, v, axis, reverse), x)
+    return _in_float32(lambda v: cumulative(fn, v, axis, reverse), x)
 
 
 def _host_scan(name: str) -> Callable[..., np.ndarray]:
@@ -482,8 +482,8 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype
     low = value_range[0]
     # The kernel's own form, which no range overflows; another one puts values at the bins' borders elsewhere. Marks
     # keep XLA from multiplying with inverses, and from dividing the difference.
-    first, last = once(lax.convert_element_type(value_range, wide) / once(jnp.full((2,), nbins, wide)))
-    step = once(jnp.broadcast_to(last - first, values.shape))
+    first, last = materialize(lax.convert_element_type(value_range, wide) / materialize(jnp.full((2,), nbins, wide)))
+    step = materialize(jnp.broadcast_to(last - first, values.shape))
     above = jnp.maximum(values, low)
     if wide == np.float64 or jnp.issubdtype(values.dtype, jnp.floating):
         offset = lax.convert_element_type(above, wide) - lax.convert_element_type(low, wide)

@@ -12,7 +12,7 @@ from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.elementwise_derivatives import differentiable
 from tf2jax_lite.ops.common.logistic import logistic
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 from . import softmax as softmaxes
 
@@ -138,8 +138,8 @@ def _softmax_jvp(primals: Any, tangents: Any) -> Any:
     # JAX's own rule, with marks. XLA puts the quotient that the result is, and the product that a cotangent comes from,
     # into the kernels of both uses, and writes the divisor down for each place that it divides.
     (x,), (t,) = primals, tangents
-    found = once(_softmax(x))
-    return found, once(found * (t - jnp.sum(found * t, axis=-1, keepdims=True)))
+    found = materialize(_softmax(x))
+    return found, materialize(found * (t - jnp.sum(found * t, axis=-1, keepdims=True)))
 
 
 @inlined

@@ -17,7 +17,7 @@ from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .conv import resolve_padding
 
@@ -79,7 +79,7 @@ def _dilate(input: Any, filter: Any, strides: Dims, rates: Dims, padding: str) -
         here = lax.slice(inside, start[1:3], limit[1:3], steps[1:3])[None, :, :, None]
         larger = here & (total > best)
         best, where = jnp.where(larger, total, best), jnp.where(larger, jnp.int32(place), where)
-    return best, once(where)  # XLA would find it anew for each place that it is compared with
+    return best, materialize(where)  # XLA would recompute it for each tap that it is compared with
 
 
 def _by_input(input: Any, filter: Any, grad: Any, strides: Dims, rates: Dims, padding: str) -> Any:

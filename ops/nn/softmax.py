@@ -18,7 +18,7 @@ from jax import lax
 
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched
-from tf2jax_lite.xla_cpu.reductions import is_long, reduced
+from tf2jax_lite.xla_cpu.reductions import has_long_rows, reduce_axes
 
 __all__ = ["log_softmax", "log_softmax_in_place", "softmax"]
 
@@ -84,11 +84,11 @@ def _in_place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
 
 def _is_long(x: Any, axis: int) -> bool:
     # Half precision is added up in single precision, which jax.nn does.
-    return is_long(x.shape, (axis,)) and jnp.finfo(x.dtype).bits >= 32
+    return has_long_rows(x.shape, (axis,)) and jnp.finfo(x.dtype).bits >= 32
 
 
 def _kept(fn: Callable[..., Any], x: Any, axis: int) -> Any:
-    return lax.expand_dims(reduced(fn, x, (axis,)), (axis,))
+    return lax.expand_dims(reduce_axes(fn, x, (axis,)), (axis,))
 
 
 def _shifted(x: Any, axis: int) -> Any:

@@ -1,7 +1,7 @@
 """Tensors of uniform, normal and integer numbers from Philox words, bit for bit TensorFlow's.
 
 A number takes hundreds of operations, for which XLA knows no more than for a sum that they are not to be repeated in
-each of its users: floats that are drawn are marked to be computed once.
+each of its users: floats that are drawn are materialized.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_words, to_words
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 from ._samplers import box_muller, double_units, float_units
 from ._samplers import truncated_normal as truncated_normal_numbers
@@ -91,7 +91,9 @@ def uniform(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     wanted, count = size(shape, symbolic=True)
     # Without 64-bit mode a double is drawn as TensorFlow draws a float.
     narrow = canonical(dtype)
-    return once(units(_numbers(bits(key, counter, count * _words_per(narrow)), narrow), narrow)[:count].reshape(wanted))
+    return materialize(
+        units(_numbers(bits(key, counter, count * _words_per(narrow)), narrow), narrow)[:count].reshape(wanted)
+    )
 
 
 def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
@@ -108,7 +110,7 @@ def normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
         second = (index & np.uint32(1)) != 0
         return box_muller(*(float_units(lax.select(second, words[i + 2], words[i])) for i in (0, 1)))
 
-    return once(side_by_side(numbers, -(-count // 2), 2).reshape(-1)[:count].reshape(wanted).astype(dtype))
+    return materialize(side_by_side(numbers, -(-count // 2), 2).reshape(-1)[:count].reshape(wanted).astype(dtype))
 
 
 def truncated_normal(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:

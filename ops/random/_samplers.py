@@ -24,8 +24,8 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.common.elementwise_derivatives import gamma_slope
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.xla_cpu.materialize import once
-from tf2jax_lite.xla_cpu.top_k import ranked
+from tf2jax_lite.xla_cpu.materialize import materialize
+from tf2jax_lite.xla_cpu.top_k import top_k
 
 from .philox import at, bits, block, side_by_side, skip
 
@@ -81,7 +81,7 @@ def box_muller(first: Any, second: Any) -> tuple[Any, Any]:
 
 def _pair(counter: Any, key: Any) -> tuple[Any, Any]:
     """Returns the two double-precision uniform numbers of one step."""
-    x0, x1, x2, x3 = map(once, block(counter, (key[0], key[1])))
+    x0, x1, x2, x3 = map(materialize, block(counter, (key[0], key[1])))
     return double_units(x0, x1), double_units(x2, x3)
 
 
@@ -216,12 +216,12 @@ def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
             # A buffer holds (next number, number after it, how many are left); a fresh pair is used from its end.
             first, second, left = buffer
             fresh = _pair(skip(start, step), key)
-            fresh = tuple(map(once, box_muller(*fresh))) if normal else fresh
+            fresh = tuple(map(materialize, box_muller(*fresh))) if normal else fresh
             empty = left == 0
             number = jnp.where(empty, fresh[1], first)
             kept = (jnp.where(wanted, jnp.where(empty, fresh[0], second), first), second, jnp.where(empty, 1, 0))
             kept = (kept[0], kept[1], jnp.where(wanted, kept[2], left))
-            return once(number), kept, once(step + (wanted & empty).astype(np.uint32))
+            return materialize(number), kept, materialize(step + (wanted & empty).astype(np.uint32))
 
         def body(_: Any, state: Any) -> Any:
             done, result, step, normals, uniforms = state
@@ -233,7 +233,7 @@ def gamma(key: Any, counter: Any, alpha: Any, index: Any) -> Any:
             u, uniforms, step = take(positive, uniforms, step, False)
             square = x * x
             squeezed = u < 1 - 0.0331 * square * square
-            accept = once(positive & (squeezed | (jnp.log(u) < 0.5 * square + d * (1 - v + jnp.log(v)))))
+            accept = materialize(positive & (squeezed | (jnp.log(u) < 0.5 * square + d * (1 - v + jnp.log(v)))))
             b, uniforms, step = take(accept & small, uniforms, step, False)
             value = d * v * jnp.where(small, jnp.power(b, 1 / alpha), 1)
             return done | accept, jnp.where(accept, value, result), step, normals, uniforms
@@ -293,7 +293,7 @@ def poisson(key: Any, counter: Any, rate: Any, index: Any, highest: float) -> An
             fits = k <= highest
             s = jnp.log(v * inverse_alpha / (a / (shifted * shifted) + b))
             t = -large + k * log_rate - lax.lgamma(k + 1)
-            accept = once(~few & ~done & fits & (boxed | (~refused & (s <= t))))
+            accept = materialize(~few & ~done & fits & (boxed | (~refused & (s <= t))))
             return knuth_done | accept, jnp.where(accept, k, result), product, count
 
         return body
@@ -377,7 +377,7 @@ def binomial(key: Any, counter: Any, counts: Any, probs: Any, index: Any) -> Any
                 - _stirling_tail(safe)
                 - _stirling_tail(count - safe)
             )
-            accept = once(many & ~done & (boxed | (~refused & (log_v <= bound))))
+            accept = materialize(many & ~done & (boxed | (~refused & (log_v <= bound))))
             return inversion_done | accept, jnp.where(accept, k, result), total_steps, successes
 
         return body
@@ -422,7 +422,7 @@ def bounded_normal(
         steep = (near + root) / 2
 
         def units(step: Any) -> list[Any]:
-            words = tuple(map(once, block(skip(start, step), (key[0], key[1]))))
+            words = tuple(map(materialize, block(skip(start, step), (key[0], key[1]))))
             if single:
                 return [float_units(w) for w in words]
             return [double_units(*words[:2]), double_units(*words[2:])]
@@ -471,7 +471,7 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
     words = bits(key, counter, size - 1).reshape(-1)[: size - 1]
     left = np.uint32(size) - lax.iota(np.uint32, size - 1)
     # Steps in the order of the places that they choose, then their own; the last place chooses itself.
-    falling, step = ranked(~order.at[:-1].add(lax.rem(words, left).astype(np.int32)), size)
+    falling, step = top_k(~order.at[:-1].add(lax.rem(words, left).astype(np.int32)), size)
     place = ~falling
     same = place[1:] == place[:-1]
     before = jnp.where(jnp.pad(same, (1, 0)), jnp.roll(step, 1), -1)

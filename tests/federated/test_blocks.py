@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax import lax
 
 from tests.federated import workload
 from tests.federated.workload import Logistic
@@ -16,7 +15,6 @@ from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.jax_averaging import build_jax_federated_averaging_process
 from tf2jax_lite.federated.client_work import build_model_delta_client_work
-from tf2jax_lite.federated.convolutions import contains_convolution, convolutions_as_products
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.evaluation import build_fed_eval, build_personalization_eval
 from tf2jax_lite.federated.losses import named_loss
@@ -77,32 +75,6 @@ def test_padding_counts_for_nothing():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
     losses = model_per_example_loss(model)(drawn(), padded, jax.random.key(0))
     assert (losses[len(real["y"]) :] == 0).all()
-
-
-CONVOLUTIONS = [
-    (("NHWC", "HWIO", "NHWC"), (1, 1), [(0, 0), (0, 0)], (1, 1)),
-    (("NCHW", "OIHW", "NHWC"), (2, 1), [(1, 2), (0, 1)], (1, 2)),
-]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("layout", "strides", "padding", "dilation"), CONVOLUTIONS)
-def test_convolutions_as_products(layout, strides, padding, dilation):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(3, 9, 8, 4) if layout[0] == "NHWC" else (3, 4, 9, 8)).astype(np.float32)
-    kernel = rng.normal(size=(3, 2, 4, 5) if layout[1] == "HWIO" else (5, 4, 3, 2)).astype(np.float32)
-
-    @jax.jit
-    def fn(x, kernel):
-        found = lax.conv_general_dilated(x, kernel, strides, padding, rhs_dilation=dilation, dimension_numbers=layout)
-        return jax.nn.relu(found)
-
-    other = convolutions_as_products(fn)
-    assert contains_convolution(fn, x, kernel) and not contains_convolution(other, x, kernel)
-    np.testing.assert_allclose(other(x, kernel), fn(x, kernel), atol=1e-5)
-    grads = [jax.grad(lambda x, k, f=f: jnp.sum(f(x, k) ** 2), (0, 1))(x, kernel) for f in (fn, other)]
-    for a, b in zip(*grads, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_evaluation():

@@ -1,7 +1,7 @@
 """Products with constant weights that are mostly zero: on CPU they gather, elsewhere they are matrix products.
 
-What resizing gives is compared with TensorFlow in test_image; here each way of differentiating, batching and lowering
-is compared with the matrix product.
+The tests of resizing ops compare with TensorFlow; here each transformation and lowering is compared with the matrix
+product.
 """
 
 from functools import partial
@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from jax import export, lax
 
-from tf2jax_lite.xla_cpu.constant_dot import mixed
+from tf2jax_lite.xla_cpu.constant_dot import constant_dot
 
 from .test_rules import compare
 
 
 def weights(rows, columns, most, seed=0):
-    """Up to ``most`` weights in each row, none in some."""
+    """Return up to ``most`` weights in each row, none in some."""
     rng = np.random.default_rng(seed)
     found = np.zeros((rows, columns), np.float32)
     for row in range(rows):
-        places = rng.permutation(columns)[: rng.integers(0, most + 1)]
-        found[row, places] = rng.normal(size=len(places))
+        indices = rng.permutation(columns)[: rng.integers(0, most + 1)]
+        found[row, indices] = rng.normal(size=len(indices))
     return found
 
 
@@ -45,12 +45,12 @@ def product(x, *, matrix, axis, side):
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("axis", [0, 1, 3])
 @pytest.mark.parametrize("name", MATRICES)
-def test_is_the_matrix_product(name, axis, side):
+def test_values_and_derivatives_of_the_matrix_product(name, axis, side):
     matrix = MATRICES[name]
     x = np.random.default_rng(1).normal(size=(*SHAPE[:axis], matrix.shape[side], *SHAPE[axis:])).astype(np.float32)
     compare(
         partial(product, matrix=matrix, axis=axis, side=side),
-        lambda x: mixed(x, matrix, axis, "highest", side),
+        lambda x: constant_dot(x, matrix, axis, "highest", side),
         x,
     )
 
@@ -59,7 +59,7 @@ def test_is_the_matrix_product(name, axis, side):
 def test_lowering_by_platform(name, gathers):
     """On GPU the matrix product; on CPU gathers, forwards and backwards, in modules for both platforms, too."""
     matrix = MATRICES[name]
-    fn = jax.grad(lambda x: jnp.sum(jnp.sin(mixed(x, matrix, 0, "highest"))))
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(constant_dot(x, matrix, 0, "highest"))))
     x = jax.ShapeDtypeStruct((matrix.shape[1], 4), np.float32)
     texts = {
         p: export.export(jax.jit(fn), platforms=p)(x).mlir_module() for p in (("cpu",), ("cuda",), ("cpu", "cuda"))
@@ -71,22 +71,22 @@ def test_lowering_by_platform(name, gathers):
 
 
 @pytest.mark.full
-def test_other_values_are_not_touched():
-    """A value that is not finite reaches what has a weight for it, and nothing else."""
+def test_infinity_reaches_its_results_only():
+    """A value that is not finite reaches the results that have a weight for it, and no others."""
     x = np.zeros((9, 2), np.float32)
     x[4, 0] = np.inf
-    found = np.asarray(jax.jit(lambda x: mixed(x, MATRICES["few"], 0, "highest"))(x))
+    found = np.asarray(jax.jit(lambda x: constant_dot(x, MATRICES["few"], 0, "highest"))(x))
     np.testing.assert_array_equal(np.isfinite(found[:, 0]), MATRICES["few"][:, 4] == 0)
     assert np.all(np.isfinite(found[:, 1]))
 
 
 @pytest.mark.full
 def test_in_shard_map():
-    """The weights are the same everywhere, what they are multiplied with varies between devices."""
+    """The weights are the same everywhere, the other operand varies between devices."""
     matrix = MATRICES["few"]
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
     spec = jax.sharding.PartitionSpec("data")
-    fn = jax.grad(lambda x: jnp.sum(jnp.sin(mixed(x, matrix, 1, "highest"))))
+    fn = jax.grad(lambda x: jnp.sum(jnp.sin(constant_dot(x, matrix, 1, "highest"))))
     x = np.random.default_rng(1).normal(size=(2, 9)).astype(np.float32)
     found = jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=spec, out_specs=spec))(x)
     np.testing.assert_allclose(found, fn(x), rtol=1e-6)

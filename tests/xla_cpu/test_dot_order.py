@@ -1,4 +1,4 @@
-"""Products in the other order: the same values and derivatives everywhere, another program on GPU."""
+"""Products with swapped operands: the same values and derivatives everywhere, another program on GPU."""
 
 import re
 
@@ -13,15 +13,15 @@ from jax.test_util import check_grads
 import tf2jax_lite
 from tf2jax_lite.xla_cpu import dot_order
 
-# The equation, the operands' shapes, and how the product's result lies on GPU; None where it is made as it is given.
+# The equation, the operands' shapes, and the shape of the product on GPU; None where it is in the given order.
 PRODUCTS = {
     "attention": ("acbe,aecd->abcd", (2, 3, 4, 5), (2, 5, 3, 6), (2, 3, 6, 4)),
     "one example": ("acbe,aecd->abcd", (1, 3, 4, 5), (1, 5, 3, 6), (1, 3, 6, 4)),
     "two sums": ("acbef,aefcd->abcd", (2, 3, 4, 5, 2), (2, 5, 2, 3, 6), (2, 3, 6, 4)),
     "more on both sides": ("acbge,aechd->abgchd", (2, 3, 4, 2, 5), (2, 5, 3, 2, 6), (2, 3, 2, 6, 4, 2)),
     "scores": ("aecd,abcd->acbe", (2, 5, 3, 6), (2, 4, 3, 6), None),
-    "as it is": ("abc,acd->abd", (2, 3, 4), (2, 4, 5), None),
-    "turned": ("abc,acd->adb", (2, 3, 4), (2, 4, 5), None),
+    "as wanted": ("abc,acd->abd", (2, 3, 4), (2, 4, 5), None),
+    "rotated": ("abc,acd->adb", (2, 3, 4), (2, 4, 5), None),
     "without batches": ("ab,bc->ca", (3, 4), (4, 5), None),
     "neither order": ("acbge,aechd->abhcgd", (2, 3, 4, 2, 5), (2, 5, 3, 2, 6), None),
 }
@@ -60,13 +60,13 @@ def test_values_and_derivatives(name):
         for i, part in enumerate(found):
             wanted = fn(*(g[i] if axis == 0 else g for g, axis in zip(given, axes, strict=True)))
             np.testing.assert_allclose(part, wanted, rtol=1e-5, atol=1e-5)
-    for place in range(2):  # what is linear in one operand is transposed without a derivative before
+    for position in range(2):  # a function linear in one operand is transposed without a derivative before
 
-        def alone(value, place=place):
-            return fn(*(value if i == place else a for i, a in enumerate(arrays)))
+        def alone(value, position=position):
+            return fn(*(value if i == position else a for i, a in enumerate(arrays)))
 
-        (found,) = jax.linear_transpose(alone, arrays[place])(jnp.ones_like(expected))
-        wanted = jax.grad(lambda value, alone=alone: jnp.sum(alone(value)))(arrays[place])
+        (found,) = jax.linear_transpose(alone, arrays[position])(jnp.ones_like(expected))
+        wanted = jax.grad(lambda value, alone=alone: jnp.sum(alone(value)))(arrays[position])
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -80,7 +80,7 @@ def _product(fn, arrays, platform):
 @pytest.mark.default_cases("attention", "one example")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_order(name):
-    """On CPU the product is made as it is given, and nothing else is (XLA fuses a softmax into that one)."""
+    """On CPU the product is in the given order (XLA fuses a softmax into that one)."""
     equation, left, right, elsewhere = PRODUCTS[name]
     fn, _, tensors = _made(equation, left, right)
     arrays = [jnp.asarray(t.numpy()) for t in tensors]
@@ -110,5 +110,5 @@ def test_half_precision():
         ("abc", "cba", False),
     ],
 )
-def test_turned(labels, wanted, expected):
-    assert dot_order._is_turned(labels, wanted) is expected
+def test_rotated(labels, wanted, expected):
+    assert dot_order._is_rotated(labels, wanted) is expected

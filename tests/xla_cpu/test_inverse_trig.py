@@ -1,4 +1,4 @@
-"""Inverse trigonometric functions on CPU: beside exact ones, at every edge, and their derivatives."""
+"""Inverse trigonometric functions on CPU against exact ones, at special values, and their derivatives."""
 
 import itertools
 
@@ -21,8 +21,8 @@ EDGES = np.array(
 EDGES = np.concatenate([EDGES, -EDGES])
 
 
-def places(actual, exact):
-    """Returns how many floats lie between two."""
+def ulps(actual, exact):
+    """Return the number of floats between two."""
     one, other = (np.asarray(v, np.float32).view(np.int32).astype(np.int64) for v in (actual, exact))
     one, other = (np.where(v < 0, -(v & 0x7FFFFFFF), v) for v in (one, other))
     return np.abs(one - other)
@@ -35,14 +35,14 @@ def drawn(spread):
 
 @pytest.mark.default_cases("5")
 @pytest.mark.parametrize("spread", [0, 1, 5, 20])
-def test_as_exact_as_two_places(spread):
+def test_errors_within_two_ulps(spread):
     y, x = drawn(spread), drawn(0)[::-1]
     for one, other in ((y, x), (x, y), (x, np.float32(1))):
         exact = np.arctan2(np.float64(one), np.float64(other))
         seen = np.abs(exact) > 2e-38  # less may be taken for 0
-        assert places(ATAN2(one, other), exact)[seen].max() <= 2
+        assert ulps(ATAN2(one, other), exact)[seen].max() <= 2
         assert np.abs(ATAN2(one, other)[~seen]).max(initial=0) < 2e-38
-    assert places(ATAN(y), np.arctan(np.float64(y))).max() <= 2
+    assert ulps(ATAN(y), np.arctan(np.float64(y))).max() <= 2
 
 
 def test_edges():
@@ -53,7 +53,7 @@ def test_edges():
     finite = ~np.isnan(exact)
     np.testing.assert_array_equal(np.signbit(actual[finite]), np.signbit(exact[finite]))
     large = finite & (np.abs(exact) > 2.5e-38)
-    assert places(actual, exact)[large].max() <= 2
+    assert ulps(actual, exact)[large].max() <= 2
     assert np.abs(actual[finite & ~large]).max() < 2.5e-38
     round_ones = np.isin(np.abs(y), [0, 1, np.inf]) & np.isin(np.abs(x), [0, 1, np.inf])
     np.testing.assert_array_equal(actual[round_ones], exact[round_ones])
@@ -64,7 +64,7 @@ def test_edges_of_one_argument():
     actual = np.asarray(ATAN(EDGES))
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(EDGES))
     seen = ~np.isnan(EDGES)
-    assert places(actual, exact)[seen].max() <= 1
+    assert ulps(actual, exact)[seen].max() <= 1
     np.testing.assert_array_equal(np.signbit(actual[seen]), np.signbit(EDGES[seen]))
     tiny = np.abs(EDGES) < 2.0**-12
     np.testing.assert_array_equal(actual[tiny].view(np.int32), EDGES[tiny].view(np.int32))
@@ -80,7 +80,7 @@ def test_sines(name):
     actual = np.asarray(fn(x))
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(wanted))
     seen = ~np.isnan(wanted)
-    assert places(actual, wanted)[seen].max() <= 2
+    assert ulps(actual, wanted)[seen].max() <= 2
     np.testing.assert_array_equal(np.signbit(actual[seen]), np.signbit(wanted[seen]))
     round_ones = np.isin(np.abs(x), [0, 1])
     np.testing.assert_array_equal(actual[round_ones], wanted[round_ones])
@@ -88,7 +88,7 @@ def test_sines(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float64], ids=lambda d: np.dtype(d).name)
-def test_other_dtypes_are_as_they_were(dtype):
+def test_other_dtypes_are_left_to_xla(dtype):
     with jax.enable_x64(True):
         y, x = (jnp.asarray(drawn(1)[i::1000], dtype) for i in (0, 1))
         unit = jnp.sin(y)

@@ -1,4 +1,4 @@
-"""Marks on values that XLA computes once."""
+"""Values that XLA computes once."""
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import tf2jax_lite
-from tf2jax_lite.xla_cpu.materialize import once, once_if_traced
+from tf2jax_lite.xla_cpu.materialize import materialize, materialize_if_traced
 
 BLOCKS = 6
 
 
 def blocks(x, weights, mark=lambda v: v):
-    """A residual network: each block's rectified sum goes to a product and to the next sum."""
+    """Return a residual network's result: each block's rectified sum goes to a product and to the next sum."""
     for w in weights:
         x = mark(jnp.maximum(x + (x.reshape(-1, x.shape[-1]) @ w).reshape(x.shape), 0))
     return x
@@ -31,23 +31,23 @@ def additions(fn, *args):
 
 @pytest.mark.full
 def test_sums_are_computed_once(arrays):
-    """Without marks the code holds the first block's sum in every block. Should XLA learn better, marks can go."""
-    assert additions(lambda x, w: blocks(x, w, once), *arrays) == BLOCKS
+    """Otherwise the code has the first block's sum in every block. Should XLA improve, `materialize` can go."""
+    assert additions(lambda x, w: blocks(x, w, materialize), *arrays) == BLOCKS
     assert additions(blocks, *arrays) > 2 * BLOCKS
 
 
 @pytest.mark.full
 def test_cotangents_are_summed_once(arrays):
-    """Cotangents flow through marks, too."""
+    """Cotangents are materialized, too."""
     marked, plain = (
         additions(jax.grad(lambda x, w, mark=mark: jnp.sum(blocks(x, w, mark)), 1), *arrays)
-        for mark in (once, lambda v: v)
+        for mark in (materialize, lambda v: v)
     )
     assert marked < plain
 
 
 def test_nothing_is_copied(arrays):
-    text = jax.jit(lambda x, w: blocks(x, w, once)).lower(*arrays).compile().as_text()
+    text = jax.jit(lambda x, w: blocks(x, w, materialize)).lower(*arrays).compile().as_text()
     assert " copy(" not in text
 
 
@@ -68,14 +68,14 @@ def test_nothing_is_copied(arrays):
 )
 def test_values_and_derivatives_are_unchanged(arrays, transform):
     expected = transform(blocks)(*arrays)
-    found = transform(lambda x, w: blocks(x, w, once))(*arrays)
+    found = transform(lambda x, w: blocks(x, w, materialize))(*arrays)
     jax.tree.map(lambda e, f: np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-6), expected, found)
 
 
 @pytest.mark.full
-def test_only_cpu_has_marks(arrays):
+def test_only_cpu_materializes(arrays):
     for platform, count in (("cpu", BLOCKS), ("cuda", 0), ("tpu", 0)):
-        exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, once)), platforms=[platform])(*arrays)
+        exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)), platforms=[platform])(*arrays)
         assert exported.mlir_module().count('inlineable = "false"') == count
         if platform == "cpu":
             again = jax.export.deserialize(exported.serialize())
@@ -83,20 +83,20 @@ def test_only_cpu_has_marks(arrays):
 
 
 def test_programs_for_several_platforms(arrays):
-    """JAX puts calls in place, and drops what is said of them, when it learns which platform it is."""
-    exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, once)), platforms=["cpu", "cuda"])(*arrays)
+    """JAX inlines calls, and drops their attributes, when it refines the module for one platform."""
+    exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)), platforms=["cpu", "cuda"])(*arrays)
     exported = jax.export.deserialize(exported.serialize())
     assert additions(exported.call, *arrays) == BLOCKS
     np.testing.assert_allclose(exported.call(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
-def test_marks_of_one_form_share_a_function(arrays):
-    text = jax.jit(lambda x, w: blocks(x, w, once)).lower(*arrays).as_text()
-    assert (text.count("call @once"), text.count("func.func private @once")) == (BLOCKS, 1)
+def test_values_of_one_type_share_a_function(arrays):
+    text = jax.jit(lambda x, w: blocks(x, w, materialize)).lower(*arrays).as_text()
+    assert (text.count("call @materialize"), text.count("func.func private @materialize")) == (BLOCKS, 1)
 
 
-def test_modules_with_marks_are_read(arrays):
-    exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, once)))(*arrays)
+def test_from_stablehlo_reads_materialized_values(arrays):
+    exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)))(*arrays)
     again = tf2jax_lite.from_stablehlo(exported.mlir_module_serialized)
     np.testing.assert_allclose(again(arrays[0], *arrays[1]), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
@@ -107,25 +107,25 @@ def test_inside_shard_map(arrays, spread):
     mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     part = jax.sharding.PartitionSpec("i" if spread else None)
     same = jax.sharding.PartitionSpec()
-    fn = jax.shard_map(lambda x, w: blocks(x, w, once), mesh=mesh, in_specs=(part, same), out_specs=part)
+    fn = jax.shard_map(lambda x, w: blocks(x, w, materialize), mesh=mesh, in_specs=(part, same), out_specs=part)
     np.testing.assert_allclose(jax.jit(fn)(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
 def test_symbolic_sizes():
     (n,) = jax.export.symbolic_shape("n")
-    exported = jax.export.export(jax.jit(lambda x: once(x * 2) + 1))(jax.ShapeDtypeStruct((n, 3), np.float32))
+    exported = jax.export.export(jax.jit(lambda x: materialize(x * 2) + 1))(jax.ShapeDtypeStruct((n, 3), np.float32))
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(exported.call(x), x * 2 + 1)
 
 
 @pytest.mark.full
 def test_several_symbolic_sizes():
-    """Values of types that MLIR writes alike, ?x3, share no function: sizes are known when the module is called."""
+    """Types that MLIR writes as the same ?x3 share no function: sizes are static when the module is called."""
     (n,) = jax.export.symbolic_shape("n")
 
     def fn(x):
-        rows = once(x * 2)
-        return once(rows + 1), once(rows[::2]), once(jnp.concatenate([rows, rows]))
+        rows = materialize(x * 2)
+        return materialize(rows + 1), materialize(rows[::2]), materialize(jnp.concatenate([rows, rows]))
 
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((n, 3), np.float32))
     exported = jax.export.deserialize(exported.serialize())
@@ -133,14 +133,14 @@ def test_several_symbolic_sizes():
         x = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
         expected = x * 2 + 1, x[::2] * 2, np.concatenate([x, x]) * 2
         jax.tree.map(np.testing.assert_array_equal, exported.call(x), expected)
-    assert exported.mlir_module().count("func.func private @once") == 3
+    assert exported.mlir_module().count("func.func private @materialize") == 3
 
 
 @pytest.mark.full
-def test_what_is_not_traced_or_has_no_derivative_has_no_mark():
-    assert once_if_traced("a handle") == "a handle"
+def test_materialize_if_traced_leaves_other_values():
+    assert materialize_if_traced("a handle") == "a handle"
     x = jnp.ones(3)
-    assert once_if_traced(x) is x
-    assert not jax.make_jaxpr(once_if_traced)(np.arange(3)).eqns
-    (eqn,) = jax.make_jaxpr(once_if_traced)(np.float32(1)).eqns
-    assert eqn.primitive.name == "once"
+    assert materialize_if_traced(x) is x
+    assert not jax.make_jaxpr(materialize_if_traced)(np.arange(3)).eqns
+    (eqn,) = jax.make_jaxpr(materialize_if_traced)(np.float32(1)).eqns
+    assert eqn.primitive.name == "materialize"

@@ -14,11 +14,11 @@ import pytest
 from tf2jax_lite.xla_cpu.conv import rule
 
 ROOT = Path(__file__).parent.parent.parent
-PLACES = 49
+TAPS = 49
 
 
 def normalized(x, w, convolve=partial(rule.call, jax.lax.conv_general_dilated)):  # noqa: B008
-    """What a ConvNeXt block begins with: mean and deviation both use what the convolution gives."""
+    """Return the first layers of a ConvNeXt block: mean and deviation both use the convolution's result."""
     y = convolve(
         x,
         w,
@@ -42,11 +42,11 @@ def arrays():
 def test_a_convolution_of_many_taps_is_computed_once(arrays):
     """Without a call of its own the code has each product two or three times: XLA fuses it into each of its users."""
     text = jax.jit(normalized).lower(*arrays).compile().as_text()
-    assert PLACES <= text.count(" multiply(") < 2 * PLACES
+    assert TAPS <= text.count(" multiply(") < 2 * TAPS
 
 
-def test_what_goes_into_taps_is_computed_once(arrays):
-    """XLA reads the tap in the middle from what was padded: it would compute that again there."""
+def test_input_of_taps_is_computed_once(arrays):
+    """XLA reads the tap in the middle from the input before padding: it would recompute that there."""
     x, w = arrays
     convolve = partial(rule.call, jax.lax.conv_general_dilated)
     params = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": 8}
@@ -61,8 +61,8 @@ def test_layers_of_one_shape_share_their_code(arrays):
     """One function is lowered for all of them."""
     x, w = arrays
     text = jax.jit(lambda x, w: normalized(normalized(x, w), w + 1)).lower(x, w).as_text()
-    assert [text.count(what) for what in ("call @kept", "func.func private @kept")] == [2, 1]
-    assert text.count("stablehlo.multiply") < 2 * PLACES
+    assert [text.count(what) for what in ("call @outline", "func.func private @outline")] == [2, 1]
+    assert text.count("stablehlo.multiply") < 2 * TAPS
 
 
 @pytest.mark.full
@@ -76,8 +76,8 @@ def test_results_are_those_of_the_operations(arrays, transform):
 
 
 @pytest.mark.full
-def test_exported_programs_hold_it(arrays):
-    """The marks (of the call, and of what is padded in it) stay in a serialized program; other platforms have none."""
+def test_exported_programs_have_it(arrays):
+    """The attributes (of the call, and of the padded input in it) stay in a serialized program for CPU only."""
     fn = jax.jit(normalized)
     for platform, count in (("cpu", 2), ("cuda", 0)):
         exported = jax.export.export(fn, platforms=[platform])(*arrays)
@@ -89,10 +89,10 @@ def test_exported_programs_hold_it(arrays):
 
 @pytest.mark.full
 def test_programs_for_several_platforms(arrays):
-    """What goes into the call and comes from it is computed once there, too."""
+    """Operands and result of the call are computed once there, too."""
     exported = jax.export.export(jax.jit(normalized), platforms=["cpu", "cuda"])(*arrays)
     text = jax.jit(exported.call).lower(*arrays).compile().as_text()
-    assert PLACES <= text.count(" multiply(") < 2 * PLACES
+    assert TAPS <= text.count(" multiply(") < 2 * TAPS
     np.testing.assert_allclose(exported.call(*arrays), jax.jit(normalized)(*arrays), rtol=1e-5, atol=1e-5)
 
 
@@ -118,7 +118,7 @@ def sharded(axis, devices):
 
 
 @pytest.mark.full
-def test_sharded_arguments_are_taken():
+def test_sharded_arguments():
     """The partitioner of programs goes through the call. In a fresh process, as there is one device here."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", SHARDED], cwd=ROOT, env={**os.environ, **flags}, check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""CPU spellings of reductions against JAX's own primitives; test_reduce compares with TensorFlow."""
+"""CPU lowering rules of reductions against JAX's own primitives; the ops' tests compare with TensorFlow."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from jax import lax
 
 from tf2jax_lite.ops.common.broadcasting import matched
 from tf2jax_lite.xla_cpu import reductions
-from tf2jax_lite.xla_cpu.reductions import is_spread, place, reduced, spread
+from tf2jax_lite.xla_cpu.reductions import arg_reduce, broadcast, reduce_axes, repeats_long_rows
 
 from .test_rules import compare, everything, normal
 
@@ -21,7 +21,7 @@ SHAPES = {
     "more": ((37, 2, 3), (0,)),
     "between": ((2, 19, 2, 2), (1,)),
     "several axes": ((2, 3, 7, 5), (1, 2)),
-    "apart": ((3, 2, 4, 2), (0, 2)),
+    "not adjacent": ((3, 2, 4, 2), (0, 2)),
     "last": ((3, 4), (1,)),
     "one row": ((1, 4), (0,)),
     "all": ((3, 4), (0, 1)),
@@ -31,9 +31,9 @@ SHAPES = {
 
 @pytest.fixture
 def short(monkeypatch):
-    """Rows are long from two values on; programs that were traced for others are forgotten."""
-    monkeypatch.setattr(reductions, "_LONGEST", 1)
-    monkeypatch.setattr(reductions, "_FEWEST_PLACES", 1)
+    """Rows are long from two values on; programs that were traced with another limit are dropped."""
+    monkeypatch.setattr(reductions, "_MAX_ROW", 1)
+    monkeypatch.setattr(reductions, "_MIN_LAST_AXIS", 1)
     reductions.call.__globals__["_trace_once"].cache_clear()
 
 
@@ -44,34 +44,34 @@ def test_reduction(short, name, fn):
     shape, axes = SHAPES[name]
     x = np.round(normal(*shape) * 2)  # ties share the gradient
     if 0 in shape:
-        np.testing.assert_array_equal(reduced(fn, jnp.asarray(x), axes), fn(x, axes))
+        np.testing.assert_array_equal(reduce_axes(fn, jnp.asarray(x), axes), fn(x, axes))
         return
-    compare(partial(fn, axes=axes), lambda x: reduced(fn, x, axes), x, everything=everything)
+    compare(partial(fn, axes=axes), lambda x: reduce_axes(fn, x, axes), x, everything=everything)
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_nan_and_infinities(short, fn):
     x = normal(20, 6)
     x[3, 0], x[17, 1], x[5, 2], x[6, 2], x[:, 3] = np.nan, np.inf, np.inf, -np.inf, -np.inf
-    np.testing.assert_allclose(jax.jit(lambda x: reduced(fn, x, (0,)))(x), fn(jnp.asarray(x), (0,)), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(lambda x: reduce_axes(fn, x, (0,)))(x), fn(jnp.asarray(x), (0,)), rtol=1e-5)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16, np.int8, np.uint32, np.float64])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("fn", [lax.argmax, lax.argmin])
-def test_place(short, fn, axis, dtype):
+def test_arg_reduce(short, fn, axis, dtype):
     """Of equal values the first; in batches, too."""
     with jax.enable_x64(dtype == np.float64):
         x = jnp.asarray(
             np.round(normal(4, 5, 6) * 2).clip(-3 if jnp.issubdtype(dtype, jnp.signedinteger) else 0)
         ).astype(dtype)
         expected = fn(x, axis, np.int32)
-        found = jax.jit(lambda x: place(fn, x, axis))(x)
+        found = jax.jit(lambda x: arg_reduce(fn, x, axis))(x)
         assert found.dtype == np.int32
         np.testing.assert_array_equal(found, expected)
         batches = jnp.stack([x, x[::-1]], 1)
-        actual = jax.jit(jax.vmap(lambda x: place(fn, x, axis), in_axes=1))(batches)
+        actual = jax.jit(jax.vmap(lambda x: arg_reduce(fn, x, axis), in_axes=1))(batches)
         np.testing.assert_array_equal(actual, jnp.stack([expected, fn(x[::-1], axis, np.int32)]))
 
 
@@ -80,12 +80,12 @@ def test_place(short, fn, axis, dtype):
     ("shape", "wide", "long"),
     [((3, 4), (5, 3, 4), True), ((1, 3, 1), (5, 3, 4), False), ((2, 1, 4), (2, 5, 4), True), ((4,), (4,), False)],
 )
-def test_spread(short, shape, wide, long):
-    assert is_spread(shape, wide) == long
-    compare(partial(jnp.broadcast_to, shape=wide), lambda x: spread(x, wide), normal(*shape))
+def test_broadcast(short, shape, wide, long):
+    assert repeats_long_rows(shape, wide) == long
+    compare(partial(jnp.broadcast_to, shape=wide), lambda x: broadcast(x, wide), normal(*shape))
 
 
-def test_gradient_of_what_is_spread():
+def test_gradient_of_broadcast():
     """A position's embedding, added to a batch: its gradient is added up row by row on CPU."""
     x, row = np.zeros((4, 200, 128), np.float32), np.zeros((1, 200, 128), np.float32)
     fn = jax.jit(jax.grad(lambda row: jnp.sum(jnp.sin(lax.mul(*matched(x, lax.add(*matched(x, row)))))), 0))
@@ -95,11 +95,11 @@ def test_gradient_of_what_is_spread():
 
 
 @pytest.mark.parametrize("exact", [1, 1 << 24])
-def test_place_of_many(short, monkeypatch, exact):
-    """Where float32 would not tell places apart they are counted as integers."""
+def test_arg_reduce_of_many(short, monkeypatch, exact):
+    """Where float32 is not exact, indices are integers."""
     monkeypatch.setattr(reductions, "_EXACT", exact)
     x = jnp.asarray(normal(3, 40))
-    np.testing.assert_array_equal(jax.jit(lambda x: place(lax.argmax, x, 1))(x), lax.argmax(x, 1, np.int32))
+    np.testing.assert_array_equal(jax.jit(lambda x: arg_reduce(lax.argmax, x, 1))(x), lax.argmax(x, 1, np.int32))
 
 
 @pytest.mark.default_cases("shape1-axes1-False", "shape3-axes3-True")
@@ -117,10 +117,10 @@ def test_place_of_many(short, monkeypatch, exact):
     ],
 )
 def test_rule(shape, axes, long):
-    """Only what has long rows is written out, on CPU alone, and integers never are."""
+    """Long rows have a rule, on CPU alone, and integers never."""
     for dtype in (np.float32, np.int32):
-        lowered = jax.jit(lambda x: reduced(lax.reduce_sum, x, axes)).trace(jax.ShapeDtypeStruct(shape, dtype))
-        written = {
+        lowered = jax.jit(lambda x: reduce_axes(lax.reduce_sum, x, axes)).trace(jax.ShapeDtypeStruct(shape, dtype))
+        has_rule = {
             p: "stablehlo.reduce" not in lowered.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda")
         }
-        assert written == {"cpu": long and dtype == np.float32, "cuda": False}
+        assert has_rule == {"cpu": long and dtype == np.float32, "cuda": False}

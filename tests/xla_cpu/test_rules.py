@@ -1,7 +1,6 @@
-"""CPU spellings of convolutions and poolings against JAX's own primitives, which XLA lowers by other code.
+"""CPU lowering rules of convolutions and poolings against JAX's own primitives, which XLA lowers by other code.
 
-What TensorFlow says is tested op by op in test_conv, test_pool and test_pool_grad; here every way of differentiating
-and batching is, for the forms that the rules tell apart.
+The ops' own tests compare with TensorFlow; here every transformation is tested, for the cases of the rules.
 """
 
 import re
@@ -16,16 +15,7 @@ from jax.sharding import PartitionSpec
 
 from tests.compiling import fast_options
 from tf2jax_lite.xla_cpu import pooling
-from tf2jax_lite.xla_cpu.conv import (
-    channel_blocking,
-    conv3d,
-    filter_grad,
-    grouped_as_depthwise,
-    row_packing,
-    rule,
-    width_folding,
-    winograd,
-)
+from tf2jax_lite.xla_cpu.conv import cost_model, rule
 
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
 VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")
@@ -55,13 +45,13 @@ CONVOLUTIONS = {
     "wide strides": conv((2, 7, 8, 3), (2, 2, 1, 3), (3, 2), "VALID", feature_group_count=3),
     "depthwise NCHW": conv((2, 4, 7, 8), (2, 2, 1, 8), (2, 1), "SAME", FIRST, feature_group_count=4),
     "depthwise 1d": conv((2, 9, 4), (3, 1, 4), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=4),
-    "point": conv((2, 7, 8, 4), (1, 1, 4, 5), (2, 2), "SAME"),
-    "point NCHW, padded": conv((2, 4, 7, 8), (1, 1, 4, 5), (2, 3), BORDER, FIRST),
+    "pointwise": conv((2, 7, 8, 4), (1, 1, 4, 5), (2, 2), "SAME"),
+    "pointwise NCHW, padded": conv((2, 4, 7, 8), (1, 1, 4, 5), (2, 3), BORDER, FIRST),
     "filter gradient": conv((2, 9, 9, 8), (2, 2, 8, 17), (2, 1), "SAME"),
     "filter gradient NCW": conv((3, 8, 16), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW"), rhs_dilation=(2,)),
     "filter gradient, few": conv((8, 9, 9, 2), (8, 7, 2, 3), (1, 1), ((0, 1), (1, 0))),
     "filter gradient, few, wide padding": conv((6, 7, 8, 2), (7, 7, 2, 3), (1, 1), ((4, 1), (0, 5))),
-    "filter gradient, few, cut": conv((4, 2, 9, 9), (5, 6, 2, 2), (1, 1), ((-1, 0), (1, -2)), FIRST),
+    "filter gradient, few, negative padding": conv((4, 2, 9, 9), (5, 6, 2, 2), (1, 1), ((-1, 0), (1, -2)), FIRST),
     "filter gradient, few NCW": conv((6, 8, 9), (3, 8, 8), (1,), ((1, 1),), ("NCW", "OIW", "NCW")),
     "filter gradient of a volume, few": conv(
         (6, 5, 6, 7, 2), (4, 6, 5, 2, 1), (1, 1, 1), ((0, 1), (1, 0), (-1, 2)), VOLUMES
@@ -69,32 +59,36 @@ CONVOLUTIONS = {
     "filter gradient of a volume, few NCDHW": conv(
         (8, 3, 5, 6, 7), (5, 4, 5, 3, 2), (1, 1, 1), ((1, 2), (0, 0), (0, 1)), VOLUMES_FIRST
     ),
-    "filter gradient of a point, fewer out": conv((9, 6, 5, 4), (6, 5, 4, 3), (1, 1), "VALID", LAST),
-    "filter gradient of a point, fewer in": conv((3, 6, 5, 4), (6, 5, 4, 9), (1, 1), "VALID", LAST),
+    "filter gradient of a 1x1 kernel, fewer out": conv((9, 6, 5, 4), (6, 5, 4, 3), (1, 1), "VALID", LAST),
+    "filter gradient of a 1x1 kernel, fewer in": conv((3, 6, 5, 4), (6, 5, 4, 9), (1, 1), "VALID", LAST),
     "filter gradient of a volume, many products": conv(
         (8, 11, 12, 13, 1), (10, 11, 12, 1, 16), (1, 1, 1), ((1, 0), (0, 1), (1, 1)), VOLUMES
     ),
-    "laid out": conv((2, 9, 8, 8), (3, 3, 8, 17), (1, 1), "SAME"),
-    "laid out, strides and rates": conv((3, 9, 10, 9), (2, 3, 9, 16), (2, 1), BORDER, rhs_dilation=(1, 2)),
-    "laid out NCHW": conv((2, 8, 7, 9), (3, 2, 8, 16), (1, 2), "SAME", FIRST),
-    "laid out, cut": conv((2, 9, 8, 8), (3, 2, 8, 16), (1, 1), ((-1, 0), (1, -2))),
-    "laid out, few channels": conv((2, 9, 11, 3), (4, 5, 3, 16), (1, 1), "VALID"),
-    "laid out 1d": conv((3, 8, 29), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW")),
-    "laid out, several small images at a time": conv((16, 4, 3, 5), (2, 1, 5, 16), (1, 1), "VALID"),
-    "laid out, volume": conv((2, 4, 5, 6, 2), (2, 3, 2, 2, 16), (1, 2, 1), "SAME", VOLUMES),
+    "im2col rows": conv((2, 9, 8, 8), (3, 3, 8, 17), (1, 1), "SAME"),
+    "im2col rows, strides and dilation": conv((3, 9, 10, 9), (2, 3, 9, 16), (2, 1), BORDER, rhs_dilation=(1, 2)),
+    "im2col rows NCHW": conv((2, 8, 7, 9), (3, 2, 8, 16), (1, 2), "SAME", FIRST),
+    "im2col rows, negative padding": conv((2, 9, 8, 8), (3, 2, 8, 16), (1, 1), ((-1, 0), (1, -2))),
+    "im2col rows, few channels": conv((2, 9, 11, 3), (4, 5, 3, 16), (1, 1), "VALID"),
+    "im2col rows 1d": conv((3, 8, 29), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW")),
+    "im2col rows, several small images at a time": conv((16, 4, 3, 5), (2, 1, 5, 16), (1, 1), "VALID"),
+    "im2col rows, volume": conv((2, 4, 5, 6, 2), (2, 3, 2, 2, 16), (1, 2, 1), "SAME", VOLUMES),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
-    "patches, their filter's gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
-    "far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
-    "far apart, one place": conv((2, 5, 7, 3), (1, 3, 3, 4), (1, 1), ((1, 0), (-1, 0)), rhs_dilation=(2, 3)),
+    "patches, filter gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
+    "taps far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
+    "taps far apart, one tap": conv((2, 5, 7, 3), (1, 3, 3, 4), (1, 1), ((1, 0), (-1, 0)), rhs_dilation=(2, 3)),
     "whole": conv((2, 4, 4, 4), (4, 4, 4, 5), (4, 4), "VALID"),
-    "tiles of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
-    "tiles NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
-    "tiles by a rate NCHW": conv((1, 32, 22, 23), (3, 3, 32, 34), (1, 1), ((2, 1), (3, 4)), FIRST, rhs_dilation=(2, 3)),
-    "filter gradient with gaps": conv((3, 6, 5, 4), (11, 9, 4, 5), (1, 1), ((1, 2), (2, 1)), lhs_dilation=(2, 2)),
-    "filter gradient with gaps NCHW, cut": conv(
+    "winograd of a volume": conv((1, 4, 14, 15, 32), (2, 3, 3, 32, 34), (1, 1, 1), "SAME", VOLUMES),
+    "winograd NCHW, padded": conv((1, 32, 21, 23), (3, 3, 32, 34), (1, 1), ((0, 2), (-1, 0)), FIRST),
+    "winograd, dilated NCHW": conv(
+        (1, 32, 22, 23), (3, 3, 32, 34), (1, 1), ((2, 1), (3, 4)), FIRST, rhs_dilation=(2, 3)
+    ),
+    "filter gradient with input dilation": conv(
+        (3, 6, 5, 4), (11, 9, 4, 5), (1, 1), ((1, 2), (2, 1)), lhs_dilation=(2, 2)
+    ),
+    "filter gradient with input dilation NCHW, negative padding": conv(
         (2, 3, 7, 6), (12, 15, 3, 4), (1, 1), ((-1, 2), (1, 1)), FIRST, lhs_dilation=(2, 3)
     ),
-    "filter gradient with gaps, volume": conv(
+    "filter gradient with input dilation, volume": conv(
         (2, 3, 4, 3, 2), (4, 6, 5, 2, 3), (1, 1, 1), ((0, 0), (0, 1), (1, 0)), VOLUMES, lhs_dilation=(2, 2, 2)
     ),
     "stacked volume": conv((2, 5, 6, 7, 5), (2, 3, 2, 5, 12), (1, 1, 1), ((1, 0), (0, 2), (1, 1)), VOLUMES),
@@ -103,14 +97,14 @@ CONVOLUTIONS = {
     ),
     "folded": conv((2, 9, 11, 3), (3, 3, 3, 7), (2, 1), BORDER, rhs_dilation=(2, 1)),
     "folded NCHW": conv((2, 1, 9, 10), (2, 5, 1, 3), (1, 1), ((1, 0), (3, 4)), FIRST),
-    "folded, cut": conv((2, 9, 12, 8), (3, 2, 8, 3), (1, 1), ((-1, 0), (1, -2))),
+    "folded, negative padding": conv((2, 9, 12, 8), (3, 2, 8, 3), (1, 1), ((-1, 0), (1, -2))),
     "folded 1d": conv((3, 29, 2), (6, 2, 16), (1,), "VALID", ("NWC", "WIO", "NWC")),
     "folded, short": conv((4, 9, 3, 4), (3, 3, 4, 1), (1, 1), "SAME"),
-    "gathered": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
-    "gathered, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
-    "gathered, many places": conv((2, 3, 4, 256), (4, 4, 256, 256), (2, 2), "SAME"),
+    "im2col": conv((2, 1, 2, 32), (2, 3, 32, 33), (1, 1), "SAME", rhs_dilation=(1, 2)),
+    "im2col, many weights NCHW": conv((1, 240, 9, 8), (3, 3, 240, 256), (2, 1), BORDER, FIRST),
+    "im2col, many taps": conv((2, 3, 4, 256), (4, 4, 256, 256), (2, 2), "SAME"),
     "small": conv((2, 3, 4, 8), (5, 4, 8, 16), (1, 1), "SAME"),
-    "small NCHW, strides and rates": conv(
+    "small NCHW, strides and dilation": conv(
         (2, 8, 3, 5), (4, 4, 8, 9), (2, 1), ((4, 3), (5, 4)), FIRST, rhs_dilation=(2, 3)
     ),
     "small, one result": conv((2, 4, 4, 8), (5, 4, 8, 3), (1, 1), ((1, 0), (0, 0))),
@@ -123,42 +117,46 @@ CONVOLUTIONS = {
     "blocks of channels, several from one": conv((2, 5, 4, 32), (3, 3, 1, 64), (1, 1), BORDER, feature_group_count=32),
     "blocks of channels, short": conv((2, 5, 6, 24), (5, 5, 1, 24), (1, 1), "SAME", feature_group_count=24),
     "blocks of channels, 1d": conv((2, 9, 32), (3, 1, 32), (1,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=32),
-    "gaps": conv((2, 4, 5, 3), (5, 4, 3, 4), (1, 1), ((3, 4), (-1, 2)), lhs_dilation=(2, 3)),
-    "gaps NCHW, no values": conv((2, 3, 4, 5), (1, 3, 3, 4), (1, 1), ((0, 3), (2, 0)), FIRST, lhs_dilation=(3, 2)),
-    "gaps and rates": conv(
+    "input dilation": conv((2, 4, 5, 3), (5, 4, 3, 4), (1, 1), ((3, 4), (-1, 2)), lhs_dilation=(2, 3)),
+    "input dilation NCHW, empty phases": conv(
+        (2, 3, 4, 5), (1, 3, 3, 4), (1, 1), ((0, 3), (2, 0)), FIRST, lhs_dilation=(3, 2)
+    ),
+    "input and kernel dilation": conv(
         (2, 6, 3), (4, 3, 5), (1,), ((2, 1),), ("NWC", "WIO", "NWC"), lhs_dilation=(4,), rhs_dilation=(2,)
     ),
-    "apart, cut": conv((2, 4, 5, 3), (2, 3, 3, 4), (1, 1), ((2, -1), (-2, 5)), lhs_dilation=(3, 3)),
-    "apart NCHW": conv((2, 3, 4, 5), (2, 1, 3, 4), (1, 1), ((1, 1), (0, 0)), FIRST, lhs_dilation=(2, 1)),
-    "apart, volume": conv(
+    "non-overlapping, negative padding": conv(
+        (2, 4, 5, 3), (2, 3, 3, 4), (1, 1), ((2, -1), (-2, 5)), lhs_dilation=(3, 3)
+    ),
+    "non-overlapping NCHW": conv((2, 3, 4, 5), (2, 1, 3, 4), (1, 1), ((1, 1), (0, 0)), FIRST, lhs_dilation=(2, 1)),
+    "non-overlapping, volume": conv(
         (1, 2, 3, 2, 3), (1, 2, 2, 3, 4), (1, 1, 1), ((0, 0), (1, 1), (1, 1)), VOLUMES, lhs_dilation=(1, 2, 2)
     ),
     "strided": conv((2, 9, 8, 6), (3, 3, 6, 4), (2, 2), "SAME"),
     "volume": conv((2, 4, 5, 4, 3), (3, 2, 3, 3, 4), (1, 2, 1), "SAME", VOLUMES, rhs_dilation=(1, 1, 2)),
     "volume NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (2, 1, 1), ((0, 1), (1, 0), (2, 0)), VOLUMES_FIRST),
-    "slabs": conv((2, 5, 4, 5, 3), (3, 2, 3, 3, 4), (1, 1, 1), "SAME", VOLUMES, rhs_dilation=(1, 2, 1)),
-    "slabs NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (1, 1, 1), ((0, 1), (2, 0), (1, 3)), VOLUMES_FIRST),
-    "slabs without padding": conv(
+    "depth blocks": conv((2, 5, 4, 5, 3), (3, 2, 3, 3, 4), (1, 1, 1), "SAME", VOLUMES, rhs_dilation=(1, 2, 1)),
+    "depth blocks NCDHW": conv((1, 3, 5, 3, 4), (2, 3, 2, 3, 4), (1, 1, 1), ((0, 1), (2, 0), (1, 3)), VOLUMES_FIRST),
+    "depth blocks without padding": conv(
         (2, 5, 4, 4, 1), (2, 2, 2, 1, 3), (1, 1, 1), "VALID", VOLUMES, rhs_dilation=(2, 1, 2)
     ),
     "plane of a volume": conv((2, 4, 5, 4, 3), (1, 2, 3, 3, 4), (2, 2, 1), "SAME", VOLUMES, rhs_dilation=(1, 1, 2)),
     "plane of a volume NCDHW": conv(
         (2, 3, 4, 5, 4), (1, 3, 3, 3, 2), (1, 1, 1), ((1, 2), (0, 1), (1, 0)), VOLUMES_FIRST
     ),
-    "plane of a volume with gaps": conv(
+    "plane of a volume with input dilation": conv(
         (1, 3, 4, 4, 2), (1, 3, 3, 2, 3), (2, 1, 1), ((1, 0), (1, 2), (0, 1)), VOLUMES, lhs_dilation=(1, 2, 2)
     ),
     "column of a volume": conv((2, 5, 4, 3, 3), (3, 1, 1, 3, 4), (1, 1, 1), "SAME", VOLUMES),
     "column of a volume, strides": conv(
         (2, 7, 4, 5, 3), (2, 1, 1, 3, 4), (2, 1, 2), ((1, 0), (1, 0), (0, 2)), VOLUMES, rhs_dilation=(2, 1, 1)
     ),
-    "column of a volume with gaps": conv(
+    "column of a volume with input dilation": conv(
         (1, 4, 3, 2, 2), (3, 1, 1, 2, 3), (1, 2, 1), ((1, 2), (0, 0), (0, 0)), VOLUMES, lhs_dilation=(2, 1, 1)
     ),
     "column of a volume, cropped": conv(
         (1, 5, 4, 4, 2), (2, 1, 1, 2, 3), (1, 1, 1), ((0, 1), (-1, 0), (1, -1)), VOLUMES
     ),
-    "volume with gaps": conv(
+    "volume with input dilation": conv(
         (1, 3, 2, 3, 3), (2, 3, 3, 3, 4), (1, 1, 1), ((1, 2),) * 3, VOLUMES, lhs_dilation=(2, 2, 1)
     ),
     "windows of many values": conv((1, 66, 68, 32), (5, 5, 32, 4), (1, 1), "VALID"),
@@ -168,24 +166,26 @@ CONVOLUTIONS = {
     "groups": conv((2, 5, 5, 4), (3, 3, 2, 6), (1, 1), "SAME", feature_group_count=2),
     "rows": conv((4, 7, 8, 16), (3, 3, 16, 17), (1, 1), "SAME"),
     "rows, some NCHW": conv((6, 16, 11, 9), (3, 2, 16, 18), (2, 3), ((0, 2), (3, -1)), FIRST),
-    "rows, cut": conv((4, 9, 8, 16), (2, 2, 16, 16), (1, 1), ((-1, 0), (-1, -2))),
-    "rows with rates": conv((4, 12, 9, 16), (3, 3, 16, 16), (1, 2), "SAME", rhs_dilation=(2, 1)),
-    "rows, windows apart": conv((4, 9, 11, 16), (2, 2, 16, 16), (3, 3), ((0, 1), (1, 0))),
+    "rows, negative padding": conv((4, 9, 8, 16), (2, 2, 16, 16), (1, 1), ((-1, 0), (-1, -2))),
+    "rows with kernel dilation": conv((4, 12, 9, 16), (3, 3, 16, 16), (1, 2), "SAME", rhs_dilation=(2, 1)),
+    "rows, non-overlapping windows": conv((4, 9, 11, 16), (2, 2, 16, 16), (3, 3), ((0, 1), (1, 0))),
     "rows, unpadded": conv((3, 5, 9, 16), (3, 2, 16, 16), (1, 2), "VALID"),
     "rows, wide padding": conv((4, 5, 6, 16), (3, 3, 16, 16), (1, 1), ((3, 4), (5, 6))),
-    "rows, gaps": conv((4, 5, 6, 40), (3, 3, 40, 16), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2)),
-    "rows of strips, gaps": conv((1, 9, 6, 40), (3, 3, 40, 16), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2)),
-    "rows, gradients have gaps": conv((4, 9, 11, 16), (3, 3, 16, 40), (2, 2), "VALID"),
+    "rows, input dilation": conv((4, 5, 6, 40), (3, 3, 40, 16), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2)),
+    "rows of strips, input dilation": conv(
+        (1, 9, 6, 40), (3, 3, 40, 16), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2)
+    ),
+    "rows, gradients have input dilation": conv((4, 9, 11, 16), (3, 3, 16, 40), (2, 2), "VALID"),
     "rows of strips": conv((1, 21, 8, 16), (3, 3, 16, 17), (1, 1), "SAME"),
     "rows of strips NCHW": conv((1, 16, 23, 9), (4, 2, 16, 18), (2, 3), ((2, 1), (0, 1)), FIRST),
-    "rows of strips, windows apart": conv((1, 29, 11, 16), (2, 2, 16, 16), (3, 3), ((-1, 1), (1, 0))),
-    "odd": conv((2, 7, 8, 5), (3, 3, 5, 6), (1, 1), "SAME"),
-    "odd NCHW, unpadded": conv((2, 7, 9, 8), (3, 2, 7, 6), (2, 1), "VALID", FIRST),
+    "rows of strips, non-overlapping windows": conv((1, 29, 11, 16), (2, 2, 16, 16), (3, 3), ((-1, 1), (1, 0))),
+    "odd channels": conv((2, 7, 8, 5), (3, 3, 5, 6), (1, 1), "SAME"),
+    "odd channels NCHW, unpadded": conv((2, 7, 9, 8), (3, 2, 7, 6), (2, 1), "VALID", FIRST),
     "grouped": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
-    "grouped NCHW, rates": conv(
+    "grouped NCHW, dilation": conv(
         (3, 6, 7, 8), (2, 3, 3, 4), (2, 1), BORDER, FIRST, rhs_dilation=(2, 1), feature_group_count=2
     ),
-    "grouped, gaps": conv(
+    "grouped, input dilation": conv(
         (1, 4, 3, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 3), feature_group_count=2
     ),
     "grouped 1d": conv((2, 9, 4), (4, 2, 6), (2,), "SAME", ("NWC", "WIO", "NWC"), feature_group_count=2),
@@ -196,75 +196,81 @@ CONVOLUTIONS = {
     "grouped volume": conv((1, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
     "grouped, a few large": conv((2, 4, 5, 64), (3, 3, 32, 66), (1, 1), "SAME", feature_group_count=2),
     "narrow": conv((2, 5, 1, 3), (3, 4, 3, 4), (1, 1), ((1, 1), (3, 3))),
-    "narrow NCHW, strides and rates": conv(
+    "narrow NCHW, strides and dilation": conv(
         (2, 3, 6, 1), (3, 4, 3, 5), (2, 2), ((1, 0), (5, 4)), FIRST, rhs_dilation=(1, 2)
     ),
-    "narrow, uneven padding": conv((2, 4, 1, 3), (3, 5, 3, 4), (1, 1), ((0, 1), (1, 3))),
+    "narrow, asymmetric padding": conv((2, 4, 1, 3), (3, 5, 3, 4), (1, 1), ((0, 1), (1, 3))),
     "narrow, both": conv((2, 1, 1, 3), (3, 5, 3, 4), (1, 1), "SAME"),
     "narrow 1d": conv((2, 1, 3), (4, 3, 5), (1,), ((3, 3),), ("NWC", "WIO", "NWC")),
-    "narrow, two places": conv((2, 3, 2, 3), (3, 17, 3, 2), (1, 1), ((1, 1), (16, 16))),
-    "narrow, places with gaps": conv((2, 3, 2, 3), (3, 17, 3, 2), (1, 1), ((1, 1), (15, 14)), lhs_dilation=(1, 2)),
-    "narrow, gradients by the image are": conv((2, 5, 9, 2), (3, 9, 2, 4), (1, 1), "VALID"),
+    "narrow, width 2": conv((2, 3, 2, 3), (3, 17, 3, 2), (1, 1), ((1, 1), (16, 16))),
+    "narrow, width 2, input dilation": conv(
+        (2, 3, 2, 3), (3, 17, 3, 2), (1, 1), ((1, 1), (15, 14)), lhs_dilation=(1, 2)
+    ),
+    "narrow, input gradients are": conv((2, 5, 9, 2), (3, 9, 2, 4), (1, 1), "VALID"),
     "narrow volume": conv((1, 3, 1, 4, 2), (2, 3, 3, 2, 3), (1, 1, 1), ((0, 1), (2, 2), (1, 1)), VOLUMES),
-    "points of groups": conv((2, 5, 6, 6), (1, 1, 2, 9), (1, 1), "SAME", feature_group_count=3),
-    "points of groups NCHW, strides": conv((2, 6, 7, 8), (1, 1, 3, 4), (2, 3), BORDER, FIRST, feature_group_count=2),
-    "points of groups, gaps": conv(
+    "grouped pointwise": conv((2, 5, 6, 6), (1, 1, 2, 9), (1, 1), "SAME", feature_group_count=3),
+    "grouped pointwise NCHW, strides": conv((2, 6, 7, 8), (1, 1, 3, 4), (2, 3), BORDER, FIRST, feature_group_count=2),
+    "grouped pointwise, input dilation": conv(
         (1, 4, 3, 4), (1, 1, 2, 4), (1, 1), ((2, 2), (-1, 3)), lhs_dilation=(2, 3), feature_group_count=2
     ),
-    "points of groups, cut 1d": conv(
+    "grouped pointwise, negative padding 1d": conv(
         (2, 9, 4), (1, 2, 6), (2,), ((-1, 2),), ("NWC", "WIO", "NWC"), feature_group_count=2
     ),
-    "points of groups of a volume": conv(
+    "grouped pointwise of a volume": conv(
         (1, 3, 4, 5, 4), (1, 1, 1, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2
     ),
-    "members": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
-    "members NCHW, rates": conv(
+    "sum of depthwise": conv((2, 5, 6, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
+    "sum of depthwise NCHW, dilation": conv(
         (4, 6, 7, 8), (2, 3, 3, 4), (2, 1), BORDER, FIRST, rhs_dilation=(2, 1), feature_group_count=2
     ),
-    "members, gaps": conv(
+    "sum of depthwise, input dilation": conv(
         (2, 4, 3, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 3), feature_group_count=2
     ),
-    "members, cut 1d": conv((2, 9, 4), (4, 2, 6), (2,), ((-1, 2),), ("NWC", "WIO", "NWC"), feature_group_count=2),
-    "members of a volume": conv((4, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2),
-    "members, several to many": conv((1, 5, 6, 6), (3, 3, 3, 2), (1, 1), "SAME", feature_group_count=2),
-    "members, some images at a time": conv((6, 5, 4, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
-    "members, some images at a time NCHW": conv(
+    "sum of depthwise, negative padding 1d": conv(
+        (2, 9, 4), (4, 2, 6), (2,), ((-1, 2),), ("NWC", "WIO", "NWC"), feature_group_count=2
+    ),
+    "sum of depthwise of a volume": conv(
+        (4, 3, 4, 5, 4), (2, 2, 3, 2, 6), (1, 2, 1), "SAME", VOLUMES, feature_group_count=2
+    ),
+    "sum of depthwise, several to many": conv((1, 5, 6, 6), (3, 3, 3, 2), (1, 1), "SAME", feature_group_count=2),
+    "sum of depthwise, some images at a time": conv((6, 5, 4, 6), (3, 2, 2, 9), (1, 2), "SAME", feature_group_count=3),
+    "sum of depthwise, some images at a time NCHW": conv(
         (4, 6, 5, 4), (2, 3, 2, 6), (2, 1), BORDER, FIRST, feature_group_count=3
     ),
-    "members, an image at a time, gaps": conv(
+    "sum of depthwise, an image at a time, input dilation": conv(
         (3, 3, 4, 4), (3, 3, 2, 4), (1, 1), ((2, 2), (2, 3)), lhs_dilation=(2, 2), feature_group_count=2
     ),
 }
-APART = ((rule, "_FEW_MEMBERS", 0), (rule, "_FEW_OF_FILTERS", 0))  # not member by member
-# What must be large to pay for it is taken for small arrays here.
+# Groups are not convolved channel by channel.
+LOOPED = (("GROUP_MAX_CHANNELS", 0), ("GROUP_MAX_CHANNELS_OF_FILTER_GRADIENT", 0))
+# Thresholds of the cost model that make rules hold for small arrays, by the start of a case's name.
 SMALL = {
-    "tiles": ((winograd, "_FEWEST_CHANNELS", 32), (winograd, "_FEWEST_PRODUCTS", 0)),
-    "rows": ((row_packing, "_WORTH_IMAGES", 0), (row_packing, "_WORTH_STRIPS", ((0, 4),))),
-    "folded": ((width_folding, "_FEWEST_PRODUCTS", 0),),
-    "odd": ((rule, "_FEWEST_EVENED", 0),),
-    "blocks": ((channel_blocking, "FEWEST_CHANNELS", 64), (channel_blocking, "FEWEST_PLACES", 1)),
-    "rows, some": ((row_packing, "_MOST_BLOCKS", 0.03),),
-    "grouped": ((rule, "_FEWEST_GROUPED", 0), *APART),
-    "groups": APART,
-    "points of groups": ((rule, "_FEWEST_GROUPED", 0), *APART),
-    "laid out": (
-        (filter_grad, "_FEWEST_VALUES", 0),
-        (filter_grad, "_MANY_OF_FEW", 0),
-        (filter_grad, "_FEWEST_WEIGHTS", 0),
-        (filter_grad, "_MANY_VALUES", 1),
-        (filter_grad, "_ROWS", 6),
+    "winograd": (("WINOGRAD_MIN_CHANNELS", 32), ("WINOGRAD_MIN_PRODUCTS", 0), ("WINOGRAD_MIN_PRODUCTS_PER_VALUE", 0)),
+    "rows": (("ROW_MIN_PRODUCTS", 0), ("STRIP_LIMITS", ((0, 4),))),
+    "folded": (("FOLD_MIN_PRODUCTS", 0),),
+    "odd channels": (("CHANNEL_PADDING_MIN_PRODUCTS", 0),),
+    "blocks": (("DEPTHWISE_BLOCK_MIN_CHANNELS", 64), ("DEPTHWISE_BLOCK_MIN_TAPS", 1)),
+    "rows, some": (("ROW_MAX_BLOCKS", 0.03),),
+    "grouped": (("GROUPED_MIN_PRODUCTS", 0), *LOOPED),
+    "groups": LOOPED,
+    "im2col rows": (
+        ("FILTER_MIN_FLOATS", 0),
+        ("FILTER_MIN_FLOATS_OF_FEW_CHANNELS", 0),
+        ("FILTER_MIN_WEIGHTS_PER_TAP", 0),
+        ("FILTER_MIN_WINDOW_PER_TAP", 1),
+        ("FILTER_IM2COL_ROWS", 6),
     ),
-    # Slabs of two planes, and a last one that meets the one before.
-    "slabs": ((conv3d, "_LARGE_OF_FEW", 0), (conv3d, "_SLAB", 1000)),
-    "members": ((rule, "_FEWEST_GROUPED", 0), (grouped_as_depthwise, "_MOST_TAPS", 12)),
-    "members, some images at a time": ((grouped_as_depthwise, "_NEAR", 700),),
-    "members, an image at a time": ((grouped_as_depthwise, "_NEAR", 1),),
+    # Blocks of two planes, and a last one that overlaps the one before.
+    "depth blocks": (("VOLUME_MIN_FLOATS_OF_FEW_OUTPUTS", 0), ("DEPTH_BLOCK_FLOATS", 1000)),
+    "sum of depthwise": (("GROUPED_MIN_PRODUCTS", 0), ("GROUP_MAX_TAPS", 12)),
+    "sum of depthwise, some images at a time": (("L2_FLOATS", 700),),
+    "sum of depthwise, an image at a time": (("L2_FLOATS", 1),),
 }
 POOLS = {
-    "apart": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
-    "one by one": ((2, 5, 6, 3), (1, 3, 2, 1), (1, 1, 1, 1), (0, 2, 1, 0)),
+    "non-overlapping": ((2, 6, 8, 3), (1, 2, 2, 1), (1, 2, 2, 1), (0, 0, 0, 0)),
+    "unit stride": ((2, 5, 6, 3), (1, 3, 2, 1), (1, 1, 1, 1), (0, 2, 1, 0)),
     "overlapping": ((2, 7, 8, 3), (1, 3, 3, 1), (1, 2, 2, 1), (0, 1, 1, 0)),
-    "gaps": ((2, 7, 7, 3), (1, 2, 2, 1), (1, 3, 3, 1), (0, 0, 1, 0)),
+    "strides beyond the window": ((2, 7, 7, 3), (1, 2, 2, 1), (1, 3, 3, 1), (0, 0, 1, 0)),
     "volume": ((1, 3, 4, 4, 2), (1, 2, 2, 2, 1), (1, 2, 1, 2, 1), (0, 0, 1, 0, 0)),
     "large": ((1, 11, 10, 2), (1, 9, 8, 1), (1, 2, 1, 1), (0, 4, 3, 0)),
     "large volume": ((1, 6, 7, 6, 1), (1, 5, 4, 4, 1), (1, 2, 2, 1, 1), (2, 0, 1, 1, 0)),
@@ -274,13 +280,11 @@ POOLS = {
 
 @pytest.fixture(autouse=True)
 def small(request, monkeypatch):
-    """Lowers what forms must reach, by the name of the case."""
+    """Lower the thresholds of the cost model, by the name of the case."""
     name = request.node.callspec.params.get("name", "") if hasattr(request.node, "callspec") else ""
     for start, limits in SMALL.items():
-        for module, limit, value in limits if name.startswith(start) else ():
-            monkeypatch.setattr(module, limit, value)
-    if name.startswith("tiles"):
-        monkeypatch.setattr(winograd, "_FEWEST_PAID", 0)
+        for limit, value in limits if name.startswith(start) else ():
+            monkeypatch.setattr(cost_model, limit, value)
 
 
 def first_order(fn, *args):
@@ -299,34 +303,34 @@ def first_order(fn, *args):
 def everything(fn, *args):
     """Also both kinds of second derivative."""
     tangents = tuple(jnp.sin(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape) for a in args)
-    places = tuple(range(len(args)))
+    positions = tuple(range(len(args)))
 
     def loss(*args):
         return jnp.sum(jnp.sin(fn(*args)))
 
     def steepness(*args):
-        return sum(jnp.sum(g**2) for g in jax.grad(loss, places)(*args))
+        return sum(jnp.sum(g**2) for g in jax.grad(loss, positions)(*args))
 
     return {
         **first_order(fn, *args),
-        "forward over reverse": jax.jvp(jax.grad(loss, places), args, tangents)[1],
-        "reverse over reverse": jax.grad(steepness, places)(*args),
+        "forward over reverse": jax.jvp(jax.grad(loss, positions), args, tangents)[1],
+        "reverse over reverse": jax.grad(steepness, positions)(*args),
     }
 
 
 def backwards(fn, *args):
-    """What holds no tangents."""
+    """All that has no tangents."""
     return {
         key: value for key, value in everything(fn, *args).items() if key not in ("tangent", "forward over reverse")
     }
 
 
-def compare(plain, respelled, *args, everything=everything):
+def compare(plain, fast, *args, everything=everything):
     for what, call in (("value", lambda fn: fn(*args)), ("all", lambda fn: everything(fn, *args))):
         if what == "value":
-            np.testing.assert_allclose(call(respelled), call(plain), rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(call(fast), call(plain), rtol=1e-5, atol=1e-5)
             continue
-        found, expected = (jax.jit(partial(call, fn), compiler_options=fast_options())() for fn in (respelled, plain))
+        found, expected = (jax.jit(partial(call, fn), compiler_options=fast_options())() for fn in (fast, plain))
         for key, value in expected.items():
             for e, a in zip(jax.tree.leaves(value), jax.tree.leaves(found[key]), strict=True):
                 # Second derivatives add up large numbers.
@@ -344,54 +348,54 @@ def scaled(*kernel):
 
 
 @pytest.mark.default_cases(
-    "point NCHW, padded",
-    "tiles by a rate NCHW",
+    "pointwise NCHW, padded",
+    "winograd, dilated NCHW",
     "stacked volume",
     "column of a volume, strides",
     "narrow 1d",
-    "points of groups",
+    "grouped pointwise",
 )
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]
     weights = scaled(*kernel)
-    # Tiles are long code, and large sums have large round-off; what derivatives and batches are made of does not
-    # depend on the form.
+    # Winograd's tiles are long code, and large sums have large round-off; second derivatives and their batches do not
+    # depend on the case.
     compare(
         partial(convolution, **params),
         partial(rule.call, lax.conv_general_dilated, **params),
         normal(*shape),
         weights,
-        everything=first_order if "tiles" in name or "many" in name else everything,
+        everything=first_order if "winograd" in name or "many" in name else everything,
     )
 
 
-@pytest.mark.default_cases("largest-gaps")
+@pytest.mark.default_cases("largest-strides beyond the window")
 @pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("fn", [largest, total])
 def test_pool(name, fn):
     """Rounded values: ties must send the gradient where XLA (and TensorFlow) sends it."""
     shape, window, strides, after = POOLS[name]
     where = (window, strides, tuple((0, n) for n in after))
-    plain, respelled = partial(fn, where=where), partial(pooling.call, fn, where=where)
+    plain, fast = partial(fn, where=where), partial(pooling.call, fn, where=where)
     if fn is total or "xla_cpu_use_fusion_emitters" in fast_options():
-        compare(plain, respelled, np.round(normal(*shape)))
+        compare(plain, fast, np.round(normal(*shape)))
         return
     # Forwards XLA's other code, the only one since JAX 0.11, takes another of equal values than backwards.
-    compare(plain, respelled, np.round(normal(*shape)), everything=backwards)
-    compare(plain, respelled, normal(*shape))
+    compare(plain, fast, np.round(normal(*shape)), everything=backwards)
+    compare(plain, fast, normal(*shape))
 
 
-@pytest.mark.default_cases("members, some images at a time")
+@pytest.mark.default_cases("sum of depthwise, some images at a time")
 @pytest.mark.parametrize(
     "name",
     [
         "filter gradient",
         "groups, many products",
-        "members, some images at a time",
-        "gathered",
-        "slabs",
-        "one by one",
+        "sum of depthwise, some images at a time",
+        "im2col",
+        "depth blocks",
+        "unit stride",
         "large",
     ],
 )
@@ -412,7 +416,7 @@ def test_in_64_bit_mode(name):
 @pytest.mark.full
 @pytest.mark.parametrize("layout", [LAST, FIRST], ids=["NHWC", "NCHW"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
-def test_loops_have_no_convolution_in_another_order_of_dimensions(layout, strides):
+def test_convolutions_in_loops_are_channels_last(layout, strides):
     """XLA brings dimensions into the order of its fast code, but not in loops: gradients took ten times as long."""
     shape = (2, 9, 9, 16) if layout is LAST else (2, 16, 9, 9)
     run = partial(rule.call, lax.conv_general_dilated, window_strides=strides, padding="SAME", dimension_numbers=layout)
@@ -431,8 +435,8 @@ def test_loops_have_no_convolution_in_another_order_of_dimensions(layout, stride
 
 
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name.startswith("grouped, several")])
-def test_gradients_by_the_filter_of_depthwise_convolutions_are_no_batch_groups(name):
-    """XLA takes hundreds of times as long for them where channels give several."""
+def test_depthwise_filter_gradients_have_no_batch_groups(name):
+    """XLA takes hundreds of times as long for them where channels have several results."""
     shape, kernel, params = CONVOLUTIONS[name]
     run = partial(rule.call, lax.conv_general_dilated, **params)
     gradient = jax.jit(jax.grad(lambda w, x: jnp.sum(jnp.sin(run(x, w)))))
@@ -440,7 +444,7 @@ def test_gradients_by_the_filter_of_depthwise_convolutions_are_no_batch_groups(n
     assert set(re.findall(r"batch_group_count = (\d+)", text)) <= {"1"}
 
 
-def test_channels_go_by_blocks():
+def test_depthwise_by_blocks_of_channels():
     shape, kernel, params = CONVOLUTIONS["blocks of channels"]
     run = partial(rule.call, lax.conv_general_dilated, **{**params, "rhs_dilation": (1, 1)})
     large = (1, 8, 8, 256), (7, 7, 1, 256)
@@ -454,7 +458,7 @@ def test_channels_go_by_blocks():
 
 
 @pytest.mark.full
-def test_long_rows_are_summed_up_one_by_one():
+def test_depthwise_filter_gradient_sums_long_rows():
     params = {**CONVOLUTIONS["blocks of channels"][2], "rhs_dilation": (1, 1), "feature_group_count": 32}
     run = partial(rule.call, lax.conv_general_dilated, **params)
     gradient = jax.jit(jax.grad(lambda w, x: jnp.sum(jnp.sin(run(x, w)))))
@@ -464,8 +468,8 @@ def test_long_rows_are_summed_up_one_by_one():
     np.testing.assert_allclose(gradient(w, x), plain(w, x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name.startswith("slabs")])
-def test_slabs_are_a_loop_around_one_convolution_of_images(name):
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name.startswith("depth blocks")])
+def test_depth_blocks_are_a_loop_of_one_2d_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]
     run = partial(rule.call, lax.conv_general_dilated, **params)
     text = jax.jit(run).lower(normal(*shape), scaled(*kernel)).as_text()
@@ -474,20 +478,20 @@ def test_slabs_are_a_loop_around_one_convolution_of_images(name):
 
 
 @pytest.mark.parametrize("side", [2, 9])
-def test_border_never_wins(side):
-    """In a window of nothing but minus infinity and border, the gradient goes to the array, not to the border."""
+def test_padding_is_never_the_argmax(side):
+    """In a window of minus infinities and padding, the gradient goes to the array."""
     where = ((side, side), (side, side), ((side - 1, 1), (side - 1, 1)))
     x = np.full((side, side), -np.inf, np.float32)
     upstream = np.arange(1, 5, dtype=np.float32).reshape(2, 2)
     gradient = jax.grad(lambda x: jnp.vdot(pooling.call(largest, x, where=where), upstream))
     expected = np.zeros((side, side))
-    expected[:2, :2] = upstream  # the first places inside
+    expected[:2, :2] = upstream  # the first taps inside
     np.testing.assert_array_equal(jax.jit(gradient)(x), expected)
 
 
 @pytest.mark.default_cases("patches-bfloat16")
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
-@pytest.mark.parametrize("name", ["depthwise", "point", "patches", "grouped", "slabs"])
+@pytest.mark.parametrize("name", ["depthwise", "pointwise", "patches", "grouped", "depth blocks"])
 def test_half_precision_is_summed_in_float32(name, dtype):
     """The result is the float64 sum rounded once; sums in half precision would be off by several units."""
     shape, kernel, params = CONVOLUTIONS[name]
@@ -502,7 +506,7 @@ def test_half_precision_is_summed_in_float32(name, dtype):
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", [((8, 24, 26, 128), (3, 3, 128, 224)), ((1, 2, 1, 128), (3, 3, 128, 64))])
-def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
+def test_winograd_and_im2col_are_as_exact_as_the_primitive(form):
     """Against a convolution in double precision: at most three times the primitive's own error."""
     x, w = normal(*form[0]), normal(*form[1]) / np.float32(np.sqrt(np.prod(form[1][:-1])))
     padded = np.pad(x.astype(np.float64), [(0, 0), *(((k - 1) // 2, k // 2) for k in form[1][:2]), (0, 0)])
@@ -513,16 +517,16 @@ def test_tiles_and_gathered_windows_are_as_exact_as_the_primitive(form):
         name: np.max(np.abs(np.asarray(fn(x, w), np.float64) - exact))
         for name, fn in (
             ("plain", partial(convolution, **params)),
-            ("respelled", partial(rule.call, lax.conv_general_dilated, **params)),
+            ("by rule", partial(rule.call, lax.conv_general_dilated, **params)),
         )
     }
-    assert 0 < error["respelled"] <= 3 * error["plain"]
+    assert 0 < error["by rule"] <= 3 * error["plain"]
 
 
 @pytest.mark.default_cases("8-strides2-pads3")
 @pytest.mark.parametrize("pads", [((-1, -1), (-2, 2)), ((-3, 4), (1, -1)), ((0, 0), (-5, 1)), ((-9, 12), (0, 0))])
 @pytest.mark.parametrize(("groups", "strides"), [(1, (1, 2)), (2, (1, 1)), (8, (2, 1))])
-def test_negative_padding_reads_nothing_else(pads, groups, strides):
+def test_negative_padding_reads_no_other_rows(pads, groups, strides):
     """XLA's own convolution reads other rows there (openxla/xla#48713), so the array is padded before it here."""
     x, w = normal(2, 8, 9, 8), normal(2, 3, 8 // groups, 8)
     params = {"window_strides": strides, "dimension_numbers": LAST, "feature_group_count": groups}
@@ -553,21 +557,21 @@ def test_highest_precision_keeps_the_direct_convolution():
         ((2, 28, 128, 128, 3, 1), "SAME", ["2x28x28x128"]),
         ((1, 128, 32, 32, 3, 1), "SAME", ["1x34x516x32"]),  # four strips of 32 rows and what their windows share
         ((1, 35, 64, 96, 3, 1), "SAME", ["1x35x35x64"]),
-        ((8, 14, 256, 256, 3, 1), "SAME", []),  # tiles
+        ((8, 14, 256, 256, 3, 1), "SAME", []),  # Winograd
         ((1, 28, 128, 128, 3, 1), "SAME", ["1x28x28x128"]),
-        ((8, 112, 128, 128, 3, 1), "SAME", ["8x112x112x128"]),  # too few multiplications for each transformed value
-        ((8, 224, 3, 32, 3, 2), "SAME", ["8x224x224x4"]),  # channels are made even
+        ((8, 112, 128, 128, 3, 1), "SAME", ["8x112x112x128"]),  # too few products for each transformed value
+        ((8, 224, 3, 32, 3, 2), "SAME", ["8x224x224x4"]),  # channels are padded to a multiple of 4
         ((8, 224, 3, 64, 3, 1), "SAME", ["8x224x224x3"]),
         ((8, 230, 3, 64, 7, 2), "VALID", ["1x230x1840x3"]),
-        ((8, 299, 3, 32, 3, 2), "VALID", ["8x299x299x4"]),  # of few channels only large results are worth the moving
+        ((8, 299, 3, 32, 3, 2), "VALID", ["8x299x299x4"]),  # of few channels only large results are worth packing
         ((8, 73, 80, 192, 3, 1), "VALID", ["1x73x584x80"]),
         ((8, 112, 64, 256, 3, 1), "VALID", ["8x112x112x64"]),  # with a line of zeros
-        ((8, 4, 128, 128, 5, 1), "SAME", ["8x7x8x128"]),  # fewer places than the window: padded, all but a line
-        ((32, 4, 256, 512, 5, 2), "SAME", []),  # many weights for few windows: gathered
+        ((8, 4, 128, 128, 5, 1), "SAME", ["8x7x8x128"]),  # fewer positions than taps: explicit padding, all but a line
+        ((32, 4, 256, 512, 5, 2), "SAME", []),  # many weights for few windows: im2col
     ],
 )
 def test_rule(form, padding, expected):
-    """Which form a float32 convolution takes; the numbers behind it are in docs/performance.md."""
+    """Convolutions that remain of a float32 convolution; measurements are in docs/performance.md."""
     batch, side, channels, outputs, window, stride = form
     params = {"window_strides": (stride, stride), "padding": padding, "dimension_numbers": LAST}
     fn = jax.jit(partial(rule.call, lax.conv_general_dilated, **params))
@@ -579,15 +583,15 @@ def test_rule(form, padding, expected):
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ((4, 230, 3, 64, 7, 2), ["3x229x229x4"]),  # a convolution of one image for each channel, not side by side
+        ((4, 230, 3, 64, 7, 2), ["3x229x229x4"]),  # a convolution of one image for each channel, not packed
         ((2, 114, 3, 64, 3, 1), ["3x114x114x2"]),
-        ((4, 226, 3, 64, 3, 1), []),  # windows of some rows at a time, side by side
+        ((4, 226, 3, 64, 3, 1), []),  # im2col of some rows at a time
         ((4, 224, 3, 768, 16, 16), []),  # patches: a matrix product
         ((4, 57, 32, 64, 3, 1), []),  # a loop of matrix products
     ],
 )
 def test_rule_of_filter_gradients(form, expected):
-    """Side by side, windows as large as images reach over their neighbours, and nearly all results are dropped."""
+    """In packed rows, windows as large as images would reach over their neighbors: nearly all results are dropped."""
     batch, side, channels, outputs, window, stride = form
     params = {"window_strides": (stride, stride), "padding": "VALID", "dimension_numbers": LAST}
     fn = partial(rule.call, lax.conv_general_dilated, **params)
@@ -613,7 +617,7 @@ FOLDED = [
 
 @pytest.mark.default_cases("form0-2", "form1-4", "form2-4", "form3-8", "form4-1", "form5-1")
 @pytest.mark.parametrize(("form", "fold"), FOLDED)
-def test_few_channels_that_give_few_are_folded(form, fold):
+def test_few_channels_to_few_are_folded(form, fold):
     batch, side, channels, outputs, window = form
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
     fn = partial(rule.call, lax.conv_general_dilated, **params)
@@ -627,7 +631,7 @@ def test_few_channels_that_give_few_are_folded(form, fold):
 
 
 @pytest.mark.parametrize(("side", "rate", "direct"), [(33, 6, False), (33, 12, True), (32, 4, False)])
-def test_rates_take_tiles_where_little_is_padded(side, rate, direct):
+def test_kernel_dilation_takes_winograd_where_little_is_padded(side, rate, direct):
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST, "rhs_dilation": (rate, rate)}
     fn = jax.jit(partial(rule.call, lax.conv_general_dilated, **params))
     args = (1, side, side, 512), (3, 3, 512, 256)
@@ -635,8 +639,8 @@ def test_rates_take_tiles_where_little_is_padded(side, rate, direct):
     assert ("stablehlo.convolution" in text) == direct
 
 
-def test_rows_are_for_float32():
-    """Another convolution of XLA's takes double precision."""
+def test_packed_rows_are_float32():
+    """XLA computes double precision with other code."""
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
     fn = jax.jit(partial(rule.call, lax.conv_general_dilated, **params))
     found = {}
@@ -647,8 +651,8 @@ def test_rows_are_for_float32():
     assert found == {"float32": ["1x56x456x64xf32"], "float64": ["8x56x56x64xf64"]}
 
 
-def test_each_platform_keeps_its_spelling():
-    """Only CPU's programs are respelled; one exported for two platforms holds both."""
+def test_rules_are_for_cpu_only():
+    """Rules hold in programs for CPU only; one exported for two platforms has both."""
     shape, kernel, params = CONVOLUTIONS["depthwise"]
     fn = jax.jit(partial(rule.call, lax.conv_general_dilated, **params))
     args = (jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct(kernel, np.float32))
@@ -660,7 +664,7 @@ def test_each_platform_keeps_its_spelling():
 
 
 def test_jaxpr_looks_like_jax():
-    """Same names and parameters: what reads jaxprs (the source writer, users) need not know of spellings."""
+    """Same names and parameters: readers of jaxprs (the source writer, users) see JAX's primitives."""
     shape, kernel, params = CONVOLUTIONS["multiplier"]
     args = normal(*shape), normal(*kernel)
     plain = jax.make_jaxpr(partial(convolution, **params))(*args)
@@ -668,7 +672,7 @@ def test_jaxpr_looks_like_jax():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["depthwise", "depthwise, many taps", "tiles NCHW, padded"])
+@pytest.mark.parametrize("name", ["depthwise", "depthwise, many taps", "winograd NCHW, padded"])
 def test_symbolic_batch(name):
     shape, kernel, params = CONVOLUTIONS[name]
     fn = partial(rule.call, lax.conv_general_dilated, **params)
@@ -701,8 +705,8 @@ def test_inside_shard_map():
 
 @pytest.mark.full
 @pytest.mark.parametrize("channels", [64, 256])
-def test_large_volumes_take_tiles_rather_than_slabs_where_channels_are_many(channels):
-    """With many channels planes by tiles take down to 0.55 of the time."""
+def test_volumes_of_many_channels_take_winograd(channels):
+    """With many channels planes by Winograd's filtering take down to 0.55 of the depth blocks' time."""
     run = partial(
         rule.call,
         lax.conv_general_dilated,
@@ -711,5 +715,5 @@ def test_large_volumes_take_tiles_rather_than_slabs_where_channels_are_many(chan
         dimension_numbers=("NDHWC", "DHWIO", "NDHWC"),
     )
     x, w = (jax.ShapeDtypeStruct(s, np.float32) for s in ((1, 8, 56, 56, channels), (3, 3, 3, channels, channels)))
-    slabs = "stablehlo.while" in jax.jit(run).lower(x, w).as_text()
-    assert slabs == (channels < 128)
+    blocks = "stablehlo.while" in jax.jit(run).lower(x, w).as_text()
+    assert blocks == (channels < 128)

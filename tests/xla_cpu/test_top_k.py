@@ -1,4 +1,4 @@
-"""The largest of an axis by one sort of packed numbers on CPU: all that ``lax.top_k`` gives, bit for bit."""
+"""The largest of an axis by one sort of packed integers on CPU: results of ``lax.top_k``, bit for bit."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ import pytest
 from jax import export, lax
 from jax.sharding import PartitionSpec
 
-from tf2jax_lite.xla_cpu.top_k import ranked
+from tf2jax_lite.xla_cpu.top_k import top_k
 
 DTYPES = ["float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32"]
 
@@ -42,27 +42,27 @@ def same(found, expected):
 def test_bits(dtype, k):
     x = odd(dtype)
     for value in (x, x.reshape(1, 40), np.stack([x, x[::-1]])):
-        same(ranked(jnp.asarray(value), k), lax.top_k(value, k))
+        same(top_k(jnp.asarray(value), k), lax.top_k(value, k))
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (0, 3), (2, 3, 4)])
 def test_shapes(shape):
     x = np.float32(np.arange(np.prod(shape)).reshape(shape) % 5)
-    same(ranked(jnp.asarray(x), shape[-1]), lax.top_k(x, shape[-1]))
+    same(top_k(jnp.asarray(x), shape[-1]), lax.top_k(x, shape[-1]))
 
 
 def total(top, x):
-    values, places = top(x, 5)
-    return jnp.sum(jnp.sin(values) * jnp.arange(1.0, 6) * (places + 1))
+    values, indices = top(x, 5)
+    return jnp.sum(jnp.sin(values) * jnp.arange(1.0, 6) * (indices + 1))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("transform", [jax.grad, jax.hessian, jax.jacfwd])
 def test_derivatives(transform):
     x = jnp.float32([[1, 3, 3, 2, -1, 3], [0, 0, 5, 5, 1, 2]])
-    found, expected = (transform(partial(total, top))(x) for top in (ranked, lax.top_k))
+    found, expected = (transform(partial(total, top))(x) for top in (top_k, lax.top_k))
     np.testing.assert_array_equal(found, expected)
-    found, expected = (jax.jit(jax.vmap(transform(partial(total, top)), 1))(x[:, None]) for top in (ranked, lax.top_k))
+    found, expected = (jax.jit(jax.vmap(transform(partial(total, top)), 1))(x[:, None]) for top in (top_k, lax.top_k))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -70,14 +70,14 @@ def test_inside_shard_map():
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
     spec = PartitionSpec("i")
     x = jnp.float32([[1, 3, 3, 2], [4, 0, 0, 1]])
-    fn = jax.shard_map(lambda x: ranked(x, 4), mesh=mesh, in_specs=(spec,), out_specs=(spec, spec))
+    fn = jax.shard_map(lambda x: top_k(x, 4), mesh=mesh, in_specs=(spec,), out_specs=(spec, spec))
     same(jax.jit(fn)(x), lax.top_k(x, 4))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("k", "packs"), [(6, True), (1, True), (0, False)])
 def test_lowering_by_platform(k, packs):
-    fn = jax.jit(lambda x: ranked(x, k))
+    fn = jax.jit(lambda x: top_k(x, k))
     x = np.float32([[1, 3, 3, 2, 100, 0], [5, 5, 5, 5, 4, 6]])
     for platforms in (["cpu"], ["cpu", "cuda", "tpu"], ["cuda"]):
         exported = export.export(fn, platforms=platforms)(x)
@@ -87,8 +87,8 @@ def test_lowering_by_platform(k, packs):
 
 
 @pytest.mark.full
-def test_size_that_is_unknown():
+def test_symbolic_size():
     x = np.float32([[1, 3, 3, 2, 100, 0], [5, 5, 5, 5, 4, 6]])
     for shape, constraints in (("b, 6", []), ("b, n", ["n >= 5"])):
         spec = export.symbolic_args_specs([x], shape, constraints)
-        same(export.export(jax.jit(lambda x: ranked(x, 5)))(*spec).call(x), lax.top_k(x, 5))
+        same(export.export(jax.jit(lambda x: top_k(x, 5)))(*spec).call(x), lax.top_k(x, 5))

@@ -191,7 +191,7 @@ _RULES: dict[str, Callable[..., Interval]] = {
         [
             *("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "copy", "copy_p", "prefix"),
             *("slice", "dynamic_slice", "stop_gradient", "reduce_max", "reduce_min", "cummax", "cummin", "sort"),
-            *("optimization_barrier", "reduce_precision", "gather", "real", "once"),
+            *("optimization_barrier", "reduce_precision", "gather", "real", "materialize"),
             "convert_element_type",  # NaN becomes any integer, but counts are clipped to their capacity
         ],
         _first,
@@ -200,7 +200,7 @@ _RULES: dict[str, Callable[..., Interval]] = {
 _CALLS = frozenset(
     {
         *("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2"),
-        *("checkpoint", "kept", "cond"),
+        *("checkpoint", "outline", "cond"),
     }
 )
 _UNLIMITED = frozenset(

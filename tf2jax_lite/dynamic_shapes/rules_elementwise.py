@@ -38,6 +38,7 @@ _PLAIN = (
         "loop_start",
         "lt",
         "lt_to",
+        "materialize",
         "max",
         "min",
         "mul",
@@ -49,7 +50,6 @@ _PLAIN = (
     *(
         "nextafter",
         "not",
-        "once",
         "optimization_barrier",
         "or",
         "population_count",

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.federated.convolutions import with_products
+from tf2jax_lite.federated.convolutions import with_cpu_rules
 from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.federated.model import (
     Model,
@@ -240,7 +240,7 @@ def build_model_delta_client_work(
         optimizer_of(optimizer, 0)
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_model_delta_client_work", "train_metrics", train_metrics)
-    value_and_grad = model_value_and_grad(with_products(check_model(model)), example_weight, total_weight)
+    value_and_grad = model_value_and_grad(with_cpu_rules(check_model(model)), example_weight, total_weight)
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
@@ -299,7 +299,7 @@ def build_fed_sgd_client_work(
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)
-    value_and_grad = model_value_and_grad(with_products(check_model(model)))
+    value_and_grad = model_value_and_grad(with_cpu_rules(check_model(model)))
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:

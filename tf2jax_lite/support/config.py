@@ -11,13 +11,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .errors import ConfigError, UnknownOptionError
 from .scoped import Scoped
 
-__all__ = ["Config", "current_config", "get_config", "override_config", "update_config", "with_active_checks"]
+__all__ = [
+    "Config",
+    "current_config",
+    "get_config",
+    "override_config",
+    "set_value_check",
+    "update_config",
+    "with_active_checks",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +80,8 @@ class Config:
       trusted: names of effects to allow besides computing, separated by commas: ops that run code or touch files
         (``"PyFunc,ReadFile"``), paths of table files outside of the model, Keras' "Lambda", and "StableHLO" (payloads
         are then not parsed in another process first).
+      xla_cpu_rules: the CPU lowering rules in force (docs/xla-cpu.md): True or "all", False or "none", or a set of
+        names of rules. Without rules programs compile faster and convolutions and poolings run slower on CPU.
     """
 
     strict_shape_check: bool = True
@@ -103,6 +113,7 @@ class Config:
     max_result_bytes: int = 1 << 40
     max_input_bytes: int = 1 << 33
     trusted: str = ""
+    xla_cpu_rules: bool | frozenset[str] = True
 
 
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
@@ -113,6 +124,7 @@ _CHOICES = {
     "loop_checkpoint": ("none", "body", "segments"),
 }
 _CHECKS = ("strict_shape_check", "strict_dtype_check")
+_value_checks: dict[str, Callable[[Any], Any]] = {}
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: Scoped[tuple[str, Any]] = Scoped("config")
@@ -121,6 +133,8 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
         raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
+    if name in _value_checks:
+        return _value_checks[name](value)
     expected = _TYPES[name]
     if type(value) is not expected:
         raise ConfigError(f"config option {name!r} takes {expected.__name__}, got {value!r}.")
@@ -155,6 +169,16 @@ def chosen_names(option: str, value: str, names: Sequence[str]) -> frozenset[str
     return frozenset(names) - listed if items[0].startswith("-") else listed
 
 
+def set_value_check(name: str, check: Callable[[Any], Any]) -> None:
+    """Set the function that checks an option whose values another package defines.
+
+    Args:
+      name: the option.
+      check: returns a value in its canonical form; raises `ConfigError`.
+    """
+    _value_checks[name] = check
+
+
 def current_config() -> Config:
     """Returns the options of the current context as one frozen value."""
     overrides = dict(_overrides.values())
@@ -171,7 +195,7 @@ def with_active_checks(config: Config) -> Config:
     return dataclasses.replace(config, **checks) if checks else config
 
 
-def get_config(name: str) -> bool | str | int:
+def get_config(name: str) -> bool | str | int | frozenset[str]:
     """Returns the current value of one option.
 
     Raises:

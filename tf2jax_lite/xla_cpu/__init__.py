@@ -1,7 +1,19 @@
-"""Lowering rules that replace slow XLA:CPU code, chosen by shape; other platforms keep the primitive.
+"""CPU lowering rules that replace slow XLA:CPU code, chosen by shape; other platforms keep the primitive.
 
-`rules` is the entry: primitives with a CPU lowering rule and derivatives of the base primitive. `materialize` and
-`outline` keep XLA from computing a value again, `reductions`, `cumulative`, `pooling`, `top_k`, `dot_order`,
-`constant_dot` and `inverse_trig` are rules of one primitive each, `conv` has those of convolutions. Any JAX program
-can use it: imports neither `ops` nor anything above.
+`optimize` is the entry for any JAX function. Libraries call primitives that have rules through `rules.call`, or through
+the function of a primitive's module. In this order the modules explain themselves:
+
+- `selection`: a rule as data, and which rules are in force;
+- `rules`: primitives with a CPU lowering rule, their derivatives and batching;
+- `conv`: the table of convolution rules; `pooling` with `large_windows`, `reductions`, `cumulative`, `inverse_trig`,
+  `top_k`, `dot_order`, `constant_dot`: the rules of other primitives;
+- `materialize`, `outline`: values and functions that XLA computes once;
+- `catalog`: all tables, and the names of rules that the option ``xla_cpu_rules`` takes;
+- `transform`: `optimize`.
+
+Must not import `ops`, or anything above; it has no notion of TensorFlow.
 """
+
+from .transform import optimize
+
+__all__ = ["optimize"]

@@ -1,9 +1,10 @@
-"""Running sums and products on CPU.
+"""Cumulative sums, products and log-sum-exps on CPU.
 
-JAX lays them out as a tree: some two log(n) passes over all values, with gaps. Row by row there is one pass, where a
-step along the axis is a row of values: a third to an eightieth of the time (two cores with AVX-512, JAX 0.10). The
-long last axis is laid out so, in 16 parts, whose totals are added to what comes after them: half the time. Running
-log-sum-exps are a window of reductions in JAX on CPU, each of all values before it; the tree takes a tenth of that.
+JAX computes them as a tree: some two log(n) passes over all values, with gaps. Row by row there is one pass, where a
+step along the axis is a row of values: a third to an eightieth of the time (two cores with AVX-512, JAX 0.10). A long
+last axis is split into 16 parts that become rows, whose totals are added to the parts after them: half the time.
+Cumulative log-sum-exps are a window of reductions in JAX on CPU, each of all values before it; the tree takes a tenth
+of that.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .rules import call, twin
+from .rules import call, with_cpu_rule
+from .selection import Rule, by_table
 
-__all__ = ["running"]
+__all__ = ["LOGSUMEXP_RULES", "PRODUCT_RULES", "SUM_RULES", "cumulative"]
 
-_SHORTEST = 16  # values of a row, for which a step of a loop pays
-_WRITTEN_OUT = 16  # rows that need no loop
-_LONG = 4096  # values of a last axis from which on it is worth turning
+_MIN_ROW = 16  # values of a row, for which a step of a loop pays
+_MAX_UNROLLED = 16  # rows that need no loop
+_LONG = 4096  # values of a last axis from which on it is worth transposing
 _PARTS = 16
 
 
-def running(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
-    """Returns ``fn(x, axis=axis, reverse=reverse)``, on CPU row by row where rows are not short.
+def cumulative(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
+    """Return ``fn(x, axis=axis, reverse=reverse)``, on CPU row by row where rows are not short.
 
     Args:
       fn: ``lax.cumsum``, ``lax.cumprod`` or ``lax.cumlogsumexp``.
@@ -36,30 +38,24 @@ def running(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
       axis: not negative.
       reverse: whether the last element comes first.
     """
-    spelled = fn is lax.cumlogsumexp or _has_rows(x, axis)
-    return call(fn, x, axis=axis, reverse=reverse) if spelled else fn(x, axis=axis, reverse=reverse)
+    has_rule = fn is lax.cumlogsumexp or _is_by_rows(x, axis=axis) or _is_in_parts(x, axis=axis)
+    return call(fn, x, axis=axis, reverse=reverse) if has_rule else fn(x, axis=axis, reverse=reverse)
 
 
-def _has_rows(x: Any, axis: int) -> bool:
-    if not all(isinstance(n, int) for n in x.shape):
-        return False
-    after = math.prod(x.shape[axis + 1 :])
-    return x.shape[axis] > 1 and (after >= _SHORTEST or _is_long(x, axis))
+def _is_in_parts(x: Any, *, axis: int, **params: Any) -> bool:
+    static = all(isinstance(n, int) for n in x.shape)
+    return static and axis == x.ndim - 1 and x.shape[axis] >= _LONG
 
 
-def _is_long(x: Any, axis: int) -> bool:
-    return axis == x.ndim - 1 and x.shape[axis] >= _LONG
+def _is_by_rows(x: Any, *, axis: int, **params: Any) -> bool:
+    static = all(isinstance(n, int) for n in x.shape)
+    return static and x.shape[axis] > 1 and math.prod(x.shape[axis + 1 :]) >= _MIN_ROW
 
 
-def _row_by_row(x: Any, *, axis: int, reverse: bool, fn: Callable[..., Any], written: int = _WRITTEN_OUT) -> Any:
-    if not _has_rows(x, axis):
-        return None
-    if _is_long(x, axis):
-        # Parts of a product could overflow where the whole does not.
-        return _in_parts(x, reverse=reverse) if fn is lax.add else None
+def _by_rows(x: Any, *, axis: int, reverse: bool, fn: Callable[..., Any], unrolled: int = _MAX_UNROLLED) -> Any:
     shape, count = x.shape, x.shape[axis]
     x = lax.reshape(x, (math.prod(shape[:axis]), count, math.prod(shape[axis + 1 :])))
-    if count <= written:
+    if count <= unrolled:
         rows = [lax.slice_in_dim(x, i, i + 1, axis=1) for i in range(count)]
         if reverse:
             rows.reverse()
@@ -69,42 +65,57 @@ def _row_by_row(x: Any, *, axis: int, reverse: bool, fn: Callable[..., Any], wri
     zero, one = np.int32(0), np.int32(-1 if reverse else 1)
     row = (x.shape[0], 1, x.shape[2])
 
-    def step(index: Any, found: Any) -> Any:
+    def step(index: Any, out: Any) -> Any:
         index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
         index = np.int32(count - 1) - index if reverse else index
-        before = lax.dynamic_slice(found, (zero, index - one, zero), row, allow_negative_indices=False)
-        here = lax.dynamic_slice(found, (zero, index, zero), row, allow_negative_indices=False)
-        return lax.dynamic_update_slice(found, fn(before, here), (zero, index, zero), allow_negative_indices=False)
+        before = lax.dynamic_slice(out, (zero, index - one, zero), row, allow_negative_indices=False)
+        here = lax.dynamic_slice(out, (zero, index, zero), row, allow_negative_indices=False)
+        return lax.dynamic_update_slice(out, fn(before, here), (zero, index, zero), allow_negative_indices=False)
 
     return lax.reshape(lax.fori_loop(np.int32(1), np.int32(count), step, x), shape)
 
 
-def _in_parts(x: Any, *, reverse: bool) -> Any:
-    """Returns running sums along a long last axis: in parts, side by side."""
-    shape, count = x.shape, x.shape[-1]
+def _in_parts(x: Any, *, axis: int, reverse: bool, **_: Any) -> Any:
+    """Return cumulative sums along a long last axis."""
+    shape, count = x.shape, x.shape[axis]
     zero = np.zeros((), x.dtype)
     length = -(-count // _PARTS)
-    room = _PARTS * length - count
-    first = room if reverse else 0
+    padding = _PARTS * length - count
+    first = padding if reverse else 0
     x = lax.reshape(x, (math.prod(shape[:-1]), count))
-    x = lax.pad(x, zero, [(0, 0, 0), (first, room - first, 0)])
-    side = lax.transpose(lax.reshape(x, (x.shape[0], _PARTS, length)), (0, 2, 1))
-    found = _row_by_row(side, axis=1, reverse=reverse, fn=lax.add)
-    totals = lax.cumsum(found[:, 0 if reverse else -1], axis=1, reverse=reverse)
+    x = lax.pad(x, zero, [(0, 0, 0), (first, padding - first, 0)])
+    parts = lax.transpose(lax.reshape(x, (x.shape[0], _PARTS, length)), (0, 2, 1))
+    out = _by_rows(parts, axis=1, reverse=reverse, fn=lax.add)
+    totals = lax.cumsum(out[:, 0 if reverse else -1], axis=1, reverse=reverse)
     others = lax.pad(totals, zero, [(0, 0, 0), (-1, 1, 0) if reverse else (1, -1, 0)])
-    found = lax.add(found, jnp.broadcast_to(others[:, None], found.shape))
-    out = lax.reshape(lax.transpose(found, (0, 2, 1)), x.shape)
+    out = lax.add(out, jnp.broadcast_to(others[:, None], out.shape))
+    out = lax.reshape(lax.transpose(out, (0, 2, 1)), x.shape)
     return lax.reshape(lax.slice_in_dim(out, first, first + count, axis=1), shape)
 
 
-def _log_sums(x: Any, *, axis: int, reverse: bool) -> Any:
-    # Written out, XLA computes each row anew for all that follow.
-    found = _row_by_row(x, axis=axis, reverse=reverse, fn=jnp.logaddexp, written=0)
-    if found is not None or not isinstance(x.shape[axis], int):
-        return found
+def _tree(x: Any, *, axis: int, reverse: bool) -> Any:
     return lax.associative_scan(jnp.logaddexp, x, reverse, axis)
 
 
-twin(lax.cumsum_p, functools.partial(_row_by_row, fn=lax.add))
-twin(lax.cumprod_p, functools.partial(_row_by_row, fn=lax.mul))
-twin(lax.cumlogsumexp_p, _log_sums)
+_BY_ROWS = "JAX's tree makes some 2 log(n) passes over all values; row by row there is one."
+
+SUM_RULES = (
+    Rule("cumulative_in_parts", _is_in_parts, _in_parts, "A long last axis has no rows: its parts become rows."),
+    Rule("cumulative_by_rows", _is_by_rows, _by_rows, _BY_ROWS),
+)
+# Parts of a product could overflow where the product does not.
+PRODUCT_RULES = (Rule("cumulative_by_rows", _is_by_rows, _by_rows, _BY_ROWS),)
+LOGSUMEXP_RULES = (
+    # Not unrolled, where XLA would recompute each row for all that follow.
+    Rule("cumulative_by_rows", _is_by_rows, functools.partial(_by_rows, fn=jnp.logaddexp, unrolled=0), _BY_ROWS),
+    Rule(
+        "cumulative_logsumexp_tree",
+        lambda x, *, axis, **params: isinstance(x.shape[axis], int),
+        _tree,
+        "JAX reduces all values before each one; the tree takes a tenth of that.",
+    ),
+)
+
+with_cpu_rule(lax.cumsum_p, by_table(SUM_RULES, fn=lax.add))
+with_cpu_rule(lax.cumprod_p, by_table(PRODUCT_RULES, fn=lax.mul))
+with_cpu_rule(lax.cumlogsumexp_p, by_table(LOGSUMEXP_RULES))

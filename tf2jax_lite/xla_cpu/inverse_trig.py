@@ -1,7 +1,7 @@
-"""Inverse trigonometric functions on CPU: polynomials of what is brought near 0.
+"""Inverse trigonometric functions on CPU: polynomials of arguments that are reduced to a range near 0.
 
-XLA's CPU backend writes those of single precision out by `atan2`, in a way that is not vectorized: nine to twenty times
-what these take (two cores, JAX 0.10). Results are at most 2 units in the last place from the exact ones.
+XLA's CPU backend computes those of single precision by `atan2`, in a way that is not vectorized: nine to twenty times
+as long as these (two cores, JAX 0.10). Results are at most 2 units in the last place from the exact ones.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .rules import call, twin
+from .rules import call, with_cpu_rule
+from .selection import Rule, by_table
 
-__all__ = ["acos", "asin", "atan", "atan2"]
+__all__ = ["RULES", "acos", "asin", "atan", "atan2"]
 
 # Of (atan(sqrt(s)) / sqrt(s) - 1) / s on [0, 1], least relative error of the arctangent: 1.7e-8.
 _ATAN = (
@@ -29,29 +30,29 @@ _ATAN = (
 )
 # Of (asin(sqrt(s)) / sqrt(s) - 1) / s on [0, 1/4], likewise: 4.8e-9.
 _ASIN = (0.16666752099990845, 0.07495297491550446, 0.04547037556767464, 0.02417951449751854, 0.04216630756855011)
-_SMALL = 2.0**-12  # angles of less are their arguments
+_SMALL = 2.0**-12  # smaller arguments are their angles
 _LARGE = 2.0**100
 _SIGN = np.int32(-(2**31))
 _NORMAL = np.int32(1 << 23)  # the bits of the least number that is not denormal
 
 
 def atan2(y: Any, x: Any) -> Any:
-    """Returns ``lax.atan2(y, x)``, on CPU by a polynomial where they are float32."""
+    """Return ``lax.atan2(y, x)``, on CPU by a polynomial where they are float32."""
     return call(lax.atan2, y, x)
 
 
 def atan(x: Any) -> Any:
-    """Returns ``lax.atan(x)``, on CPU by a polynomial where it is float32."""
+    """Return ``lax.atan(x)``, on CPU by a polynomial where it is float32."""
     return call(lax.atan, x)
 
 
 def asin(x: Any) -> Any:
-    """Returns ``lax.asin(x)``, on CPU by a polynomial where it is float32."""
+    """Return ``lax.asin(x)``, on CPU by a polynomial where it is float32."""
     return call(lax.asin, x)
 
 
 def acos(x: Any) -> Any:
-    """Returns ``lax.acos(x)``, on CPU by a polynomial where it is float32."""
+    """Return ``lax.acos(x)``, on CPU by a polynomial where it is float32."""
     return call(lax.acos, x)
 
 
@@ -64,14 +65,14 @@ def _float(bits: Any) -> Any:
 
 
 def _up(x: Any) -> Any:
-    """Returns a number that is not negative times 2^24; denormal ones, which operations take for 0, by their bits."""
+    """Return a number that is not negative times 2^24; denormal ones, which operations take for 0, by their bits."""
     bits = _bits(x)
     denormal = lax.convert_element_type(bits, np.float32) * np.float32(2.0**-125)
     return jnp.where(bits < _NORMAL, denormal, x * np.float32(2.0**24))
 
 
-def _grown(x: Any, coefficients: tuple[float, ...]) -> Any:
-    """Returns x + x^3 times a polynomial of x^2; x itself where that is it."""
+def _odd_polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
+    """Return x + x^3 times a polynomial of x^2; x itself where the rest rounds to nothing."""
     square = x * x
     total = np.float32(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
@@ -79,8 +80,8 @@ def _grown(x: Any, coefficients: tuple[float, ...]) -> Any:
     return jnp.where(x < np.float32(_SMALL), x, x + x * (square * total))
 
 
-def _less(of: float, x: Any) -> Any:
-    """Returns a constant of double precision less a number of single precision."""
+def _difference(of: float, x: Any) -> Any:
+    """Return a constant of double precision minus a number of single precision."""
     first = np.float32(of)
     return (first - x) + np.float32(of - float(first))
 
@@ -90,17 +91,15 @@ def _signed(x: Any, sign: Any) -> Any:
 
 
 def _atan2(y: Any, x: Any, **_: Any) -> Any:
-    if y.dtype != np.float32:
-        return None
     wide, high = (_float(_bits(v) & ~_SIGN) for v in (x, y))
     steep = _bits(high) > _bits(wide)
     few, many = jnp.where(steep, wide, high), jnp.where(steep, high, wide)
     is_large = many >= np.float32(_LARGE)
     quotient = jnp.where(is_large, few, _up(few)) / jnp.where(is_large, many, _up(many))
-    angle = _grown(jnp.where(many == 1, few, quotient), _ATAN)
+    angle = _odd_polynomial(jnp.where(many == 1, few, quotient), _ATAN)
     even = jnp.where(_bits(many) == 0, np.float32(0), np.float32(np.pi / 4))  # zeros and infinities, too
     angle = jnp.where(_bits(few) == _bits(many), even, angle)
-    # From the nearer axis: a right angle less an angle, or plus it on the left; what is rounded once stays exact.
+    # From the nearer axis: a right angle minus an angle, or plus it on the left; pi has two terms, and one rounding.
     left = _bits(x) < 0
     angle = jnp.where(steep == left, angle, -angle)
     flat, small = ((np.float32(of), np.float32(of - float(np.float32(of)))) for of in (np.pi, np.pi / 2))
@@ -110,39 +109,38 @@ def _atan2(y: Any, x: Any, **_: Any) -> Any:
 
 
 def _atan(x: Any, **_: Any) -> Any:
-    if x.dtype != np.float32:
-        return None
     high = _float(_bits(x) & ~_SIGN)
     steep = high > 1
-    angle = _grown(jnp.where(steep, 1 / high, high), _ATAN)
-    angle = jnp.where(high == 1, np.float32(np.pi / 4), jnp.where(steep, _less(np.pi / 2, angle), angle))
+    angle = _odd_polynomial(jnp.where(steep, 1 / high, high), _ATAN)
+    angle = jnp.where(high == 1, np.float32(np.pi / 4), jnp.where(steep, _difference(np.pi / 2, angle), angle))
     return jnp.where(x != x, x, _signed(angle, x))
 
 
 def _halves(x: Any) -> tuple[Any, Any]:
-    """Returns whether x is far from 0, and the arcsine of its magnitude, or half the arccosine of that if it is far."""
+    """Return whether x is far from 0, and the arcsine of its magnitude, or half the arccosine of that if it is far."""
     high = _float(_bits(x) & ~_SIGN)
     far = high > np.float32(0.5)
-    return far, _grown(jnp.where(far, lax.sqrt((1 - high) * np.float32(0.5)), high), _ASIN)
+    return far, _odd_polynomial(jnp.where(far, lax.sqrt((1 - high) * np.float32(0.5)), high), _ASIN)
 
 
 def _asin(x: Any, **_: Any) -> Any:
-    if x.dtype != np.float32:
-        return None
     far, angle = _halves(x)
-    return jnp.where(x != x, x, _signed(jnp.where(far, _less(np.pi / 2, 2 * angle), angle), x))
+    return jnp.where(x != x, x, _signed(jnp.where(far, _difference(np.pi / 2, 2 * angle), angle), x))
 
 
 def _acos(x: Any, **_: Any) -> Any:
-    if x.dtype != np.float32:
-        return None
     far, angle = _halves(x)
     is_negative = _bits(x) < 0
-    near = _less(np.pi / 2, _signed(angle, x))
-    return jnp.where(far, jnp.where(is_negative, _less(np.pi, 2 * angle), 2 * angle), near)
+    near = _difference(np.pi / 2, _signed(angle, x))
+    return jnp.where(far, jnp.where(is_negative, _difference(np.pi, 2 * angle), 2 * angle), near)
 
 
-twin(lax.atan2_p, _atan2)
-twin(lax.atan_p, _atan)
-twin(lax.asin_p, _asin)
-twin(lax.acos_p, _acos)
+def _rules(lower: Any) -> tuple[Rule, ...]:
+    reason = "XLA does not vectorize the function; a polynomial is. Within 2 units in the last place."
+    return (Rule("inverse_trig_polynomial", lambda *args, **_: args[0].dtype == np.float32, lower, reason),)
+
+
+RULES = {lax.atan2_p: _rules(_atan2), lax.atan_p: _rules(_atan), lax.asin_p: _rules(_asin), lax.acos_p: _rules(_acos)}
+
+for _primitive, _table in RULES.items():
+    with_cpu_rule(_primitive, by_table(_table))

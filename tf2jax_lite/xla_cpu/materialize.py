@@ -1,13 +1,13 @@
 """Values that XLA is to compute once, although several operations use them.
 
-XLA's CPU backend puts cheap operations into each of their users, and takes an operation with one large operand for
-cheap whatever that operand is made of. In a residual network each block's sum ends in such an operation (a rectifier),
-so that every block adds up all the blocks before it anew, in code of its own. A mark on the sum ends this: the sum is
-written to memory once, where a convolution or a product would have it anyway.
+XLA's CPU backend fuses cheap operations into each of their users, and takes an operation with one large operand for
+cheap however costly that operand is. In a residual network each block's sum ends in such an operation (a rectifier), so
+that every block adds up all the blocks before it again, in code of its own. `materialize` ends this: the sum is written
+to memory once, where a convolution or a product would have it anyway.
 
-On CPU a mark is a call that gives its argument back; XLA neither looks through it nor copies anything. Elsewhere it is
-nothing at all. Its derivative is linear, and cotangents are marked as values are: what all the users of a value send
-back is summed once, too.
+On CPU it is a call of an identity function that is not inlined; XLA neither looks through it nor copies anything.
+Elsewhere it lowers to nothing. It is linear, and cotangents are materialized as values are: the cotangents of all users
+of a value are summed once, too. ``lax.optimization_barrier`` does not serve: XLA removes it before fusion.
 """
 
 from __future__ import annotations
@@ -18,50 +18,52 @@ import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.compat import Primitive, ir, is_traced, register
 
-__all__ = ["call_marked", "lower_once", "once", "once_if_traced"]
+from .selection import Rule, is_enabled
+
+__all__ = ["RULES", "lower_materialize", "mark_noinline", "materialize", "materialize_if_traced"]
 
 
-def once(value: Any) -> Any:
-    """Returns an array unchanged, to be computed once on CPU.
+def materialize(value: Any) -> Any:
+    """Return an array unchanged, to be computed once on CPU.
 
     Args:
       value: an array of any shape and floating or complex dtype.
     """
-    return _once.bind(value)
+    return _materialize_p.bind(value) if is_enabled("materialize") else value
 
 
-def once_if_traced(value: Any) -> Any:
-    """Returns what `once` does for an array that is traced, and anything else as it is."""
+def materialize_if_traced(value: Any) -> Any:
+    """Return a traced array of floating or complex dtype as `materialize` does, and anything else as it is."""
     if not is_traced(value) or not jnp.issubdtype(value.dtype, jnp.inexact):
         return value
-    return once(value)
+    return materialize(value)
 
 
-def call_marked(call: Any) -> Any:
-    """Returns an operation, a call, marked to stay one: for XLA, and for JAX's refinement of exported modules."""
+def mark_noinline(call: Any) -> Any:
+    """Mark a call operation as one that neither XLA nor JAX's refinement of exported modules inlines; return it."""
     marks: dict[str, Any] = {"inlineable": ir.StringAttr.get("false")}
     call.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(marks)
     call.attributes["no_inline"] = ir.UnitAttr.get()
     return call
 
 
-def lower_once(ctx: Any, value: Any) -> Any:
-    """Lowers a mark.
+def lower_materialize(ctx: Any, value: Any) -> Any:
+    """Lower `materialize` on CPU.
 
-    Its function is written by hand, as JAX's own calls take the index of the platform with them where a module is for
-    several platforms, and are put in place when that is known.
+    The function is built here, as JAX's own calls pass on the platform's index where a module is for several
+    platforms, and are inlined when that is known.
 
     Args:
-      ctx: what a lowering rule gets.
-      value: what is marked.
+      ctx: the context of a lowering rule.
+      value: the operand.
     """
     module, type_ = ctx.module_context, value.type
-    # Types that MLIR writes alike (?x?x8) may become different ones when the sizes of an exported function are known.
-    key = _once, type_, ctx.avals_in[0].shape
+    # Types that MLIR writes as the same (?x?x8) may differ when the sizes of an exported function become static.
+    key = _materialize_p, type_, ctx.avals_in[0].shape
     function = module.cached_primitive_lowerings.get(key)
     if function is None:
         attributes = {
-            "sym_name": ir.StringAttr.get("once"),
+            "sym_name": ir.StringAttr.get("materialize"),
             "function_type": ir.TypeAttr.get(ir.FunctionType.get([type_], [type_])),
             "sym_visibility": ir.StringAttr.get("private"),
         }
@@ -72,16 +74,25 @@ def lower_once(ctx: Any, value: Any) -> Any:
         module.cached_primitive_lowerings[key] = function
     callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(function.attributes["sym_name"]).value)
     call = ir.Operation.create("func.call", results=[type_], operands=[value], attributes={"callee": callee})
-    return call_marked(call).results
+    return mark_noinline(call).results
 
 
-_once = Primitive("once")
+_materialize_p = Primitive("materialize")
 register(
-    _once,
+    _materialize_p,
     impl=lambda x: x,
     abstract=lambda x: x,
-    linear=lambda cotangent, _: [once(cotangent)],
+    linear=lambda cotangent, _: [_materialize_p.bind(cotangent)],
     batch="elementwise",
     lowering=lambda ctx, x: [x],
-    cpu_lowering=lower_once,
+    cpu_lowering=lower_materialize,
+)
+
+RULES = (
+    Rule(
+        "materialize",
+        applies=lambda value: True,
+        lower=materialize,
+        reason="XLA recomputes in each user a sum that ends in a cheap operation.",
+    ),
 )

@@ -1,8 +1,8 @@
-"""Calls that XLA compiles by themselves, in the place of putting what they do where they stand.
+"""Calls that XLA compiles as functions of their own, instead of inlining them.
 
-XLA puts a called function's operations among the caller's, and then fuses each into whatever uses it. What two results
-are made of is computed twice then: a convolution written as sums of products, say, that a layer normalization uses for
-its mean and again for its result. A call that is marked to stay one is computed once.
+XLA inlines a called function, and then fuses each operation into its users. The operands of two results are computed
+twice then: a convolution lowered as sums of products, say, that a layer normalization uses for its mean and again for
+its result. A call that is marked as not inlineable is computed once.
 """
 
 from __future__ import annotations
@@ -14,33 +14,43 @@ import jax
 
 from tf2jax_lite.jaxprs.compat import Primitive, core_call_lowering, register
 
-from .materialize import call_marked, lower_once
+from .materialize import lower_materialize, mark_noinline
+from .selection import Rule
 
-__all__ = ["kept"]
+__all__ = ["RULES", "outline"]
 
 
-def kept(fn: Callable[..., Any], *args: Any) -> Any:
-    """Returns ``fn(*args)``, computed by a call that XLA does not take apart. For lowering rules: has no derivative.
+def outline(fn: Callable[..., Any], *args: Any) -> Any:
+    """Return ``fn(*args)``, computed by a call that XLA does not inline. For lowering rules: has no derivative.
 
     Args:
-      fn: a function of arrays; it gives one array.
+      fn: a function of arrays that returns one array.
       *args: arrays.
     """
-    (result,) = _kept.bind(*args, jaxpr=jax.make_jaxpr(fn)(*args))
+    (result,) = _outline_p.bind(*args, jaxpr=jax.make_jaxpr(fn)(*args))
     return result
 
 
 def _lower(ctx: Any, *args: Any, jaxpr: Any) -> Any:
-    # A call that takes sizes or the platform's index is put in place when those are known; what it takes and gives is
-    # computed once nevertheless.
-    late = bool(ctx.dim_var_values)
-    if late:
-        args = tuple(lower_once(ctx, arg)[0] for arg in args)
-    results = core_call_lowering(ctx, *args, name="kept", call_jaxpr=jaxpr)
+    # JAX inlines a call that takes sizes or the platform's index once those are known: then its operands and its
+    # result are materialized, at least.
+    is_inlined_later = bool(ctx.dim_var_values)
+    if is_inlined_later:
+        args = tuple(lower_materialize(ctx, arg)[0] for arg in args)
+    results = core_call_lowering(ctx, *args, name="outline", call_jaxpr=jaxpr)
     (value,) = jax.tree.leaves(results)
-    call_marked(value.owner)
-    return lower_once(ctx, value) if late else results
+    mark_noinline(value.owner)
+    return lower_materialize(ctx, value) if is_inlined_later else results
 
 
-_kept = Primitive("kept")
-register(_kept, multiple_results=True, abstract=lambda *_, jaxpr: jaxpr.out_avals, lowering=_lower)
+_outline_p = Primitive("outline")
+register(_outline_p, multiple_results=True, abstract=lambda *_, jaxpr: jaxpr.out_avals, lowering=_lower)
+
+RULES = (
+    Rule(
+        "outline",
+        applies=lambda fn, *args: True,
+        lower=outline,
+        reason="XLA computes a long sum of products once for each user. Holds for rules marked with outline=True.",
+    ),
+)

@@ -1,154 +1,185 @@
-"""How pooling and its gradients are written on CPU: sums and maxima over the places of a window, as shifted slices.
+"""Pooling and its gradients on CPU: sums and maxima over the taps of a window, as shifted slices.
 
-The rule, from measurements on two x86-64 cores (docs/performance.md): windows of at most 64 places are unrolled; a sum
-over all that there is becomes a plain reduction; larger windows are JAX's ``reduce_window``, one dimension after the
-other. The gradient of a maximum
-first finds which place of each window wins, in XLA's order (the first of equal maxima), and then each phase of the
-input adds up the windows that it won, which needs no scattering.
+From measurements on two x86-64 cores (docs/performance.md): windows of at most 64 taps are unrolled; a sum over a whole
+dimension becomes a plain reduction; larger windows are JAX's ``reduce_window``, one dimension after the other
+(`large_windows`). The gradient of a maximum first finds the argmax of each window, in XLA's order (the first of equal
+maxima); then each phase of the input adds up the cotangents of the windows whose argmax it is, which needs no scatter.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.conv.params import interleave
+from tf2jax_lite.xla_cpu.conv.params import interleave, taps
 
 from . import large_windows
-from .large_windows import is_large, one_by_one
-from .rules import call, twin
+from .large_windows import is_large
+from .rules import call, with_cpu_rule
+from .selection import Rule, by_table
 
-__all__ = ["call", "max_on_cpu", "sum_on_cpu", "winners_on_cpu", "won_on_cpu"]
+__all__ = ["GRADIENT_RULES", "MAX_RULES", "SUM_RULES", "TANGENT_RULES", "call"]
 
 # Window, strides and padding, each with an entry for every dimension.
-Where = tuple[Sequence[int], Sequence[int], Sequence[tuple[int, int]]]
+Windows = tuple[Sequence[int], Sequence[int], Sequence[tuple[int, int]]]
 
 
-def _pooled(shape: Sequence[Any], where: Where) -> list[int] | None:
-    """Returns the dimensions that windows move along; None where the rule does not hold for them."""
-    window, strides, pads = where
-    dims = [d for d in range(len(shape)) if window[d] != 1 or strides[d] != 1 or tuple(pads[d]) != (0, 0)]
-    numbers = [n for d in dims for n in (shape[d], *pads[d])]
-    if not dims or not all(isinstance(n, int) for n in numbers) or any(shape[d] < 1 for d in dims):
-        return None
-    if any(p < 0 for d in dims for p in pads[d]) or is_large(window):
-        return None
-    return dims
+def _windows(params: dict[str, Any]) -> Windows:
+    return params["window_dimensions"], params["window_strides"], params["padding"]
 
 
-def _counts(shape: Sequence[int], where: Where, dims: list[int]) -> list[int]:
-    """Returns how many windows there are along each of ``dims``."""
-    window, strides, pads = where
-    return [(shape[d] + sum(pads[d]) - window[d]) // strides[d] + 1 for d in dims]
-
-
-def _parts(x: Any, fill: Any, where: Where, dims: list[int]) -> Any:
-    """Returns, for each place of the window, the values that the windows have there."""
-    window, strides, pads = where
-    counts = _counts(x.shape, where, dims)
-    config = [(*pads[d], 0) for d in range(x.ndim)]
-    padded = x if all(c == (0, 0, 0) for c in config) else lax.pad(x, fill, config)
-    for place in itertools.product(*(range(window[d]) for d in dims)):
-        part = padded
-        for d, start, count in zip(dims, place, counts, strict=True):
-            part = lax.slice_in_dim(part, start, start + (count - 1) * strides[d] + 1, strides[d], d)
-        yield place, part
-
-
-def _plain(params: dict[str, Any]) -> bool:
+def _is_undilated(params: dict[str, Any]) -> bool:
     return all(n == 1 for name in ("base_dilation", "window_dilation") for n in params.get(name, ()))
 
 
-def _arguments(params: dict[str, Any]) -> Where:
-    return params["window_dimensions"], params["window_strides"], params["padding"]
+def _dims(shape: Sequence[Any], windows: Windows) -> list[int]:
+    """Return the dimensions that windows move along, or are padded in."""
+    window, strides, pads = windows
+    return [d for d in range(len(shape)) if window[d] != 1 or strides[d] != 1 or tuple(pads[d]) != (0, 0)]
+
+
+def _is_unrolled(shape: Sequence[Any], windows: Windows) -> bool:
+    """Return whether windows are small enough, of static sizes, and without negative padding."""
+    window, _, pads = windows
+    dims = _dims(shape, windows)
+    numbers = [n for d in dims for n in (shape[d], *pads[d])]
+    if not dims or not all(isinstance(n, int) for n in numbers) or any(shape[d] < 1 for d in dims):
+        return False
+    if any(p < 0 for d in dims for p in pads[d]) or is_large(window):
+        return False
+    return min(_counts(shape, windows, dims)) >= 1
+
+
+def _counts(shape: Sequence[int], windows: Windows, dims: Sequence[int]) -> list[int]:
+    """Return the number of windows along each of ``dims``."""
+    window, strides, pads = windows
+    return [(shape[d] + sum(pads[d]) - window[d]) // strides[d] + 1 for d in dims]
+
+
+def _slices(x: Any, fill: Any, windows: Windows) -> Iterator[Any]:
+    """Yield, for each tap, the windows' values there."""
+    window, strides, pads = windows
+    dims = _dims(x.shape, windows)
+    counts = _counts(x.shape, windows, dims)
+    config = [(*pads[d], 0) for d in range(x.ndim)]
+    padded = x if all(c == (0, 0, 0) for c in config) else lax.pad(x, fill, config)
+    for tap in taps([window[d] for d in dims]):
+        part = padded
+        for d, start, count in zip(dims, tap, counts, strict=True):
+            part = lax.slice_in_dim(part, start, start + (count - 1) * strides[d] + 1, strides[d], d)
+        yield part
 
 
 def _lowest(dtype: Any) -> Any:
     return np.array(-np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min, dtype)
 
 
-def max_on_cpu(x: Any, **params: Any) -> Any:
-    """Returns ``reduce_window_max``, or None to leave it alone."""
-    where = _arguments(params)
-    dims = _pooled(x.shape, where)
-    if dims is None or not _plain(params) or min(_counts(x.shape, where, dims)) < 1 or x.dtype == np.bool_:
-        return one_by_one(x, lax.reduce_window_max_p, params)
+def _is_half(x: Any) -> bool:
+    """Return whether values are of half precision, whose sums stay XLA's for the sake of their rounding."""
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact)) and jnp.finfo(x.dtype).bits < 32
+
+
+# Maxima and sums.
+
+
+def _is_max_of_slices(x: Any, **params: Any) -> bool:
+    return x.dtype != np.bool_ and _is_undilated(params) and _is_unrolled(x.shape, _windows(params))
+
+
+def _max_of_slices(x: Any, **params: Any) -> Any:
     total: Any = None
-    for _, part in _parts(x, _lowest(x.dtype), where, dims):
+    for part in _slices(x, _lowest(x.dtype), _windows(params)):
         total = part if total is None else lax.max(total, part)
     return total
 
 
-def sum_on_cpu(x: Any, **params: Any) -> Any:
-    """Returns ``reduce_window_sum``, or None to leave it alone (half precision stays, for the sake of its rounding)."""
-    window, strides, pads = where = _arguments(params)
-    if jnp.issubdtype(x.dtype, jnp.inexact) and jnp.finfo(x.dtype).bits < 32:
-        return None
-    if _plain(params) and all(tuple(p) == (0, 0) for p in pads):
-        moving = [d for d in range(x.ndim) if window[d] != 1 or strides[d] != 1]
-        if moving and all(window[d] == x.shape[d] for d in moving):
-            return lax.expand_dims(lax.reduce(x, np.zeros((), x.dtype), lax.add, moving), moving)
-    if (found := one_by_one(x, lax.reduce_window_sum_p, params)) is not None:
-        return found
-    if any(n != 1 for n in params.get("window_dilation", ())):
-        return None
-    gaps = params["base_dilation"]
-    if any(g != 1 for g in gaps):
-        return _sum_of_spread(x, where, gaps)
-    dims = _pooled(x.shape, where)
-    if dims is None or min(_counts(x.shape, where, dims)) < 1:
-        return None
+def _whole_dims(x: Any, params: dict[str, Any]) -> list[int]:
+    """Return the dimensions that one window covers; none where others have windows, too."""
+    window, strides, pads = _windows(params)
+    if not _is_undilated(params) or any(tuple(p) != (0, 0) for p in pads):
+        return []
+    moving = [d for d in range(x.ndim) if window[d] != 1 or strides[d] != 1]
+    return moving if all(window[d] == x.shape[d] for d in moving) else []
+
+
+def _is_whole_sum(x: Any, **params: Any) -> bool:
+    return not _is_half(x) and bool(_whole_dims(x, params))
+
+
+def _whole_sum(x: Any, **params: Any) -> Any:
+    dims = _whole_dims(x, params)
+    return lax.expand_dims(lax.reduce(x, np.zeros((), x.dtype), lax.add, dims), dims)
+
+
+def _is_separable_sum(x: Any, **params: Any) -> bool:
+    return not _is_half(x) and large_windows.is_separable(x, params)
+
+
+def _is_sum_of_slices(x: Any, **params: Any) -> bool:
+    return not _is_half(x) and _is_undilated(params) and _is_unrolled(x.shape, _windows(params))
+
+
+def _sum_of_slices(x: Any, **params: Any) -> Any:
     total: Any = None
-    for _, part in _parts(x, np.zeros((), x.dtype), where, dims):
+    for part in _slices(x, np.zeros((), x.dtype), _windows(params)):
         total = part if total is None else lax.add(total, part)
     return total
 
 
 def _shifted(x: Any, fill: Any, dims: Sequence[int], firsts: Sequence[int], counts: Sequence[int]) -> Any:
-    """Returns ``counts`` values of each dimension from ``firsts`` on; outside is ``fill``."""
+    """Return ``counts`` values of each dimension from ``firsts`` on; outside is ``fill``."""
     config = [(0, 0, 0)] * x.ndim
     for d, first, count in zip(dims, firsts, counts, strict=True):
         config[d] = (-first, first + count - x.shape[d], 0)
     return x if all(c == (0, 0, 0) for c in config) else lax.pad(x, fill, config)
 
 
-def _meetings(gap: int, window: int, low: int) -> list[list[tuple[int, int]]]:
-    """For each phase of a result: the places of the window that meet values, and which value comes first there."""
+def _phases(dilation: int, window: int, low: int) -> list[list[tuple[int, int]]]:
+    """Return for each phase of the results the taps that meet values, each with the first value's index there."""
     return [
-        [(place, (phase + place - low) // gap) for place in range(window) if (phase + place - low) % gap == 0]
-        for phase in range(gap)
+        [(tap, (phase + tap - low) // dilation) for tap in range(window) if (phase + tap - low) % dilation == 0]
+        for phase in range(dilation)
     ]
 
 
-def _sum_of_spread(x: Any, where: Where, gaps: Any) -> Any:
-    """Adds up windows over values with gaps between: what the gradient of a sum over strided windows is."""
-    window, strides, pads = where
-    dims = [d for d in range(x.ndim) if window[d] != 1 or gaps[d] != 1 or tuple(pads[d]) != (0, 0)]
+def _dilated_dims(x: Any, params: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Return the dimensions with windows, base dilation or padding, and the sizes of the result there."""
+    (window, _, pads), dilation = _windows(params), params["base_dilation"]
+    dims = [d for d in range(x.ndim) if window[d] != 1 or dilation[d] != 1 or tuple(pads[d]) != (0, 0)]
+    return dims, [(x.shape[d] - 1) * dilation[d] + 1 + sum(pads[d]) - window[d] + 1 for d in dims]
+
+
+def _is_dilated_sum(x: Any, **params: Any) -> bool:
+    window, strides, pads = _windows(params)
+    if _is_half(x) or all(n == 1 for n in params["base_dilation"]) or any(n != 1 for n in params["window_dilation"]):
+        return False
+    dims, sizes = _dilated_dims(x, params)
     numbers = [n for d in dims for n in (x.shape[d], *pads[d])]
     if not all(isinstance(n, int) for n in numbers) or any(s != 1 for s in strides):
-        return None
-    if is_large(window) or any(x.shape[d] < 1 for d in dims):
-        return None
-    sizes = [(x.shape[d] - 1) * gaps[d] + 1 + sum(pads[d]) - window[d] + 1 for d in dims]
-    if min(sizes) < 1:
-        return None
-    counts = [-(-n // gaps[d]) for n, d in zip(sizes, dims, strict=True)]
-    met = [_meetings(gaps[d], window[d], pads[d][0]) for d in dims]
+        return False
+    return not is_large(window) and all(x.shape[d] >= 1 for d in dims) and min(sizes) >= 1
+
+
+def _dilated_sum(x: Any, **params: Any) -> Any:
+    """Add up windows over values with base dilation: the gradient of a sum over strided windows."""
+    (window, _, pads), dilation = _windows(params), params["base_dilation"]
+    dims, sizes = _dilated_dims(x, params)
+    counts = [-(-n // dilation[d]) for n, d in zip(sizes, dims, strict=True)]
     zero = np.zeros((), x.dtype)
     parts = []
-    for phases in itertools.product(*met):
+    for phases in itertools.product(*(_phases(dilation[d], window[d], pads[d][0]) for d in dims)):
         total: Any = None
-        for places in itertools.product(*phases):
-            part = _shifted(x, zero, dims, [first for _, first in places], counts)
+        for met in itertools.product(*phases):
+            part = _shifted(x, zero, dims, [first for _, first in met], counts)
             total = part if total is None else lax.add(total, part)
         parts.append(lax.full(_resized(x.shape, dims, counts), zero) if total is None else total)
-    return interleave(parts, dims, [gaps[d] for d in dims], sizes)
+    return interleave(parts, dims, [dilation[d] for d in dims], sizes)
 
 
 def _resized(shape: Sequence[Any], dims: Sequence[int], sizes: Sequence[int]) -> tuple[Any, ...]:
@@ -156,146 +187,158 @@ def _resized(shape: Sequence[Any], dims: Sequence[int], sizes: Sequence[int]) ->
     return tuple(given.get(d, n) for d, n in enumerate(shape))
 
 
-# Which place of a window wins.
+# The tangent and the gradient of a maximum: by the argmax of each window.
 
 
-def _first_inside(shape: Any, where: Where, dims: list[int]) -> Any:
-    """Returns the number of each window's first place inside the array, with size 1 along the other dimensions."""
-    window, strides, pads = where
+def _first_inside(shape: Any, windows: Windows) -> Any:
+    """Return the number of each window's first tap inside the array, with size 1 along the other dimensions."""
+    window, strides, pads = windows
+    dims = _dims(shape, windows)
     number: Any = np.zeros((1,) * len(shape), np.int32)
-    for d, count in zip(dims, _counts(shape, where, dims), strict=True):
+    for d, count in zip(dims, _counts(shape, windows, dims), strict=True):
         first = np.maximum(pads[d][0] - np.arange(count) * strides[d], 0).astype(np.int32)
         number = number * np.int32(window[d]) + first.reshape([-1 if i == d else 1 for i in range(len(shape))])
     return number
 
 
-def _winners(x: Any, where: Where, dims: list[int]) -> Any:
-    """Returns the number of each window's winning place.
+def _argmax(x: Any, windows: Windows) -> Any:
+    """Return the number of the tap that is each window's argmax.
 
-    As XLA's ``select_and_scatter`` with ``>=``: places in order, and another one leads wherever the leader is not at
-    least as large. The first place inside the array leads from the start, so that padding does not win a window of
-    nothing but minus infinity.
+    As XLA's ``select_and_scatter`` with ``>=``: in the order of taps, another one is the argmax wherever the present
+    one is not at least as large. It starts with the first tap inside the array, so that padding is not the argmax of a
+    window of nothing but minus infinity.
     """
-    shape = _resized(x.shape, dims, _counts(x.shape, where, dims))
-    leader: Any = lax.full(shape, _lowest(x.dtype))
-    winner: Any = jnp.broadcast_to(_first_inside(x.shape, where, dims), shape)
-    for number, (_, part) in enumerate(_parts(x, _lowest(x.dtype), where, dims)):
-        takes = lax.bitwise_not(lax.ge(leader, part))
-        leader = lax.select(takes, part, leader)
-        winner = lax.select(takes, lax.full(shape, np.int32(number)), winner)
-    return winner
+    dims = _dims(x.shape, windows)
+    shape = _resized(x.shape, dims, _counts(x.shape, windows, dims))
+    best: Any = lax.full(shape, _lowest(x.dtype))
+    argmax: Any = jnp.broadcast_to(_first_inside(x.shape, windows), shape)
+    for number, part in enumerate(_slices(x, _lowest(x.dtype), windows)):
+        is_larger = lax.bitwise_not(lax.ge(best, part))
+        best = lax.select(is_larger, part, best)
+        argmax = lax.select(is_larger, lax.full(shape, np.int32(number)), argmax)
+    return argmax
 
 
-def _selecting(x: Any, select: Any, params: dict[str, Any]) -> list[int] | None:
-    where = _arguments(params)
-    dims = _pooled(x.shape, where)
-    if dims is None or select is not lax.ge_p or not _plain(params) or min(_counts(x.shape, where, dims)) < 1:
-        return None
-    return dims if _hold_something(x.shape, where, dims) else None
-
-
-def _hold_something(shape: Any, where: Where, dims: Sequence[int]) -> bool:
-    """Whether each window holds something, so that no winner is padding."""
-    window, strides, pads = where
-    for d, count in zip(dims, _counts(shape, where, list(dims)), strict=True):
+def _reach_inside(shape: Any, windows: Windows) -> bool:
+    """Return whether each window reaches into the array, so that its argmax is not padding."""
+    window, strides, pads = windows
+    dims = list(range(len(shape)))
+    for d, count in zip(dims, _counts(shape, windows, dims), strict=True):
         starts = np.arange(count) * strides[d] - pads[d][0]
         if ((starts + window[d] <= 0) | (starts >= shape[d])).any():
             return False
     return True
 
 
-def _is_large_selection(x: Any, select: Any, params: dict[str, Any]) -> bool:
-    """Whether the winners of large windows can be found one dimension after the other."""
-    where = window, _, pads = _arguments(params)
-    if (
-        select is not lax.ge_p
-        or not _plain(params)
-        or not is_large(window)
-        or any(p < 0 for pair in pads for p in pair)
-    ):
+def _has_argmax(x: Any, select: Any, params: dict[str, Any]) -> bool:
+    windows = window, strides, pads = _windows(params)
+    if select is not lax.ge_p or not _is_undilated(params) or not _is_unrolled(x.shape, windows):
         return False
-    if not all(isinstance(n, int) for n in x.shape) or not 0 < x.size < np.iinfo(np.int32).max:
-        return False
-    return min(_counts(x.shape, where, list(range(x.ndim)))) > 0 and _hold_something(x.shape, where, range(x.ndim))
+    dims = _dims(x.shape, windows)
+    along = tuple([of[d] for d in dims] for of in (window, strides, pads))
+    return _reach_inside([x.shape[d] for d in dims], along)
 
 
-def winners_on_cpu(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
-    """Returns ``select_and_gather_add`` (the tangent of a maximum over windows), or None to leave it alone."""
-    if _is_large_selection(x, select_prim, params):
-        return large_windows.chosen(tangent, x, params, _lowest(x.dtype))
-    dims = _selecting(x, select_prim, params)
-    if dims is None:
-        return None
-    where = _arguments(params)
-    winner = _winners(x, where, dims)
-    zero = np.zeros((), tangent.dtype)
+def _has_argmax_by_dimension(x: Any, select: Any, params: dict[str, Any]) -> bool:
+    """Return whether the argmax of large windows can be found one dimension after the other."""
+    windows = window, _, pads = _windows(params)
+    if select is not lax.ge_p or not _is_undilated(params) or not is_large(window):
+        return False
+    if any(p < 0 for pair in pads for p in pair) or not all(isinstance(n, int) for n in x.shape):
+        return False
+    if not 0 < x.size < np.iinfo(np.int32).max:
+        return False
+    return min(_counts(x.shape, windows, list(range(x.ndim)))) > 0 and _reach_inside(x.shape, windows)
+
+
+def _is_tangent(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> bool:
+    return _has_argmax(x, select_prim, params)
+
+
+def _tangent(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
+    windows = _windows(params)
+    argmax, zero = _argmax(x, windows), np.zeros((), tangent.dtype)
     total: Any = None
-    for number, (_, part) in enumerate(_parts(tangent, zero, where, dims)):
-        won = lax.select(lax.eq(winner, np.int32(number)), part, lax.full(part.shape, zero))
-        total = won if total is None else lax.add(total, won)
+    for number, part in enumerate(_slices(tangent, zero, windows)):
+        own = lax.select(lax.eq(argmax, np.int32(number)), part, lax.full(part.shape, zero))
+        total = own if total is None else lax.add(total, own)
     return total
 
 
-def won_on_cpu(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
-    """Returns ``select_and_scatter_add`` (the gradient of a maximum over windows), or None to leave it alone."""
-    if jnp.issubdtype(grad.dtype, jnp.inexact) and jnp.finfo(grad.dtype).bits < 32:
-        return None
-    if _is_large_selection(x, select_prim, params):
-        return large_windows.added(grad, x, params, _lowest(x.dtype))
-    dims = _selecting(x, select_prim, params)
-    if dims is None:
-        return None
-    window, strides, pads = where = _arguments(params)
-    winner = _winners(x, where, dims)
-    sizes, gaps = [x.shape[d] for d in dims], [strides[d] for d in dims]
-    counts = [-(-n // g) for n, g in zip(sizes, gaps, strict=True)]
-    # Value i of a dimension lies in window o at place i + before - o * stride: in each phase the places go up by the
-    # stride while the windows go down by one.
+def _is_large_tangent(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> bool:
+    return _has_argmax_by_dimension(x, select_prim, params)
+
+
+def _large_tangent(tangent: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
+    return large_windows.tangent_at_argmax(tangent, x, params, _lowest(x.dtype))
+
+
+def _is_gradient(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> bool:
+    return not _is_half(grad) and _has_argmax(x, select_prim, params)
+
+
+def _is_large_gradient(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> bool:
+    return not _is_half(grad) and _has_argmax_by_dimension(x, select_prim, params)
+
+
+def _large_gradient(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
+    return large_windows.gradient_at_argmax(grad, x, params, _lowest(x.dtype))
+
+
+def _gradient(grad: Any, x: Any, *, select_prim: Any, **params: Any) -> Any:
+    window, strides, pads = windows = _windows(params)
+    dims = _dims(x.shape, windows)
+    argmax = _argmax(x, windows)
+    sizes, steps = [x.shape[d] for d in dims], [strides[d] for d in dims]
+    counts = [-(-n // g) for n, g in zip(sizes, steps, strict=True)]
+    # Value i of a dimension is in window o at tap i + before - o * stride: in each phase the taps go up by the stride
+    # while the windows go down by one.
     met = [
-        [[(p, (phase + pads[d][0] - p) // g) for p in range(window[d]) if (phase + pads[d][0] - p) % g == 0]
+        [[(t, (phase + pads[d][0] - t) // g) for t in range(window[d]) if (phase + pads[d][0] - t) % g == 0]
          for phase in range(g)]
-        for d, g in zip(dims, gaps, strict=True)
+        for d, g in zip(dims, steps, strict=True)
     ]  # fmt: skip
     weights = [math.prod(window[e] for e in dims[i + 1 :]) for i in range(len(dims))]
-    # What lies in the array or just outside of it, as far as any phase looks.
-    seen = [[first for phase in phases for _, first in phase] for phases in met]
-    lows = [min(firsts, default=0) for firsts in seen]
-    spans = [max(f, default=0) + c - low for f, c, low in zip(seen, counts, lows, strict=True)]
-    winner = _shifted(winner, np.int32(-1), dims, lows, spans)
+    # The windows in the array, or just outside of it, that any phase reads.
+    read = [[first for phase in phases for _, first in phase] for phases in met]
+    lows = [min(firsts, default=0) for firsts in read]
+    spans = [max(f, default=0) + c - low for f, c, low in zip(read, counts, lows, strict=True)]
+    argmax = _shifted(argmax, np.int32(-1), dims, lows, spans)
     grad = _shifted(grad, np.zeros((), grad.dtype), dims, lows, spans)
     parts = []
     for phases in itertools.product(*met):
         first = [phase[0] if phase else (0, 0) for phase in phases]
-        number = sum(p * w for (p, _), w in zip(first, weights, strict=True))
-        steps = [g * w for g, w in zip(gaps, weights, strict=True)]
+        number = sum(t * w for (t, _), w in zip(first, weights, strict=True))
+        increments = [g * w for g, w in zip(steps, weights, strict=True)]
         starts = [f - low for (_, f), low in zip(first, lows, strict=True)]
-        parts.append(_won_in_phase(grad, winner, dims, counts, starts, [len(p) for p in phases], number, steps))
-    return interleave(parts, dims, gaps, sizes)
+        lengths = [len(p) for p in phases]
+        parts.append(_gradient_of_phase(grad, argmax, dims, counts, starts, lengths, number, increments))
+    return interleave(parts, dims, steps, sizes)
 
 
-def _won_in_phase(
+def _gradient_of_phase(
     grad: Any,
-    winner: Any,
+    argmax: Any,
     dims: list[int],
     counts: list[int],
     starts: list[int],
     lengths: list[int],
     number: int,
-    steps: list[int],
+    increments: list[int],
 ) -> Any:
-    """Adds up what the values of one phase have won.
+    """Add up the cotangents of the windows whose argmax the values of one phase are.
 
-    A loop over the places, although each could be written out: XLA would compute the winner anew for each of them.
+    A loop over the taps, although they could be unrolled: XLA would recompute the argmax for each of them.
 
     Args:
-      grad: of the windows' results.
-      winner: the numbers of the winning places.
-      dims: what windows move along; what follows has an entry for each.
-      counts: how many values the phase has.
-      starts: the windows in which the values lie at their first places; at further ones they lie in earlier windows.
-      lengths: how many places there are.
-      number: of the first place.
-      steps: by how much the number grows from place to place.
+      grad: the cotangents of the windows' results.
+      argmax: the numbers of the windows' taps.
+      dims: the windows' dimensions; the next arguments have an entry for each.
+      counts: the number of values of the phase.
+      starts: the windows in which the values are at their first taps; at further ones they are in earlier windows.
+      lengths: the number of taps.
+      number: of the first tap.
+      increments: of the number from tap to tap.
     """
     shape = _resized(grad.shape, dims, counts)
     zeros = lax.full(shape, np.zeros((), grad.dtype))
@@ -303,21 +346,58 @@ def _won_in_phase(
     def add(index: Any, total: Any) -> Any:
         firsts: list[Any] = [np.int32(0)] * grad.ndim
         here, rest = np.int32(number), lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
-        for d, start, length, step in reversed(list(zip(dims, starts, lengths, steps, strict=True))):
-            place = lax.rem(rest, np.int32(length))
+        for d, start, length, step in reversed(list(zip(dims, starts, lengths, increments, strict=True))):
+            tap = lax.rem(rest, np.int32(length))
             rest = lax.div(rest, np.int32(length))
-            firsts[d] = np.int32(start) - place
-            here = here + place * np.int32(step)
-        wins = lax.eq(lax.dynamic_slice(winner, firsts, shape), here)
-        return lax.add(total, lax.select(wins, lax.dynamic_slice(grad, firsts, shape), zeros))
+            firsts[d] = np.int32(start) - tap
+            here = here + tap * np.int32(step)
+        own = lax.eq(lax.dynamic_slice(argmax, firsts, shape), here)
+        return lax.add(total, lax.select(own, lax.dynamic_slice(grad, firsts, shape), zeros))
 
-    places = math.prod(lengths)
-    if places <= 1:
-        return add(np.int32(0), zeros) if places else zeros
-    return lax.fori_loop(np.int32(0), np.int32(places), add, zeros)
+    count = math.prod(lengths)
+    if count <= 1:
+        return add(np.int32(0), zeros) if count else zeros
+    return lax.fori_loop(np.int32(0), np.int32(count), add, zeros)
 
 
-twin(lax.reduce_window_max_p, max_on_cpu)
-twin(lax.reduce_window_sum_p, sum_on_cpu)
-twin(lax.select_and_gather_add_p, winners_on_cpu)
-twin(lax.select_and_scatter_add_p, won_on_cpu)
+_SEPARABLE = "Too many taps to unroll: their number is the sum of the window's sides, not the product."
+_SLICES = "XLA computes windows one by one; shifted slices vectorize over channels."
+
+MAX_RULES = (
+    Rule("max_pool_of_slices", _is_max_of_slices, _max_of_slices, _SLICES),
+    Rule(
+        "pool_by_dimension",
+        lambda x, **params: large_windows.is_separable(x, params),
+        lambda x, **params: large_windows.by_dimension(x, lax.reduce_window_max_p, params),
+        _SEPARABLE,
+    ),
+)
+SUM_RULES = (
+    Rule("sum_pool_whole", _is_whole_sum, _whole_sum, "First: a window that covers a dimension is a plain reduction."),
+    Rule(
+        "pool_by_dimension",
+        _is_separable_sum,
+        lambda x, **params: large_windows.by_dimension(x, lax.reduce_window_sum_p, params),
+        _SEPARABLE,
+    ),
+    Rule(
+        "sum_pool_dilated",
+        _is_dilated_sum,
+        _dilated_sum,
+        "Gradient of strided windows: XLA adds up the zeros between values; each phase meets some taps only.",
+    ),
+    Rule("sum_pool_of_slices", _is_sum_of_slices, _sum_of_slices, _SLICES),
+)
+TANGENT_RULES = (
+    Rule("max_pool_tangent_by_dimension", _is_large_tangent, _large_tangent, _SEPARABLE),
+    Rule("max_pool_tangent", _is_tangent, _tangent, "XLA compares pairs of value and tangent one window at a time."),
+)
+GRADIENT_RULES = (
+    Rule("max_pool_gradient_by_dimension", _is_large_gradient, _large_gradient, _SEPARABLE),
+    Rule("max_pool_gradient", _is_gradient, _gradient, "XLA scatters one window after the other, in one thread."),
+)
+
+with_cpu_rule(lax.reduce_window_max_p, by_table(MAX_RULES))
+with_cpu_rule(lax.reduce_window_sum_p, by_table(SUM_RULES))
+with_cpu_rule(lax.select_and_gather_add_p, by_table(TANGENT_RULES))
+with_cpu_rule(lax.select_and_scatter_add_p, by_table(GRADIENT_RULES))

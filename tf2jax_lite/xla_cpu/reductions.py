@@ -1,16 +1,15 @@
-"""Reductions over leading axes on CPU, of rows that are long, and the places of the largest and smallest.
+"""Reductions over leading axes of long rows on CPU, and the indices of the largest and smallest values.
 
-XLA (of JAX 0.10) takes a reduction of floats column by column where rows are longer than some 2^14 values: each value
-of a column is in another page of memory, and nothing is done for several columns at once. Added up row by row, sixteen
-at a time, it takes a fourth to a sixtieth of that (two cores with AVX-512).
+XLA (of JAX 0.10) computes a reduction of floats column by column where rows are longer than some 2^14 values: each
+value of a column is in another page of memory, and several columns are not vectorized. Added up row by row, sixteen at
+a time, it takes a fourth to a sixtieth of that (two cores with AVX-512).
 
-`argmax` and `argmin` compare pairs of value and place one after the other. The largest value, and then the first place
-that has it, are two reductions of many values at once: mostly a half to a ninth of the time.
+`argmax` and `argmin` compare pairs of value and index one after the other. The largest value, and then the first index
+that has it, are two vectorized reductions: mostly a half to a ninth of the time.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,48 +20,49 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 
-from .materialize import once
-from .rules import call, twin
+from .materialize import materialize
+from .rules import call, with_cpu_rule
+from .selection import Rule, by_table, choose
 
-__all__ = ["is_long", "is_spread", "place", "reduced", "spread"]
+__all__ = ["ARG_RULES", "RULES", "arg_reduce", "broadcast", "has_long_rows", "reduce_axes", "repeats_long_rows"]
 
-_LONGEST = 1 << 14  # values of a row that XLA takes as fast
-_TOGETHER = 16
-_FEWEST_PLACES = 32  # along the last axis: fewer XLA compares as fast
-_EXACT = 1 << 24  # whole numbers up to here are exact in float32
+_MAX_ROW = 1 << 14  # values that XLA takes as fast
+_ROWS_AT_ONCE = 16
+_MIN_LAST_AXIS = 32  # fewer values XLA compares as fast
+_EXACT = 1 << 24  # integers up to here are exact in float32
 
 
-def is_long(shape: Sequence[Any], axes: Sequence[int]) -> bool:
-    """Returns whether a reduction over these axes has rows that are long; False where sizes are symbolic."""
+def has_long_rows(shape: Sequence[Any], axes: Sequence[int]) -> bool:
+    """Return whether a reduction over these axes has rows that are long; False where sizes are symbolic."""
     if not axes or not all(isinstance(n, int) for n in shape):
         return False
     first, last = min(axes), max(axes)
     rows = math.prod(shape[first : last + 1])
-    return len(axes) == last - first + 1 and rows > 1 and math.prod(shape[last + 1 :]) > _LONGEST
+    return len(axes) == last - first + 1 and rows > 1 and math.prod(shape[last + 1 :]) > _MAX_ROW
 
 
-def reduced(fn: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns ``fn(x, axes)``, on CPU row by row where rows are long.
+def reduce_axes(fn: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
+    """Return ``fn(x, axes)``, on CPU row by row where rows are long.
 
     Args:
       fn: ``lax.reduce_sum``, ``lax.reduce_max`` or ``lax.reduce_min``.
       x: an array.
       axes: its axes to reduce over, none negative.
     """
-    if is_long(jnp.shape(x), axes) and jnp.issubdtype(x.dtype, jnp.floating):
+    if has_long_rows(jnp.shape(x), axes) and jnp.issubdtype(x.dtype, jnp.floating):
         return call(fn, x, axes=tuple(axes))
     return fn(x, axes)
 
 
-def is_spread(shape: Sequence[Any], wide: Sequence[Any]) -> bool:
-    """Returns whether broadcasting from one shape to another repeats rows that are long."""
-    first = len(wide) - len(shape)
-    repeated = [i for i, n in enumerate(wide) if i < first or (shape[i - first] == 1 and n != 1)]
-    return is_long(wide, repeated)
+def repeats_long_rows(shape: Sequence[Any], result: Sequence[Any]) -> bool:
+    """Return whether broadcasting from one shape to another repeats rows that are long."""
+    first = len(result) - len(shape)
+    repeated = [i for i, n in enumerate(result) if i < first or (shape[i - first] == 1 and n != 1)]
+    return has_long_rows(result, repeated)
 
 
-def spread(x: Any, shape: tuple[int, ...]) -> Any:
-    """Returns ``jnp.broadcast_to(x, shape)``, whose derivative is a sum as `reduced` makes it.
+def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return ``jnp.broadcast_to(x, shape)``, whose derivative is a sum computed as by `reduce_axes`.
 
     Args:
       x: an array of at most as many axes.
@@ -72,8 +72,8 @@ def spread(x: Any, shape: tuple[int, ...]) -> Any:
     return call(lax.broadcast_in_dim, x, shape=tuple(shape), broadcast_dimensions=axes)
 
 
-def place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
-    """Returns ``fn(x, axis, int32)``, on CPU from the largest or smallest values.
+def arg_reduce(fn: Callable[..., Any], x: Any, axis: int) -> Any:
+    """Return ``fn(x, axis, int32)``, on CPU from the largest or smallest values.
 
     Args:
       fn: ``lax.argmax`` or ``lax.argmin``.
@@ -81,43 +81,45 @@ def place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
       axis: the axis that is searched, not negative.
 
     Returns:
-      The first place of the value, int32.
+      The first index of the value, int32.
     """
     return call(fn, lax.stop_gradient(ensure_length(x, axis, 1)), axis=axis, index_dtype=np.dtype(np.int32))
 
 
+def _is_by_rows(x: Any, *, axes: tuple[int, ...], **params: Any) -> bool:
+    return has_long_rows(x.shape, axes) and jnp.issubdtype(x.dtype, jnp.floating)
+
+
 def _by_rows(x: Any, *, axes: tuple[int, ...], fn: Callable[..., Any], **params: Any) -> Any:
-    if not is_long(x.shape, axes) or not jnp.issubdtype(x.dtype, jnp.floating):
-        return None
     first, last = min(axes), max(axes)
     if last > first:
         x = lax.reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
-    return _rows(x, first, fn)  # not reshaped otherwise: what gives x may be wanted as it lies, too
+    return _rows(x, first, fn)  # not reshaped otherwise: x may be read in its present layout, too
 
 
 def _rows(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
-    """Reduces one axis of an array whose sizes are known."""
+    """Reduce one axis of an array of static shape."""
     count = x.shape[axis]
-    whole, rest = divmod(count, _TOGETHER)
-    if whole == 0:
+    full, rest = divmod(count, _ROWS_AT_ONCE)
+    if full == 0:
         return _tree(x, axis, fn)
-    total = _tree(lax.slice_in_dim(x, 0, _TOGETHER, axis=axis), axis, fn)
-    if whole > 1:
+    total = _tree(lax.slice_in_dim(x, 0, _ROWS_AT_ONCE, axis=axis), axis, fn)
+    if full > 1:
 
         def step(index: Any, total: Any) -> Any:
             starts = [np.int32(0)] * x.ndim
             # JAX's own index is wider in 64-bit mode.
-            starts[axis] = lax.convert_element_type(index, np.int32) * np.int32(_TOGETHER)
-            sizes = [_TOGETHER if d == axis else n for d, n in enumerate(x.shape)]
+            starts[axis] = lax.convert_element_type(index, np.int32) * np.int32(_ROWS_AT_ONCE)
+            sizes = [_ROWS_AT_ONCE if d == axis else n for d, n in enumerate(x.shape)]
             part = lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
             return fn(total, _tree(part, axis, fn))
 
-        total = lax.fori_loop(np.int32(1), np.int32(whole), step, total)
+        total = lax.fori_loop(np.int32(1), np.int32(full), step, total)
     return fn(total, _tree(lax.slice_in_dim(x, count - rest, count, axis=axis), axis, fn)) if rest else total
 
 
 def _tree(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
-    """Reduces a few rows, pair by pair."""
+    """Reduce a few rows, pair by pair."""
     parts = [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
     while len(parts) > 1:
         pairs = [fn(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
@@ -125,27 +127,43 @@ def _tree(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
     return parts[0]
 
 
-def _place(x: Any, *, axes: tuple[int, ...], index_dtype: Any, fn: Callable[..., Any], among: Any) -> Any:
+def _is_two_reductions(x: Any, *, axes: tuple[int, ...], **params: Any) -> bool:
     (axis,) = axes
     size = x.shape[axis]
-    if not isinstance(size, int) or size < 1 or (axis == x.ndim - 1 and size < _FEWEST_PLACES):
-        return None
+    return isinstance(size, int) and size >= 1 and (axis != x.ndim - 1 or size >= _MIN_LAST_AXIS)
 
-    def over(fn: Callable[..., Any], among: Any, x: Any) -> Any:
-        found = _by_rows(x, axes=axes, fn=among)
-        return fn(x, axes) if found is None else found
 
-    # A mark, as XLA would write the largest value down once for each place; and floats, as it is slow with integers.
-    best = once(over(fn, among, x))
+def _two_reductions(x: Any, *, axes: tuple[int, ...], index_dtype: Any, fn: Callable[..., Any], of: Any) -> Any:
+    (axis,) = axes
+    size = x.shape[axis]
+
+    def over(fn: Callable[..., Any], of: Any, x: Any) -> Any:
+        return fn(x, axes) if choose(RULES, x, axes=axes) is None else _by_rows(x, axes=axes, fn=of)
+
+    # Materialized, as XLA would write the largest value once for each index; and floats, as it is slow with integers.
+    best = materialize(over(fn, of, x))
     found = lax.eq(x, lax.broadcast_in_dim(best, x.shape, [d for d in range(x.ndim) if d != axis]))
     dtype = np.dtype(np.float32) if size <= _EXACT else index_dtype
-    places = lax.broadcasted_iota(dtype, x.shape, axis)
-    places = lax.select(found, places, lax.full(x.shape, size - 1, dtype))
-    return lax.convert_element_type(over(lax.reduce_min, lax.min, places), index_dtype)
+    indices = lax.broadcasted_iota(dtype, x.shape, axis)
+    indices = lax.select(found, indices, lax.full(x.shape, size - 1, dtype))
+    return lax.convert_element_type(over(lax.reduce_min, lax.min, indices), index_dtype)
+
+
+RULES = (
+    Rule("reduce_by_rows", _is_by_rows, _by_rows, "XLA reduces long rows column by column, one page for each value."),
+)
+ARG_RULES = (
+    Rule(
+        "argmax_two_reductions",
+        _is_two_reductions,
+        _two_reductions,
+        "XLA compares pairs of value and index one by one; two reductions vectorize. Not for NaN.",
+    ),
+)
 
 
 for _primitive, _fn in ((lax.reduce_sum_p, lax.add), (lax.reduce_max_p, lax.max), (lax.reduce_min_p, lax.min)):
-    twin(_primitive, functools.partial(_by_rows, fn=_fn))
-twin(lax.broadcast_in_dim_p)
-twin(lax.argmax_p, functools.partial(_place, fn=lax.reduce_max, among=lax.max))
-twin(lax.argmin_p, functools.partial(_place, fn=lax.reduce_min, among=lax.min))
+    with_cpu_rule(_primitive, by_table(RULES, fn=_fn))
+with_cpu_rule(lax.broadcast_in_dim_p)
+with_cpu_rule(lax.argmax_p, by_table(ARG_RULES, fn=lax.reduce_max, of=lax.max))
+with_cpu_rule(lax.argmin_p, by_table(ARG_RULES, fn=lax.reduce_min, of=lax.min))

@@ -1,13 +1,15 @@
-"""Primitives that JAX spells differently on CPU: the same equations, lowered to what runs fast there.
+"""Primitives with a CPU lowering rule: the same equations as JAX's, lowered to other operations on CPU.
 
 XLA's CPU backend runs some convolutions and poolings many times slower than the same sums written as other
-operations. Which spelling is faster depends on the platform and on the shape, and is known only when a program is
-compiled, after differentiation and batching. So a *twin* of a primitive has its name, parameters, abstract value and
+operations. Which is faster depends on the platform and on the shape, and is known only when a program is compiled,
+after differentiation and batching. So the *CPU variant* of a primitive has its name, parameters, abstract value and
 derivatives, and differs in one thing: its lowering on CPU asks a rule first. On other platforms, in programs exported
-for them, and where the rule has nothing to say, the primitive itself is lowered.
+for them, and where no rule applies, the primitive itself is lowered.
 
-Derivatives and batching are JAX's own: the rule of the primitive is traced, and what comes out is written with twins
-again. So gradients, too, are spelled by shape, and forward mode and gradients of gradients work.
+Derivatives and batching are JAX's own: the primitive's rule is traced, and its equations become CPU variants again. So
+gradients, too, are lowered by shape, and forward mode and gradients of gradients work.
+
+There is one variant for each set of rules (`selection`), so that jaxprs, and with them JAX's caches, tell them apart.
 """
 
 from __future__ import annotations
@@ -22,55 +24,65 @@ from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Primitive, Zero, is_undefined
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, lower_fun
 
-__all__ = ["CpuRule", "call", "emit", "twin", "twin_of"]
+from .selection import Selection, current, using
 
-CpuRule = Callable[..., Any]
+__all__ = ["CpuLowering", "call", "emit", "has_cpu_rule", "variant_of", "with_cpu_rule"]
+
+CpuLowering = Callable[..., Any]
 """Takes a primitive's operands and parameters; returns the result, or None for the primitive itself."""
 
-_TWINS: dict[Any, Any] = {}
+_LOWERINGS: dict[Any, CpuLowering | None] = {}
 
 
-def twin(primitive: Any, rule: CpuRule | None = None) -> Any:
-    """Makes a primitive's twin.
+def with_cpu_rule(primitive: Any, lowering: CpuLowering | None = None) -> None:
+    """Give a primitive a CPU variant, which `call` and `emit` use from now on.
 
     Args:
       primitive: a JAX primitive with one result.
-      rule: its spelling on CPU; None for a primitive that only leads to others with a rule (by its derivative).
-
-    Returns:
-      The new primitive; `call` and `emit` use it from now on.
+      lowering: its lowering on CPU; None for a primitive that only leads to others with a rule (by its derivative).
     """
-    made = Primitive(primitive.name)
+    _LOWERINGS[primitive] = lowering
+
+
+def has_cpu_rule(primitive: Any) -> bool:
+    """Return whether a primitive has a CPU variant."""
+    return primitive in _LOWERINGS
+
+
+def variant_of(primitive: Any) -> Any:
+    """Return a primitive's CPU variant with the rules in force, or the primitive itself where it has none."""
+    return _variant(primitive, current()) if primitive in _LOWERINGS else primitive
+
+
+@functools.cache
+def _variant(primitive: Any, selected: Selection) -> Any:
+    variant = Primitive(primitive.name)
     register(
-        made,
-        impl=functools.partial(_run, made),
+        variant,
+        impl=functools.partial(_run, variant),
         abstract=primitive,
-        jvp=functools.partial(_jvp, primitive),
-        transpose=functools.partial(_transpose, primitive),
-        batch=functools.partial(_batch, primitive),
+        jvp=functools.partial(_jvp, primitive, selected),
+        transpose=functools.partial(_transpose, primitive, selected),
+        batch=functools.partial(_batch, primitive, selected),
         lowering=lower_fun(primitive.bind, multiple_results=False),
     )
-    if rule is not None:
+    lowering = _LOWERINGS[primitive]
+    if lowering is not None:
 
-        def spelled(*args: Any, **params: Any) -> Any:
-            found = rule(*args, **params)
+        def by_rule(*args: Any, **params: Any) -> Any:
+            with using(selected):
+                found = lowering(*args, **params)
             return primitive.bind(*args, **params) if found is None else found
 
-        register(made, cpu_lowering=lower_fun(spelled, multiple_results=False))
-    _TWINS[primitive] = made
-    return made
-
-
-def twin_of(primitive: Any) -> Any:
-    """Returns a primitive's twin, or the primitive itself where it has none."""
-    return _TWINS.get(primitive, primitive)
+        register(variant, cpu_lowering=lower_fun(by_rule, multiple_results=False))
+    return variant
 
 
 def call(fn: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Returns ``fn(*args, **params)``, its equations written with twins.
+    """Return ``fn(*args, **params)``, with CPU variants of its primitives.
 
     Args:
-      fn: a function of the module level, of arrays and keywords; it gives one array.
+      fn: a function of the module level, of arrays and keywords, that returns one array.
       *args: arrays.
       **params: hashable values.
     """
@@ -78,10 +90,12 @@ def call(fn: Callable[..., Any], *args: Any, **params: Any) -> Any:
 
 
 def emit(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
-    """Evaluates a jaxpr with twins in the place of the primitives that have one."""
+    """Evaluate a jaxpr with CPU variants in the place of the primitives that have one."""
 
     def rule(eqn: Any, operands: list[Any]) -> list[Any] | None:
-        return [_TWINS[eqn.primitive].bind(*operands, **eqn.params)] if eqn.primitive in _TWINS else None
+        if eqn.primitive not in _LOWERINGS:
+            return None
+        return [variant_of(eqn.primitive).bind(*operands, **eqn.params)]
 
     return evaluate(closed, args, rule)
 
@@ -109,15 +123,15 @@ def _trace_once(fn: Any, params: Any, structs: Any, x64: bool) -> ClosedJaxpr:
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(made: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
-    return jax.jit(functools.partial(made.bind, **dict(params)))
+def _compiled(variant: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    return jax.jit(functools.partial(variant.bind, **dict(params)))
 
 
-def _run(made: Any, /, *args: Any, **params: Any) -> Any:
-    return _compiled(made, _frozen(params))(*args)
+def _run(variant: Any, /, *args: Any, **params: Any) -> Any:
+    return _compiled(variant, _frozen(params))(*args)
 
 
-# The rules of a primitive as functions of arrays alone; ``chosen`` says which operands take part.
+# A primitive's rules as functions of arrays alone; ``chosen`` are the operands that have tangents.
 
 
 def _jvp_of(*args: Any, primitive: Any, chosen: tuple[int, ...], params: Any) -> Any:
@@ -151,15 +165,22 @@ def _frozen(params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(params.items()))
 
 
-def _jvp(primitive: Any, primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
-    result = _TWINS[primitive].bind(*primals, **params)
+def _emit(selected: Selection, fn: Callable[..., Any], keywords: Mapping[str, Any], args: Sequence[Any]) -> list[Any]:
+    with using(selected):
+        return emit(_traced(fn, keywords, args), args)
+
+
+def _jvp(
+    primitive: Any, selected: Selection, primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any
+) -> tuple[Any, Any]:
+    result = _variant(primitive, selected).bind(*primals, **params)
     chosen = tuple(i for i, t in enumerate(tangents) if not isinstance(t, Zero))
     args = (*primals, *(tangents[i] for i in chosen))
-    closed = _traced(_jvp_of, {"primitive": primitive, "chosen": chosen, "params": _frozen(params)}, args)
-    return result, emit(closed, args)[0]
+    keywords = {"primitive": primitive, "chosen": chosen, "params": _frozen(params)}
+    return result, _emit(selected, _jvp_of, keywords, args)[0]
 
 
-def _transpose(primitive: Any, cotangent: Any, /, *args: Any, **params: Any) -> list[Any]:
+def _transpose(primitive: Any, selected: Selection, cotangent: Any, /, *args: Any, **params: Any) -> list[Any]:
     where = tuple(i for i, a in enumerate(args) if is_undefined_primal(a))
     out: list[Any] = [None] * len(args)
     if isinstance(cotangent, Zero):
@@ -167,11 +188,13 @@ def _transpose(primitive: Any, cotangent: Any, /, *args: Any, **params: Any) -> 
     known = (cotangent, *(a for i, a in enumerate(args) if i not in where))
     unknown = tuple(_struct(args[i].aval) for i in where)
     keywords = {"primitive": primitive, "unknown": unknown, "where": where, "params": _frozen(params)}
-    for i, value in zip(where, emit(_traced(_transpose_of, keywords, known), known), strict=True):
+    for i, value in zip(where, _emit(selected, _transpose_of, keywords, known), strict=True):
         out[i] = value
     return out
 
 
-def _batch(primitive: Any, args: Sequence[Any], axes: Sequence[int | None], /, **params: Any) -> tuple[Any, int]:
-    closed = _traced(_batch_of, {"primitive": primitive, "axes": tuple(axes), "params": _frozen(params)}, args)
-    return emit(closed, args)[0], 0
+def _batch(
+    primitive: Any, selected: Selection, args: Sequence[Any], axes: Sequence[int | None], /, **params: Any
+) -> tuple[Any, int]:
+    keywords = {"primitive": primitive, "axes": tuple(axes), "params": _frozen(params)}
+    return _emit(selected, _batch_of, keywords, args)[0], 0

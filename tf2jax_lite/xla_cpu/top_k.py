@@ -1,10 +1,9 @@
-"""The largest along an axis, in order: one sort of whole numbers on CPU where many are wanted.
+"""The largest values along an axis, in order: one sort of 64-bit integers on CPU where many are wanted.
 
 XLA's CPU backend sorts one array of numbers with code of its own, but calls a comparator for each pair where an index
-goes with each value, as it does for ``lax.top_k`` of many. Packing both into one number of 64 bits takes a third to a
-fourth of the time (two cores, JAX 0.10). Arrays of 64 bits are nothing that JAX has in its 32-bit mode, so that they
-are only in what `ranked` is lowered to on CPU: its name, parameters and derivatives are those of ``lax.top_k``, as
-which it is lowered elsewhere.
+goes with each value, as in ``lax.top_k`` of many. Packing both into one 64-bit integer takes a third to a fourth of the
+time (two cores, JAX 0.10). JAX has no 64-bit arrays in its 32-bit mode, so they occur only in the CPU lowering of
+`top_k`: its name, parameters and derivatives are those of ``lax.top_k``, as which it is lowered elsewhere.
 """
 
 from __future__ import annotations
@@ -21,51 +20,55 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import Primitive, Zero, ir, mlir_dialect, register
 from tf2jax_lite.jaxprs.shard_map import lower_fun
 
-__all__ = ["ranked"]
+from .selection import Rule, is_enabled
 
-_FEWEST = 8  # the axis' size over k: XLA finds fewer than that without sorting all
+__all__ = ["RULES", "top_k"]
+
+_MAX_RATIO = 8  # of the axis' size to k: XLA finds fewer than that without sorting all
 
 
-def ranked(x: Any, k: Any) -> tuple[Any, Any]:
-    """Returns what ``lax.top_k`` does: the ``k`` largest along the last axis, and their places.
+def top_k(x: Any, k: Any) -> tuple[Any, Any]:
+    """Return the result of ``lax.top_k``: the ``k`` largest along the last axis, and their indices.
 
     Args:
       x: an array of any real dtype, and at least one dimension.
-      k: how many; at most the size of the last axis.
+      k: a count; at most the size of the last axis.
 
     Returns:
-      Values of ``x``'s dtype and int32 places, the last axis of both ``k`` long.
+      Values of ``x``'s dtype and int32 indices, the last axis of both ``k`` long.
     """
-    return tuple(_ranked.bind(x, k=k, axis=x.ndim - 1, **_other_params()))
+    if not is_enabled("top_k_packed_sort"):
+        return tuple(lax.top_k(x, k))
+    return tuple(_top_k_p.bind(x, k=k, axis=x.ndim - 1, **_other_params()))
 
 
 @functools.cache
 def _other_params() -> dict[str, Any]:
-    """Returns what else the primitive has for a parameter: from JAX 0.11 on whether it is stable."""
+    """Return the primitive's other parameters: from JAX 0.11 on whether it is stable."""
     (equation,) = jax.make_jaxpr(lambda x: lax.top_k(x, 1))(jax.ShapeDtypeStruct((2,), np.float32)).eqns
     return {name: value for name, value in equation.params.items() if name not in ("k", "axis")}
 
 
-def _plain(x: Any, **params: Any) -> Any:
+def _lower(x: Any, **params: Any) -> Any:
     return lax.top_k_p.bind(x, **params)
 
 
-def _packs(x: Any, k: Any, axis: int) -> bool:
-    # Which NaN of 16 bits come first, XLA decides elsewhere; sizes that are unknown cannot be packed.
+def _is_packed(x: Any, *, k: Any, axis: int, **_: Any) -> bool:
+    # Which NaN of 16 bits come first, XLA decides elsewhere; dynamic sizes cannot be packed.
     ordered = x.dtype == np.float32 or (jnp.issubdtype(x.dtype, jnp.integer) and x.dtype.itemsize in (1, 2, 4))
     size = x.shape[axis]
-    return ordered and all(isinstance(d, int) for d in (k, *x.shape)) and size > 1 and k * _FEWEST >= size
+    return ordered and all(isinstance(d, int) for d in (k, *x.shape)) and size > 1 and k * _MAX_RATIO >= size
 
 
-def _flipped(bits: Any) -> Any:
-    """Turns floating-point numbers' bits into whole numbers in the same order, and back."""
+def _ordered_bits(bits: Any) -> Any:
+    """Turn a float's bits into an integer of the same order, and back."""
     return jnp.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
 
 
 def _key(x: Any) -> Any:
-    """Returns int32 that is the smaller the larger x."""
+    """Return int32 that is the smaller the larger x."""
     if x.dtype == np.float32:
-        x = _flipped(lax.bitcast_convert_type(x, np.int32))
+        x = _ordered_bits(lax.bitcast_convert_type(x, np.int32))
     elif x.dtype == np.uint32:
         x = lax.bitcast_convert_type(x ^ np.uint32(1 << 31), np.int32)
     return ~lax.convert_element_type(x, np.int32)
@@ -74,23 +77,36 @@ def _key(x: Any) -> Any:
 def _value(key: Any, dtype: Any) -> Any:
     key = ~key
     if dtype == np.float32:
-        return lax.bitcast_convert_type(_flipped(key), np.float32)
+        return lax.bitcast_convert_type(_ordered_bits(key), np.float32)
     if dtype == np.uint32:
         return lax.bitcast_convert_type(key, np.uint32) ^ np.uint32(1 << 31)
     return lax.convert_element_type(key, dtype)
 
 
-def _packed(x: Any, *, k: int, axis: int, **other: Any) -> Any:
-    if not _packs(x, k, axis):
-        return _plain(x, k=k, axis=axis, **other)
-    place = lax.broadcasted_iota(np.int32, x.shape, axis)
-    pairs = _pairs.bind(jnp.stack([place, _key(x)], axis=-1), axis=axis)
-    place, key = (lax.slice_in_dim(pairs[..., i], 0, k, axis=axis) for i in range(2))
-    return [_value(key, x.dtype), place]
+def _packed_sort(x: Any, *, k: int, axis: int, **_: Any) -> Any:
+    index = lax.broadcasted_iota(np.int32, x.shape, axis)
+    pairs = _sort_pairs_p.bind(jnp.stack([index, _key(x)], axis=-1), axis=axis)
+    index, key = (lax.slice_in_dim(pairs[..., i], 0, k, axis=axis) for i in range(2))
+    return [_value(key, x.dtype), index]
 
 
-def _lower_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
-    """Sorts by hand-written operations, as their numbers have 64 bits."""
+RULES = (
+    Rule(
+        "top_k_packed_sort",
+        _is_packed,
+        _packed_sort,
+        "XLA calls a comparator for each pair of (value, index); packed as 64-bit integers they sort fast.",
+    ),
+)
+
+
+def _lower_on_cpu(x: Any, **params: Any) -> Any:
+    # The primitive is bound only where the rule is in force.
+    return _packed_sort(x, **params) if _is_packed(x, **params) else _lower(x, **params)
+
+
+def _lower_sort_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
+    """Sort by operations that are built here, as their numbers have 64 bits."""
     del ctx
     hlo = mlir_dialect("stablehlo")
     wide = ir.IntegerType.get_signless(64)
@@ -106,30 +122,30 @@ def _lower_pairs(ctx: Any, pairs: Any, *, axis: int) -> Any:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    values, places = _ranked.bind(*primals, **params)
-    none = Zero(jax.typeof(places).to_tangent_aval())
+    values, indices = _top_k_p.bind(*primals, **params)
+    none = Zero(jax.typeof(indices).to_tangent_aval())
     (tangent,) = tangents
     if isinstance(tangent, Zero):
-        return (values, places), (Zero(jax.typeof(values).to_tangent_aval()), none)
-    moved = jnp.take_along_axis(tangent, places, axis=params["axis"], mode="promise_in_bounds")
-    return (values, places), (moved, none)
+        return (values, indices), (Zero(jax.typeof(values).to_tangent_aval()), none)
+    moved = jnp.take_along_axis(tangent, indices, axis=params["axis"], mode="promise_in_bounds")
+    return (values, indices), (moved, none)
 
 
-def _batched(args: Sequence[Any], dims: Sequence[Any], *, axis: int, **other: Any) -> tuple[Any, tuple[int, int]]:
-    return _ranked.bind(jnp.moveaxis(args[0], dims[0], 0), axis=axis + 1, **other), (0, 0)
+def _batch(args: Sequence[Any], dims: Sequence[Any], *, axis: int, **other: Any) -> tuple[Any, tuple[int, int]]:
+    return _top_k_p.bind(jnp.moveaxis(args[0], dims[0], 0), axis=axis + 1, **other), (0, 0)
 
 
-_pairs = Primitive("sort_pairs")  # only ever in what is lowered for CPU
-register(_pairs, abstract=lambda pairs, *, axis: pairs, lowering=_lower_pairs)
+_sort_pairs_p = Primitive("sort_pairs")  # only in CPU lowerings
+register(_sort_pairs_p, abstract=lambda pairs, *, axis: pairs, lowering=_lower_sort_pairs)
 
-_ranked = Primitive("top_k")  # its name and parameters are those of what it is on all platforms but one
+_top_k_p = Primitive("top_k")  # on all platforms but CPU it is lowered as that one
 register(
-    _ranked,
+    _top_k_p,
     multiple_results=True,
-    impl=lambda x, **params: jax.jit(lambda x: _ranked.bind(x, **params))(x),
+    impl=lambda x, **params: jax.jit(lambda x: _top_k_p.bind(x, **params))(x),
     abstract=lax.top_k_p,
     jvp=_jvp,
-    batch=_batched,
-    lowering=lower_fun(_plain, multiple_results=True),
-    cpu_lowering=lower_fun(_packed, multiple_results=True),
+    batch=_batch,
+    lowering=lower_fun(_lower, multiple_results=True),
+    cpu_lowering=lower_fun(_lower_on_cpu, multiple_results=True),
 )

@@ -92,7 +92,7 @@ def test_values_gradients_and_what_the_loop_reads(combine, cut, marks, batch):
     assert [shape for shape in read if len(shape) > 1] == [expected]
     (first, last) = np.cumsum(scan_counts(scan.params))
     assert [v.aval.shape for v in scan.invars[first:last]] == [(batch, WIDTH) if batch > 1 else (WIDTH,)]
-    assert sum(e.primitive.name == "once" for e in scan.params["jaxpr"].jaxpr.eqns) == marks
+    assert sum(e.primitive.name == "materialize" for e in scan.params["jaxpr"].jaxpr.eqns) == marks
 
     def both(fn):
         return [np.asarray(v) for h in (True, False) for v in jax.tree.leaves(fn(h))]

@@ -73,7 +73,7 @@ def test_softmax_is_computed_once_for_its_derivative():
         return jnp.sum(jnp.sin(activations.softmax(x)))
 
     def marks(fn):
-        return len(re.findall(r"call @once", jax.jit(fn).lower(x).as_text()))
+        return len(re.findall(r"call @materialize", jax.jit(fn).lower(x).as_text()))
 
     assert (marks(weighted), marks(jax.grad(weighted))) == (0, 2)
 

@@ -225,7 +225,7 @@ def _reduce_precision(eqn: Equation) -> str:
     "sharding_constraint",
     "optimization_barrier",
     "name",
-    "once",
+    "materialize",
 )
 def _same(eqn: Equation) -> str:
     if eqn.name == "optimization_barrier":

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.xla_cpu.reductions import reduced
+from tf2jax_lite.xla_cpu.reductions import reduce_axes
 
 from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 
@@ -133,7 +133,7 @@ def sum_rows(x: Any, dtype: Any = None) -> Any:
     It is accumulated in ``dtype``, the leaf's own by default. XLA on CPU takes many times as long for ``jnp.sum`` of
     large leaves.
     """
-    return reduced(jax.lax.reduce_sum, x if dtype is None else x.astype(dtype), (0,))
+    return reduce_axes(jax.lax.reduce_sum, x if dtype is None else x.astype(dtype), (0,))
 
 
 def row_norms(update: PyTree, order: float = 2.0) -> Any:

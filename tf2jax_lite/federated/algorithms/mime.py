@@ -25,7 +25,7 @@ from tf2jax_lite.federated.client_work import (
     build_model_delta_client_work,
 )
 from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
-from tf2jax_lite.federated.convolutions import with_products
+from tf2jax_lite.federated.convolutions import with_cpu_rules
 from tf2jax_lite.federated.data import BatchHParams
 from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.model import Model, check_model, model_grad
@@ -62,8 +62,8 @@ def _client_work(
     *,
     lite: bool,
 ) -> ClientWork:
-    """Return the training pass: that of FedAvg, whose optimizer is made of the message."""
-    grad = model_grad(with_products(model))
+    """Returns the training pass: that of FedAvg, whose optimizer is made of the message."""
+    grad = model_grad(with_cpu_rules(model))
 
     def work(message: _Message, correction: PyTree = None) -> ClientWork:
         optimizer = _mimicking(base, message.optimizer, correction)

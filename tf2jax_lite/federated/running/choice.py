@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.federated.client_work import ClientWork
-from tf2jax_lite.federated.convolutions import keeps_convolution_on_cpu
+from tf2jax_lite.federated.convolutions import has_slow_convolution
 
 from .strategies import Context, client_key
 
@@ -41,7 +41,7 @@ def choose_backend(work: ClientWork, context: Context, batch: Any, client_input:
         return "scan"
     start, step = _parts(work)
     carry = jax.eval_shape(start, context, client_input)
-    return "loop" if keeps_convolution_on_cpu(step, context, carry, batch) else "scan"
+    return "loop" if has_slow_convolution(step, context, carry, batch) else "scan"
 
 
 def _parts(work: ClientWork) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -27,7 +27,9 @@ from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import Words, each_word, narrow, to_words
-from tf2jax_lite.xla_cpu.materialize import once_if_traced
+from tf2jax_lite.xla_cpu.catalog import selection
+from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
+from tf2jax_lite.xla_cpu.selection import using
 
 from .assigned_variables import as_variable
 from .constant_folding import fold
@@ -105,7 +107,8 @@ class Trace:
 
     def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
         """Evaluate a function."""
-        return self.run(self.program.plan(function), args, frame)
+        with using(selection(self.program.config.xla_cpu_rules)):
+            return self.run(self.program.plan(function), args, frame)
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
         """Return a library function as a Python callable of its arguments, which returns its list of results."""
@@ -153,7 +156,7 @@ class Trace:
             with jax.named_scope(step.node.name):
                 results = self._evaluate(step, inputs, frame)
                 for position in step.materialized:
-                    results[position] = once_if_traced(results[position])
+                    results[position] = materialize_if_traced(results[position])
         if check_results(results, self.program.config.max_result_bytes) and self.tracker is None:
             return list(map(canonical_result, results))
         if self.tracker is not None:

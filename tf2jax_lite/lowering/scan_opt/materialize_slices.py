@@ -3,7 +3,7 @@
 Recurrent layers add the matmul of a step's input, that of its state and a bias, and split the sum into gates. Where the
 first was made before the loop (`hoist_matmuls`), XLA fuses the read of the iteration's slice into each gate. On CPU a
 fusion that reads an array at several offsets computes the slice index for each element and is not vectorized: 14 ns per
-element of a GRU instead of about one. `once` on the sum makes it one kernel, and gates are slices of its result.
+element of a GRU instead of about one. `materialize` on the sum makes it one kernel, and gates are slices of its result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Literal, Var
 from tf2jax_lite.jaxprs.walk import size
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .body import Body
 from .loop_invariants import variables
@@ -54,4 +54,4 @@ def _materialized(var: Any, result: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _equation(aval: Any) -> Any:
-    return jax.make_jaxpr(once)(aval).jaxpr.eqns[0]
+    return jax.make_jaxpr(materialize)(aval).jaxpr.eqns[0]

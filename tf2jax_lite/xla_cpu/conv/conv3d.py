@@ -1,189 +1,165 @@
-"""Convolutions of volumes: for each place of the window's depth, one of images; large ones slab by slab.
+"""3-D convolutions by 2-D ones: one for each plane of the kernel, or block by block along the depth.
 
-XLA's convolution of volumes on CPU has none of what makes that of images fast.
+XLA's 3-D convolution on CPU lacks the fast code of its 2-D convolution.
 
-A large volume is read and written anew for each place, and what lies between is as large as it is. So slabs of a few
-planes are convolved one after the other, near the processor. A slab's planes are the rows of one image, each with its
-own rows one behind the other, zeros between them: a shift down the volume is a shift by a row along the image, and the
-places of the window's height are further outputs of one convolution, whose results are shifted and added up. With few
-outputs that is faster for smaller volumes, too, as XLA computes sixteen and more at once: a half to a sixth of the time
-(two cores with AVX-512, JAX 0.10). With many channels the images are better by tiles (`spelling_tiles`): 0.55 to 1.0 of
-the slabs' time there.
+Plane by plane, a large volume is read and written again for each plane of the kernel, and the partial sums are as large
+as it is. So blocks of a few planes are convolved one after the other, in the cache. A block's planes are the rows of
+one image, each with its own rows one behind the other, zeros between them: a shift down the volume is a shift by a row
+along the image, and the kernel's rows are further output channels of one convolution, whose results are shifted and
+added up. With few outputs that is faster for smaller volumes, too, as XLA computes sixteen and more at once: a half to
+a sixth of the time (two cores with AVX-512, JAX 0.10). With many channels planes by Winograd's filtering (`winograd`)
+are faster: 0.55 to 1.0 of the blocks' time there.
 
-Small volumes of few channels are one convolution of images, with the values at all places of the depth as channels.
+Small volumes of few channels are one 2-D convolution, with the values at all depths of the kernel as channels.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .params import Conv, cut, pad, plain, respec
-from .winograd import is_tiled
+from . import cost_model
+from .params import ConvParams, pad, reorder, strided_slice
+from .winograd import is_winograd
 
-__all__ = ["by_plane", "by_slab", "is_slabs", "is_stacked", "is_volume", "stacked"]
+__all__ = ["by_depth_block", "by_plane", "has_depth_blocks", "is_by_plane", "is_stacked", "stacked"]
 
-_MOST_PLANES = 16  # code grows with them
 _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
-_LARGE = 3 << 20  # values of volumes and results that do not stay near the processor
-_FEW_OUTPUTS, _LARGE_OF_FEW = 16, 1 << 16
-_SLAB = 3 << 19  # values of a slab and its results before they are added up
-_MOST_OUTPUTS = 1 << 10  # of a slab's convolution
-# Between these XLA sums longer and computes as many at once, as long as the volumes stay near the processor.
-_STACKED_CHANNELS, _STACKED_OUTPUTS, _MOST_STACKED = range(5, 17), range(12, 65), 3 << 21
 
 
-def is_volume(conv: Conv) -> bool:
-    """Returns whether a convolution of one group is written plane by plane."""
-    return len(conv.window) == 3 and conv.window[0] <= _MOST_PLANES and max(conv.gaps) == 1
+def is_by_plane(conv: ConvParams) -> bool:
+    """Return whether a single-group convolution is a 3-D one whose kernel has few planes."""
+    return conv.rank == 3 and conv.window[0] <= cost_model.MAX_UNROLLED_DEPTH and not conv.has_lhs_dilation
 
 
-def _planes(conv: Conv) -> Conv:
-    """Returns the convolution of a volume's planes by one plane of the window."""
-    names = ("sizes", "window", "result", "strides", "pads", "gaps", "rates")
-    return dataclasses.replace(conv, **{name: getattr(conv, name)[1:] for name in names})
+def _planes(conv: ConvParams) -> ConvParams:
+    """Return the convolution of a volume's planes by one plane of the kernel."""
+    names = ("sizes", "window", "result", "strides", "pads", "lhs_dilation", "rhs_dilation")
+    planes = {name: getattr(conv, name)[1:] for name in names}
+    return dataclasses.replace(conv, **planes, batch=conv.batch * conv.result[0])
 
 
-def is_slabs(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
-    """Returns whether a convolution of volumes is written slab by slab.
+def _floats(conv: ConvParams) -> int:
+    """Return the number of the input's and the result's values."""
+    return conv.batch * (conv.in_channels * math.prod(conv.sizes) + conv.out_channels * math.prod(conv.result))
 
-    Args:
-      conv: a convolution of one group, for which `is_volume` holds, with no negative padding.
-      batch: how many volumes.
-      channels: of the input.
-      outputs: channels of the result.
-    """
-    if not all(isinstance(n, int) for n in (batch, channels, outputs)) or max(conv.strides) > 1:
+
+def _has_static_sizes(conv: ConvParams) -> bool:
+    return all(isinstance(n, int) for n in (conv.batch, conv.in_channels, conv.out_channels))
+
+
+def has_depth_blocks(conv: ConvParams) -> bool:
+    """Return whether a convolution, as `is_by_plane` and without negative padding, goes block by block."""
+    if not is_by_plane(conv) or not _has_static_sizes(conv) or max(conv.strides) > 1:
         return False
-    span = (conv.window[2] - 1) * conv.rates[2]
-    if conv.window[1] == 1 or span == 0 or conv.pads[2][0] > span or conv.window[1] * outputs > _MOST_OUTPUTS:
+    span, outputs = (conv.window[2] - 1) * conv.rhs_dilation[2], conv.out_channels
+    if conv.window[1] == 1 or span == 0 or conv.pads[2][0] > span:
         return False
-    if is_tiled(_planes(conv), batch * conv.result[0], channels, outputs):
+    if conv.window[1] * outputs > cost_model.DEPTH_BLOCK_MAX_OUTPUTS or is_winograd(_planes(conv)):
         return False
-    values = batch * (channels * math.prod(conv.sizes) + outputs * math.prod(conv.result))
-    return values >= (_LARGE_OF_FEW if outputs <= _FEW_OUTPUTS else _LARGE)
+    few = outputs <= cost_model.SIMD_LANES
+    return _floats(conv) >= (cost_model.VOLUME_MIN_FLOATS_OF_FEW_OUTPUTS if few else cost_model.VOLUME_MIN_FLOATS)
 
 
-def by_slab(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Returns a convolution of volumes; `is_slabs` must hold.
-
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution.
-      params: its parameters as JAX's primitive has them.
-    """
+def by_depth_block(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `has_depth_blocks` holds, in the dtype of sums."""
+    lhs, rhs = lhs.astype(conv.sum_dtype), rhs.astype(conv.sum_dtype)
     (front, back), (top, bottom), (left, right) = conv.pads
     depth, height, width = conv.result
-    places, span = conv.window[1], (conv.window[2] - 1) * conv.rates[2]
-    # From one row to the next; what follows a row's values is padding on both sides of it.
+    kernel_rows, span = conv.window[1], (conv.window[2] - 1) * conv.rhs_dilation[2]
+    # From one row to the next; zeros after a row's values are padding on both sides.
     length = max(conv.sizes[2] + max(left, right), width)
-    values = respec(lhs, conv.lhs, (0, 4, 1, 2, 3))
-    batch, channels, outputs = values.shape[0], values.shape[4], rhs.shape[conv.rhs[0]]
+    values = reorder(lhs, conv.lhs_spec, (0, 4, 1, 2, 3))
+    batch, channels, outputs = values.shape[0], values.shape[4], rhs.shape[conv.rhs_spec[0]]
     values = pad(values, (1, 2, 3), ((front, back), (top, bottom), (0, length - conv.sizes[2])))
     columns = values.shape[2] * length
     values = lax.reshape(values, (*values.shape[:2], columns, channels))
-    kernel = lax.transpose(respec(rhs, conv.rhs, (4, 3, 0, 1, 2)), (0, 2, 3, 1, 4))
-    kernel = lax.reshape(kernel, (*kernel.shape[:3], places * outputs))
-    alone = {
-        **params,
+    kernel = lax.transpose(reorder(rhs, conv.rhs_spec, (4, 3, 0, 1, 2)), (0, 2, 3, 1, 4))
+    kernel = lax.reshape(kernel, (*kernel.shape[:3], kernel_rows * outputs))
+    keywords = {
         "window_strides": (1, 1),
         "padding": ((0, 0), (left, span - left)),
         "lhs_dilation": (1, 1),
-        "rhs_dilation": (conv.rates[0], conv.rates[2]),
+        "rhs_dilation": (conv.rhs_dilation[0], conv.rhs_dilation[2]),
         "dimension_numbers": _IMAGES,
+        "preferred_element_type": conv.sum_dtype,
     }
-    planes = min(max(_SLAB // (columns * (channels + places * outputs)), 1), depth)
-    more = (conv.window[0] - 1) * conv.rates[0]
-    slabs = -(-depth // planes)
+    planes = min(max(cost_model.DEPTH_BLOCK_FLOATS // (columns * (channels + kernel_rows * outputs)), 1), depth)
+    more = (conv.window[0] - 1) * conv.rhs_dilation[0]
+    blocks = -(-depth // planes)
     zero = np.int32(0)
 
     def put(index: Any, results: Any) -> Any:
         index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
-        which = lax.div(index, np.int32(slabs))
-        # The last slab begins where it ends with the volume.
-        first = lax.min((index - which * np.int32(slabs)) * np.int32(planes), np.int32(depth - planes))
+        which = lax.div(index, np.int32(blocks))
+        # The last block begins where it ends with the volume.
+        first = lax.min((index - which * np.int32(blocks)) * np.int32(planes), np.int32(depth - planes))
         sizes = (1, planes + more, columns, channels)
-        slab = lax.dynamic_slice(values, (which, first, zero, zero), sizes, allow_negative_indices=False)
-        found = plain(slab, kernel, **alone)
+        block = lax.dynamic_slice(values, (which, first, zero, zero), sizes, allow_negative_indices=False)
+        out = conv.convolve_directly(block, kernel, **keywords)
         total: Any = None
-        for place in range(places):
-            starts = (place * conv.rates[1] * length, place * outputs)
-            part = cut(found, (2, 3), starts, (height * length, outputs), (1, 1))
+        for row in range(kernel_rows):
+            starts = (row * conv.rhs_dilation[1] * length, row * outputs)
+            part = strided_slice(out, (2, 3), starts, (height * length, outputs))
             total = part if total is None else lax.add(total, part)
         rows = lax.slice_in_dim(lax.reshape(total, (1, planes, height, length, outputs)), 0, width, axis=3)
         return lax.dynamic_update_slice(results, rows, (which, first, zero, zero, zero), allow_negative_indices=False)
 
-    results = jnp.zeros((batch, depth, height, width, outputs), params["preferred_element_type"])
-    results = lax.fori_loop(zero, np.int32(batch * slabs), put, results)
-    return respec(results, (0, 4, 1, 2, 3), conv.out)
+    results = jnp.zeros((batch, depth, height, width, outputs), conv.sum_dtype)
+    results = lax.fori_loop(zero, np.int32(batch * blocks), put, results)
+    return reorder(results, (0, 4, 1, 2, 3), conv.out_spec)
 
 
-def is_stacked(conv: Conv, batch: Any, channels: Any, outputs: Any) -> bool:
-    """Returns whether a convolution of volumes is one of images, with the places of its depth as channels.
-
-    Args:
-      conv: a convolution of one group, for which `is_volume` holds.
-      batch: how many volumes.
-      channels: of the input.
-      outputs: channels of the result.
-    """
-    if not all(isinstance(n, int) for n in (batch, channels, outputs)) or max(conv.strides) > 1:
+def is_stacked(conv: ConvParams) -> bool:
+    """Return whether a convolution, as `is_by_plane`, is one 2-D convolution with the kernel's depths as channels."""
+    if not is_by_plane(conv) or not _has_static_sizes(conv) or max(conv.strides) > 1:
         return False
-    values = batch * (channels * math.prod(conv.sizes) + outputs * math.prod(conv.result))
-    return channels in _STACKED_CHANNELS and outputs in _STACKED_OUTPUTS and values < _MOST_STACKED
+    fits = conv.in_channels in cost_model.STACKED_CHANNELS and conv.out_channels in cost_model.STACKED_OUTPUTS
+    return fits and _floats(conv) < cost_model.STACKED_MAX_FLOATS
 
 
-def stacked(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns a convolution of volumes as one of images; takes what `by_plane` does."""
-    values, images = _images(lhs, conv, params)
-    kernel = respec(rhs, conv.rhs, (4, 3, 0, 1, 2))
+def stacked(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_stacked` holds, in the dtype of sums."""
+    values, keywords = _images(lhs, conv)
+    kernel = reorder(rhs.astype(conv.sum_dtype), conv.rhs_spec, (4, 3, 0, 1, 2))
     batch, depth = values.shape[0], conv.result[0]
-    starts = [place * conv.rates[0] for place in range(conv.window[0])]
-    planes = lax.concatenate([cut(values, (1,), (start,), (depth,), conv.strides[:1]) for start in starts], 4)
-    planes = lax.reshape(planes, (batch * depth, *planes.shape[2:]))
+    starts = [plane * conv.rhs_dilation[0] for plane in range(conv.window[0])]
+    planes = [strided_slice(values, (1,), (start,), (depth,), conv.strides[:1]) for start in starts]
+    images = lax.concatenate(planes, 4)
+    images = lax.reshape(images, (batch * depth, *images.shape[2:]))
     kernel = lax.transpose(kernel, (1, 2, 0, 3, 4))
-    kernel = lax.reshape(kernel, (*kernel.shape[:2], planes.shape[-1], kernel.shape[-1]))
-    found = convolve(planes, kernel, **images)
-    return respec(lax.reshape(found, (batch, depth, *found.shape[1:])), (0, 4, 1, 2, 3), conv.out)
+    kernel = lax.reshape(kernel, (*kernel.shape[:2], images.shape[-1], kernel.shape[-1]))
+    out = conv.convolve(images, kernel, **keywords)
+    return reorder(lax.reshape(out, (batch, depth, *out.shape[1:])), (0, 4, 1, 2, 3), conv.out_spec)
 
 
-def _images(lhs: Any, conv: Conv, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Returns volumes padded along their depth, and the parameters of a convolution of their planes."""
-    values = pad(respec(lhs, conv.lhs, (0, 4, 1, 2, 3)), (1,), conv.pads[:1])
+def _images(lhs: Any, conv: ConvParams) -> tuple[Any, dict[str, Any]]:
+    """Return volumes padded along their depth, and the parameters of a convolution of their planes."""
+    values = pad(reorder(lhs.astype(conv.sum_dtype), conv.lhs_spec, (0, 4, 1, 2, 3)), (1,), conv.pads[:1])
     return values, {
-        **params,
         "window_strides": conv.strides[1:],
         "padding": conv.pads[1:],
-        "lhs_dilation": conv.gaps[1:],
-        "rhs_dilation": conv.rates[1:],
+        "lhs_dilation": conv.lhs_dilation[1:],
+        "rhs_dilation": conv.rhs_dilation[1:],
         "dimension_numbers": _IMAGES,
+        "preferred_element_type": conv.sum_dtype,
     }
 
 
-def by_plane(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns a convolution of volumes; `is_volume` must hold.
-
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution.
-      params: its parameters as JAX's primitive has them.
-      convolve: convolves images; takes values, kernel and such parameters.
-    """
-    values, images = _images(lhs, conv, params)
-    kernel = respec(rhs, conv.rhs, (4, 3, 0, 1, 2))
+def by_plane(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_by_plane` holds, in the dtype of sums."""
+    values, keywords = _images(lhs, conv)
+    kernel = reorder(rhs.astype(conv.sum_dtype), conv.rhs_spec, (4, 3, 0, 1, 2))
     batch, depth = values.shape[0], conv.result[0]
     total: Any = None
-    for place in range(conv.window[0]):
-        planes = cut(values, (1,), (place * conv.rates[0],), (depth,), conv.strides[:1])
-        planes = lax.reshape(planes, (batch * depth, *planes.shape[2:]))
-        part = convolve(planes, kernel[place], **images)
+    for plane in range(conv.window[0]):
+        images = strided_slice(values, (1,), (plane * conv.rhs_dilation[0],), (depth,), conv.strides[:1])
+        images = lax.reshape(images, (batch * depth, *images.shape[2:]))
+        part = conv.convolve(images, kernel[plane], **keywords)
         total = part if total is None else total + part
-    return respec(jnp.reshape(total, (batch, depth, *total.shape[1:])), (0, 4, 1, 2, 3), conv.out)
+    return reorder(jnp.reshape(total, (batch, depth, *total.shape[1:])), (0, 4, 1, 2, 3), conv.out_spec)

@@ -1,50 +1,43 @@
-"""Convolutions of volumes by windows that do not reach along all of their dimensions: those of images.
+"""3-D convolutions by kernels of size (1, k, k) or (k, 1, 1), each as one 2-D convolution.
 
-A window of one plane is that of an image: planes are so many images. A window of one column is that of an image, too,
-whose columns are all those of a plane, side by side. Networks of videos have both, one after the other (Tran et al.,
-"A closer look at spatiotemporal convolutions for action recognition", 2018). XLA has long rows then, and what is known
-of images (`spelling_rows`, `spelling_tiles`) holds.
+A (1, k, k) kernel convolves each plane as an image. A (k, 1, 1) kernel convolves one image whose columns are all those
+of a plane. Networks for videos have both, one after the other (Tran et al., "A closer look at spatiotemporal
+convolutions for action recognition", 2018). XLA has long rows then, and the rules of 2-D convolutions apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from jax import lax
 
-from .params import Conv, cut, pad, respec
+from .params import ConvParams, pad, reorder, strided_slice
 
-__all__ = ["flattened", "is_flat"]
+__all__ = ["as_2d", "is_2d"]
 
 _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 
-def is_flat(conv: Conv) -> bool:
-    """Returns whether a convolution of one group is one of volumes whose window is a plane's, or a column."""
-    if len(conv.window) != 3:
+def is_2d(conv: ConvParams) -> bool:
+    """Return whether a single-group convolution is a 3-D one with a (1, k, k) or (k, 1, 1) kernel."""
+    if conv.rank != 3:
         return False
-    plane = conv.window[0] == conv.gaps[0] == 1
-    return plane or (conv.window[1:] == conv.gaps[1:] == (1, 1))
+    return _is_plane(conv) or conv.window[1:] == conv.lhs_dilation[1:] == (1, 1)
 
 
-def flattened(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns a convolution of volumes as one of images; `is_flat` must hold.
+def _is_plane(conv: ConvParams) -> bool:
+    return conv.window[0] == conv.lhs_dilation[0] == 1
 
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution.
-      params: its parameters as JAX's primitive has them.
-      convolve: convolves images; takes values, kernel and such parameters.
-    """
-    values, kernel = respec(lhs, conv.lhs, (0, 4, 1, 2, 3)), respec(rhs, conv.rhs, (4, 3, 0, 1, 2))
-    plane = conv.window[0] == conv.gaps[0] == 1
-    # Along what the window does not reach, padding is nothing but further results, and strides leave some out.
+
+def as_2d(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a 3-D convolution, for which `is_2d` holds, as a 2-D one."""
+    values, kernel = reorder(lhs, conv.lhs_spec, (0, 4, 1, 2, 3)), reorder(rhs, conv.rhs_spec, (4, 3, 0, 1, 2))
+    plane = _is_plane(conv)
+    # Along dimensions of kernel size 1, padding only adds results, and strides leave some out.
     alone = [0] if plane else [1, 2]
-    places, counts = [d + 1 for d in alone], [conv.result[d] for d in alone]
-    values = pad(values, places, [conv.pads[d] for d in alone])
-    values = cut(values, places, [0] * len(alone), counts, [conv.strides[d] for d in alone])
+    dims, counts = [d + 1 for d in alone], [conv.result[d] for d in alone]
+    values = pad(values, dims, [conv.pads[d] for d in alone])
+    values = strided_slice(values, dims, [0] * len(alone), counts, [conv.strides[d] for d in alone])
     batch, depth, height, width, channels = values.shape
     if plane:
         values, kernel = lax.reshape(values, (batch * depth, height, width, channels)), lax.squeeze(kernel, (0,))
@@ -54,13 +47,13 @@ def flattened(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: 
     def of(entries: Any, one: Any) -> tuple[Any, Any]:
         return tuple(entries[1:]) if plane else (entries[0], one)
 
-    images = {
-        **params,
-        "window_strides": of(conv.strides, 1),
-        "padding": of(conv.pads, (0, 0)),
-        "lhs_dilation": of(conv.gaps, 1),
-        "rhs_dilation": of(conv.rates, 1),
-        "dimension_numbers": _IMAGES,
-    }
-    found = convolve(values, kernel, **images)
-    return respec(lax.reshape(found, (batch, *conv.result, found.shape[-1])), (0, 4, 1, 2, 3), conv.out)
+    out = conv.convolve(
+        values,
+        kernel,
+        window_strides=of(conv.strides, 1),
+        padding=of(conv.pads, (0, 0)),
+        lhs_dilation=of(conv.lhs_dilation, 1),
+        rhs_dilation=of(conv.rhs_dilation, 1),
+        dimension_numbers=_IMAGES,
+    )
+    return reorder(lax.reshape(out, (batch, *conv.result, out.shape[-1])), (0, 4, 1, 2, 3), conv.out_spec)

@@ -1,99 +1,143 @@
-"""Convolutions of each channel by itself on CPU, and their gradients by the filter.
+"""Depthwise convolutions and their filter gradients.
 
-The result is a sum over the window's places of shifted slices times weights (*taps*); with gaps between the input's
-values (the gradient of a strided one) each phase of the results has taps of its own. The gradient by the filter is one
-reduction with a result for each place. Many channels go some at a time, and so do long rows (`spelling_blocks`).
+The result is a sum over the kernel's taps of shifted slices times weights; with input dilation (the gradient of a
+strided one) each phase of the results has taps of its own. The filter gradient is one reduction with a result for each
+tap. Many channels go some at a time, and so do long rows (`channel_blocking`).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
-from .channel_blocking import filter_sums, is_blocked, weighted_sum
-from .input_dilation import met
-from .params import Conv, cut, interleave, pad, respec, taps, transposed
+from . import cost_model
+from .channel_blocking import filter_sums, has_channel_blocks, sum_by_blocks
+from .input_dilation import phases_of
+from .params import ConvParams, interleave, pad, reorder, strided_slice, taps, transpose
 
-__all__ = ["depthwise", "depthwise_filter"]
+__all__ = [
+    "depthwise",
+    "depthwise_by_blocks",
+    "depthwise_filter_gradient",
+    "has_few_taps",
+    "is_blocked_depthwise",
+    "is_depthwise",
+    "is_depthwise_filter_gradient",
+    "is_outlined_depthwise",
+    "is_unrolled_depthwise",
+]
 
 
-def depthwise(lhs: Any, rhs: Any, conv: Conv) -> Any:
-    """Returns a convolution of each channel by itself; a channel may give several results.
+def is_depthwise(conv: ConvParams) -> bool:
+    """Return whether each channel is a group; one may have several results."""
+    return conv.batch_groups == 1 and 1 < conv.groups == conv.in_channels
 
-    Args:
-      lhs: the values, of the dtype of sums.
-      rhs: the kernel, of the same.
-      conv: the convolution.
-    """
-    repeats = rhs.shape[conv.rhs[0]] // lhs.shape[conv.lhs[1]]
-    channel, places = conv.lhs[1], conv.lhs[2:]
+
+def has_few_taps(conv: ConvParams, channels: int = 1) -> bool:
+    """Return whether a sum over the kernel's taps, of so many channels each, is short enough to be unrolled."""
+    few = math.prod(conv.window) * channels <= cost_model.MAX_UNROLLED_TAPS
+    return few and (not conv.has_lhs_dilation or max(conv.strides) == 1)
+
+
+def is_unrolled_depthwise(conv: ConvParams) -> bool:
+    """Return whether a convolution is depthwise with few taps."""
+    return is_depthwise(conv) and has_few_taps(conv)
+
+
+def is_outlined_depthwise(conv: ConvParams) -> bool:
+    """Return whether a depthwise convolution is costly enough for a function of its own."""
+    return is_unrolled_depthwise(conv) and math.prod(conv.window) >= cost_model.OUTLINE_MIN_TAPS
+
+
+def is_blocked_depthwise(conv: ConvParams) -> bool:
+    """Return whether a depthwise convolution goes through its channels by blocks."""
+    return is_unrolled_depthwise(conv) and has_channel_blocks(conv)
+
+
+def _operands(lhs: Any, rhs: Any, conv: ConvParams) -> tuple[Any, dict[tuple[int, ...], Any]]:
+    """Return the input, each channel as often as it has results, and the weights ``(1, channels)`` of each tap."""
+    lhs, rhs = lhs.astype(conv.sum_dtype), rhs.astype(conv.sum_dtype)
+    repeats = rhs.shape[conv.rhs_spec[0]] // lhs.shape[conv.lhs_spec[1]]
     if repeats > 1:
-        lhs = jnp.repeat(lhs, repeats, axis=channel)
-    # Weights as (window, channels), a row for each tap. With lax alone all this is traced and lowered in half the time.
-    weights = transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0]))
-    places_of = list(taps(conv.window))
-    rows = lax.split(lax.reshape(weights, (len(places_of), weights.shape[-1])), (1,) * len(places_of))
-    row_of = dict(zip(places_of, rows, strict=True))
+        lhs = jnp.repeat(lhs, repeats, axis=conv.lhs_spec[1])
+    # With lax alone all this is traced and lowered in half the time.
+    weights = transpose(rhs, (*conv.rhs_spec[2:], conv.rhs_spec[1], conv.rhs_spec[0]))
+    indices = list(taps(conv.window))
+    rows = lax.split(lax.reshape(weights, (len(indices), weights.shape[-1])), (1,) * len(indices))
+    return lhs, dict(zip(indices, rows, strict=True))
 
-    def weighted(part: Any, tap: tuple[int, ...], total: Any) -> Any:
-        """Adds a place's product with its weights to what there is."""
-        row = lax.squeeze(row_of[tap], (0,)) if channel == 0 else row_of[tap]
-        found = lax.mul(part, lax.broadcast_in_dim(row, part.shape, (0, channel)[-row.ndim :]))
-        return found if total is None else lax.add(total, found)
 
-    if is_blocked(lhs, conv):
-        return respec(weighted_sum(pad(lhs, places, conv.pads), row_of, conv), conv.lhs, conv.out)
-    if all(g == 1 for g in conv.gaps):
-        padded = once(pad(lhs, places, conv.pads))  # else what it is made of is computed again for each tap
-        total: Any = None
-        for tap in taps(conv.window):
-            starts = [t * r for t, r in zip(tap, conv.rates, strict=True)]
-            total = weighted(cut(padded, places, starts, conv.result, conv.strides), tap, total)
+def depthwise_by_blocks(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_blocked_depthwise` holds, in the dtype of sums."""
+    lhs, weights = _operands(lhs, rhs, conv)
+    out = sum_by_blocks(pad(lhs, conv.lhs_spec[2:], conv.pads), weights, conv)
+    return reorder(out, conv.lhs_spec, conv.out_spec)
+
+
+def depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a depthwise convolution, in the dtype of sums; a channel may have several results."""
+    channel, dims = conv.lhs_spec[1], conv.lhs_spec[2:]
+    lhs, weights = _operands(lhs, rhs, conv)
+
+    def add_product(part: Any, tap: tuple[int, ...], total: Any) -> Any:
+        row = lax.squeeze(weights[tap], (0,)) if channel == 0 else weights[tap]
+        product = lax.mul(part, lax.broadcast_in_dim(row, part.shape, (0, channel)[-row.ndim :]))
+        return product if total is None else lax.add(total, product)
+
+    total: Any = None
+    if conv.has_lhs_dilation:
+        total = _by_phase(lhs, conv, add_product)
     else:
-        total = _phases(lhs, conv, weighted)
-    return respec(total, conv.lhs, conv.out)
+        padded = materialize(pad(lhs, dims, conv.pads))  # else its operands are recomputed for each tap
+        for tap in taps(conv.window):
+            starts = [t * r for t, r in zip(tap, conv.rhs_dilation, strict=True)]
+            total = add_product(strided_slice(padded, dims, starts, conv.result, conv.strides), tap, total)
+    return reorder(total, conv.lhs_spec, conv.out_spec)
 
 
-def _phases(lhs: Any, conv: Conv, weighted: Any) -> Any:
-    """Convolves what has gaps: each phase of the output has taps of its own; phases are interleaved at the end."""
-    places = conv.lhs[2:]
-    counts, dims = met(conv)
+def _by_phase(lhs: Any, conv: ConvParams, add_product: Any) -> Any:
+    """Convolve with input dilation: each phase of the output has taps of its own; phases are interleaved at the end."""
+    dims = conv.lhs_spec[2:]
+    counts, phases_by_dim = phases_of(conv)
     shape = list(lhs.shape)
-    for dim, count in zip(places, counts, strict=True):
+    for dim, count in zip(dims, counts, strict=True):
         shape[dim] = count
     parts = []
-    for phases in itertools.product(*dims):
+    for phases in itertools.product(*phases_by_dim):
         total: Any = None
-        for places_met in itertools.product(*phases):
-            firsts = [first for _, first in places_met]
+        for met in itertools.product(*phases):
+            firsts = [first for _, first in met]
             pads = [(-f, f + c - n) for f, c, n in zip(firsts, counts, conv.sizes, strict=True)]
-            total = weighted(pad(lhs, places, pads), tuple(t for t, _ in places_met), total)
+            total = add_product(pad(lhs, dims, pads), tuple(t for t, _ in met), total)
         parts.append(jnp.zeros(shape, lhs.dtype) if total is None else total)
-    return interleave(parts, places, conv.gaps, conv.result)
+    return interleave(parts, dims, conv.lhs_dilation, conv.result)
 
 
-def depthwise_filter(lhs: Any, rhs: Any, conv: Conv) -> Any:
-    """Returns the gradient of `depthwise` by its filter.
+def is_depthwise_filter_gradient(conv: ConvParams) -> bool:
+    """Return whether a convolution is the filter gradient of a depthwise one with few taps.
 
-    Its "batch" is the channels, its "features" the examples, its "kernel" the gradient of the output.
-
-    Args:
-      lhs: the values, of the dtype of sums.
-      rhs: the gradient of the output, of the same.
-      conv: the convolution.
+    Its "batch" is the channels, its "features" the examples, its "kernel" the gradient with respect to the output.
     """
-    # The gradient as the input lies: its output channel where the input's channel is, and so on.
-    grad = respec(rhs, conv.rhs, conv.lhs)
-    channel, places = conv.lhs[0], conv.lhs[2:]
+    few = math.prod(conv.result) <= cost_model.MAX_UNROLLED_TAPS
+    return 1 < conv.batch_groups == conv.batch and few and not conv.has_lhs_dilation
+
+
+def depthwise_filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return the filter gradient of `depthwise`, in the dtype of sums."""
+    lhs, rhs = lhs.astype(conv.sum_dtype), rhs.astype(conv.sum_dtype)
+    # The gradient in the input's order: its output channel where the input's channel is, and so on.
+    grad = reorder(rhs, conv.rhs_spec, conv.lhs_spec)
+    channel, dims = conv.lhs_spec[0], conv.lhs_spec[2:]
     repeats = grad.shape[channel] // lhs.shape[channel]
     if repeats > 1:
         lhs = jnp.repeat(lhs, repeats, axis=channel)
-    sums = filter_sums(pad(lhs, places, conv.pads), grad, conv)
+    sums = filter_sums(pad(lhs, dims, conv.pads), grad, conv)
     out = lax.reshape(sums, (*conv.result, 1, grad.shape[channel]))
-    rank = len(places)
-    return respec(out, (rank, rank + 1, *range(rank)), conv.out)
+    rank = len(dims)
+    return reorder(out, (rank, rank + 1, *range(rank)), conv.out_spec)

@@ -1,124 +1,158 @@
-"""Convolutions of groups of channels on CPU: one group after the other, and windows of one place as one product.
+"""Grouped convolutions: one group after the other, and 1x1 kernels as one batched product.
 
-XLA takes the groups of a gradient by the filter for one large convolution most of whose products are thrown away, and
-is slow where a group has few channels. Each by itself is a convolution as any other, which goes by the rules for these.
-Where a window has one place the groups are the batch of matrix products.
+XLA takes the groups of a filter gradient for one large convolution most of whose products are dropped, and is slow
+where a group has few channels. Each group by itself is an ordinary convolution, to which all rules apply. With a 1x1
+kernel the groups are the batch of matrix products.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
-from .params import Conv, cut, pad, respec, transposed
+from . import cost_model
+from .depthwise import is_depthwise
+from .params import ConvParams, pad, reorder, strided_slice, transpose
 
-__all__ = ["apart", "is_point_of_groups", "one_by_one", "points", "points_filter"]
+__all__ = [
+    "group_channels",
+    "has_groups",
+    "has_static_sizes",
+    "is_grouped",
+    "is_grouped_pointwise",
+    "is_unrolled",
+    "looped",
+    "pointwise",
+    "unrolled",
+]
 
 
-def apart(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns a convolution with groups as one convolution for each, written out.
+def has_groups(conv: ConvParams) -> bool:
+    """Return whether a convolution has groups of features or of the batch."""
+    return conv.groups > 1 or conv.batch_groups > 1
 
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution.
-      params: its parameters.
-      convolve: makes a convolution of one group.
-    """
+
+def is_grouped(conv: ConvParams) -> bool:
+    """Return whether groups have rules: XLA takes long for them, and far longer for their filter gradients."""
+    if not has_groups(conv) or is_depthwise(conv):
+        return False
+    if conv.batch_groups > 1:
+        return isinstance(conv.batch, int)
+    sizes = (conv.batch, *conv.result, *conv.window, conv.in_channels, conv.out_channels)
+    if not all(isinstance(n, int) for n in sizes):
+        return False
+    if math.prod(sizes) // conv.groups < cost_model.GROUPED_MIN_PRODUCTS:
+        return False
+    # XLA is faster where sums are long along one dimension alone.
+    summed = math.prod(conv.window) * conv.in_channels // conv.groups
+    return summed <= cost_model.GROUPED_MAX_SUM_LENGTH or max(conv.window) < math.prod(conv.window)
+
+
+def group_channels(conv: ConvParams) -> int:
+    """Return the number of a group's input channels; of a filter gradient's, which are its batch."""
+    return (conv.in_channels if conv.groups > 1 else conv.batch) // (conv.groups * conv.batch_groups)
+
+
+def has_static_sizes(conv: ConvParams) -> bool:
+    """Return whether batch and channels are static."""
+    return isinstance(conv.batch, int) and isinstance(conv.in_channels, int)
+
+
+def is_unrolled(conv: ConvParams) -> bool:
+    """Return whether there are few groups of many channels."""
+    few = conv.groups * conv.batch_groups <= cost_model.UNROLLED_MAX_GROUPS
+    return few and is_grouped(conv) and group_channels(conv) >= cost_model.UNROLLED_MIN_CHANNELS
+
+
+def unrolled(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a grouped convolution as one convolution for each group."""
     groups, split = _split(conv)
-    parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs[0])))
-    found = [convolve(*part, **_alone(params)) for part in zip(*parts, strict=True)]
-    return lax.concatenate(found, conv.out[1])
+    parts = (lax.split(x, (x.shape[d] // groups,) * groups, d) for x, d in ((lhs, split), (rhs, conv.rhs_spec[0])))
+    out = [_convolve_group(conv, *part) for part in zip(*parts, strict=True)]
+    return lax.concatenate(out, conv.out_spec[1])
 
 
-def one_by_one(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns what `apart` does, from a loop over the groups."""
+def looped(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return the result of `unrolled`, from a loop over the groups."""
     groups, split = _split(conv)
     parts = []
-    for x, dim in ((lhs, split), (rhs, conv.rhs[0])):
+    for x, dim in ((lhs, split), (rhs, conv.rhs_spec[0])):
         divided = lax.reshape(x, (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]))
         parts.append(jnp.moveaxis(divided, dim, 0))
-    found = lax.map(lambda operands: convolve(*operands, **_alone(params)), tuple(parts))
-    found = jnp.moveaxis(found, 0, conv.out[1])
-    shape = list(found.shape)
-    shape[conv.out[1] : conv.out[1] + 2] = [math.prod(shape[conv.out[1] : conv.out[1] + 2])]
-    return lax.reshape(found, shape)
+    feature = conv.out_spec[1]
+    out = lax.map(lambda operands: _convolve_group(conv, *operands), tuple(parts))
+    out = jnp.moveaxis(out, 0, feature)
+    shape = list(out.shape)
+    shape[feature : feature + 2] = [math.prod(shape[feature : feature + 2])]
+    return lax.reshape(out, shape)
 
 
-def _split(conv: Conv) -> tuple[int, int]:
-    """Returns how many groups there are, and the dimension of the values that is divided."""
-    return conv.groups * conv.batch_groups, conv.lhs[1 if conv.groups > 1 else 0]
+def _split(conv: ConvParams) -> tuple[int, int]:
+    """Return the number of groups, and the input's dimension that is divided."""
+    return conv.groups * conv.batch_groups, conv.lhs_spec[1 if conv.groups > 1 else 0]
 
 
-def _alone(params: dict[str, Any]) -> dict[str, Any]:
-    return {**params, "feature_group_count": 1, "batch_group_count": 1}
+def _convolve_group(conv: ConvParams, lhs: Any, rhs: Any) -> Any:
+    return conv.convolve(lhs, rhs, feature_group_count=1, batch_group_count=1)
 
 
-def is_point_of_groups(conv: Conv) -> bool:
-    """Whether each group is one matrix product: a window of one place, or the gradient by such a filter."""
+def is_grouped_pointwise(conv: ConvParams) -> bool:
+    """Return whether each group is one matrix product: a 1x1 kernel, or the gradient of such a filter."""
+    if not is_grouped(conv) or not has_static_sizes(conv):
+        return False
     if conv.batch_groups > 1:
-        return math.prod(conv.result) == 1 and max(conv.gaps) == 1
-    return math.prod(conv.window) == 1 and (max(conv.gaps) == 1 or max(conv.strides) == 1)
+        return math.prod(conv.result) == 1 and not conv.has_lhs_dilation
+    return math.prod(conv.window) == 1 and (not conv.has_lhs_dilation or max(conv.strides) == 1)
 
 
-def points(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Returns a convolution with groups of features, whose window has one place.
+def pointwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_grouped_pointwise` holds, in the dtype of sums."""
+    return (_pointwise if conv.groups > 1 else _pointwise_filter_gradient)(lhs, rhs, conv)
 
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution, as `is_point_of_groups`.
-      wide: the dtype of sums.
-    """
-    rank, outputs = len(conv.window), rhs.shape[conv.rhs[0]]
-    places, spread = range(1, rank + 1), max(conv.gaps) > 1
-    x = respec(lhs, conv.lhs, (0, rank + 1, *places))
-    if not spread:
-        x = cut(pad(x, places, conv.pads), places, [0] * rank, conv.result, conv.strides)
-    weights = lax.squeeze(rhs, conv.rhs[2:])
-    weights = weights if conv.rhs[1] < conv.rhs[0] else lax.transpose(weights, (1, 0))
-    x, weights = _in_front(x, conv.groups), _in_front(weights, conv.groups)
+
+def _pointwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    rank, outputs = conv.rank, rhs.shape[conv.rhs_spec[0]]
+    dims = range(1, rank + 1)
+    x = reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims))
+    if not conv.has_lhs_dilation:
+        x = strided_slice(pad(x, dims, conv.pads), dims, [0] * rank, conv.result, conv.strides)
+    weights = lax.squeeze(rhs, conv.rhs_spec[2:])
+    weights = weights if conv.rhs_spec[1] < conv.rhs_spec[0] else lax.transpose(weights, (1, 0))
+    x, weights = _groups_first(x, conv.groups), _groups_first(weights, conv.groups)
     numbers = (((x.ndim - 1,), (1,)), ((0,), (0,)))
-    found = lax.dot_general(x, weights, numbers, precision=conv.precision, preferred_element_type=wide)
-    found = transposed(found, (*range(1, found.ndim - 1), 0, found.ndim - 1))
-    found = lax.reshape(found, (*found.shape[:-2], outputs))
-    if spread:  # the sum over one place: values can be spread after the product
-        found = pad(found, places, conv.pads, conv.gaps)
-    return respec(found, (0, rank + 1, *places), conv.out)
+    out = lax.dot_general(x, weights, numbers, precision=conv.precision, preferred_element_type=conv.sum_dtype)
+    out = transpose(out, (*range(1, out.ndim - 1), 0, out.ndim - 1))
+    out = lax.reshape(out, (*out.shape[:-2], outputs))
+    if conv.has_lhs_dilation:  # each result is a sum over one tap: values can be spread after the product
+        out = pad(out, dims, conv.pads, conv.lhs_dilation)
+    return reorder(out, (0, rank + 1, *dims), conv.out_spec)
 
 
-def points_filter(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Returns a convolution with groups of the batch: the gradient of `points` by its filter.
+def _pointwise_filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution with groups of the batch.
 
-    Its "batch" is the channels, its "features" the examples, its "kernel" the gradient of the output.
-
-    Args:
-      lhs: the values.
-      rhs: the gradient of the output.
-      conv: the convolution, as `is_point_of_groups`.
-      wide: the dtype of sums.
+    Its "batch" is the channels, its "features" the examples, its "kernel" the gradient with respect to the output.
     """
-    rank = len(conv.window)
-    places = range(1, rank + 1)
-    x = respec(lhs, (conv.lhs[1], conv.lhs[0], *conv.lhs[2:]), (0, rank + 1, *places))
-    x = cut(pad(x, places, conv.pads), places, [0] * rank, conv.window, conv.rates)
-    grad = respec(rhs, (conv.rhs[1], conv.rhs[0], *conv.rhs[2:]), (0, rank + 1, *places))
-    x, grad = _in_front(x, conv.batch_groups), _in_front(grad, conv.batch_groups)
+    rank = conv.rank
+    dims = range(1, rank + 1)
+    x = reorder(lhs, (conv.lhs_spec[1], conv.lhs_spec[0], *conv.lhs_spec[2:]), (0, rank + 1, *dims))
+    x = strided_slice(pad(x, dims, conv.pads), dims, [0] * rank, conv.window, conv.rhs_dilation)
+    grad = reorder(rhs, (conv.rhs_spec[1], conv.rhs_spec[0], *conv.rhs_spec[2:]), (0, rank + 1, *dims))
+    x, grad = _groups_first(x, conv.batch_groups), _groups_first(grad, conv.batch_groups)
     summed = tuple(range(1, rank + 2))
     numbers = ((summed, summed), ((0,), (0,)))
-    found = lax.dot_general(x, grad, numbers, precision=conv.precision, preferred_element_type=wide)
-    found = lax.transpose(found, (1, 0, 2))
-    found = lax.reshape(found, (*conv.result, found.shape[0], found.shape[1] * found.shape[2]))
-    return respec(found, (rank, rank + 1, *range(rank)), conv.out)
+    out = lax.dot_general(x, grad, numbers, precision=conv.precision, preferred_element_type=conv.sum_dtype)
+    out = lax.transpose(out, (1, 0, 2))
+    out = lax.reshape(out, (*conv.result, out.shape[0], out.shape[1] * out.shape[2]))
+    return reorder(out, (rank, rank + 1, *range(rank)), conv.out_spec)
 
 
-def _in_front(x: Any, groups: int) -> Any:
-    """Returns ``x`` with the groups of its last dimension in front."""
+def _groups_first(x: Any, groups: int) -> Any:
+    """Return ``x`` with the groups of its last dimension as the first dimension."""
     split = lax.reshape(x, (*x.shape[:-1], groups, x.shape[-1] // groups))
-    return once(transposed(split, (split.ndim - 2, *range(split.ndim - 2), split.ndim - 1)))
+    return materialize(transpose(split, (split.ndim - 2, *range(split.ndim - 2), split.ndim - 1)))

@@ -1,9 +1,8 @@
-"""Convolutions of groups of few channels on CPU: a sum of convolutions of each channel by itself, one for each member.
+"""Convolutions of groups of few channels: a sum of depthwise convolutions, one for each channel index in a group.
 
-Matrix products of groups have as few columns as a group has channels, and all windows have to be laid side by side for
-them. Here the first channels of all groups, each as often as its group has results, are convolved channel by channel,
-then the second ones, and so on; and so are the gradients by their filters. Some images at a time, so that what is made
-of them stays near the processor.
+Matrix products of groups have as few columns as a group has channels, and need an im2col. Here the first channels of
+all groups, each as often as its group has results, are convolved depthwise, then the second ones, and so on; and so
+are their filter gradients. Some images at a time, so that the operands of each sum stay in the cache.
 """
 
 from __future__ import annotations
@@ -16,102 +15,106 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.materialize import once
-from tf2jax_lite.xla_cpu.outline import kept
+from tf2jax_lite.xla_cpu.materialize import materialize
+from tf2jax_lite.xla_cpu.outline import outline
 
-from .depthwise import depthwise, depthwise_filter
-from .params import Conv, cut
+from . import cost_model
+from .channel_blocking import has_channel_blocks
+from .depthwise import depthwise, depthwise_by_blocks, depthwise_filter_gradient, has_few_taps
+from .grouped import group_channels, has_static_sizes, is_grouped
+from .params import ConvParams, strided_slice
 
-__all__ = ["by_member", "filter_by_member"]
-
-_MOST_TAPS = 36  # of one loop: code grows with them
-_NEAR = 1 << 20  # values of a member at a time
+__all__ = ["by_channel_of_group", "is_sum_of_depthwise"]
 
 
-def by_member(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Returns a convolution with groups of features.
+def is_sum_of_depthwise(conv: ConvParams) -> bool:
+    """Return whether groups of so few channels are convolved channel index by channel index."""
+    if not is_grouped(conv) or not has_static_sizes(conv):
+        return False
+    channels = group_channels(conv)
+    if conv.batch_groups > 1:
+        few = math.prod(conv.result) * channels <= cost_model.MAX_UNROLLED_TAPS and not conv.has_lhs_dilation
+        return few and channels <= cost_model.GROUP_MAX_CHANNELS_OF_FILTER_GRADIENT
+    one_result = conv.groups == conv.out_channels
+    return has_few_taps(conv, channels) and (channels <= cost_model.GROUP_MAX_CHANNELS or one_result)
 
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution; all sizes are known.
-      wide: the dtype of sums.
-    """
-    images, outputs = lhs.shape[conv.lhs[0]], rhs.shape[conv.rhs[0]]
-    summed = functools.partial(kept, functools.partial(_summed, conv=conv, wide=wide))
-    some = _at_once(images, outputs * math.prod(map(max, conv.sizes, conv.result)))
+
+def by_channel_of_group(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_sum_of_depthwise` holds, in the dtype of sums."""
+    return (_sum_of_depthwise if conv.groups > 1 else _filter_gradient)(lhs, rhs, conv)
+
+
+def _sum_of_depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    images, outputs = lhs.shape[conv.lhs_spec[0]], rhs.shape[conv.rhs_spec[0]]
+    summed = functools.partial(outline, functools.partial(_summed, conv=conv))
+    some = _images_at_once(images, outputs * math.prod(map(max, conv.sizes, conv.result)))
     if some == images:
         return summed(lhs, rhs)
     shape = [0] * lhs.ndim
-    for dim, size in zip(conv.out, (images, outputs, *conv.result), strict=True):
+    for dim, size in zip(conv.out_spec, (images, outputs, *conv.result), strict=True):
         shape[dim] = size
 
     def put(index: Any, results: Any) -> Any:
         first = lax.convert_element_type(index, np.int32) * np.int32(some)  # JAX's own is wider in 64-bit mode
-        part = lax.dynamic_slice_in_dim(lhs, first, some, conv.lhs[0])
-        return lax.dynamic_update_slice_in_dim(results, summed(part, rhs), first, conv.out[0])
+        part = lax.dynamic_slice_in_dim(lhs, first, some, conv.lhs_spec[0])
+        return lax.dynamic_update_slice_in_dim(results, summed(part, rhs), first, conv.out_spec[0])
 
-    return lax.fori_loop(np.int32(0), np.int32(images // some), put, jnp.zeros(shape, wide))
+    return lax.fori_loop(np.int32(0), np.int32(images // some), put, jnp.zeros(shape, conv.sum_dtype))
 
 
-def _summed(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    members, total, taps = rhs.shape[conv.rhs[1]], None, 0
-    for member in range(members):
-        values = _members(lhs, conv.lhs[1], member, conv.groups)
-        if max(conv.gaps) > 1:
-            values = once(values)  # each phase reads it
-        weights = lax.slice_in_dim(rhs, member, member + 1, axis=conv.rhs[1])
-        found = depthwise(values.astype(wide), weights.astype(wide), conv)
-        total = found if total is None else lax.add(total, found)
+def _summed(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    total, taps = None, 0
+    convolve = depthwise_by_blocks if has_channel_blocks(conv) else depthwise
+    for index in range(rhs.shape[conv.rhs_spec[1]]):
+        values = _channels(lhs, conv.lhs_spec[1], index, conv.groups)
+        if conv.has_lhs_dilation:
+            values = materialize(values)  # each phase reads it
+        weights = lax.slice_in_dim(rhs, index, index + 1, axis=conv.rhs_spec[1])
+        out = convolve(values, weights, conv)
+        total = out if total is None else lax.add(total, out)
         taps += math.prod(conv.window)
-        if taps + math.prod(conv.window) > _MOST_TAPS:
-            total, taps = once(total), 0
+        if taps + math.prod(conv.window) > cost_model.GROUP_MAX_TAPS:
+            total, taps = materialize(total), 0
     return total
 
 
-def filter_by_member(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Returns a convolution with groups of the batch: the gradient of `by_member` by its filter.
+def _filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution with groups of the batch: the filter gradient of `_sum_of_depthwise`.
 
-    Its "batch" is the channels, its "features" the examples, its "kernel" the gradient of the output and its results
-    the places of the filter.
-
-    Args:
-      lhs: the values.
-      rhs: the gradient of the output.
-      conv: the convolution; all sizes are known.
-      wide: the dtype of sums.
+    Its "batch" is the channels, its "features" the examples, its "kernel" the gradient with respect to the output, and
+    its results the taps of the filter.
     """
-    groups, images = conv.batch_groups, lhs.shape[conv.lhs[1]]
-    members = lhs.shape[conv.lhs[0]] // groups
+    groups, images = conv.batch_groups, lhs.shape[conv.lhs_spec[1]]
+    channels = lhs.shape[conv.lhs_spec[0]] // groups
 
     def sums(lhs: Any, rhs: Any) -> Any:
-        found = []
-        for member in range(members):
-            values = _members(lhs, conv.lhs[0], member, groups)
-            found.append(once(depthwise_filter(values.astype(wide), rhs.astype(wide), conv)))
-        return lax.concatenate(found, conv.out[0])
+        out = []
+        for index in range(channels):
+            values = _channels(lhs, conv.lhs_spec[0], index, groups)
+            out.append(materialize(depthwise_filter_gradient(values, rhs, conv)))
+        return lax.concatenate(out, conv.out_spec[0])
 
-    some = _at_once(images, rhs.shape[conv.rhs[0]] * math.prod(map(max, conv.sizes, conv.window)))
+    some = _images_at_once(images, rhs.shape[conv.rhs_spec[0]] * math.prod(map(max, conv.sizes, conv.window)))
     if some == images:
         return sums(lhs, rhs)
+    split = ((lhs, conv.lhs_spec[1]), (rhs, conv.rhs_spec[1]))
 
     def add(index: Any, total: Any) -> Any:
         first = lax.convert_element_type(index, np.int32) * np.int32(some)
-        parts = (lax.dynamic_slice_in_dim(x, first, some, d) for x, d in ((lhs, conv.lhs[1]), (rhs, conv.rhs[1])))
-        return lax.add(total, sums(*parts))
+        return lax.add(total, sums(*(lax.dynamic_slice_in_dim(x, first, some, d) for x, d in split)))
 
     shape = [0] * lhs.ndim
-    for dim, size in zip(conv.out, (members, rhs.shape[conv.rhs[0]], *conv.result), strict=True):
+    for dim, size in zip(conv.out_spec, (channels, rhs.shape[conv.rhs_spec[0]], *conv.result), strict=True):
         shape[dim] = size
-    return lax.fori_loop(np.int32(0), np.int32(images // some), add, jnp.zeros(shape, wide))
+    return lax.fori_loop(np.int32(0), np.int32(images // some), add, jnp.zeros(shape, conv.sum_dtype))
 
 
-def _members(x: Any, dim: int, member: int, groups: int) -> Any:
-    """Returns one channel of each group."""
-    return cut(x, (dim,), (member,), (groups,), (x.shape[dim] // groups,))
+def _channels(x: Any, dim: int, index: int, groups: int) -> Any:
+    """Return one channel of each group."""
+    return strided_slice(x, (dim,), (index,), (groups,), (x.shape[dim] // groups,))
 
 
-def _at_once(images: int, values: int) -> int:
-    """Returns how many images are taken at a time: a divisor of all."""
-    most = max(_NEAR // max(values, 1), 1)
+def _images_at_once(images: int, values: int) -> int:
+    """Return the number of images in the cache at a time: a divisor of all."""
+    most = max(cost_model.L2_FLOATS // max(values, 1), 1)
     return next(n for n in range(min(images, most), 0, -1) if images % n == 0)

@@ -1,104 +1,93 @@
-"""Convolutions of images that are one place wide, or a few, by kernels that are wider, on CPU.
+"""Convolutions of images of width 1, or a few, by kernels that are wider.
 
-So are gradients by the input of kernels as wide as the image (spectrograms, sequences of embeddings), whose results
-have one place there. XLA lays the whole kernel over the padding around each of them. But a result meets each place of
-the image with one place of the kernel: these are results of the same convolution without that dimension, whose kernel
-has as many outputs more.
+Input gradients of kernels as wide as the image are such convolutions (spectrograms, sequences of embeddings), as the
+results of those have width 1. XLA applies the whole kernel to the padding on both sides. But a result meets each of the
+image's columns with one column of the kernel: these are results of the same convolution without that dimension, whose
+kernel has as many times the output channels.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jax import lax
 
-from .params import Conv, transposed
+from . import cost_model
+from .params import ConvParams, transpose
 
-__all__ = ["is_narrow", "narrowed"]
-
-_MOST_PLACES, _TIMES_WIDER = 4, 8  # of an image with more than one place, and how much wider a kernel then is
-
-
-def is_narrow(conv: Conv) -> bool:
-    """Returns whether a dimension of the image, of one group, is that narrow."""
-    return any(_is_narrow(conv, d) for d in range(len(conv.sizes)))
+__all__ = ["is_narrow", "without_narrow_dimension"]
 
 
-def _is_narrow(conv: Conv, d: int) -> bool:
+def is_narrow(conv: ConvParams) -> bool:
+    """Return whether a dimension of the image, in a single-group convolution, is that narrow."""
+    return any(_is_narrow(conv, d) for d in range(conv.rank))
+
+
+def _is_narrow(conv: ConvParams, d: int) -> bool:
     size, window = conv.sizes[d], conv.window[d]
     if window == 1 or conv.result[d] > _span(conv, d) + size - 1:  # most of the results are zeros
         return False
-    return size == 1 or (size <= _MOST_PLACES and window >= _TIMES_WIDER * size)
+    wider = window >= cost_model.NARROW_MIN_KERNEL_RATIO * size
+    return size == 1 or (size <= cost_model.NARROW_MAX_WIDTH and wider)
 
 
-def _span(conv: Conv, d: int) -> int:
-    return (conv.window[d] - 1) * conv.rates[d] + 1
+def _span(conv: ConvParams, d: int) -> int:
+    return (conv.window[d] - 1) * conv.rhs_dilation[d] + 1
 
 
-def narrowed(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns a convolution for which `is_narrow` holds.
-
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution, of one group.
-      params: its parameters.
-      convolve: makes a convolution without the dimension.
-    """
-    d = next(filter(functools.partial(_is_narrow, conv), range(len(conv.sizes))))
-    plain = {
-        **params,
-        "window_strides": _with(conv.strides, d, 1),
-        "padding": _with(conv.pads, d, (0, 0)),
-        "lhs_dilation": _with(conv.gaps, d, 1),
-        "rhs_dilation": _with(conv.rates, d, 1),
+def without_narrow_dimension(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_narrow` holds."""
+    d = next(d for d in range(conv.rank) if _is_narrow(conv, d))
+    keywords = {
+        "window_strides": _replaced(conv.strides, d, 1),
+        "padding": _replaced(conv.pads, d, (0, 0)),
+        "lhs_dilation": _replaced(conv.lhs_dilation, d, 1),
+        "rhs_dilation": _replaced(conv.rhs_dilation, d, 1),
     }
     total: Any = None
-    for place in range(conv.sizes[d]):
-        values = lax.slice_in_dim(lhs, place, place + 1, axis=conv.lhs[2 + d])
-        kernel = _as_outputs(_met(rhs, conv, d, place * conv.gaps[d]), conv, d)
-        found = convolve(values, kernel, **plain)
-        total = found if total is None else lax.add(total, found)
-    return _from_outputs(total, conv, d, rhs.shape[conv.rhs[0]])
+    for column in range(conv.sizes[d]):
+        values = lax.slice_in_dim(lhs, column, column + 1, axis=conv.lhs_spec[2 + d])
+        kernel = _results_as_outputs(_kernel_columns(rhs, conv, d, column * conv.lhs_dilation[d]), conv, d)
+        out = conv.convolve(values, kernel, **keywords)
+        total = out if total is None else lax.add(total, out)
+    return _outputs_as_results(total, conv, d, rhs.shape[conv.rhs_spec[0]])
 
 
-def _met(rhs: Any, conv: Conv, d: int, offset: int) -> Any:
-    """Returns what each result meets of the kernel along a dimension: a zero where it meets none."""
-    axis, span, rate, stride = conv.rhs[2 + d], _span(conv, d), conv.rates[d], conv.strides[d]
-    spread = (conv.result[d] - 1) * stride + 1
-    # Result j meets place (low + offset - j * stride) / rate: the kernel with its gaps, backwards.
+def _kernel_columns(rhs: Any, conv: ConvParams, d: int, offset: int) -> Any:
+    """Return the kernel's column that each result along a dimension meets, or zeros where it meets none."""
+    axis, span, dilation, stride = conv.rhs_spec[2 + d], _span(conv, d), conv.rhs_dilation[d], conv.strides[d]
+    reach = (conv.result[d] - 1) * stride + 1
+    # Result j meets column (low + offset - j * stride) / dilation: the dilated kernel, backwards.
     first = conv.pads[d][0] + offset - span + 1
-    edges = (first, spread - span - first)
-    turned = lax.rev(rhs, (axis,))
-    config = [(*edges, rate - 1) if i == axis else (0, 0, 0) for i in range(rhs.ndim)]
-    return lax.slice_in_dim(lax.pad(turned, np.zeros((), turned.dtype), config), 0, spread, stride, axis)
+    edges = (first, reach - span - first)
+    reverse = lax.rev(rhs, (axis,))
+    config = [(*edges, dilation - 1) if i == axis else (0, 0, 0) for i in range(rhs.ndim)]
+    return lax.slice_in_dim(lax.pad(reverse, np.zeros((), reverse.dtype), config), 0, reach, stride, axis)
 
 
-def _as_outputs(kernel: Any, conv: Conv, d: int) -> Any:
-    """Makes what results along a dimension meet outputs of the kernel: each of them ahead of the outputs."""
-    axis, out = conv.rhs[2 + d], conv.rhs[0]
+def _results_as_outputs(kernel: Any, conv: ConvParams, d: int) -> Any:
+    """Make the columns for results along a dimension output channels, ahead of the kernel's own."""
+    axis, out = conv.rhs_spec[2 + d], conv.rhs_spec[0]
     order = [i for i in range(kernel.ndim) if i != axis]
     order.insert(order.index(out), axis)
-    moved = transposed(kernel, order)
+    moved = transpose(kernel, order)
     shape = [kernel.shape[i] for i in range(kernel.ndim)]
     shape[out], shape[axis] = shape[out] * shape[axis], 1
     return lax.reshape(moved, shape)
 
 
-def _from_outputs(found: Any, conv: Conv, d: int, outputs: int) -> Any:
-    """Undoes `_as_outputs` in the results."""
-    axis, feature = conv.out[2 + d], conv.out[1]
-    shape = [n for i, n in enumerate(found.shape) if i != axis]
+def _outputs_as_results(out: Any, conv: ConvParams, d: int, outputs: int) -> Any:
+    """Undo `_results_as_outputs` in the results."""
+    axis, feature = conv.out_spec[2 + d], conv.out_spec[1]
+    shape = [n for i, n in enumerate(out.shape) if i != axis]
     at = feature - (axis < feature)
     shape[at : at + 1] = [conv.result[d], outputs]
-    split = lax.reshape(found, shape)
-    order = [i for i in range(found.ndim) if i != at]
+    split = lax.reshape(out, shape)
+    order = [i for i in range(out.ndim) if i != at]
     order.insert(axis, at)
-    return transposed(split, order)
+    return transpose(split, order)
 
 
-def _with(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
+def _replaced(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
     return (*values[:at], value, *values[at + 1 :])

@@ -1,50 +1,76 @@
-"""Convolutions of images that have fewer places than the window, on CPU.
-
-XLA (of JAX 0.10) has fast code for convolutions whose kernel has no more places than the image, padding not counted,
-and sums product by product elsewhere: a 5x5 window on an image of 4x4 takes ten to two hundred times as long. So the
-padding is put around the image first, in a call of its own, as XLA would make it part of the convolution again. A line
-of it stays with the convolution: without any padding all windows are written down.
-"""
+"""Convolutions with explicit padding: of small images, of channels, of a line where there is none; negative padding."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from tf2jax_lite.xla_cpu.outline import kept
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
-from .params import Conv, pad
+from tf2jax_lite.xla_cpu.outline import outline
 
-__all__ = ["is_small", "surrounded"]
+from . import cost_model
+from .params import ConvParams, pad
+
+__all__ = [
+    "has_negative_padding",
+    "has_odd_channels",
+    "is_small",
+    "is_unpadded",
+    "with_explicit_padding",
+    "with_line_of_padding",
+    "with_padded_channels",
+    "without_negative_padding",
+]
 
 
-def is_small(conv: Conv) -> bool:
-    """Returns whether an image, of one group, has fewer places than the window."""
+def has_negative_padding(conv: ConvParams) -> bool:
+    """Return whether padding is negative somewhere, without input dilation."""
+    return not conv.has_lhs_dilation and any(n < 0 for pair in conv.pads for n in pair)
+
+
+def without_negative_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution of the input without the values that negative padding leaves out.
+
+    XLA reads beyond the array where padding is negative on one side and positive on the other
+    (https://github.com/openxla/xla/issues/48713), and is slow elsewhere.
+    """
+    outer = tuple((max(lo, 0), max(hi, 0)) for lo, hi in conv.pads)
+    inner = [(min(lo, 0), min(hi, 0)) for lo, hi in conv.pads]
+    if any(n + lo + hi < 1 for n, (lo, hi) in zip(conv.sizes, inner, strict=True)):  # only padding is left
+        sizes = (lhs.shape[conv.lhs_spec[0]] // conv.batch_groups, rhs.shape[conv.rhs_spec[0]], *conv.result)
+        return jnp.zeros([n for _, n in sorted(zip(conv.out_spec, sizes, strict=True))], conv.out_dtype)
+    return conv.convolve(pad(lhs, conv.lhs_spec[2:], inner), rhs, padding=outer)
+
+
+def is_small(conv: ConvParams) -> bool:
+    """Return whether an image, of one group, has fewer positions than the kernel has taps.
+
+    XLA (of JAX 0.10) has fast code for convolutions whose kernel is no larger than the image without its padding, and
+    sums product by product elsewhere: a 5x5 kernel on an image of 4x4 takes ten to two hundred times as long.
+    """
     sizes = (*conv.sizes, *conv.window)
-    if len(conv.window) > 2 or max(conv.gaps) > 1 or not all(isinstance(n, int) for n in sizes):
+    if conv.rank > 2 or conv.has_lhs_dilation or not all(isinstance(n, int) for n in sizes):
         return False
     return math.prod(conv.sizes) < math.prod(conv.window)
 
 
-def surrounded(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], convolve: Callable[..., Any]) -> Any:
-    """Returns a convolution for which `is_small` holds.
+def with_explicit_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_small` holds: its padding is added first, but for one line.
 
-    Args:
-      lhs: the values.
-      rhs: the kernel.
-      conv: the convolution, of one group, with padding that is not negative.
-      params: its parameters.
-      convolve: makes the convolution of the image and its padding.
+    In a function of its own, as XLA would make the padding part of the convolution again; a line of it stays with the
+    convolution, as without any padding XLA writes all windows to memory.
     """
-    rest = _line(conv)
+    wide, rest = conv.sum_dtype, _line(conv)
     around = [(low - a, high - b) for (low, high), (a, b) in zip(conv.pads, rest, strict=True)]
-    image = kept(lambda x: pad(x, conv.lhs[2:], around), lhs)
-    return convolve(image, rhs, **{**params, "padding": rest})
+    image = outline(lambda x: pad(x, conv.lhs_spec[2:], around), lhs.astype(wide))
+    return conv.convolve(image, rhs.astype(wide), padding=rest, preferred_element_type=wide)
 
 
-def _line(conv: Conv) -> tuple[tuple[int, int], ...]:
-    """Returns one line of the padding that can be left out, and nothing where the image would be too small still."""
+def _line(conv: ConvParams) -> tuple[tuple[int, int], ...]:
+    """Return one line of the padding that can be left out; none where the image would be too small still."""
     around = [n + low + high for n, (low, high) in zip(conv.sizes, conv.pads, strict=True)]
     rank = len(around)
     for d in range(rank):
@@ -53,3 +79,43 @@ def _line(conv: Conv) -> tuple[tuple[int, int], ...]:
             line = (0, 1) if conv.pads[d][1] else (1, 0)
             return tuple(line if i == d else (0, 0) for i in range(rank))
     return ((0, 0),) * rank
+
+
+def has_odd_channels(conv: ConvParams) -> bool:
+    """Return whether input channels are of an odd number, which XLA reads one by one."""
+    channels, outputs = conv.in_channels, conv.out_channels
+    sizes = (*conv.result, *conv.window, channels, outputs)
+    if conv.rank != 2 or conv.dtype != np.float32 or not all(isinstance(n, int) for n in sizes):
+        return False
+    if conv.has_lhs_dilation or channels % 2 == 0 or channels == 1:
+        return False
+    if math.prod(sizes) < cost_model.CHANNEL_PADDING_MIN_PRODUCTS:
+        return False
+    return channels > cost_model.CHANNEL_QUANTUM or outputs in cost_model.CHANNEL_PADDING_OUTPUTS
+
+
+def with_padded_channels(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution with channels of zeros up to the next multiple of four."""
+    more = ((0, -lhs.shape[conv.lhs_spec[1]] % cost_model.CHANNEL_QUANTUM),)
+    return conv.convolve(pad(lhs, conv.lhs_spec[1:2], more), pad(rhs, conv.rhs_spec[1:2], more))
+
+
+def is_unpadded(conv: ConvParams) -> bool:
+    """Return whether an image without padding has windows of so many values that writing them takes longest."""
+    if conv.rank != 2 or conv.dtype != conv.sum_dtype or any(p != (0, 0) for p in conv.pads) or conv.has_lhs_dilation:
+        return False
+    sizes = [n if isinstance(n, int) else 1 for n in (conv.batch, *conv.result, *conv.window, conv.in_channels)]
+    channels, least = sizes[-1], cost_model.UNPADDED_MIN_FLOATS
+    if channels <= cost_model.CHANNEL_QUANTUM:
+        least = cost_model.UNPADDED_MIN_FLOATS_OF_FEW_CHANNELS
+    return channels >= cost_model.UNPADDED_MIN_CHANNELS and math.prod(sizes) >= least
+
+
+def with_line_of_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution with a line of zeros at the end of the longer side; results that read it are dropped.
+
+    A column where the kernel is larger than the result (filter gradients): there XLA is faster with it.
+    """
+    side = int(conv.result[1] > conv.result[0] or math.prod(conv.window) > math.prod(conv.result))
+    out = conv.convolve_directly(lhs, rhs, padding=tuple((0, int(i == side)) for i in range(2)))
+    return lax.slice_in_dim(out, 0, conv.result[side], axis=conv.out_spec[2 + side])

@@ -1,212 +1,274 @@
-"""What the spellings of convolutions share: a convolution's parameters, and moving, cutting and padding its arrays."""
+"""The parameters of one convolution, and the array operations that its rules share."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.materialize import once
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 __all__ = [
-    "Conv",
-    "cut",
+    "ConvParams",
+    "conv_params",
+    "convolve_channels_last",
+    "dot",
+    "dot_in_cheaper_order",
     "interleave",
-    "is_plain",
+    "is_channels_last",
     "pad",
-    "place_of",
-    "plain",
-    "product",
-    "read",
-    "respec",
+    "reorder",
+    "strided_slice",
+    "sum_dtype",
     "taps",
-    "transposed",
+    "transpose",
+    "unravel_index",
 ]
 
-_FEW_PLACES = 64
+_FEW_POSITIONS = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Conv:
-    """The parameters of one convolution; spatial entries in the order of the specs.
+class ConvParams:
+    """One convolution as its rules see it; spatial entries are in the order of the specs.
 
     Attributes:
-      lhs, rhs, out: positions of (batch, feature, spatial...) in each array; for ``rhs`` (out, in, spatial...).
+      lhs_spec, rhs_spec, out_spec: axes of (batch, feature, spatial...); for ``rhs`` of (out, in, spatial...).
       sizes, window, result: spatial sizes of the input, the kernel and the output.
-      strides, pads, gaps, rates: window strides, padding, input dilation and kernel dilation.
+      strides, pads, lhs_dilation, rhs_dilation: as ``lax.conv_general_dilated`` takes them.
       groups, batch_groups: of features and of the batch.
+      batch, in_channels, out_channels: sizes of ``lhs`` and, the last, of ``rhs``; may be symbolic, the last may not.
+      dtype, out_dtype: of the operands and of the result.
+      precision: of products.
+      keywords: the primitive's parameters, as given.
+      lower: computes a convolution by the rules; takes operands and the primitive's parameters.
     """
 
-    lhs: tuple[int, ...]
-    rhs: tuple[int, ...]
-    out: tuple[int, ...]
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
     sizes: tuple[int, ...]
     window: tuple[int, ...]
     result: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[tuple[int, int], ...]
-    gaps: tuple[int, ...]
-    rates: tuple[int, ...]
+    lhs_dilation: tuple[int, ...]
+    rhs_dilation: tuple[int, ...]
     groups: int
     batch_groups: int
-    precision: Any
+    batch: Any
+    in_channels: Any
+    out_channels: Any
     dtype: Any
+    out_dtype: Any
+    precision: Any = None
+    keywords: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    lower: Callable[..., Any] | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial dimensions."""
+        return len(self.window)
+
+    @property
+    def has_lhs_dilation(self) -> bool:
+        """Whether there are zeros between the input's values."""
+        return max(self.lhs_dilation) > 1
+
+    @property
+    def sum_dtype(self) -> Any:
+        """The dtype that products are summed in."""
+        return sum_dtype(self.dtype)
+
+    def convolve(self, lhs: Any, rhs: Any, **changes: Any) -> Any:
+        """Return a convolution by the rules, with this one's parameters but for ``changes``."""
+        assert self.lower is not None
+        return self.lower(lhs, rhs, **{**self.keywords, **changes})
+
+    def convolve_directly(self, lhs: Any, rhs: Any, **changes: Any) -> Any:
+        """Return the primitive's own result, with this convolution's parameters but for ``changes``."""
+        return convolve_channels_last(lhs, rhs, **{**self.keywords, **changes})
 
 
-def read(lhs: Any, rhs: Any, params: dict[str, Any]) -> Conv | None:
-    """Returns the parameters, or None where they are symbolic or a size is zero."""
-    specs = params["dimension_numbers"]
+def sum_dtype(dtype: Any) -> Any:
+    """Return the dtype of sums: float32 for half precision."""
+    return np.float32 if jnp.finfo(dtype).bits < 32 else dtype
+
+
+def conv_params(lhs: Any, rhs: Any, keywords: Mapping[str, Any], lower: Any = None) -> ConvParams | None:
+    """Return the parameters, or None where spatial sizes are symbolic or a size is zero.
+
+    Args:
+      lhs: the input, or its shape and dtype.
+      rhs: the kernel, likewise.
+      keywords: parameters of ``lax.conv_general_dilated_p``.
+      lower: `ConvParams.lower`.
+    """
+    specs = keywords["dimension_numbers"]
     sizes = tuple(lhs.shape[i] for i in specs.lhs_spec[2:])
     window = tuple(rhs.shape[i] for i in specs.rhs_spec[2:])
-    pads = tuple(tuple(pair) for pair in params["padding"])
+    pads = tuple(tuple(pair) for pair in keywords["padding"])
     numbers = (*sizes, *window, *itertools.chain(*pads))  # the others may be symbolic
     if not all(isinstance(n, int) for n in numbers):
         return None
-    strides, gaps, rates = params["window_strides"], params["lhs_dilation"], params["rhs_dilation"]
+    strides, gaps, steps = keywords["window_strides"], keywords["lhs_dilation"], keywords["rhs_dilation"]
     result = tuple(
         ((n - 1) * g + 1 + sum(p) - (k - 1) * r - 1) // s + 1
-        for n, g, p, k, r, s in zip(sizes, gaps, pads, window, rates, strides, strict=True)
+        for n, g, p, k, r, s in zip(sizes, gaps, pads, window, steps, strides, strict=True)
     )
     if any(isinstance(n, int) and n < 1 for n in (*lhs.shape, *rhs.shape, *result)):
         return None
-    return Conv(
-        tuple(specs.lhs_spec),
-        tuple(specs.rhs_spec),
-        tuple(specs.out_spec),
-        sizes,
-        window,
-        result,
-        tuple(strides),
-        pads,
-        tuple(gaps),
-        tuple(rates),
-        params["feature_group_count"],
-        params["batch_group_count"],
-        params["precision"],
-        params["preferred_element_type"] or lhs.dtype,
+    return ConvParams(
+        lhs_spec=tuple(specs.lhs_spec),
+        rhs_spec=tuple(specs.rhs_spec),
+        out_spec=tuple(specs.out_spec),
+        sizes=sizes,
+        window=window,
+        result=result,
+        strides=tuple(strides),
+        pads=pads,
+        lhs_dilation=tuple(gaps),
+        rhs_dilation=tuple(steps),
+        groups=keywords["feature_group_count"],
+        batch_groups=keywords["batch_group_count"],
+        batch=lhs.shape[specs.lhs_spec[0]],
+        in_channels=lhs.shape[specs.lhs_spec[1]],
+        out_channels=rhs.shape[specs.rhs_spec[0]],
+        dtype=lhs.dtype,
+        out_dtype=keywords["preferred_element_type"] or lhs.dtype,
+        precision=keywords["precision"],
+        keywords=keywords,
+        lower=lower,
     )
 
 
-def transposed(x: Any, order: Sequence[int]) -> Any:
-    """Transposes, unless the order is the one that there is."""
+def transpose(x: Any, order: Sequence[int]) -> Any:
+    """Transpose, unless the order is the present one."""
     return x if tuple(order) == tuple(range(x.ndim)) else lax.transpose(x, tuple(order))
 
 
-def respec(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
-    """Moves dimensions: ``have`` and ``want`` give the places of the same named dimensions."""
+def reorder(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
+    """Transpose an array whose named dimensions are at the axes ``have`` so that they are at ``want``."""
     order = [0] * x.ndim
     for source, target in zip(have, want, strict=True):
         order[target] = source
-    return transposed(x, order)
+    return transpose(x, order)
 
 
-def cut(x: Any, dims: Sequence[int], starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Any:
-    """Slices some dimensions: ``counts`` values from ``starts`` in ``steps``."""
+def strided_slice(
+    x: Any, dims: Sequence[int], starts: Sequence[int], counts: Sequence[int], steps: Sequence[int] | None = None
+) -> Any:
+    """Slice some dimensions: ``counts`` values from ``starts`` on, in ``steps`` (of 1)."""
     firsts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    for dim, start, count, step in zip(dims, starts, counts, steps, strict=True):
+    for dim, start, count, step in zip(dims, starts, counts, steps or [1] * len(dims), strict=True):
         firsts[dim], limits[dim], strides[dim] = start, start + (count - 1) * step + 1, step
-    whole = not any(firsts) and all(s == 1 for s in strides) and tuple(limits) == tuple(x.shape)
-    return x if whole else lax.slice(x, firsts, limits, strides)
+    unchanged = not any(firsts) and all(s == 1 for s in strides) and tuple(limits) == tuple(x.shape)
+    return x if unchanged else lax.slice(x, firsts, limits, strides)
 
 
-def pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], gaps: Sequence[int] | None = None) -> Any:
-    """Pads some dimensions with zeros, negatively where a pad is negative, with gaps between values."""
+def pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], dilation: Sequence[int] | None = None) -> Any:
+    """Pad some dimensions with zeros, negatively where a pad is negative, and between values by a dilation."""
     config = [(0, 0, 0)] * x.ndim
     for i, dim in enumerate(dims):
-        config[dim] = (*pads[i], (gaps[i] - 1) if gaps else 0)
+        config[dim] = (*pads[i], (dilation[i] - 1) if dilation else 0)
     return x if all(c == (0, 0, 0) for c in config) else lax.pad(x, np.zeros((), x.dtype), config)
 
 
 def taps(window: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yields the places of a window, the last index moving fastest."""
+    """Yield the indices of a kernel's taps, the last index fastest."""
     return itertools.product(*map(range, window))
 
 
-def interleave(parts: Sequence[Any], places: Sequence[int], gaps: Sequence[int], sizes: Sequence[int]) -> Any:
-    """Joins phases: value ``q`` of phase ``p`` goes to ``q * gap + p``.
+def interleave(parts: Sequence[Any], dims: Sequence[int], periods: Sequence[int], sizes: Sequence[int]) -> Any:
+    """Join phases: value ``q`` of phase ``p`` goes to ``q * period + p``.
 
     Args:
-      parts: arrays of one shape, the phase of the last dimension moving fastest.
-      places: the dimensions that have phases.
-      gaps: how many phases each has.
-      sizes: sizes of these dimensions in the result; what is beyond is cut off.
+      parts: arrays of one shape, the phase of the last dimension fastest.
+      dims: the dimensions that have phases.
+      periods: how many phases each has.
+      sizes: of these dimensions in the result; values beyond are dropped.
     """
-    for dim, gap, size in reversed(list(zip(places, gaps, sizes, strict=True))):
+    for dim, period, size in reversed(list(zip(dims, periods, sizes, strict=True))):
         joined = []
-        for i in range(0, len(parts), gap):
-            group = parts[i : i + gap]
-            if gap > 1:
-                shape = tuple(n * gap if d == dim else n for d, n in enumerate(group[0].shape))
+        for i in range(0, len(parts), period):
+            group = parts[i : i + period]
+            if period > 1:
+                shape = tuple(n * period if d == dim else n for d, n in enumerate(group[0].shape))
                 group = [lax.reshape(jnp.stack(group, dim + 1), shape)]
             joined.append(lax.slice_in_dim(group[0], 0, size, 1, dim))
         parts = joined
     return parts[0]
 
 
-def is_plain(specs: Any) -> bool:
-    """Whether dimensions are in the order that XLA's code for convolutions on CPU is written for, channels last."""
-    rank = len(specs.out_spec) - 2
-    values, kernel = (0, rank + 1, *range(1, rank + 1)), (rank + 1, rank, *range(rank))
-    return tuple(specs.lhs_spec) == tuple(specs.out_spec) == values and tuple(specs.rhs_spec) == kernel
+def _channels_last(rank: int) -> lax.ConvDimensionNumbers:
+    values = (0, rank + 1, *range(1, rank + 1))
+    return lax.ConvDimensionNumbers(values, (rank + 1, rank, *range(rank)), values)
 
 
-def plain(lhs: Any, rhs: Any, **params: Any) -> Any:
-    """Returns the primitive's result, with dimensions in the order of `is_plain`.
+def is_channels_last(specs: Any) -> bool:
+    """Return whether dimensions are in the order that XLA's code for convolutions on CPU is written for."""
+    wanted = _channels_last(len(specs.out_spec) - 2)
+    return all(tuple(getattr(specs, name)) == getattr(wanted, name) for name in ("lhs_spec", "rhs_spec", "out_spec"))
 
-    XLA brings them into this order by itself, but not inside loops: there it takes ten and more times as long for the
-    gradient by the input, whose kernel has its channels exchanged.
+
+def convolve_channels_last(lhs: Any, rhs: Any, **keywords: Any) -> Any:
+    """Return the primitive's result, computed with channels last.
+
+    XLA brings dimensions into this order by itself, but not inside loops: there it takes ten and more times as long for
+    the input gradient, whose kernel has its channels exchanged.
     """
-    specs, rank = params["dimension_numbers"], lhs.ndim - 2
-    if is_plain(specs) or params["batch_group_count"] > 1:
-        return lax.conv_general_dilated_p.bind(lhs, rhs, **params)
-    values, kernel = (0, rank + 1, *range(1, rank + 1)), (rank + 1, rank, *range(rank))
-    lhs, rhs = respec(lhs, specs.lhs_spec, values), respec(rhs, specs.rhs_spec, kernel)
-    ordered = {**params, "dimension_numbers": lax.ConvDimensionNumbers(values, kernel, values)}
-    return respec(lax.conv_general_dilated_p.bind(lhs, rhs, **ordered), values, specs.out_spec)
+    specs = keywords["dimension_numbers"]
+    if is_channels_last(specs) or keywords["batch_group_count"] > 1:
+        return lax.conv_general_dilated_p.bind(lhs, rhs, **keywords)
+    wanted = _channels_last(lhs.ndim - 2)
+    lhs, rhs = reorder(lhs, specs.lhs_spec, wanted.lhs_spec), reorder(rhs, specs.rhs_spec, wanted.rhs_spec)
+    out = lax.conv_general_dilated_p.bind(lhs, rhs, **{**keywords, "dimension_numbers": wanted})
+    return reorder(out, wanted.out_spec, specs.out_spec)
 
 
-def product(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: Conv, wide: Any) -> Any:
-    """Returns a matrix product over the dimensions of ``contract``, summed in ``wide``."""
-    return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=wide)
+def dot(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
+    """Return a matrix product over the dimensions of ``contract``, in the dtype of sums."""
+    return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=conv.sum_dtype)
 
 
-def sum_of_products(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: Conv, wide: Any) -> Any:
-    """Returns what `product` does, from whichever side has less to lay out anew.
+def dot_in_cheaper_order(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
+    """Return the result of `dot`, with the operands in the order that transposes fewer values.
 
-    XLA writes the left operand with the dimensions that are summed last, the right one with them first: what is laid
-    out anew is computed in that order too, with everything that it is made of, which takes ten times as long.
+    XLA writes the left operand with its summed dimensions last, the right one with them first. An operand that it
+    transposes is recomputed in that order, with all that it depends on, which takes ten times as long.
     """
     if not all(isinstance(n, int) for n in (*a.shape, *b.shape)):
-        return product(a, b, contract, conv, wide)
-    kept = a.ndim - len(contract[0])
+        return dot(a, b, contract, conv)
+    left_over = a.ndim - len(contract[0])
 
-    def moved(x: Any, dims: tuple[int, ...], last: bool) -> int:
-        places = [d for d, n in enumerate(x.shape) if n > 1]
+    def transposed(x: Any, dims: tuple[int, ...], last: bool) -> int:
+        """Return how many values XLA would transpose."""
+        axes = [d for d, n in enumerate(x.shape) if n > 1]
         dims = tuple(d for d in dims if x.shape[d] > 1)
-        at = places[len(places) - len(dims) :] if last else places[: len(dims)]
-        return 0 if dims == tuple(at) else math.prod(x.shape)
+        wanted = axes[len(axes) - len(dims) :] if last else axes[: len(dims)]
+        return 0 if dims == tuple(wanted) else math.prod(x.shape)
 
-    straight = moved(a, contract[0], True) + moved(b, contract[1], False)
-    turned = moved(b, contract[1], True) + moved(a, contract[0], False)
-    if turned >= straight:
-        return product(once(a) if moved(a, contract[0], True) else a, b, contract, conv, wide)
+    given = transposed(a, contract[0], True) + transposed(b, contract[1], False)
+    swapped = transposed(b, contract[1], True) + transposed(a, contract[0], False)
+    if swapped >= given:
+        return dot(materialize(a) if transposed(a, contract[0], True) else a, b, contract, conv)
     if isinstance(conv.precision, tuple):
         conv = dataclasses.replace(conv, precision=conv.precision[::-1])
-    found = product(once(b) if moved(b, contract[1], True) else b, a, (contract[1], contract[0]), conv, wide)
-    return transposed(found, (*range(found.ndim - kept, found.ndim), *range(found.ndim - kept)))
+    out = dot(materialize(b) if transposed(b, contract[1], True) else b, a, (contract[1], contract[0]), conv)
+    return transpose(out, (*range(out.ndim - left_over, out.ndim), *range(out.ndim - left_over)))
 
 
-def place_of(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
-    """Returns where a loop stands that counts places row by row: each coordinate times its step, as int32."""
+def unravel_index(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
+    """Return the coordinates of a loop's index, the last one fastest: each times its step, as int32."""
     starts: list[Any] = []
-    # For few places (index * ceil(2**12 / n)) >> 12 is exact: XLA fuses it, not a division.
-    few = math.prod(counts) <= _FEW_PLACES
+    # For few positions (index * ceil(2**12 / n)) >> 12 is exact: XLA fuses it, not a division.
+    few = math.prod(counts) <= _FEW_POSITIONS
     for count, step in reversed(list(zip(counts, steps, strict=True))):
         if few:
             outer = lax.shift_right_logical(index * np.int32(-(-4096 // count)), np.int32(12))

@@ -1,350 +1,288 @@
-"""How convolutions are written on CPU, by shape.
+"""The table of convolution rules, and the CPU lowering of ``lax.conv_general_dilated`` that consults it.
 
-The rule, from measurements on two x86-64 cores (docs/performance.md): XLA's convolution there is good where each
-output sums many channels over a small window, and poor elsewhere. So
-
-- a convolution of each channel by itself is a sum over the window's places of shifted slices times weights (*taps*);
-  with gaps between the inputs' values (the gradient of a strided one) each phase of the output has its own taps;
-- the gradient of that by the filter is one reduction with a result for each place;
-- both go through many channels some at a time, that gradient through long rows one by one (`spelling_blocks`);
-- a window of one place is a matrix product, of every ``s``-th value or spread over every ``s``-th;
-- a window about as large as the input (filter gradients, dense layers in disguise) is a matrix product for each output;
-  of large images the windows of some rows at a time are laid side by side for one (`spelling_whole`);
-- an image of one place's width is convolved without that dimension, by a kernel with more outputs (`spelling_narrow`);
-- windows that do not overlap (patches) are a matrix product of the regrouped input, and so is the gradient by their
-  filter (`spelling_patches`);
-- a 3x3 window moving one by one over an image large enough takes Winograd's tiles (`spelling_tiles`),
-  one by a rate does with the values of each phase in an image of its own (`spelling_rates`);
-- a few windows, with weights that do not stay near the processor or of an image smaller than they are, are gathered for
-  one matrix product; other images with fewer places than the window get their padding first (`spelling_small`);
-- several images, or strips of one, are put side by side where rows are too short for XLA to share among threads
-  (`spelling_rows`);
-- a gradient by the filter that gives few channels has its operands exchanged;
-- of few channels that give few, neighbours in a row are put together as channels (`spelling_folded`);
-- an odd number of channels is made even: XLA reads fours at once;
-- without any padding XLA lays all windows side by side in memory: where that is much, it is given a line of padding,
-  whose results are dropped;
-- with gaps between the inputs' values as long as the window (transposed convolutions that do not overlap) there is one
-  matrix product, whose results are laid out side by side; with smaller gaps each phase of the results is a convolution
-  of its own (`spelling_phases`);
-- a volume is a sum of convolutions of images, a large one slab by slab (`spelling_volumes`), and one such convolution
-  where the window is a plane's or a column (`spelling_flat`);
-- groups of channels are convolutions of their own, one after the other, or one product with the groups as its batch
-  where a window has one place (`spelling_groups`); those of few channels are a sum of convolutions of each channel by
-  itself (`spelling_members`).
-
-What takes many operations stays a call of its own (`kept`). Everything else stays JAX's convolution. Half precision is
-accumulated in float32.
+XLA's convolution on CPU is fast where each output sums many channels over a small window, and slow elsewhere. `RULES`
+lists the replacements, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
+whose parts are convolutions again (`ConvParams.convolve`) has them lowered by this table, too. Half precision is summed
+in float32. The predicates come from measurements on two x86-64 cores (docs/performance.md, `cost_model`).
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.outline import kept
-from tf2jax_lite.xla_cpu.rules import call, twin
+from tf2jax_lite.xla_cpu.outline import outline
+from tf2jax_lite.xla_cpu.rules import call, with_cpu_rule
+from tf2jax_lite.xla_cpu.selection import Rule, choose, is_enabled
 
-from .conv3d import by_plane, by_slab, is_slabs, is_stacked, is_volume, stacked
-from .conv3d_planes import flattened, is_flat
-from .depthwise import depthwise, depthwise_filter
-from .filter_grad import is_laid_out, is_turned, is_whole, laid_out, turned, whole
-from .grouped import apart, is_point_of_groups, one_by_one, points, points_filter
-from .grouped_as_depthwise import by_member, filter_by_member
-from .input_dilation import by_phase, has_phases, is_apart, set_apart
-from .kernel_dilation import by_rate, is_by_rate
-from .matmul import is_patches, is_patches_filter, patches, patches_filter
-from .narrow_image import is_narrow, narrowed
-from .padding import is_small, surrounded
-from .params import Conv, cut, is_plain, pad, place_of, plain, product, read, respec, transposed
-from .row_packing import placing, side_by_side
-from .width_folding import fold_of, folded
-from .winograd import is_tiled, tiled
+from . import (
+    conv3d,
+    conv3d_planes,
+    depthwise,
+    filter_grad,
+    grouped,
+    grouped_as_depthwise,
+    im2col,
+    input_dilation,
+    kernel_dilation,
+    matmul,
+    narrow_image,
+    padding,
+    row_packing,
+    width_folding,
+    winograd,
+)
+from .params import conv_params, convolve_channels_last, is_channels_last
 
-__all__ = ["call", "convolution_on_cpu"]
+__all__ = ["LAYOUT_RULES", "RULES", "call", "convolution_on_cpu"]
 
-_FEWEST_KEPT = 36  # taps of a call of its own: computing so many twice costs more than their result's way to memory
-_MOST_TAPS = 128  # code grows with the taps: beyond, compiling would take longer than is gained
-_FEWEST_GROUPED, _MOST_SUMMED = 1 << 20, 1 << 12  # products of all groups, and of each result
-_FEW_MEMBERS, _FEW_OF_FILTERS = 8, 4  # channels of a group
-_FEW_GROUPS, _FEWEST_ALONE = 4, 32  # groups, and their channels
-_MOST_PLACES, _MOST_ROWS, _MOST_GATHERED = 9, 2560, 1 << 22  # of a window, windows, and values of all windows
-_MANY_WEIGHTS = ((64, 1 << 19), (512, 1 << 20))  # for so many windows at most, so many weights at least
-_MOST_UNPADDED, _MOST_OF_FEW, _FEWEST_UNPADDED = 3 << 20, 1 << 18, 3  # values of all windows, and channels
-_TOGETHER, _FEWEST_EVENED = 4, 1 << 20  # channels that are read at once, and products
-_SLOW_OUTPUTS = range(17, 33)  # outputs of a few channels
+# The prefix "xla_" names entries that leave a convolution to XLA; they cannot be switched off.
+RULES = (
+    # Groups. After the last of these entries convolutions have one group.
+    Rule(
+        "depthwise_blocks",
+        depthwise.is_blocked_depthwise,
+        depthwise.depthwise_by_blocks,
+        "Many taps of many channels exceed the L1 cache: 32 channels at a time.",
+        outline=True,
+    ),
+    Rule(
+        "depthwise_outlined",
+        depthwise.is_outlined_depthwise,
+        depthwise.depthwise,
+        "Before depthwise: a long sum is costly to compute once for each user.",
+        outline=True,
+    ),
+    Rule(
+        "depthwise",
+        depthwise.is_unrolled_depthwise,
+        depthwise.depthwise,
+        "XLA computes each channel alone; shifted slices times weights vectorize over channels.",
+    ),
+    Rule("xla_depthwise", depthwise.is_depthwise, None, "Unrolling more taps takes longer to compile than it gains."),
+    Rule(
+        "depthwise_filter_gradient",
+        depthwise.is_depthwise_filter_gradient,
+        depthwise.depthwise_filter_gradient,
+        "XLA computes batch groups as one large convolution; here one reduction has a result for each tap.",
+    ),
+    Rule(
+        "xla_depthwise_filter_gradient",
+        lambda conv: 1 < conv.batch_groups == conv.batch == conv.out_channels,
+        None,
+        "Of many taps: one convolution for each channel is no gain.",
+    ),
+    Rule(
+        "grouped_unrolled",
+        grouped.is_unrolled,
+        grouped.unrolled,
+        "A few groups of many channels are large convolutions, and rules apply to each.",
+    ),
+    Rule(
+        "grouped_pointwise",
+        grouped.is_grouped_pointwise,
+        grouped.pointwise,
+        "With a 1x1 kernel, or its filter gradient, groups are the batch of one matrix product.",
+    ),
+    Rule(
+        "grouped_as_depthwise",
+        grouped_as_depthwise.is_sum_of_depthwise,
+        grouped_as_depthwise.by_channel_of_group,
+        "Of few channels a product has few columns; a sum of depthwise convolutions needs no im2col.",
+    ),
+    Rule(
+        "grouped_loop",
+        grouped.is_grouped,
+        grouped.looped,
+        "The remaining groups, one after the other: XLA is slow at them, and far slower at their filter gradients.",
+    ),
+    Rule("xla_grouped", grouped.has_groups, None, "Small ones, and those of long sums, XLA computes as fast."),
+    # One matrix product.
+    Rule(
+        "pointwise",
+        matmul.is_pointwise,
+        matmul.pointwise,
+        "A 1x1 kernel is a matrix product, of every stride-th value or spread afterwards.",
+    ),
+    # Fewer dimensions.
+    Rule(
+        "narrow_image",
+        narrow_image.is_narrow,
+        narrow_image.without_narrow_dimension,
+        "XLA applies a kernel that is wider than the image to padding.",
+    ),
+    Rule(
+        "conv3d_as_2d",
+        conv3d_planes.is_2d,
+        conv3d_planes.as_2d,
+        "A kernel of one plane or one column is a 2-D one: XLA's 3-D convolution is slow.",
+    ),
+    # Input dilation.
+    Rule(
+        "swapped_operands_dilated",
+        filter_grad.is_swapped_with_dilation,
+        filter_grad.swapped_operands,
+        "Before polyphase: with a window far larger than the result phases are filter gradients, still with zeros.",
+    ),
+    Rule(
+        "non_overlapping",
+        input_dilation.is_non_overlapping,
+        input_dilation.non_overlapping,
+        "Before polyphase: one product gives all phases where the kernel is no longer than the dilation.",
+    ),
+    Rule(
+        "polyphase",
+        input_dilation.has_polyphase,
+        input_dilation.polyphase,
+        "XLA multiplies by the zeros between values; each phase meets a part of the kernel only.",
+    ),
+    # Filter gradients: windows about as large as the image.
+    Rule(
+        "patches_filter_gradient",
+        matmul.is_patches_filter_gradient,
+        matmul.patches_filter_gradient,
+        "Taps further apart than results are one matrix product of the regrouped input.",
+    ),
+    Rule(
+        "filter_gradient_im2col",
+        im2col.has_rows,
+        im2col.by_rows,
+        "Before dot_per_tap, which reads operands that exceed the cache again for each tap.",
+    ),
+    Rule(
+        "dot_per_tap",
+        filter_grad.is_dot_per_tap,
+        filter_grad.dot_per_tap,
+        "XLA is made for small windows: few results of large ones are one matrix product each.",
+    ),
+    Rule(
+        "patches",
+        matmul.is_patches,
+        matmul.patches,
+        "Windows that do not overlap are one matrix product of the regrouped input.",
+    ),
+    Rule(
+        "swapped_operands",
+        filter_grad.has_swapped_operands,
+        filter_grad.swapped_operands,
+        "XLA fills its vectors with output channels: filter gradients with few get them from the image.",
+    ),
+    # 3-D convolutions: XLA's has no fast code.
+    Rule(
+        "conv3d_stacked",
+        conv3d.is_stacked,
+        conv3d.stacked,
+        "Few channels: the kernel's depths as channels make one 2-D convolution of long sums.",
+    ),
+    Rule(
+        "conv3d_depth_blocks",
+        conv3d.has_depth_blocks,
+        conv3d.by_depth_block,
+        "Before conv3d_by_plane, which reads a volume that exceeds the cache again for each plane of the kernel.",
+    ),
+    Rule(
+        "conv3d_by_plane",
+        conv3d.is_by_plane,
+        conv3d.by_plane,
+        "A sum of 2-D convolutions, one for each plane of the kernel.",
+    ),
+    # Channels.
+    Rule(
+        "width_folding",
+        width_folding.is_folded,
+        width_folding.folded,
+        "XLA computes 16 outputs at once: few channels to few leave lanes unused.",
+    ),
+    Rule(
+        "channel_padding",
+        padding.has_odd_channels,
+        padding.with_padded_channels,
+        "XLA reads an odd number of channels one by one, else four at once.",
+    ),
+    # Fewer products.
+    Rule(
+        "kernel_dilation",
+        kernel_dilation.has_batched_phases,
+        kernel_dilation.batched_phases,
+        "Before winograd, which takes the phases of a dilated kernel as images.",
+    ),
+    Rule(
+        "winograd",
+        winograd.is_winograd,
+        winograd.winograd,
+        "16 products for 36 in 3x3 convolutions of many channels.",
+        outline=True,
+    ),
+    # Few or small images, short rows.
+    Rule(
+        "im2col",
+        im2col.is_im2col,
+        im2col.im2col,
+        "XLA reads many weights slowly for few windows.",
+        outline=True,
+    ),
+    Rule(
+        "small_image_padding",
+        lambda conv: conv.sum_dtype == np.float32 and padding.is_small(conv),
+        padding.with_explicit_padding,
+        "XLA has no fast code for images with fewer positions than the kernel, padding not counted.",
+    ),
+    Rule(
+        "row_packing",
+        row_packing.has_packed_rows,
+        row_packing.pack_rows,
+        "XLA gives a thread a block of columns: short rows leave threads idle.",
+    ),
+    Rule(
+        "line_padding",
+        padding.is_unpadded,
+        padding.with_line_of_padding,
+        "Without any padding XLA writes all windows to memory.",
+    ),
+)
+
+# After `RULES`, and for operands that those do not see: integers, mixed dtypes, symbolic sizes.
+LAYOUT_RULES = (
+    Rule(
+        "channels_last",
+        lambda lhs, rhs, **keywords: not is_channels_last(keywords["dimension_numbers"]),
+        convolve_channels_last,
+        "In loops XLA does not bring dimensions into the order of its fast code.",
+    ),
+)
 
 
-def convolution_on_cpu(lhs: Any, rhs: Any, **params: Any) -> Any:
-    """Returns the result of ``conv_general_dilated`` with these operands and parameters, or None to leave it alone."""
-    found = _spelled(lhs, rhs, params)
-    if found is None and not is_plain(params["dimension_numbers"]):
-        return plain(lhs, rhs, **params)
-    return found
+def convolution_on_cpu(lhs: Any, rhs: Any, **keywords: Any) -> Any:
+    """Return the result of ``lax.conv_general_dilated_p`` by a rule, or None to leave it to XLA."""
+    out = _by_rules(lhs, rhs, keywords)
+    if out is None and choose(LAYOUT_RULES, lhs, rhs, **keywords) is not None:
+        return convolve_channels_last(lhs, rhs, **keywords)
+    return out
 
 
-def _spelled(lhs: Any, rhs: Any, params: dict[str, Any]) -> Any:
-    """Returns the result in one of the forms above, or None."""
+def _by_rules(lhs: Any, rhs: Any, keywords: dict[str, Any]) -> Any:
     if lhs.dtype != rhs.dtype or not jnp.issubdtype(lhs.dtype, jnp.floating):
         return None
-    conv = read(lhs, rhs, params)
+    conv = conv_params(lhs, rhs, keywords, _convolve)
     if conv is None:
         return None
-    if max(conv.gaps) == 1 and any(n < 0 for pair in conv.pads for n in pair):
-        return _cropped(lhs, rhs, conv, params)
-    channels, outputs = lhs.shape[conv.lhs[1]], rhs.shape[conv.rhs[0]]
-    wide = _wider(lhs.dtype)
-    if conv.batch_groups == 1 and 1 < conv.groups == channels:
-        if not _is_tapped(conv, 1):
-            return None
-        spelled = functools.partial(depthwise, conv=conv)
-        if math.prod(conv.window) >= _FEWEST_KEPT:
-            spelled = functools.partial(kept, spelled)
-        found = spelled(lhs.astype(wide), rhs.astype(wide))
-    elif (
-        1 < conv.batch_groups == lhs.shape[conv.lhs[0]] and math.prod(conv.result) <= _MOST_TAPS and max(conv.gaps) == 1
-    ):
-        found = depthwise_filter(lhs.astype(wide), rhs.astype(wide), conv)
-    elif 1 < conv.batch_groups == lhs.shape[conv.lhs[0]] == outputs:
+    if padding.has_negative_padding(conv):  # not a rule: it keeps XLA from reading beyond the array
+        return padding.without_negative_padding(lhs, rhs, conv)
+    rule = choose(RULES, conv)
+    if rule is None or rule.lower is None:
         return None
-    elif conv.batch_groups > 1 or conv.groups > 1:
-        if not _is_grouped(lhs, conv, channels, outputs):
-            return None
-        found = _by_group(lhs, rhs, conv, params, wide)
-    elif _is_point(conv):
-        found = _point(lhs, rhs, conv, wide)
-    elif is_narrow(conv):
-        return narrowed(lhs, rhs, conv, params, _convolved)
-    elif is_flat(conv):
-        return flattened(lhs, rhs, conv, params, _convolved)
-    elif max(conv.gaps) > 1 and is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
-        return turned(lhs, rhs, conv, params, _convolved)
-    elif is_apart(conv):
-        found = set_apart(lhs, rhs, conv, wide)
-    elif has_phases(conv, channels, outputs):
-        return by_phase(lhs, rhs, conv, params, _convolved)
-    elif is_patches_filter(conv):
-        found = patches_filter(lhs, rhs, conv, wide)
-    elif is_laid_out(conv, channels, lhs.shape[conv.lhs[0]], outputs):
-        found = laid_out(lhs, rhs, conv, wide)
-    elif is_whole(conv, (lhs.shape[conv.lhs[0]], outputs)):
-        found = whole(lhs, rhs, conv, wide)
-    elif is_patches(conv):
-        found = patches(lhs, rhs, conv, wide)
-    elif is_turned(conv, lhs.shape[conv.lhs[0]], outputs):
-        return turned(lhs, rhs, conv, params, _convolved)
-    elif is_volume(conv):
-        summed = {**params, "preferred_element_type": wide}
-        if is_stacked(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-            found = stacked(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)
-        elif is_slabs(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-            found = by_slab(lhs.astype(wide), rhs.astype(wide), conv, summed)
-        else:
-            found = by_plane(lhs.astype(wide), rhs.astype(wide), conv, summed, _convolved)
-    elif lhs.dtype == np.float32 and (fold := fold_of(conv, lhs.shape[conv.lhs[0]], channels, outputs)) > 1:
-        return folded(lhs, rhs, conv, params, fold)
-    elif _is_odd(lhs, conv, channels, outputs):
-        return _evened(lhs, rhs, conv, params)
-    elif is_by_rate(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-        return by_rate(lhs, rhs, conv, params, _convolved)
-    elif is_tiled(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-        found = kept(functools.partial(tiled, conv=conv), lhs.astype(wide), rhs.astype(wide))
-    elif _is_gathered(conv, lhs.shape[conv.lhs[0]], channels, outputs):
-        found = kept(functools.partial(_gathered, conv=conv, wide=wide), lhs, rhs)
-    elif wide == np.float32 and is_small(conv):
-        found = surrounded(
-            lhs.astype(wide), rhs.astype(wide), conv, {**params, "preferred_element_type": wide}, _convolved
-        )
-    elif lhs.dtype == np.float32 and (placed := placing(conv, lhs.shape[conv.lhs[0]], channels, outputs)):
-        found = side_by_side(lhs, rhs, conv, params, *placed)
-    elif _is_unpadded(lhs, conv, channels, wide):
-        found = _with_padding(lhs, rhs, conv, params)
-    else:
-        return None
-    return found.astype(conv.dtype)
+    lower = functools.partial(rule.lower, conv=conv)
+    out = outline(lower, lhs, rhs) if rule.outline and is_enabled("outline") else lower(lhs, rhs)
+    return out.astype(conv.out_dtype)
 
 
-def _convolved(lhs: Any, rhs: Any, **params: Any) -> Any:
-    """Returns the result of ``conv_general_dilated``, spelled as the rule says."""
-    found = _spelled(lhs, rhs, params)
-    return plain(lhs, rhs, **params) if found is None else found
+def _convolve(lhs: Any, rhs: Any, **keywords: Any) -> Any:
+    out = convolution_on_cpu(lhs, rhs, **keywords)
+    return lax.conv_general_dilated_p.bind(lhs, rhs, **keywords) if out is None else out
 
 
-def _wider(dtype: Any) -> Any:
-    """Returns the dtype of sums: float32 for half precision."""
-    return np.float32 if jnp.finfo(dtype).bits < 32 else dtype
-
-
-# Groups of channels.
-
-
-def _is_grouped(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
-    """Whether groups are spelled: XLA takes long for them, and far longer for gradients by their filters."""
-    if conv.batch_groups > 1:
-        return isinstance(lhs.shape[conv.lhs[0]], int)
-    sizes = (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels, outputs)
-    if not all(isinstance(n, int) for n in sizes) or math.prod(sizes) // conv.groups < _FEWEST_GROUPED:
-        return False
-    # XLA is faster where sums are long along one dimension alone.
-    summed = math.prod(conv.window) * channels // conv.groups
-    return summed <= _MOST_SUMMED or max(conv.window) < math.prod(conv.window)
-
-
-def _by_group(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any], wide: Any) -> Any:
-    """Convolves groups: of few channels member by member, single places in one product, others one by one."""
-    featured = conv.groups > 1
-    groups = conv.groups * conv.batch_groups
-    each = lhs.shape[conv.lhs[1 if featured else 0]] // groups
-    if groups <= _FEW_GROUPS and each >= _FEWEST_ALONE:
-        return apart(lhs, rhs, conv, params, _convolved)
-    if isinstance(lhs.shape[conv.lhs[0]], int) and isinstance(lhs.shape[conv.lhs[1]], int):
-        if is_point_of_groups(conv):
-            return (points if featured else points_filter)(lhs, rhs, conv, wide)
-        if _is_by_member(rhs, conv, each):
-            return (by_member if featured else filter_by_member)(lhs, rhs, conv, wide)
-    return one_by_one(lhs, rhs, conv, params, _convolved)
-
-
-def _is_by_member(rhs: Any, conv: Conv, each: int) -> bool:
-    """Whether groups of so few channels are convolved member by member."""
-    if conv.batch_groups > 1:
-        return each <= _FEW_OF_FILTERS and math.prod(conv.result) * each <= _MOST_TAPS and max(conv.gaps) == 1
-    return _is_tapped(conv, each) and (each <= _FEW_MEMBERS or conv.groups == rhs.shape[conv.rhs[0]])
-
-
-def _is_tapped(conv: Conv, each: int) -> bool:
-    """Whether a sum over a window's places, of so many channels each, is short enough to be written out."""
-    return math.prod(conv.window) * each <= _MOST_TAPS and (max(conv.gaps) == 1 or max(conv.strides) == 1)
-
-
-# Matrix products.
-
-
-def _is_point(conv: Conv) -> bool:
-    """Whether the window has one place."""
-    strided = any(s > 1 for s in conv.strides)
-    return math.prod(conv.window) == 1 and not (strided and any(g > 1 for g in conv.gaps))
-
-
-def _point(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    places = conv.lhs[2:]
-    spread = any(g > 1 for g in conv.gaps)
-    if not spread:
-        lhs = cut(pad(lhs, places, conv.pads), places, [0] * len(places), conv.result, conv.strides)
-    weights = lax.squeeze(rhs, conv.rhs[2:])
-    out_first = conv.rhs[0] < conv.rhs[1]
-    out = product(lhs, weights, ((conv.lhs[1],), (1 if out_first else 0,)), conv, wide)
-    # The product's dimensions: those of the input without its channel, then the output's channel.
-    have = [d - (d > conv.lhs[1]) for d in conv.lhs]
-    have[1] = out.ndim - 1
-    if spread:  # the sum over one place: values can be spread after the product
-        out = pad(out, have[2:], conv.pads, conv.gaps)
-    return respec(out, have, conv.out)
-
-
-def _is_gathered(conv: Conv, batch: Any, channels: int, outputs: int) -> bool:
-    """Whether there are few windows, and weights that are many beside them.
-
-    XLA's convolution takes long to get at weights that do not stay near the processor, and where the image is smaller
-    than the window.
-    """
-    if any(g != 1 for g in conv.gaps) or not all(isinstance(n, int) for n in (batch, channels, outputs)):
-        return False
-    rows, places = batch * math.prod(conv.result), math.prod(conv.window)
-    if (
-        (places > _MOST_PLACES and not is_small(conv))
-        or min(channels, outputs) < 32
-        or rows > _MOST_ROWS
-        or rows * places * channels > _MOST_GATHERED
-    ):
-        return False
-    weights = places * channels * outputs
-    small = 2 * math.prod(conv.sizes) < places <= _MOST_PLACES
-    return small or any(rows <= most and weights >= least for most, least in _MANY_WEIGHTS)
-
-
-def _gathered(lhs: Any, rhs: Any, conv: Conv, wide: Any) -> Any:
-    """Lays the values of each window side by side (*im2col*) for one matrix product; a loop, which compiles fast."""
-    rank = len(conv.result)
-    places = tuple(range(1, rank + 1))
-    padded = pad(respec(lhs, conv.lhs, (0, rank + 1, *places)), places, conv.pads)
-    channels, rows = padded.shape[-1], padded.shape[0] * math.prod(conv.result)
-    sizes = [(n - 1) * s + 1 for n, s in zip(conv.result, conv.strides, strict=True)]
-    zero = np.int32(0)
-
-    def put(index: Any, windows: Any) -> Any:
-        index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
-        starts = (zero, *place_of(index, conv.window, conv.rates), zero)
-        part = lax.dynamic_slice(padded, starts, (padded.shape[0], *sizes, channels), allow_negative_indices=False)
-        part = cut(part, places, [0] * rank, conv.result, conv.strides)
-        part = lax.reshape(part, (rows, 1, channels))
-        return lax.dynamic_update_slice(windows, part, (zero, index, zero), allow_negative_indices=False)
-
-    count = math.prod(conv.window)
-    windows = lax.fori_loop(zero, np.int32(count), put, jnp.zeros((rows, count, channels), lhs.dtype))
-    weights = transposed(rhs, (*conv.rhs[2:], conv.rhs[1], conv.rhs[0]))
-    weights = lax.reshape(weights, (count, channels, weights.shape[-1]))
-    out = product(windows, weights, ((1, 2), (0, 1)), conv, wide)
-    out = lax.reshape(out, (padded.shape[0], *conv.result, out.shape[-1]))
-    return respec(out, (0, rank + 1, *places), conv.out)
-
-
-# Padding.
-
-
-def _cropped(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Cuts off what negative padding leaves out, and convolves without it.
-
-    XLA reads beyond the array where padding is negative on one side and positive on the other
-    (https://github.com/openxla/xla/issues/48713), and is slow elsewhere.
-    """
-    outer = tuple((max(lo, 0), max(hi, 0)) for lo, hi in conv.pads)
-    inner = [(min(lo, 0), min(hi, 0)) for lo, hi in conv.pads]
-    if any(n + lo + hi < 1 for n, (lo, hi) in zip(conv.sizes, inner, strict=True)):  # nothing but padding is left
-        sizes = (lhs.shape[conv.lhs[0]] // conv.batch_groups, rhs.shape[conv.rhs[0]], *conv.result)
-        return jnp.zeros([n for _, n in sorted(zip(conv.out, sizes, strict=True))], conv.dtype)
-    return _convolved(pad(lhs, conv.lhs[2:], inner), rhs, **{**params, "padding": outer})
-
-
-def _is_odd(lhs: Any, conv: Conv, channels: Any, outputs: int) -> bool:
-    """Whether channels are of an odd number, which XLA reads one by one."""
-    sizes = (*conv.result, *conv.window, channels, outputs)
-    if len(conv.window) != 2 or lhs.dtype != np.float32 or not all(isinstance(n, int) for n in sizes):
-        return False
-    if max(conv.gaps) > 1 or channels % 2 == 0 or channels == 1 or math.prod(sizes) < _FEWEST_EVENED:
-        return False
-    return channels > _TOGETHER or outputs in _SLOW_OUTPUTS
-
-
-def _evened(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Convolves with channels of zeros up to the next multiple of four."""
-    more = ((0, -lhs.shape[conv.lhs[1]] % _TOGETHER),)
-    return _convolved(pad(lhs, conv.lhs[1:2], more), pad(rhs, conv.rhs[1:2], more), **params)
-
-
-def _is_unpadded(lhs: Any, conv: Conv, channels: Any, wide: Any) -> bool:
-    """Whether an image without padding has windows of so many values that writing them down takes longest."""
-    if len(conv.window) != 2 or lhs.dtype != wide or any(p != (0, 0) for p in conv.pads) or max(conv.gaps) > 1:
-        return False
-    sizes = [n if isinstance(n, int) else 1 for n in (lhs.shape[conv.lhs[0]], *conv.result, *conv.window, channels)]
-    most = _MOST_OF_FEW if sizes[-1] <= _TOGETHER else _MOST_UNPADDED
-    return sizes[-1] >= _FEWEST_UNPADDED and math.prod(sizes) >= most
-
-
-def _with_padding(lhs: Any, rhs: Any, conv: Conv, params: dict[str, Any]) -> Any:
-    """Convolves with one line of zeros after the last one, of the longer side; results that it is part of are cut.
-
-    A column where the window is larger than the result (gradients by the filter): there XLA is faster with it.
-    """
-    side = int(conv.result[1] > conv.result[0] or math.prod(conv.window) > math.prod(conv.result))
-    padding = tuple((0, int(i == side)) for i in range(2))
-    out = plain(lhs, rhs, **{**params, "padding": padding})
-    return lax.slice_in_dim(out, 0, conv.result[side], axis=conv.out[2 + side])
-
-
-twin(lax.conv_general_dilated_p, convolution_on_cpu)
+with_cpu_rule(lax.conv_general_dilated_p, convolution_on_cpu)

@@ -1,0 +1,285 @@
+"""The suite ablation: each CPU lowering rule switched off alone, on the cases that take it.
+
+    python -m benchmarks.ablation --table docs/xla-cpu-rules.md     # all rules, all cases
+    python -m benchmarks.ablation --size small --only depthwise     # whether the command works
+    python -m benchmarks --suite ablation --json out.jsonl          # records only
+
+A ratio is the median time with all rules divided by the median without one: below 1 the rule gains. Lines are those of
+the rule's functions and of their helpers in the same module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import json
+import logging
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.xla_cpu import catalog, constant_dot, cumulative, dot_order, inverse_trig, reductions, rules, top_k
+from tf2jax_lite.xla_cpu.conv import rule as conv_rule  # noqa: F401  (registers the rules that `rules.call` takes)
+from tf2jax_lite.xla_cpu.selection import using
+
+from .timing import in_turns, seconds
+
+# Rules that any case may take besides its own.
+_GENERAL = ("materialize", "outline")
+# Rules that are chosen when a function is traced.
+_AT_TRACING = {"top_k": "top_k_packed_sort", "attention": "dot_order", "resize": "constant_dot_gather"}
+
+# Input, kernel (channels last), strides, padding, further keywords.
+CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
+    "depthwise 3x3": ((4, 112, 112, 32), (3, 3, 1, 32), 1, "SAME", {"feature_group_count": 32}),
+    "depthwise 3x3 stride 2": ((4, 56, 56, 144), (3, 3, 1, 144), 2, "SAME", {"feature_group_count": 144}),
+    "depthwise 7x7": ((4, 28, 28, 192), (7, 7, 1, 192), 1, "SAME", {"feature_group_count": 192}),
+    "depthwise 7x7, many channels": ((8, 32, 32, 256), (7, 7, 1, 256), 1, "SAME", {"feature_group_count": 256}),
+    "2 groups 5x5": ((8, 27, 27, 96), (5, 5, 48, 256), 1, "SAME", {"feature_group_count": 2}),
+    "16 groups 3x3": ((8, 28, 28, 256), (3, 3, 16, 256), 1, "SAME", {"feature_group_count": 16}),
+    "32 groups 3x3": ((8, 28, 28, 256), (3, 3, 8, 256), 1, "SAME", {"feature_group_count": 32}),
+    "64 groups 3x3": ((8, 28, 28, 256), (3, 3, 4, 256), 1, "SAME", {"feature_group_count": 64}),
+    "8 groups 1x1": ((8, 28, 28, 256), (1, 1, 32, 256), 1, "SAME", {"feature_group_count": 8}),
+    "1x1": ((4, 56, 56, 64), (1, 1, 64, 256), 1, "SAME", {}),
+    "1x1 stride 2": ((4, 56, 56, 256), (1, 1, 256, 512), 2, "SAME", {}),
+    "kernel as wide as the image": ((8, 64, 9, 16), (3, 9, 16, 32), 1, "VALID", {}),
+    "3-D (1, 3, 3)": ((1, 36, 36, 36, 64), (1, 3, 3, 64, 64), 1, "SAME", {}),
+    "3-D (3, 1, 1)": ((1, 36, 36, 36, 64), (3, 1, 1, 64, 64), 1, "SAME", {}),
+    "3-D, few channels": ((1, 16, 16, 16, 8), (3, 3, 3, 8, 32), 1, "SAME", {}),
+    "3-D, large": ((4, 48, 48, 48, 48), (3, 3, 3, 48, 16), 1, "SAME", {}),
+    "3-D": ((1, 20, 20, 20, 64), (3, 3, 3, 64, 64), 1, "SAME", {}),
+    "transposed 2x2 stride 2": ((8, 28, 28, 64), (2, 2, 64, 64), 1, ((1, 1), (1, 1)), {"lhs_dilation": (2, 2)}),
+    "transposed 4x4 stride 2": ((8, 16, 16, 64), (4, 4, 64, 32), 1, ((2, 2), (2, 2)), {"lhs_dilation": (2, 2)}),
+    "3x3 stride 2": ((4, 28, 28, 128), (3, 3, 128, 256), 2, "SAME", {}),
+    "patches 4x4": ((4, 224, 224, 3), (4, 4, 3, 96), 4, "VALID", {}),
+    "3x3 to few channels": ((8, 64, 64, 64), (3, 3, 64, 3), 1, "SAME", {}),
+    "3x3 of 3 channels to 64": ((4, 226, 226, 3), (3, 3, 3, 64), 1, "VALID", {}),
+    "3x3 of 3 channels to 16": ((8, 208, 208, 3), (3, 3, 3, 16), 1, "SAME", {}),
+    "3x3 of 3 channels to 32, stride 2": ((8, 224, 224, 3), (3, 3, 3, 32), 2, "SAME", {}),
+    "3x3 dilated": ((1, 32, 32, 512), (3, 3, 512, 256), 1, "SAME", {"rhs_dilation": (2, 2)}),
+    "3x3 of many channels": ((8, 28, 28, 256), (3, 3, 256, 256), 1, "SAME", {}),
+    "3x3 of 64 channels": ((8, 56, 56, 64), (3, 3, 64, 64), 1, "SAME", {}),
+    "3x3, one image": ((1, 128, 128, 32), (3, 3, 32, 32), 1, "SAME", {}),
+    "3x3, few positions": ((1, 7, 7, 512), (3, 3, 512, 512), 1, "SAME", {}),
+    "5x5 of an image of 4x4": ((8, 4, 4, 128), (5, 5, 128, 128), 1, "SAME", {}),
+    "3x3 without padding": ((8, 112, 112, 64), (3, 3, 64, 256), 1, "VALID", {}),
+    "3x3 channels first": ((4, 30, 30, 64), (3, 3, 64, 32), 1, "SAME", {"dimension_numbers": ("NCHW", "OIHW", "NCHW")}),
+}
+# Shape, window, stride, padding.
+POOLS = {
+    "3x3 stride 2": ((4, 112, 112, 64), 3, 2, "SAME"),
+    "2x2 stride 2": ((4, 28, 28, 192), 2, 2, "VALID"),
+    "13x13": ((1, 20, 20, 512), 13, 1, "SAME"),
+    "whole": ((8, 7, 7, 1024), 7, 1, "VALID"),
+}
+
+
+def _convolution(kernel: Any, strides: int, padding: Any, more: dict[str, Any]) -> Callable[..., Any]:
+    rank = len(kernel) - 2
+    order = ("NDHWC", "DHWIO", "NDHWC") if rank == 3 else ("NHWC", "HWIO", "NHWC")
+    keywords = {"dimension_numbers": order, **more}
+    return functools.partial(
+        rules.call, lax.conv_general_dilated, window_strides=(strides,) * rank, padding=padding, **keywords
+    )
+
+
+def _max_pool(x: Any, *, where: Any) -> Any:
+    return lax.reduce_window(x, np.array(-np.inf, x.dtype), lax.max, *where)
+
+
+def _sum_pool(x: Any, *, where: Any) -> Any:
+    return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, *where)
+
+
+def _dilated_sum(x: Any) -> Any:
+    pads = ((0, 0), (2, 2), (2, 2), (0, 0))
+    return lax.reduce_window(
+        x, np.zeros((), x.dtype), lax.add, (1, 3, 3, 1), (1, 1, 1, 1), pads, base_dilation=(1, 2, 2, 1)
+    )
+
+
+def _attention(weights: Any, values: Any) -> Any:
+    weights = jax.nn.softmax(weights)
+    return lax.transpose(dot_order.swapped_dot(weights, values, (((3,), (1,)), ((0, 1), (0, 2))), None), (0, 3, 1, 2))
+
+
+def _resize(x: Any) -> Any:
+    weights = np.zeros((224, 112), np.float32)
+    rows = np.arange(224)
+    weights[rows, rows // 2], weights[rows, np.minimum(rows // 2 + 1, 111)] = 0.5, 0.5
+    return constant_dot.constant_dot(x, weights, 1, "highest")
+
+
+OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "sum pool, base dilation": (functools.partial(rules.call, _dilated_sum), ((4, 56, 56, 64),)),
+    "sum of long rows": (lambda x: reductions.reduce_axes(lax.reduce_sum, x, (0,)), ((64, 1 << 17),)),
+    "argmax": (lambda x: reductions.arg_reduce(lax.argmax, x, 1), ((1024, 1000),)),
+    "cumsum over rows": (lambda x: cumulative.cumulative(lax.cumsum, x, 0, False), ((512, 1024),)),
+    "cumsum of a long axis": (lambda x: cumulative.cumulative(lax.cumsum, x, 0, False), ((1 << 20,),)),
+    "cumlogsumexp over rows": (lambda x: cumulative.cumulative(lax.cumlogsumexp, x, 0, False), ((256, 256),)),
+    "cumlogsumexp along rows": (lambda x: cumulative.cumulative(lax.cumlogsumexp, x, 1, False), ((64, 1024),)),
+    "atan2": (inverse_trig.atan2, ((1 << 20,), (1 << 20,))),
+    "top_k": (lambda x: top_k.top_k(x, x.shape[-1]), ((64, 4096),)),
+    "attention": (_attention, ((8, 12, 128, 128), (8, 128, 12, 64))),
+    "resize": (_resize, ((4, 112, 112, 32),)),
+}
+
+
+def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(*args: Any) -> Any:
+        out, pull = jax.vjp(fn, *args)
+        return pull(jnp.ones_like(out) + args[0].ravel()[0])
+
+    return gradient
+
+
+def _tangent(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: jax.jvp(fn, (x,), (jnp.cos(x),))
+
+
+def cases(size: str) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]:
+    """Return functions and the shapes of their arguments; of size "small" a few that compile fast."""
+    found: dict[str, Any] = {}
+    for name, (lhs, kernel, strides, padding, more) in CONVOLUTIONS.items():
+        fn = _convolution(kernel, strides, padding, more)
+        if "dimension_numbers" in more:
+            lhs, kernel = (lhs[0], lhs[3], *lhs[1:3]), (kernel[3], kernel[2], *kernel[:2])
+        found[name] = fn, (lhs, kernel)
+        found[f"{name}, gradient"] = _gradient(fn), (lhs, kernel)
+    for name, (shape, window, stride, padding) in POOLS.items():
+        where = ((1, window, window, 1), (1, stride, stride, 1), padding)
+        for kind, pool in (("max pool", _max_pool), ("sum pool", _sum_pool)):
+            fn = functools.partial(rules.call, pool, where=where)
+            found[f"{kind} {name}"] = fn, (shape,)
+            found[f"{kind} {name}, gradient"] = _gradient(fn), (shape,)
+            if pool is _max_pool:
+                found[f"{kind} {name}, tangent"] = _tangent(fn), (shape,)
+    found |= OTHERS
+    if size == "small":
+        fn, _ = found["depthwise 3x3"]
+        return {"depthwise 3x3": (fn, ((2, 8, 8, 32), (3, 3, 1, 32))), "argmax": (OTHERS["argmax"][0], ((8, 64),))}
+    return found
+
+
+class _Names(logging.Handler):
+    """Collects the names of rules that are chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.names.add(record.getMessage())
+
+
+def rules_taken(name: str, fn: Callable[..., Any], shapes: Iterable[tuple[int, ...]]) -> set[str]:
+    """Return the names of the rules that the program of a case takes on CPU."""
+    log, handler = logging.getLogger("tf2jax_lite.xla_cpu"), _Names()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+        text = jax.jit(fn).trace(*structs).lower(lowering_platforms=("cpu",)).as_text()
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    general = {rule for rule in _GENERAL if f"call @{rule}" in text}
+    return (handler.names & catalog.rule_names()) | general | {_AT_TRACING[name] for _ in [0] if name in _AT_TRACING}
+
+
+def lines_of(name: str) -> int:
+    """Return the lines of a rule's functions, and of their helpers in the same modules."""
+    rule = catalog.rules_by_name()[name]
+    left, seen = [rule.lower, rule.applies], set()
+    while left:
+        fn: Any = left.pop()
+        fn = getattr(fn, "func", fn)
+        if not isinstance(fn, types.FunctionType) or fn in seen:
+            continue
+        seen.add(fn)
+        consts = [code for code in fn.__code__.co_consts if isinstance(code, types.CodeType)]
+        for used in (*fn.__code__.co_names, *(n for code in consts for n in code.co_names)):
+            other = fn.__globals__.get(used)
+            if getattr(other, "__module__", None) == fn.__module__:
+                left.append(other)
+    return sum(len(inspect.getsourcelines(fn)[0]) for fn in seen)
+
+
+def _compiled(fn: Callable[..., Any], args: Any, names: frozenset[str] | None) -> tuple[str, Callable[[], float]]:
+    with using(names):
+        lowered = jax.jit(fn).lower(*args)
+        run = lowered.compile()
+    return lowered.as_text(), lambda: seconds(lambda: jax.block_until_ready(run(*args)))
+
+
+def records(size: str = "full", only: Iterable[str] = (), budget: float = 1.0) -> Iterator[dict[str, Any]]:
+    """Yield a record for each case and rule that it takes.
+
+    Args:
+      size: "full" or "small".
+      only: names of rules; all if empty.
+      budget: seconds of timing for each.
+    """
+    wanted, rng = set(only), np.random.default_rng(0)
+    for name, (fn, shapes) in cases(size).items():
+        taken = sorted(rules_taken(name, fn, shapes))
+        taken = [rule for rule in taken if not wanted or rule in wanted]
+        if not taken:
+            continue
+        args = [jnp.asarray(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
+        text, run = _compiled(fn, args, None)
+        for rule in taken:
+            other, without = _compiled(fn, args, catalog.rule_names() - {rule})
+            if other == text:
+                continue
+            times = in_turns({"with": run, "without": without}, rounds=15, budget=budget)
+            ratio = times["with"]["median"] / times["without"]["median"]
+            yield {"rule": rule, "case": name, "times": times, "ratio": ratio, "lines": lines_of(rule)}
+
+
+def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the records of `records` for ``python -m benchmarks --suite ablation``."""
+    yield from records(options.size)
+
+
+def table(found: Iterable[dict[str, Any]]) -> str:
+    """Return records as a Markdown table, the rules in the order of the catalog."""
+    rows = ["| Rule | Case | With / without | Lines |", "|---|---|---|---|"]
+    by_rule: dict[str, list[dict[str, Any]]] = {}
+    for record in found:
+        by_rule.setdefault(record["rule"], []).append(record)
+    for rule in catalog.rules_by_name():
+        for record in sorted(by_rule.get(rule, ()), key=lambda r: r["ratio"]):
+            rows.append(f"| `{rule}` | {record['case']} | {record['ratio']:.2f} | {record['lines']} |")
+    return "\n".join(rows) + "\n"
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--only", default="", help="names of rules, comma separated; default all")
+    parser.add_argument("--budget", type=float, default=1.0, help="seconds of timing for each rule and case")
+    parser.add_argument("--json", type=Path, help="append the records to this file, one JSON object a line")
+    parser.add_argument("--table", type=Path, help="write the table to this file")
+    options = parser.parse_args()
+    found = []
+    for record in records(options.size, filter(None, options.only.split(",")), options.budget):
+        found.append(record)
+        if options.json:
+            with options.json.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+    print(table(found))
+    if options.table:
+        options.table.write_text(table(found))
+
+
+if __name__ == "__main__":
+    _main()

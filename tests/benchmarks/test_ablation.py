@@ -1,0 +1,30 @@
+"""The ablation of CPU lowering rules, and the suite xla_cpu."""
+
+import pytest
+
+from benchmarks import ablation
+from benchmarks.__main__ import main
+from tf2jax_lite.xla_cpu import catalog
+
+
+@pytest.mark.full
+def test_each_rule_has_a_case():
+    found = set()
+    for name, (fn, shapes) in ablation.cases("full").items():
+        found |= ablation.rules_taken(name, fn, shapes)
+    assert catalog.rule_names() - found == set()
+
+
+@pytest.mark.full
+def test_table():
+    records = list(ablation.records("small", ["depthwise"], 0.01))
+    assert {r["rule"] for r in records} == {"depthwise"}
+    row = ablation.table(records).splitlines()[2]
+    assert row.startswith("| `depthwise` | depthwise 3x3 | ") and records[0]["lines"] > 20
+
+
+@pytest.mark.full
+def test_suite_of_a_cnn():
+    records = main(["--suite", "xla_cpu", "--size", "small", "--batch", "2", "--budget", "0.01"])
+    assert [r["what"] for r in records] == ["forward", "step"]
+    assert all(r["ratios"]["jax"] > 0 for r in records)

@@ -1,0 +1,92 @@
+"""All CPU lowering rules: the table of each primitive, and the names that select rules.
+
+The option ``xla_cpu_rules`` and `optimize` take these names; `selection` in this module turns a value into the set that
+`tf2jax_lite.xla_cpu.selection.using` puts in force.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable
+
+from jax import lax
+
+from tf2jax_lite.support.errors import ConfigError
+
+from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, outline, pooling, reductions, top_k
+from .conv import rule as conv_rule
+from .selection import Rule, Selection
+
+__all__ = ["TABLES", "checked_names", "rule_names", "rules_by_name", "selection"]
+
+TABLES: dict[str, tuple[Rule, ...]] = {
+    "conv_general_dilated": (*conv_rule.RULES, *conv_rule.LAYOUT_RULES),
+    "reduce_window_max": pooling.MAX_RULES,
+    "reduce_window_sum": pooling.SUM_RULES,
+    "select_and_gather_add": pooling.TANGENT_RULES,
+    "select_and_scatter_add": pooling.GRADIENT_RULES,
+    "reduce_sum, reduce_max, reduce_min": reductions.RULES,
+    "argmax, argmin": reductions.ARG_RULES,
+    "cumsum": cumulative.SUM_RULES,
+    "cumprod": cumulative.PRODUCT_RULES,
+    "cumlogsumexp": cumulative.LOGSUMEXP_RULES,
+    "atan2, atan, asin, acos": inverse_trig.RULES[lax.atan2_p],
+    "top_k": top_k.RULES,
+    "dot_general of swapped operands": dot_order.RULES,
+    "dot_general with constant weights": constant_dot.RULES,
+    "materialize": materialize.RULES,
+    "outline": outline.RULES,
+}
+"""The rules of each primitive, in the order in which they are tried."""
+
+
+@functools.cache
+def rules_by_name() -> dict[str, Rule]:
+    """Return the rules that can be switched off, by name; of a name in several tables the first rule."""
+    found: dict[str, Rule] = {}
+    for rule in (rule for rules in TABLES.values() for rule in rules if rule.lower is not None):
+        found.setdefault(rule.name, rule)
+    return found
+
+
+@functools.cache
+def rule_names() -> frozenset[str]:
+    """Return the names of all rules that can be switched off."""
+    return frozenset(rules_by_name())
+
+
+def checked_names(value: object) -> bool | frozenset[str]:
+    """Return a value of the option ``xla_cpu_rules`` in its canonical form.
+
+    Args:
+      value: True or "all", False or "none", or names of rules.
+
+    Returns:
+      True, False, or the names.
+
+    Raises:
+      ConfigError: the value has another type, or there is no such rule.
+    """
+    if value in ("all", "none"):
+        return value == "all"
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigError(
+            f"config option 'xla_cpu_rules' takes True, False, or a set of names of rules, got {value!r}."
+        )
+    names, known = list(value), rule_names()
+    for name in (name for name in names if name not in known):
+        near = difflib.get_close_matches(str(name), known, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"config option 'xla_cpu_rules': there is no CPU lowering rule {name!r}.{hint}")
+    return frozenset(names)
+
+
+def selection(value: object) -> Selection:
+    """Return the rules that a value of the option ``xla_cpu_rules`` puts in force; arguments as `checked_names`."""
+    names = checked_names(value)
+    if isinstance(names, bool):
+        return None if names else frozenset()
+    return names

@@ -1,0 +1,209 @@
+"""Convolutions by im2col: the values of each window side by side, for one matrix product.
+
+For few windows with many weights, which XLA's convolution reads slowly, all at once. For filter gradients, whose image
+and gradient a product for each tap (`filter_grad`) would read from memory each time, some rows of windows at a time, in
+the cache; the products of all rows are added up. Of small images several make up such rows. That takes a half to four
+fifths of the time of one product after the other, a fourth where there were many values, and a fourth of XLA's time for
+large images of few channels (two cores with AVX2, JAX 0.10; with AVX-512 0.4 to 1.0, of volumes too, and a half to nine
+tenths for many small images).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.xla_cpu.materialize import materialize
+
+from . import cost_model
+from .padding import is_small
+from .params import ConvParams, dot, pad, reorder, strided_slice, taps, transpose, unravel_index
+
+__all__ = ["by_rows", "has_rows", "im2col", "is_im2col"]
+
+
+def _has_static_sizes(conv: ConvParams) -> bool:
+    return all(isinstance(n, int) for n in (conv.batch, conv.in_channels, conv.out_channels))
+
+
+def is_im2col(conv: ConvParams) -> bool:
+    """Return whether there are few windows, and many weights beside them.
+
+    XLA's convolution takes long to read weights that do not stay in the cache, and where the image is smaller than the
+    kernel.
+    """
+    if conv.has_lhs_dilation or not _has_static_sizes(conv):
+        return False
+    windows, count, channels, outputs = (
+        conv.batch * math.prod(conv.result),
+        math.prod(conv.window),
+        conv.in_channels,
+        conv.out_channels,
+    )
+    if count > cost_model.IM2COL_MAX_TAPS and not is_small(conv):
+        return False
+    if min(channels, outputs) < cost_model.IM2COL_MIN_CHANNELS or windows > cost_model.IM2COL_MAX_WINDOWS:
+        return False
+    if windows * count * channels > cost_model.LLC_FLOATS:
+        return False
+    weights = count * channels * outputs
+    small = 2 * math.prod(conv.sizes) < count <= cost_model.IM2COL_MAX_TAPS
+    return small or any(windows <= most and weights >= least for most, least in cost_model.IM2COL_MIN_WEIGHTS)
+
+
+def im2col(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `is_im2col` holds, in the dtype of sums; a loop, which compiles fast."""
+    rank = conv.rank
+    dims = tuple(range(1, rank + 1))
+    padded = pad(reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims)), dims, conv.pads)
+    channels, rows = padded.shape[-1], padded.shape[0] * math.prod(conv.result)
+    sizes = [(n - 1) * s + 1 for n, s in zip(conv.result, conv.strides, strict=True)]
+    zero = np.int32(0)
+
+    def put(index: Any, windows: Any) -> Any:
+        index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
+        starts = (zero, *unravel_index(index, conv.window, conv.rhs_dilation), zero)
+        part = lax.dynamic_slice(padded, starts, (padded.shape[0], *sizes, channels), allow_negative_indices=False)
+        part = strided_slice(part, dims, [0] * rank, conv.result, conv.strides)
+        part = lax.reshape(part, (rows, 1, channels))
+        return lax.dynamic_update_slice(windows, part, (zero, index, zero), allow_negative_indices=False)
+
+    count = math.prod(conv.window)
+    windows = lax.fori_loop(zero, np.int32(count), put, jnp.zeros((rows, count, channels), lhs.dtype))
+    weights = transpose(rhs, (*conv.rhs_spec[2:], conv.rhs_spec[1], conv.rhs_spec[0]))
+    weights = lax.reshape(weights, (count, channels, weights.shape[-1]))
+    out = dot(windows, weights, ((1, 2), (0, 1)), conv)
+    out = lax.reshape(out, (padded.shape[0], *conv.result, out.shape[-1]))
+    return reorder(out, (0, rank + 1, *dims), conv.out_spec)
+
+
+def has_rows(conv: ConvParams) -> bool:
+    """Return whether a filter gradient takes windows some rows at a time.
+
+    In its terms the input channels are the images that are summed over, the batch is their channels, the output
+    channels are the gradient's, and the results are taps. XLA is good at small windows, and takes
+    long where an image has few channels.
+    """
+    if conv.has_lhs_dilation or not _has_static_sizes(conv):
+        return False
+    images, channels, outputs = conv.in_channels, conv.batch, conv.out_channels
+    results, window = math.prod(conv.result), math.prod(conv.window)
+    most = cost_model.FILTER_IM2COL_MAX_TAPS
+    if channels < cost_model.FILTER_MIN_CHANNELS:
+        most = cost_model.FILTER_IM2COL_MAX_TAPS_OF_FEW_CHANNELS
+    if not 1 < results <= most or outputs < cost_model.SIMD_LANES:
+        return False
+    limits = cost_model.FILTER_MIN_CHANNELS, cost_model.FILTER_MAX_CHANNELS_OF_TWO_TAPS
+    if conv.rank == 2 and results == 2 and limits[0] <= channels <= limits[1]:
+        return False  # two products, of short rows, take less than it does to move them
+    values = images * window * (channels + outputs)
+    per_tap = cost_model.FILTER_MIN_WINDOW_PER_TAP
+    if conv.rank == 3 and results > cost_model.FILTER_FEW_TAPS:  # a product for each tap reads them so many times
+        few = channels <= cost_model.FILTER_MAX_CHANNELS or (
+            channels <= 2 * cost_model.FILTER_MAX_CHANNELS and values < cost_model.FILTER_MAX_FLOATS_OF_VOLUMES
+        )
+        return few and values >= cost_model.FILTER_MIN_FLOATS_OF_VOLUMES and images * window >= per_tap // 2 * results
+    weights = channels * outputs
+    if window < per_tap * results:  # small images
+        few = results <= cost_model.FILTER_FEW_TAPS and max(channels, outputs) <= cost_model.FILTER_MAX_CHANNELS
+        if not few or channels < cost_model.SIMD_LANES or images * window < per_tap * results:
+            return False
+        least = cost_model.FILTER_MIN_FLOATS_OF_MANY_WEIGHTS
+        if weights < cost_model.FILTER_MANY_WEIGHTS_PER_TAP:
+            least = cost_model.FILTER_MIN_FLOATS
+        return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= least
+    if channels < cost_model.FILTER_MIN_CHANNELS:  # XLA is fast as long as all stays in the cache
+        return values >= cost_model.FILTER_MIN_FLOATS_OF_FEW_CHANNELS
+    if channels <= cost_model.FILTER_MAX_CHANNELS:
+        return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= cost_model.FILTER_MIN_FLOATS
+    # Of many channels a product has columns enough.
+    few = results <= cost_model.FILTER_FEW_TAPS and outputs <= cost_model.FILTER_MAX_CHANNELS
+    few = few and channels <= 2 * cost_model.FILTER_MAX_CHANNELS
+    return few and values >= cost_model.FILTER_MIN_FLOATS_OF_MANY_CHANNELS
+
+
+def by_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
+    """Return a convolution for which `has_rows` holds, in the dtype of sums."""
+    rank = conv.rank
+    dims = tuple(range(1, rank + 1))
+    values = reorder(lhs, conv.lhs_spec, (rank + 1, 0, *dims))  # image, spatial dimensions, channel
+    others = reorder(rhs, conv.rhs_spec, (rank + 1, 0, *dims))
+    images, channels, outputs, results = values.shape[0], values.shape[-1], others.shape[-1], math.prod(conv.result)
+    most = min(cost_model.FILTER_IM2COL_ROWS, cost_model.L2_FLOATS // (results * channels))
+    block, counts = _blocks((images, *conv.window), most)
+    ends = [n * count for n, count in zip(block, counts, strict=True)]
+    after = [(0, end - n) for end, n in zip(ends, (images, *conv.window), strict=True)]
+    others = pad(others, range(rank + 1), after)
+    needed = [
+        (e - 1) * r + (n - 1) * s + 1
+        for e, r, n, s in zip(ends[1:], conv.rhs_dilation, conv.result, conv.strides, strict=True)
+    ]
+    more = [max(n - sum(p) - size, 0) for n, p, size in zip(needed, conv.pads, conv.sizes, strict=True)]
+    pads = [(lo, hi + m) for (lo, hi), m in zip(conv.pads, more, strict=True)]
+    values = pad(values, range(rank + 1), [after[0], *pads])
+    sizes = [
+        (n - 1) * r + (k - 1) * s + 1
+        for n, r, k, s in zip(block[1:], conv.rhs_dilation, conv.result, conv.strides, strict=True)
+    ]
+    rows, zero = math.prod(block), np.int32(0)
+
+    def add(index: Any, total: Any) -> Any:
+        index = lax.convert_element_type(index, np.int32)  # JAX's own is wider in 64-bit mode
+        image, *starts = unravel_index(index, counts, block)
+        left = lax.dynamic_slice(others, (image, *starts, zero), (*block, outputs), allow_negative_indices=False)
+        # Transposed in the cache: rows of the whole may be so far apart that they share few cache lines.
+        left = lax.transpose(lax.reshape(left, (rows, outputs)), (1, 0))
+        if results * channels >= cost_model.FILTER_TRANSPOSE_MIN_COLUMNS:
+            left = materialize(left)  # else XLA has the product transpose it, slower where there are many columns
+        at = (image, *(start * np.int32(r) for start, r in zip(starts, conv.rhs_dilation, strict=True)), zero)
+        part = lax.dynamic_slice(values, at, (block[0], *sizes, channels), allow_negative_indices=False)
+        right = lax.reshape(_windows(part, conv, block[1:]), (rows, results * channels))
+        return lax.add(total, dot(left, right, ((1,), (0,)), conv))
+
+    start = jnp.zeros((outputs, results * channels), conv.sum_dtype)
+    total = lax.fori_loop(zero, np.int32(math.prod(counts)), add, start)
+    total = lax.reshape(total, (outputs, *conv.result, channels))
+    return reorder(total, (rank + 1, 0, *dims), conv.out_spec)
+
+
+def _windows(part: Any, conv: ConvParams, block: Sequence[int]) -> Any:
+    """Return the values of windows; for many taps one dimension after the other, which is less code.
+
+    Args:
+      part: an image's rows, its channels last.
+      conv: the convolution, whose results are the taps.
+      block: the number of windows along each dimension.
+    """
+    last = part.ndim - 1
+    dims = range(1, last)
+
+    def side_by_side(part: Any, dims: Sequence[int]) -> Any:
+        counts, steps, dilation = ([of[d - 1] for d in dims] for of in (block, conv.strides, conv.rhs_dilation))
+        indices = taps([conv.result[d - 1] for d in dims])
+        starts = [[i * s for i, s in zip(index, steps, strict=True)] for index in indices]
+        return lax.concatenate([strided_slice(part, dims, at, counts, dilation) for at in starts], last)
+
+    if math.prod(conv.result) <= cost_model.FILTER_IM2COL_MAX_TAPS:
+        return side_by_side(part, dims)
+    for dim in reversed(dims):
+        part = materialize(side_by_side(part, [dim]))
+    return part
+
+
+def _blocks(window: tuple[int, ...], rows: int) -> tuple[list[int], list[int]]:
+    """Divide a window into blocks of about so many rows each.
+
+    Returns:
+      The sizes of a block, and the number of blocks along each dimension; the last may go beyond the window.
+    """
+    sizes: list[int] = []
+    for n in reversed(window):
+        count = -(-n // max(rows // math.prod(sizes), 1))
+        sizes.append(-(-n // count))
+    sizes.reverse()
+    return sizes, [-(-n // size) for n, size in zip(window, sizes, strict=True)]

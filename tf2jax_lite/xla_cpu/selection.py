@@ -1,0 +1,83 @@
+"""CPU lowering rules by name: how one is described, and which are in force.
+
+A rule is data: a name, a predicate, and the function that computes the result in another way. Each primitive has one
+ordered tuple of rules; the first one that is in force and applies is taken (`choose`). The set of rules in force is
+part of the key of JAX's caches, so that no function that was traced or compiled with another set is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+
+__all__ = ["Rule", "Selection", "by_table", "choose", "current", "is_enabled", "using"]
+
+Selection = frozenset[str] | None
+"""Names of the rules in force; None for all."""
+
+_context = jax.make_user_context(None)
+_log = logging.getLogger("tf2jax_lite.xla_cpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One CPU lowering rule.
+
+    Attributes:
+      name: switches the rule off or on (option ``xla_cpu_rules``); several primitives may share one.
+      applies: whether the rule is for these parameters.
+      lower: computes the result; None leaves it to XLA, so that no later rule is tried.
+      reason: why the rule exists, or stands at its position.
+      outline: whether the result is computed in a function of its own, which XLA does not inline.
+    """
+
+    name: str
+    applies: Callable[..., bool]
+    lower: Callable[..., Any] | None
+    reason: str
+    outline: bool = False
+
+
+def current() -> Selection:
+    """Return the names of the rules in force here; None for all."""
+    return _context.value
+
+
+def is_enabled(name: str) -> bool:
+    """Return whether a rule is in force here."""
+    selected = current()
+    return selected is None or name in selected
+
+
+def using(selected: Selection) -> contextlib.AbstractContextManager[Any]:
+    """Put rules in force in a ``with`` block of this thread; functions that are traced in it keep them."""
+    return contextlib.nullcontext() if current() == selected else _context(selected)
+
+
+def choose(rules: Iterable[Rule], *args: Any, **params: Any) -> Rule | None:
+    """Return the first rule that is in force and applies, or None where XLA is to lower the primitive."""
+    for rule in rules:
+        if (rule.lower is None or is_enabled(rule.name)) and rule.applies(*args, **params):
+            _log.debug("%s", rule.name)
+            return None if rule.lower is None else rule
+    return None
+
+
+def by_table(rules: Iterable[Rule], **constants: Any) -> Callable[..., Any]:
+    """Return the lowering that a table of rules is: the result by the first that applies, or None.
+
+    Args:
+      rules: take a primitive's operands and parameters.
+      **constants: further keywords of `Rule.lower`.
+    """
+
+    def lower(*args: Any, **params: Any) -> Any:
+        rule = choose(rules, *args, **params)
+        return None if rule is None or rule.lower is None else rule.lower(*args, **params, **constants)
+
+    return lower
