@@ -160,6 +160,3 @@ def lookup_table_export_v2(table_handle: Any) -> tuple[Any, Any]:
     """Returns all keys, in order, and their values (in no order in TensorFlow). See tf.raw_ops.LookupTableExportV2."""
     table = _is_table(table_handle)
     return table.keys, table.values
-
-
-from . import tensor_map as tensor_map  # noqa: E402 -- registers its ops

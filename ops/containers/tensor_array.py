@@ -28,6 +28,7 @@ from tf2jax_lite.values.tensor_list import TensorList, reaching, resized
 
 from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
+from .tensor_list import as_list, plain_dtype, tensor_list_length
 
 __all__ = ["ArrayHandle"]
 
@@ -101,7 +102,7 @@ def tensor_array(
 ) -> tuple[ArrayHandle, TensorList]:
     """Makes an array of unset elements. See tf.raw_ops.TensorArrayV3."""
     (count,) = dims(size)
-    handle = ArrayHandle(lists.plain_dtype(dtype), element_shape, count, dynamic_size)
+    handle = ArrayHandle(plain_dtype(dtype), element_shape, count, dynamic_size)
     return handle, handle.contents(None)
 
 
@@ -252,7 +253,7 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
     if whole and isinstance(rows, PartedRows) and not array.sources:
         rows = rows.listed()
     else:
-        rows = lists.as_list(rows) if isinstance(rows, PartedRows) else rows.rows
+        rows = as_list(rows) if isinstance(rows, PartedRows) else rows.rows
     if whole and (not array.sources or is_unset(contents)):
         return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
     if positions is None:
@@ -295,7 +296,7 @@ def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_
 @op("TensorArraySizeV3")
 def tensor_array_size(handle: Any, flow_in: Any) -> Any:
     """Returns the number of elements. See tf.raw_ops.TensorArraySizeV3."""
-    return lists.tensor_list_length(_handle(handle).contents(flow_in))
+    return tensor_list_length(_handle(handle).contents(flow_in))
 
 
 @op("TensorArrayCloseV3")

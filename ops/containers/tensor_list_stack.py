@@ -19,7 +19,8 @@ from tf2jax_lite.values.static import UNKNOWN, canonical, known
 from tf2jax_lite.values.tensor_list import TensorList, is_full, reaching, resized, zeros
 from tf2jax_lite.values.tensor_list_batch import ListBatch
 
-from .tensor_list_elements import as_list, plain_dtype, resize_list, tensor_list_push_back, unset_element, unset_shape
+from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
+from .tensor_list_elements import tensor_list_push_back
 
 __all__ = [
     "tensor_list_concat_v2",

@@ -4,4 +4,4 @@
 ragged tensors in variants. Imports `ops.sparse` and what is below it.
 """
 
-from . import conversion, variant_ops  # noqa: F401
+from . import conversion, range_gather, variant_ops  # noqa: F401

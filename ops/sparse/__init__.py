@@ -7,7 +7,10 @@ matrix value and its conversions, `csr_matmul`, `csr_elementwise` and `csr_chole
 
 from . import (  # noqa: F401
     coo,
+    coo_dense,
     coo_elementwise,
+    coo_reduce,
+    coo_rows,
     count,
     csr,
     csr_cholesky,

@@ -8,7 +8,8 @@ in all indices and 0 in the values of what is past the last entry; ops that scat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,9 +18,11 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
+from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
+from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, known, normalize_axis
 
@@ -65,12 +68,6 @@ def check_range(indices: Any, limits: Any) -> None:
         raise OpError(f"indices[{row}] = {found[row].tolist()} is out of bounds: shape is {list(limits)}")
 
 
-def _canonical_dims(shape: Any) -> Any:
-    """Returns a shape vector in the dtype that shapes have here."""
-    found = known(shape)
-    return shape if found is None else found.astype(canonical(_INT64)) if found.dtype != object else found
-
-
 def _inside(indices: Any) -> Any:
     """Tells entries from padding."""
     return indices[:, 0] >= 0 if indices.shape[1] else jnp.ones(indices.shape[0], bool)
@@ -108,155 +105,6 @@ def scatter_entries(start: Any, indices: Any, updates: Any, kind: str) -> Any:
     return fold(start, jnp.asarray(indices), updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
 
 
-# ---- products and sums with dense arrays ----
-
-
-@op("SparseTensorDenseMatMul")
-def sparse_tensor_dense_mat_mul(
-    a_indices: Any, a_values: Any, a_shape: Static, b: Any, *, adjoint_a: bool = False, adjoint_b: bool = False
-) -> Any:
-    """Multiplies a sparse matrix by a dense one. See tf.raw_ops.SparseTensorDenseMatMul.
-
-    Traced indices out of range are skipped (an error in TensorFlow on CPU).
-    """
-    shape = dims(a_shape)
-    if len(shape) != 2 or b.ndim != 2:
-        raise OpError(f"two matrices are expected, not ranks {len(shape)} and {b.ndim}")
-    check_indices(a_indices, a_values, a_shape)
-    b = lax.conj(b.T) if adjoint_b and jnp.iscomplexobj(b) else b.T if adjoint_b else b
-    a_values = lax.conj(a_values) if adjoint_a and jnp.iscomplexobj(a_values) else a_values
-    row, column = (1, 0) if adjoint_a else (0, 1)
-    if isinstance(shape[column], int) and isinstance(b.shape[0], int) and shape[column] != b.shape[0]:
-        raise OpError(f"cannot multiply: the inner dimensions are {shape[column]} and {b.shape[0]}")
-    dtype = jnp.asarray(b).dtype
-    # TensorFlow, too, sums 16-bit floats in float32.
-    wide = jnp.float32 if dtype in (jnp.bfloat16, jnp.float16) else dtype
-    rows = lax.convert_element_type(take(b, jnp.asarray(a_indices[:, column]), 0), wide)
-    parts = lax.convert_element_type(a_values, wide)[:, None] * rows
-    out = scatter_entries(jnp.zeros((shape[row], b.shape[1]), wide), a_indices[:, row : row + 1], parts, "add")
-    return lax.convert_element_type(out, dtype)
-
-
-@op("SparseTensorDenseAdd")
-def sparse_tensor_dense_add(a_indices: Any, a_values: Any, a_shape: Any, b: Any) -> Any:
-    """Adds a sparse to a dense tensor. See tf.raw_ops.SparseTensorDenseAdd.
-
-    Traced indices out of range are skipped (an error in TensorFlow).
-    """
-    check_indices(a_indices, a_values, a_shape)
-    found = known(a_shape)
-    if a_indices.shape[1] != b.ndim or (
-        found is not None and any(isinstance(d, int) and d != s for d, s in zip(b.shape, dims(found), strict=True))
-    ):
-        raise OpError(f"a dense tensor of shape {b.shape} and a sparse one of shape {found}")
-    return scatter_entries(b, a_indices, a_values, "add")
-
-
-def _dense_parts(sparse_indices: Any, sparse_values: Any, output_shape: Any) -> tuple[Any, Any, tuple[Any, ...]]:
-    shape = dims(output_shape)
-    indices, values = sparse_indices, sparse_values
-    if indices.ndim > 2 or values.ndim > 1 or np.ndim(output_shape) != 1:
-        raise OpError("indices must be at most a matrix, values at most a vector, and output_shape a vector")
-    if indices.ndim < 2:
-        indices = indices.reshape((1, 1) if indices.ndim == 0 else (-1, 1))
-    if indices.shape[1] != len(shape):
-        raise OpError(f"indices of rank {indices.shape[1]} in a shape of rank {len(shape)}")
-    count = indices.shape[0]
-    if values.ndim and values.shape[0] != count:
-        raise OpError(f"{count} indices for {values.shape[0]} values")
-    return indices, values, shape
-
-
-def _check_unique(indices: Any, validate: bool) -> None:
-    """Checks what TensorFlow checks of indices that are known: that they increase."""
-    found = known(indices)
-    if not validate or found is None or found.shape[0] < 2:
-        return
-    step = found[1:] - found[:-1]
-    first = np.argmax(step != 0, axis=1) if step.shape[1] else np.zeros(len(step), int)
-    sign = np.take_along_axis(step, first[:, None], axis=1)[:, 0] if step.shape[1] else first
-    if (sign <= 0).any():
-        row = int(np.argmax(sign <= 0)) + 1
-        raise OpError(f"indices[{row}] = {found[row].tolist()} is repeated or out of order")
-
-
-def _host_sparse_to_dense(
-    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
-) -> Any:
-    indices, values, shape = _dense_parts(sparse_indices, sparse_values, output_shape)
-    if not all(isinstance(d, int) for d in shape):
-        return sparse_to_dense(
-            *(as_array(v) for v in (sparse_indices, output_shape, sparse_values, default_value)),
-            validate_indices=validate_indices,
-        )
-    check_range(indices, shape)
-    _check_unique(indices, validate_indices)
-    out = np.full(shape, default_value, dtype=np.asarray(values).dtype)
-    out[tuple(indices.T)] = values
-    return out
-
-
-@op("SparseToDense", host=_host_sparse_to_dense, elements=result_size.from_sizes(1))
-def sparse_to_dense(
-    sparse_indices: Any, output_shape: Static, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
-) -> Any:
-    """Makes a dense tensor. See tf.raw_ops.SparseToDense.
-
-    Traced indices are not checked: those out of range are skipped, and a repeated one leaves one of its values.
-    """
-    indices, values, shape = _dense_parts(sparse_indices, sparse_values, output_shape)
-    check_range(indices, shape)
-    _check_unique(indices, validate_indices)
-    values = jnp.broadcast_to(values, (indices.shape[0],))
-    return scatter_entries(jnp.broadcast_to(default_value, shape), indices, values, "set")
-
-
-def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, Any]:
-    """Returns the values, and those of the dense tensor, broadcast, at the same places."""
-    check_indices(indices, values, shape)
-    rank = indices.shape[1]
-    if dense.ndim > rank:
-        raise OpError(f"a dense tensor of rank {dense.ndim} does not broadcast to a sparse one of rank {rank}")
-    found = known(shape)
-    skipped = rank - dense.ndim
-    for i, size in enumerate(dense.shape):
-        if found is not None and size != 1 and isinstance(size, int) and size != dims(found)[skipped + i]:
-            raise OpError(f"a dense tensor of shape {dense.shape} does not broadcast to {list(found)}")
-    stretched = np.array([d == 1 for d in dense.shape], bool)
-    own = indices[:, skipped:]
-    # Padding (-1) must stay out of range.
-    places = jnp.where(stretched & (jnp.asarray(own) >= 0), 0, own) if stretched.any() else own
-    if dense.ndim == 0:
-        return jnp.asarray(values), jnp.broadcast_to(dense, values.shape)
-    from tf2jax_lite.ops.arrays.gather import take_nd
-
-    return jnp.asarray(values), take_nd(dense, jnp.asarray(places))
-
-
-@op("SparseDenseCwiseAdd")
-def sparse_dense_cwise_add(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Adds a dense tensor, broadcast, at the entries of a sparse one. See tf.raw_ops.SparseDenseCwiseAdd."""
-    return lax.add(*_dense_at(sp_indices, sp_values, sp_shape, dense))
-
-
-@op("SparseDenseCwiseMul")
-def sparse_dense_cwise_mul(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Multiplies the entries of a sparse tensor by a dense one. See tf.raw_ops.SparseDenseCwiseMul."""
-    return lax.mul(*_dense_at(sp_indices, sp_values, sp_shape, dense))
-
-
-@op("SparseDenseCwiseDiv")
-def sparse_dense_cwise_div(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Divides the entries of a sparse tensor by a dense one. See tf.raw_ops.SparseDenseCwiseDiv.
-
-    A traced zero gives what division gives (TensorFlow fails for a zero anywhere in the dense tensor).
-    """
-    found = known(dense)
-    if found is not None and (found == 0).any():
-        raise OpError("cannot divide by zero, but the dense tensor contains zero")
-    return lax.div(*_dense_at(sp_indices, sp_values, sp_shape, dense))
-
-
 # ---- order and shape ----
 
 
@@ -284,13 +132,6 @@ def _strides(shape: Any) -> list[Any]:
     return strides[: len(shape)]
 
 
-def _product(shape: Iterable[Any]) -> Any:
-    total: Any = 1
-    for d in shape:
-        total = total * d
-    return total
-
-
 def sizes_of(shape: Any) -> tuple[Any, ...]:
     """Returns the entries of a shape: numbers where they are known, traced scalars otherwise."""
     found = known(shape)
@@ -304,7 +145,7 @@ def shape_of(sizes: Sequence[Any]) -> Any:
     """Returns a shape as a vector: static if all of its entries are known."""
     dtype = canonical(_INT64)
     if any(isinstance(size, jax.Array) for size in sizes):
-        return jnp.stack([_number(size, dtype) for size in sizes])
+        return jnp.stack([jnp.asarray(size, dtype) for size in sizes])
     return dims_array(sizes, dtype)
 
 
@@ -315,26 +156,22 @@ def _reshaped(input_shape: Any, new_shape: Any) -> tuple[tuple[Any, ...], tuple[
     unknown = [i for i, d in enumerate(new) if isinstance(d, int) and d == -1]
     if len(unknown) > 1:
         raise OpError(f"only one dimension of the new shape may be -1, got {new}")
-    total = _product(old)
+    total = math.prod(old)
     if unknown:
-        others = _product(d for i, d in enumerate(new) if i != unknown[0])
+        others = math.prod(d for i, d in enumerate(new) if i != unknown[0])
         if isinstance(others, int) and others == 0:
             raise OpError(f"cannot infer the -1 in {new}: the other dimensions hold no element")
         if isinstance(others, int) and isinstance(total, int) and total % others:
             raise OpError(f"cannot reshape {list(old)} to {new}")
         new[unknown[0]] = total // others
-    elif isinstance(total, int) and all(isinstance(d, int) for d in new) and _product(new) != total:
+    elif isinstance(total, int) and all(isinstance(d, int) for d in new) and math.prod(new) != total:
         raise OpError(f"cannot reshape {list(old)} ({total} elements) to {new}")
     elif known(new_shape) is None:
         sizes = jnp.asarray(new_shape)
         others = jnp.prod(jnp.where(sizes == -1, 1, sizes), dtype=sizes.dtype)
-        sizes = jnp.where(sizes == -1, _number(total, sizes.dtype) // jnp.maximum(others, 1), sizes)
+        sizes = jnp.where(sizes == -1, jnp.asarray(total, sizes.dtype) // jnp.maximum(others, 1), sizes)
         new = [d if isinstance(d, int) else sizes[i] for i, d in enumerate(new)]
     return old, tuple(new)
-
-
-def _number(value: Any, dtype: Any) -> Any:
-    return jnp.asarray(value, dtype)
 
 
 def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> Any:
@@ -362,11 +199,11 @@ def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tupl
     dtype = indices.dtype
     flat = jnp.zeros(indices.shape[0], dtype)
     for i, s in enumerate(_strides(old)):
-        flat = flat + indices[:, i] * _number(s, dtype)
+        flat = flat + indices[:, i] * jnp.asarray(s, dtype)
     columns = []
     for s, d in zip(_strides(new), new, strict=True):
         # Of a shape without elements there are no entries; only a division by zero has to be kept away.
-        stride, size = (jnp.maximum(_number(v, dtype), 1) for v in (s, d))
+        stride, size = (jnp.maximum(jnp.asarray(v, dtype), 1) for v in (s, d))
         columns.append(lax.rem(lax.div(flat, jnp.broadcast_to(stride, flat.shape)), jnp.broadcast_to(size, flat.shape)))
     out = jnp.stack(columns, 1) if columns else jnp.zeros((indices.shape[0], 0), dtype)
     out = jnp.where(_inside(indices)[:, None], out, -1)
@@ -412,11 +249,85 @@ def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, c
     for i, start in zip(indices, starts, strict=True):
         i = jnp.asarray(i)
         own = jnp.arange(i.shape[1]) == axis
-        moved.append(i + jnp.where(own & _inside(i)[:, None], _number(start, i.dtype), 0).astype(i.dtype))
+        moved.append(i + jnp.where(own & _inside(i)[:, None], jnp.asarray(start, i.dtype), 0).astype(i.dtype))
     joined, flat = jnp.concatenate(moved), jnp.concatenate([jnp.asarray(v) for v in values])
     order = order_of(joined)
     if axis or any(known(i) is None for i in indices):
         joined, flat = take(joined, order, 0), take(flat, order, 0)
-    if any(isinstance(d, jax.Array) for d in shape):
-        return joined, flat, jnp.stack([_number(d, canonical(_INT64)) for d in shape])
-    return joined, flat, dims_array(shape, canonical(_INT64))
+    return joined, flat, shape_of(shape)
+
+
+def static_integers(value: Any, what: str) -> np.ndarray:
+    """Returns a static value as int64, or raises OpError."""
+    found = known(value)
+    if found is None or found.dtype == np.dtype(object):
+        raise OpError(f"{what} must be known while tracing")
+    return found.astype(np.int64)
+
+
+def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
+    """Merges index vectors in order; returns them, and for each its place in ``a`` and in ``b`` (-1: none)."""
+    ours, theirs = known(a), known(b)
+    split = a.shape[0]
+    if ours is not None and theirs is not None:
+        rows, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        place_a, place_b = np.full(len(rows), -1), np.full(len(rows), -1)
+        place_a[inverse[:split]] = np.arange(split)
+        place_b[inverse[split:]] = np.arange(len(theirs))
+        return rows.astype(ours.dtype), place_a, place_b
+    size = room(bound, split + b.shape[0], "the entries of a sum depend on traced indices")
+    rows = lax.concatenate([jnp.asarray(a), jnp.asarray(b)], 0)
+    order = order_of(rows)
+    rows = take(rows, order, 0)
+    fresh = (starts(rows) | (lax.iota(np.int32, rows.shape[0]) == 0)) & (rows[:, 0] >= 0)
+    to = jnp.where(rows[:, 0] < 0, size, jnp.cumsum(fresh, dtype=np.int32) - 1)
+    blank = jnp.full(size, -1, np.int32)
+    place_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
+    place_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
+    out = jnp.full((size, rows.shape[1]), -1, rows.dtype).at[to].set(rows, mode="drop")
+    return cut(bound, lambda: jnp.count_nonzero(fresh), out, place_a, place_b, of=(a, b))  # type: ignore[return-value]
+
+
+def same_rows(a: Any, b: Any) -> Any:
+    """Returns, for each row of ``a``, the place of an equal row of ``b``, or -1."""
+    ours, theirs = known(a), known(b)
+    if ours is not None and theirs is not None:
+        _, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        out = np.full(inverse.max(initial=-1) + 1, -1)
+        out[inverse[len(ours) :]] = np.arange(len(theirs))
+        return out[inverse[: len(ours)]]
+    if b.shape[0] == 0:
+        return np.full(a.shape[0], -1)
+    pairs = a.shape[0] * b.shape[0]
+    if not isinstance(pairs, int) or pairs > MOST_COMPARED:
+        return _same_sorted(jnp.asarray(a), jnp.asarray(b))
+    equal = jnp.all(jnp.asarray(a)[:, None] == jnp.asarray(b)[None], axis=2) & (jnp.asarray(a)[:, :1] >= 0)
+    return jnp.where(equal.any(1), jnp.argmax(equal, 1), -1)
+
+
+def _same_sorted(a: Any, b: Any) -> Any:
+    """`same_rows` by sorting: what is equal stands side by side then, a row of ``b`` first."""
+    count, rows = b.shape[0], lax.concatenate([b, a.astype(b.dtype)], 0)
+    own = lax.iota(np.int32, rows.shape[0])
+    *columns, order = lax.sort((*(rows[:, i] for i in range(rows.shape[1])), own), num_keys=rows.shape[1] + 1)
+    first = lax.cummax(jnp.where(starts(jnp.stack(columns, 1)), own, 0))
+    theirs = lax.cummax(jnp.where(order < count, own, -1))
+    place = jnp.where(theirs >= first, take(order, jnp.maximum(theirs, 0), 0), -1)
+    to = jnp.where(order < count, a.shape[0], order - count)
+    found = jnp.full(a.shape[0], -1, np.int32).at[to].set(place, mode="drop")
+    return jnp.where(a[:, 0] >= 0, found, -1)
+
+
+def select_entries(
+    keep: Any, indices: Any, values: Any, start: Any, bound: int | Extents | None, problem: str
+) -> tuple[Any, Any]:
+    """Keeps some entries and moves them by ``-start``."""
+    if isinstance(keep, np.ndarray):
+        kept: Any = np.nonzero(keep)[0]
+        return np.asarray(indices)[kept] - start, pick(values, kept)
+    size = room(bound, keep.shape[0], problem)
+    (kept,) = cut(bound, lambda: jnp.count_nonzero(keep), places(keep, size, -1), of=(keep,))
+    rows = pick(indices, kept)
+    return jnp.where((kept >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, kept)

@@ -23,8 +23,7 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, known
 from tf2jax_lite.values.variant import Variant
 
-from .coo import check_indices, check_range, order_of, pick, scatter_entries
-from .coo_elementwise import union
+from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
 
 __all__ = ["SparseMatrix", "as_matrix"]
 
@@ -223,8 +222,7 @@ def csr_sparse_matrix_components(
         else:
             count = values.shape[0]
             size = room(bound, count, "how many entries a matrix of a batch has depends on traced indices")
-            where = jnp.where(places(own, size, count) < count, places(own, size, count), -1)
-            (where,) = cut(bound, lambda: jnp.count_nonzero(own), where, of=(own,))
+            (where,) = cut(bound, lambda: jnp.count_nonzero(own), places(own, size, -1), of=(own,))
             indices = jnp.where((where >= 0)[:, None], pick(indices, where), -1)
             values = pick(values, where)
     height = matrix.dims[-2]

@@ -16,8 +16,8 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims_array, known
 
-from .coo import pick
-from .coo_elementwise import same_rows, sparse_softmax, union
+from .coo import pick, same_rows, union
+from .coo_elementwise import sparse_softmax
 from .csr import SparseMatrix, as_matrix
 
 __all__: list[str] = []

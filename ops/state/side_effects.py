@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.strings.string_ops import ByteStrings, encoded, hosted
+from tf2jax_lite.ops.strings.byte_strings import ByteStrings, encoded, hosted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import narrow
 from tf2jax_lite.values.static import as_array, canonical, is_static, known

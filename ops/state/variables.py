@@ -9,7 +9,7 @@ from jax import lax
 
 from tf2jax_lite.ops.arrays.shape import INT32
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.ops.xla.arrays import xla_concat_nd, xla_split_nd
 from tf2jax_lite.values.static import dims_array
 
 
@@ -61,48 +61,13 @@ def disable_copy_on_read(resource: Any) -> tuple[()]:
     return ()
 
 
-def _paddings(paddings: Any, rank: int) -> list[int]:
-    found = [int(p) for p in paddings] or [0] * rank
-    if len(found) != rank:
-        raise OpError(f"paddings has {len(found)} elements for a tensor of rank {rank}")
-    return found
-
-
-def split_nd(value: Any, num_splits: list[int], paddings: Any) -> list[Any]:
-    """Cuts a tensor, padded with zeros at the ends, into a grid of equal tiles, the last axis fastest."""
-    value = jnp.asarray(value)
-    if len(num_splits) != value.ndim:
-        raise OpError(f"num_splits has {len(num_splits)} elements for a tensor of rank {value.ndim}")
-    padded = lax.pad(value, jnp.zeros((), value.dtype), [(0, p, 0) for p in _paddings(paddings, value.ndim)])
-    for size, parts in zip(padded.shape, num_splits, strict=True):
-        if parts <= 0 or size % parts != 0:
-            raise OpError(f"a dimension of {size} (with its padding) cannot be cut into {parts} equal parts")
-    tiles = [padded]
-    for axis, parts in enumerate(num_splits):
-        tiles = [tile for whole in tiles for tile in jnp.split(whole, parts, axis=axis)]
-    return tiles
-
-
-def concat_nd(tiles: list[Any], num_concats: list[int], paddings: Any) -> Any:
-    """Puts a grid of equal tiles together, the last axis fastest, and cuts the padding off the ends."""
-    tiles = [jnp.asarray(tile) for tile in tiles]
-    if math.prod(num_concats) != len(tiles):
-        raise OpError(f"{len(tiles)} tiles do not fill a grid of {list(num_concats)}")
-    rank = len(num_concats)
-    for axis in reversed(range(rank)):
-        parts = num_concats[axis]
-        tiles = [lax.concatenate(tiles[i : i + parts], axis) for i in range(0, len(tiles), parts)]
-    whole = tiles[0]
-    return whole[tuple(slice(0, d - p) for d, p in zip(whole.shape, _paddings(paddings, rank), strict=True))]
-
-
 @op("ReadVariableXlaSplitND", reads=("resource",))
 def read_variable_xla_split_nd(resource: Any, *, num_splits: Any, paddings: Any = ()) -> tuple[list[Any]]:
     """Returns the variable's value in tiles. See tf.raw_ops.ReadVariableXlaSplitND."""
-    return (split_nd(resource, num_splits, paddings),)
+    return (xla_split_nd(resource, N=math.prod(num_splits), num_splits=num_splits, paddings=paddings),)
 
 
 @op("AssignVariableXlaConcatND", writes=("resource",))
 def assign_variable_xla_concat_nd(resource: Any, inputs: list[Any], *, num_concats: Any, paddings: Any = ()) -> Any:
     """Gives the variable a value put together from tiles. See tf.raw_ops.AssignVariableXlaConcatND."""
-    return concat_nd(inputs, num_concats, paddings)
+    return xla_concat_nd(inputs, num_concats=num_concats, paddings=paddings)

@@ -1,12 +1,7 @@
-"""Strings. JAX has none: what is known while tracing stays with numpy, and what is written of traced numbers is bytes.
-
-So integers may become strings that are joined, hashed or printed, as Keras's Hashing does, but no result, nor what
-gradients or arithmetic see, may be one.
-"""
+"""String ops: formatting of numbers, joining, lengths, hash buckets and fingerprints."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -15,140 +10,14 @@ import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import Planes, Words, from_words, to_words
+from tf2jax_lite.values.int64 import Planes, Words, to_words
 from tf2jax_lite.values.static import is_static, known
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
+from .byte_strings import ByteStrings, as_rows, as_strings, encoded, from_u64, is_text, pack_words, packed
 
-__all__ = ["ByteStrings", "as_rows", "as_strings", "encoded", "from_u64", "hosted", "is_text"]
-
-_OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 _BLANK, _ZERO, _MINUS, _PLUS = (np.uint32(ord(c)) for c in " 0-+")
-
-
-@jax.tree_util.register_pytree_node_class
-@dataclasses.dataclass(frozen=True)
-class ByteStrings(Planes):
-    """An array of strings: the last axis of ``data`` (uint32) holds the length and the bytes, four in a word."""
-
-    data: Any
-    dtype = _OBJECT
-
-    @property
-    def length(self) -> Any:
-        """Bytes of each string, int32."""
-        return self.data[..., 0].astype(np.int32)
-
-    @property
-    def room(self) -> int:
-        """Bytes that there is room for."""
-        return 4 * (self.data.shape[-1] - 1)
-
-    @property
-    def bytes(self) -> Any:
-        """The bytes, uint32 of shape (..., room); zeros after the last."""
-        words = self.data[..., 1:, None] >> np.arange(0, 32, 8, dtype=np.uint32)
-        return (words & np.uint32(0xFF)).reshape(*self.shape, self.room)
-
-    def rows(self) -> hashing.Rows:
-        """Returns what hashes take."""
-        return hashing.Rows(self.data[..., 1:], self.length)
-
-    def with_data(self, data: Any) -> ByteStrings:
-        """Returns other strings."""
-        return ByteStrings(data)
-
-    def words_of(self, value: Any) -> Any:
-        """Returns the words of strings."""
-        return as_strings(value).data
-
-    def narrow(self) -> Any:
-        """Refuses."""
-        raise OpError(
-            "strings that are not known while tracing reach what JAX would have to compute; they can be joined, moved "
-            "about, hashed and printed, and JAX has no string arrays"
-        )
-
-    def tree_flatten(self) -> Any:
-        """Returns the words as the only child."""
-        return (self.data,), None
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> ByteStrings:
-        """Undoes `tree_flatten`."""
-        return cls(children[0])
-
-
-def is_text(value: Any) -> bool:
-    """Whether a value is an array of strings, known or not."""
-    return isinstance(value, ByteStrings) or (isinstance(value, np.ndarray) and value.dtype == _OBJECT)
-
-
-def packed(text: Any, length: Any) -> ByteStrings:
-    """Returns strings for their bytes (..., room), of any integer type, and lengths; what lies past them is dropped."""
-    text, length = jnp.asarray(text).astype(np.uint32), jnp.asarray(length)
-    text = jnp.where(jnp.arange(text.shape[-1]) < length[..., None], text, np.uint32(0))
-    return ByteStrings(jnp.concatenate([length.astype(np.uint32)[..., None], _words(text)], axis=-1))
-
-
-def _words(text: Any) -> Any:
-    """Returns bytes (uint32), four in a word."""
-    xp: Any = np if isinstance(text, np.ndarray) else jnp
-    text = xp.pad(text, [(0, 0)] * (text.ndim - 1) + [(0, -text.shape[-1] % 4)])
-    words = text.reshape(*text.shape[:-1], -(-text.shape[-1] // 4), 4) << np.arange(0, 32, 8, dtype=np.uint32)
-    return words[..., 0] | words[..., 1] | words[..., 2] | words[..., 3]
-
-
-def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the words of known strings as rows of one length, and the strings' lengths."""
-    lengths = np.array([len(item) for item in value.flat], np.int32)
-    rows = np.zeros((value.size, int(max(lengths, default=0))), np.uint8)
-    for row, item in zip(rows, value.flat, strict=True):
-        row[: len(item)] = np.frombuffer(item, np.uint8)
-    words = _words(rows.astype(np.uint32))
-    return words.reshape(*value.shape, words.shape[-1]), lengths.reshape(value.shape)
-
-
-def as_strings(value: Any) -> ByteStrings:
-    """Returns strings, known ones too, as bytes.
-
-    Raises:
-      OpError: the value holds no strings.
-    """
-    if isinstance(value, ByteStrings):
-        return value
-    if not is_text(value):
-        raise OpError(f"expected strings, got {getattr(value, 'dtype', type(value).__name__)}")
-    words, lengths = _table(value)
-    return ByteStrings(jnp.asarray(np.concatenate([lengths.astype(np.uint32)[..., None], words], axis=-1)))
-
-
-def as_rows(value: Any) -> hashing.Rows:
-    """Returns strings as what hashes take, on the host if they are known.
-
-    Raises:
-      OpError: the value holds no strings.
-    """
-    if isinstance(value, np.ndarray) and is_text(value):
-        return hashing.Rows(*_table(value))
-    return as_strings(value).rows()
-
-
-def hosted(value: ByteStrings) -> np.ndarray:
-    """Returns strings whose data is numpy's, or known, as an object array of bytes."""
-    text, length = np.asarray(value.bytes).astype(np.uint8), np.asarray(value.length)
-    out = np.empty(length.shape, _OBJECT)
-    for place in np.ndindex(length.shape):
-        out[place] = text[place].tobytes()[: length[place]]
-    return out
-
-
-def from_u64(value: U64) -> Any:
-    """Returns numbers below 2^63 as int64: numpy's, JAX's, or `Words` outside JAX's 64-bit mode."""
-    if not isinstance(value.low, jax.Array):
-        return (np.asarray(value.high).astype(np.int64) << 32) | np.asarray(value.low).astype(np.int64)
-    return from_words(jnp.stack([value.low, value.high], axis=-1), _INT64)
 
 
 # ---- numbers as text ----
@@ -295,11 +164,6 @@ def _string_join(inputs: list[Any], *, separator: str = "") -> Any:
     return out
 
 
-def encoded(text: str) -> bytes:
-    """Returns the bytes of an attribute's text, of whatever bytes it was read."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _shape_of_join(inputs: list[Any]) -> Any:
     shape = next((v.shape for v in inputs if v.ndim), ())
     if any(v.ndim and v.shape != shape for v in inputs):
@@ -408,7 +272,7 @@ def _fingerprint(data: Any, method: Any, *, T: Any = None) -> Any:
             data = found
         text = _bytes(data)
         text = text.reshape(text.shape[0], int(np.prod(text.shape[1:])))
-        return _octets(hashing.farm(hashing.Rows(_words(text.astype(np.uint32)), text.shape[-1])))
+        return _octets(hashing.farm(hashing.Rows(pack_words(text.astype(np.uint32)), text.shape[-1])))
 
 
 def _octets(value: U64) -> Any:

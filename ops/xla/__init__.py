@@ -4,4 +4,4 @@
 `protos` the reader of their protocol buffers.
 """
 
-from . import arrays, computations  # noqa: F401
+from . import arrays, computations, linear, sharding  # noqa: F401

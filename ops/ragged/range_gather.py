@@ -1,0 +1,209 @@
+"""Ragged tensors: values with row splits or row ids.
+
+The number of values has to be known while tracing. Results padded to the config option ``dynamic_shape_bound`` have
+splits that say where their values end; what is past that is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.dynamic_shapes.row_bounds import most_between, most_together
+from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, natural, room
+from tf2jax_lite.ops.arrays.gather import take
+from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.sparse.coo import pick
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import canonical, known
+
+_INT64 = np.dtype(np.int64)
+
+
+# ---- ranges ----
+
+
+def _host_counts(starts: Any, limits: Any, deltas: Any) -> np.ndarray:
+    if (deltas == 0).any():
+        raise OpError("a step must not be 0")
+    if np.issubdtype(starts.dtype, np.integer):
+        gap = np.where(deltas > 0, limits - starts, starts - limits).astype(np.int64)
+        return np.maximum(-(-gap // np.abs(deltas).astype(np.int64)), 0)
+    with np.errstate(invalid="ignore"):
+        counts = np.ceil(np.abs((limits - starts) / deltas).astype(np.float64))
+    empty = np.where(deltas > 0, starts >= limits, starts <= limits)
+    if not np.isfinite(counts[~empty]).all():
+        raise OpError("a range without end")
+    return np.where(empty, 0, counts).astype(np.int64)
+
+
+def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
+    mask = np.arange(int(counts.max(initial=0))) < counts[:, None]
+    # TensorFlow adds the step again and again; so the rounding is that of a running sum.
+    steps = np.empty(mask.shape, starts.dtype)
+    steps[:] = deltas[:, None]
+    steps[:, :1] = starts[:, None]
+    return np.add.accumulate(steps, axis=1, dtype=starts.dtype)[mask]
+
+
+@op("RaggedRange", dynamic_shape="prefix")
+def ragged_range(
+    starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | Extents | None
+) -> tuple[Any, Any]:
+    """Returns a row of numbers for each start, limit and step. See tf.raw_ops.RaggedRange."""
+    sizes = {v.shape[0] for v in (starts, limits, deltas) if v.ndim == 1}
+    if any(v.ndim > 1 for v in (starts, limits, deltas)) or len(sizes) > 1:
+        raise OpError("starts, limits and deltas must be scalars or vectors of one length")
+    rows = sizes.pop() if sizes else 1
+    if array_module(starts, limits, deltas) is np:
+        starts, limits, deltas = (np.broadcast_to(v, rows) for v in (starts, limits, deltas))
+        counts = _host_counts(starts, limits, deltas)
+        splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits)
+        return splits, _host_values(starts, deltas, counts)
+    of = (starts, limits, deltas)
+    most, steps, begin = None, known(deltas), known(starts)
+    starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in of)
+    if jnp.issubdtype(starts.dtype, jnp.integer):
+        if begin is not None and not begin.any() and steps is not None and (steps > 0).all():
+            most = most_together(limits)
+        elif steps is not None and (steps > 0).all():
+            most = most_between(starts, limits)
+        elif steps is not None and (steps < 0).all():
+            most = most_between(limits, starts)
+        counts = -((starts - limits) // deltas)
+    else:
+        counts = jnp.ceil((limits - starts) / deltas)
+    size = room(bound, most, "the number of values depends on traced starts, limits or deltas")
+    counts = jnp.maximum(counts, 0).astype(canonical(Tsplits))
+    splits = _no_further(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), most, bound)
+    row = row_of(splits, size)
+    step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
+    values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
+    values = jnp.where(row < rows, values, jnp.zeros((), values.dtype))
+    return splits, *cut(bound, lambda: splits[-1], values, of=of)
+
+
+# ---- repeating ----
+
+
+@op("_Repeat", dynamic_shape="prefix")
+def repeat(
+    data: Any, repeats: Any, likes: list[Any], pairs: list[Any], *, Tparams: Any = None, bound: int | Extents | None
+) -> Any:
+    """Repeats each entry of ``data`` as often as ``repeats`` says: `tf.repeat`, all axes up to the last of counts flat.
+
+    Traced, the result is as long as what it meets (``likes``; the first of each of ``pairs`` whose ranks are equal), or
+    as the bound. Past the end, whole numbers are -1, which is in no segment and gathers as zeros; others 0.
+    """
+    rank = repeats.ndim
+    if data.shape[:rank] != repeats.shape:
+        raise OpError(f"counts of shape {repeats.shape} do not fit data of shape {data.shape}")
+    rest = data.shape[rank:]
+    if isinstance(repeats, np.ndarray):
+        places = np.repeat(np.arange(repeats.size), np.maximum(repeats, 0).reshape(-1))
+        flat = array_module(data).reshape(data, (repeats.size, *rest))
+        return flat[places] if isinstance(flat, np.ndarray) else take(flat, places, 0)
+    lengths = [like.shape[0] for like in likes if like.ndim]
+    lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
+    problem = "how many values come out depends on traced counts"
+    size = lengths[0] if lengths else room(bound, _at_most(repeats), problem)
+    counts = jnp.maximum(jnp.reshape(jnp.asarray(repeats), (-1,)), 0)
+    data = jnp.reshape(jnp.asarray(data), (counts.shape[0], *rest))
+    fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
+    data = jnp.concatenate([data, jnp.full((1, *rest), fill, data.dtype)])
+    ends = jnp.cumsum(counts)
+    places = search(ends, lax.iota(counts.dtype, size), "right")
+    if not lengths:
+        (places,) = cut(bound, lambda: jnp.sum(counts), places, of=(repeats,))
+    return take(data, places, 0)
+
+
+def _at_most(counts: Any) -> Any:
+    """Returns the most that counts can be together, None if nothing tells."""
+    if counts.ndim == 1:
+        return most_together(counts)
+    greatest = natural(counts)
+    return None if greatest is None else greatest * math.prod(counts.shape)
+
+
+def _no_further(splits: Any, most: Any, bound: int | Extents | None) -> Any:
+    """Returns row splits, which are known to end where values do at most, so that what comes after them sees that."""
+    sees = isinstance(bound, Extents) and most is not None
+    return jnp.minimum(splits, jnp.asarray(most, splits.dtype)) if sees else splits
+
+
+def _most_gathered(splits: Any, places: Any) -> Any:
+    """Returns how many elements rows at some places can have together, None if nothing tells."""
+    whole, found = natural(splits), known(places)
+    if whole is None:
+        return None
+    times = places.shape[0] if found is None else int(np.unique(found, return_counts=True)[1].max(initial=0))
+    return whole * times
+
+
+def _pairs(flat: list[Any]) -> Any:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+# ---- gathering ----
+
+
+def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any, Any]:
+    """Returns the splits of the rows at ``places``, and the places of what is in them (-1: padding)."""
+    if array_module(splits, places) is np:
+        lengths = np.where(places >= 0, (splits[1:] - splits[:-1])[places], 0)
+        begin = splits[:-1][places]
+        out = np.concatenate([[0], np.cumsum(lengths)]).astype(splits.dtype)
+        inner = np.arange(int(out[-1])) + np.repeat(begin - out[:-1], lengths)
+        return out, inner.astype(splits.dtype)
+    splits = jnp.asarray(splits)
+    most = _most_gathered(splits, places)
+    size = room(bound, most, "how much is gathered depends on traced indices or splits")
+    of = (splits, places)
+    lengths = pick(splits[1:] - splits[:-1], places)
+    out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
+    out = _no_further(out, most, bound)
+    row = row_of(out, size)
+    begin = take(pick(splits[:-1], places), row, 0)
+    inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)
+    return out, *cut(bound, lambda: out[-1], jnp.where(row < out.shape[0] - 1, inner, -1), of=of)
+
+
+@op("RaggedGather", dynamic_shape="prefix")
+def ragged_gather(
+    params_nested_splits: list[Any],
+    params_dense_values: Any,
+    indices: Any,
+    *,
+    OUTPUT_RAGGED_RANK: int,
+    bound: int | Extents | None,
+) -> tuple[list[Any], Any]:
+    """Gathers rows. See tf.raw_ops.RaggedGather. Traced indices out of range give empty rows (an error there)."""
+    if len(params_nested_splits) + indices.ndim - 1 != OUTPUT_RAGGED_RANK:
+        raise OpError(f"the ragged rank of the result cannot be {OUTPUT_RAGGED_RANK}")
+    first = params_nested_splits[0]
+    if first.shape[0] == 0:
+        raise OpError("splits must not be empty")
+    rows = first.shape[0] - 1
+    found = known(indices)
+    if found is not None and found.size and not 0 <= found.min() <= found.max() < rows:
+        raise OpError(f"index {found.min() if found.min() < 0 else found.max()} is out of range [0, {rows})")
+    out: list[Any] = []
+    # Dimensions of the indices are uniform ones; of theirs but the last, splits are needed.
+    for i in range(indices.ndim - 1):
+        count = int(np.prod(indices.shape[: i + 1]))
+        out.append(np.arange(count + 1, dtype=canonical(first.dtype)) * indices.shape[i + 1])
+    places = indices.reshape(-1)
+    if found is None:
+        places = jnp.where((places >= 0) & (places < rows), places, -1)
+    for splits in params_nested_splits:
+        inner_splits, places = _expand(splits, places, bound)
+        out.append(inner_splits)
+    if not indices.ndim:
+        out = out[1:]  # one row alone is no dimension
+    return out, pick(params_dense_values, places)

@@ -1,0 +1,70 @@
+"""Xla* ops that only mean something on several devices: shardings and collectives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+
+from .protos import fields
+
+
+@op("XlaReplicaId")
+def xla_replica_id() -> Any:
+    """Returns 0, the only replica. See tf.raw_ops.XlaReplicaId."""
+    return np.asarray(0, np.int32)
+
+
+@op("XlaSharding", host=lambda input, *, sharding="", unspecified_dims=(): input)
+def xla_sharding(input: Any, *, sharding: str = "", unspecified_dims: Any = ()) -> Any:
+    """Hands its input on: how arrays are laid out over devices is up to JAX. See tf.raw_ops.XlaSharding."""
+    return input
+
+
+def _refuse_tiles(sharding: str) -> None:
+    """Refuses a sharding that gives a device less than everything."""
+    found = fields(sharding, 1, 3, 6)
+    tiles = found.get(3, [])
+    if found.get(6, [0])[-1]:
+        tiles = tiles[:-1]
+    if math.prod(tiles) > 1:
+        raise OpError(f"the sharding splits the tensor into {tiles} parts; only one device is supported")
+
+
+@op("XlaSpmdFullToShardShape")
+def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int = -1, unspecified_dims: Any = ()) -> Any:
+    """Hands its input on: one device has all of it. See tf.raw_ops.XlaSpmdFullToShardShape."""
+    _refuse_tiles(manual_sharding)
+    return input
+
+
+@op("XlaSpmdShardToFullShape")
+def xla_spmd_shard_to_full_shape(
+    input: Any, *, manual_sharding: str, full_shape: Any, dim: int = -1, unspecified_dims: Any = ()
+) -> Any:
+    """Hands its input on: one device has all of it. See tf.raw_ops.XlaSpmdShardToFullShape."""
+    _refuse_tiles(manual_sharding)
+    return input
+
+
+def _refuse_groups(groups: Any) -> None:
+    if np.ndim(groups) != 2 or np.shape(groups)[1] > 1:
+        raise OpError(f"a collective over {np.shape(groups)} replicas; only groups of one are supported")
+
+
+@op("XlaAllReduce")
+def xla_all_reduce(input: Any, group_assignment: Static, *, reduce_op: str, mode: str) -> Any:
+    """Hands its input on where groups have one replica. See tf.raw_ops.XlaAllReduce."""
+    _refuse_groups(group_assignment)
+    return input
+
+
+@op("XlaReduceScatter")
+def xla_reduce_scatter(input: Any, group_assignment: Static, scatter_dimension: Static, *, reduce_op: str) -> Any:
+    """Hands its input on where groups have one replica. See tf.raw_ops.XlaReduceScatter."""
+    _refuse_groups(group_assignment)
+    return input
