@@ -20,8 +20,7 @@ from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, PreventedGradientError
 from tf2jax_lite.values.static import as_array, canonical, dims, known, normalize_axes, normalize_axis
-from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.values.tensor_list_batch import ListBatch, stack_lists, unstack_lists
+from tf2jax_lite.values.variant import Variant
 
 from ._dynamic_split import known_split, open_split
 from .gather import take
@@ -232,8 +231,8 @@ def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
 @op("Pack", words="each", host=_host_pack, moves=True)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
-    if isinstance(values[0], TensorList):
-        return stack_lists(values)
+    if isinstance(values[0], Variant):
+        return values[0].stack(values[1:])
     axis = _pack_axis(values, axis)
     # Constants are expanded here, not in the trace: a slice by this vector can then see what is constant in it.
     parts = [np.expand_dims(v, axis) if isinstance(v, np.ndarray) else lax.expand_dims(v, (axis,)) for v in values]
@@ -257,8 +256,8 @@ def _host_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 @op("Unpack", words="each", host=_host_unpack, moves=True)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Takes slices along an axis apart. See tf.raw_ops.Unpack."""
-    if isinstance(value, ListBatch):
-        return unstack_lists(value)
+    if isinstance(value, Variant):
+        return value.unstack()
     value = jnp.asarray(value)
     axis = _unpack_axis(value, num, axis)
     if num == 0:

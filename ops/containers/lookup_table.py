@@ -16,7 +16,7 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import beyond_32_bits
+from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, known
 
 __all__ = ["Table", "inserted", "table_of"]
@@ -110,7 +110,7 @@ def _whole(value: Any) -> Any:
 
 def _within_32_bits(table: Table) -> Table:
     """Returns a table without keys that no traced query can equal, which would leave the others out of order."""
-    if jax.config.jax_enable_x64 or not beyond_32_bits(table.keys):
+    if jax.config.jax_enable_x64 or not exceeds_32_bits(table.keys):
         return table
     narrow = table.keys == table.keys.astype(canonical(table.keys.dtype))
     return Table(table.keys[narrow], table.values[np.flatnonzero(narrow)])

@@ -59,7 +59,7 @@ class Optional:
         """All values that it may hold, each kind for itself."""
         return () if self.components is None else (self.components, *self.others)
 
-    def common_form(self, other: Optional) -> Optional:
+    def common_spec(self, other: Optional) -> Optional:
         """Returns the form that both forms fit: see `tf2jax_lite.values.specs`.
 
         Raises:
@@ -78,14 +78,14 @@ class Optional:
                 kinds.append(_joined(kind, None))
         return Optional(kinds[0] if kinds else None, present, tuple(kinds[1:]))
 
-    def fitted(self, form: Optional) -> Optional:
-        """Returns the optional in a form that `common_form` gave."""
+    def coerce(self, form: Optional) -> Optional:
+        """Returns the optional in a form that `common_spec` gave."""
         mine: list[Any] = list(self.kinds)
         kinds = []
         for kind in form.kinds:
-            place = next((i for i, values in enumerate(mine) if _joined(specs.form_of(values), kind) is not None), None)
+            place = next((i for i, values in enumerate(mine) if _joined(specs.spec_of(values), kind) is not None), None)
             values = (None,) * len(kind) if place is None else mine.pop(place)
-            kinds.append(tuple(specs.fitted(v, f) for v, f in zip(values, kind, strict=True)))
+            kinds.append(tuple(specs.coerce(v, f) for v, f in zip(values, kind, strict=True)))
         present = jnp.asarray(self.present) if form.is_traced else self.present
         return Optional(kinds[0] if kinds else None, present, tuple(kinds[1:]))
 
@@ -94,7 +94,7 @@ class Optional:
         zeros = [tuple(_zeros_like(v) for v in kind) for kind in self.kinds]
         return Optional(zeros[0] if zeros else None, self.present, tuple(zeros[1:]))
 
-    def added(self, other: Any) -> Optional:
+    def add(self, other: Any) -> Optional:
         """Returns the sum, value by value, as AddN does.
 
         Raises:
@@ -105,8 +105,8 @@ class Optional:
             raise OpError("cannot add optionals because one has a value and the other doesn't")
         if self.components is None or other.components is None:
             return other if self.components is None else self
-        form = self.common_form(other)
-        a, b = self.fitted(form), other.fitted(form)
+        form = self.common_spec(other)
+        a, b = self.coerce(form), other.coerce(form)
         pairs = zip(a.kinds, b.kinds, strict=True)
         sums = [tuple(elementwise.add_n([x, y]) for x, y in zip(p, q, strict=True)) for p, q in pairs]
         return Optional(sums[0], a.present, tuple(sums[1:]))
@@ -117,7 +117,7 @@ def _joined(a: tuple[Any, ...], b: tuple[Any, ...] | None) -> Any:
     if b is not None and len(a) != len(b):
         return None
     try:
-        return tuple(specs.common_form(x, y) for x, y in zip(a, b or (None,) * len(a), strict=True))
+        return tuple(specs.common_spec(x, y) for x, y in zip(a, b or (None,) * len(a), strict=True))
     except OpError:
         return None
 
@@ -169,7 +169,7 @@ def optional_get_value(
         raise OpError(
             "data decides which values an optional holds, and "
             f"{'several' if kinds else 'none'} of those that it may hold are of the types and shapes that are read "
-            f"({'; '.join(specs.shown(specs.form_of(kind)) for kind in value.kinds)})"
+            f"({'; '.join(specs.format_spec(specs.spec_of(kind)) for kind in value.kinds)})"
         )
     return (list(kinds[0]),)
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_unset
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, known
-from tf2jax_lite.values.tensor_list import TensorList, reaching, resized
+from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
 
 from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
@@ -52,7 +52,7 @@ class ArrayHandle:
     sources: tuple[str, ...] = ()
 
     @property
-    def is_host(self) -> bool:
+    def is_foldable(self) -> bool:
         """Numpy can go on with it: how long an array becomes is known where the places that are written are."""
         return isinstance(self.size, int)
 
@@ -63,7 +63,7 @@ class ArrayHandle:
         """
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
-        if isinstance(flow, PartedRows) and not self.sources:
+        if isinstance(flow, VariantRows) and not self.sources:
             return flow
         length = self.size
         if self.dtype is None:
@@ -110,7 +110,7 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
     array = _handle(handle)
     forward = array.contents(flow_in)
     if array.dtype is None:
-        count = forward.count if isinstance(forward, PartedRows) else forward.length
+        count = forward.count if isinstance(forward, VariantRows) else forward.length
         return ArrayHandle(None, None, count, False, (*array.sources, source)), flow_in
     shape = array.shape
     if forward.buffer is not None:
@@ -155,7 +155,7 @@ def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Ten
     contents, value = array.contents(flow_in), value if array.dtype is None else jnp.asarray(value)
     if array.sources and not _is_unset(contents, index):
         old = lists.tensor_list_get_item(contents, index, _vector(None), element_dtype=array.dtype)
-        value = old.added(value) if array.dtype is None else old + value
+        value = old.add(value) if array.dtype is None else old + value
     return lists.tensor_list_set_item(
         contents, index, value, element_dtype=array.dtype, resize_if_index_out_of_bounds=array.dynamic
     )
@@ -194,7 +194,7 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
 
 def _gather_rows(contents: Any, positions: Any) -> Any:
     """Returns a vector of variants: all of them as they are, some one by one."""
-    count = contents.count if isinstance(contents, PartedRows) else contents.length
+    count = contents.count if isinstance(contents, VariantRows) else contents.length
     if positions is None:
         raise OpError("which variants of a TensorArray are gathered depends on data")
     if isinstance(count, int) and np.array_equal(positions, np.arange(count)):
@@ -202,7 +202,7 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
     if positions.size and not (positions.min() >= 0 and (not isinstance(count, int) or positions.max() < count)):
         raise OpError(f"index {int(positions.max())} is out of range for an array of {count} elements")
     rows = [lists.tensor_list_get_item(contents, p, _vector(None), element_dtype=None) for p in positions]
-    return PartedVector(TensorList(None, len(rows), items=tuple(rows)))
+    return VariantVector(TensorList(None, len(rows), items=tuple(rows)))
 
 
 @op("_TensorArrayStack", dynamic_shape="prefix")
@@ -222,9 +222,9 @@ def tensor_array_stack(
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
     array = _handle(handle)
-    if isinstance(value, PartedRows | PartedVector):
+    if isinstance(value, VariantRows | VariantVector):
         return _scatter_rows(array, indices, value, array.contents(flow_in))
-    contents, value = array.contents(flow_in).packed().settled(), jnp.asarray(value)
+    contents, value = array.contents(flow_in).packed().resolved(), jnp.asarray(value)
     if contents.buffer is None:
         empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
         contents = contents.with_buffer(empty)
@@ -236,24 +236,24 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
         if needed > contents.length:
             contents = contents.with_buffer(resized(contents, needed), needed)
     elif contents.is_traced and array.dynamic and value.shape[0] != 0:
-        contents = reaching(contents, indices)
+        contents = extended_to(contents, indices)
     if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
         raise OpError(
             f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"
         )
     rows = jnp.asarray(contents.buffer).at[jnp.asarray(indices)]
     rows = rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop")
-    return contents.with_buffer(rows).with_spare(contents.spare)
+    return contents.with_buffer(rows).with_free_slots(contents.free_slots)
 
 
 def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
     """Sets elements to the rows of a tensor: where they are all that there is, they stay beside each other."""
     positions, count = known(indices), rows.shape[0]
     whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
-    if whole and isinstance(rows, PartedRows) and not array.sources:
-        rows = rows.listed()
+    if whole and isinstance(rows, VariantRows) and not array.sources:
+        rows = rows.from_tensor()
     else:
-        rows = as_list(rows) if isinstance(rows, PartedRows) else rows.rows
+        rows = as_list(rows) if isinstance(rows, VariantRows) else rows.rows
     if whole and (not array.sources or is_unset(contents)):
         return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
     if positions is None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, most
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, canonical, dims, dims_array
-from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_full, resized, zeros
+from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_defined, resized, zero_buffer
 
 
 def as_list(value: Any) -> TensorList:
@@ -23,11 +23,11 @@ def as_list(value: Any) -> TensorList:
     Raises:
       OpError: the value is none.
     """
-    if isinstance(value, PartedRows):
+    if isinstance(value, VariantRows):
         return value.as_list()
     if not isinstance(value, TensorList):
         raise OpError(f"expected a tensor list, got {type(value).__name__}")
-    return value.settled()
+    return value.resolved()
 
 
 def plain_dtype(dtype: Any) -> Any:
@@ -59,7 +59,7 @@ def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
       OpError: its shape is not known.
     """
     shape = unset_shape(lst, element_shape)
-    if shape is None or not is_full(shape) or not isinstance(dtype, np.dtype):
+    if shape is None or not is_fully_defined(shape) or not isinstance(dtype, np.dtype):
         raise OpError(f"reading an element that was never set, and whose shape is not known ({shape})")
     if all(isinstance(d, int) for d in shape):
         return np.zeros(shape, canonical(dtype))
@@ -92,7 +92,7 @@ def _host_length(handle: Any) -> Any:
 def _host_resize(handle: Any, size: Any) -> Any:
     if handle is UNKNOWN or size is UNKNOWN:
         return UNKNOWN
-    return handle.forgotten(int(size)) if handle.buffer is UNKNOWN else tensor_list_resize(handle, size)
+    return handle.abstracted(int(size)) if handle.buffer is UNKNOWN else tensor_list_resize(handle, size)
 
 
 # ---- making lists ----
@@ -114,16 +114,16 @@ def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_
     shape, dtype = _element_shape(element_shape), plain_dtype(element_dtype)
     if isinstance(count, int):
         return TensorList(None, count, dtype, shape, items=(None,) * count)
-    buffer = zeros(count, shape, dtype) if is_full(shape) and dtype is not None else None
+    buffer = zero_buffer(count, shape, dtype) if is_fully_defined(shape) and dtype is not None else None
     return TensorList(buffer, count, dtype, shape)
 
 
 @op("TensorListFromTensor", host=_host_from_tensor)
 def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
     """Makes a list of the slices along the first axis. See tf.raw_ops.TensorListFromTensor."""
-    if isinstance(tensor, PartedRows):
-        return tensor.listed()
-    if isinstance(tensor, PartedVector):
+    if isinstance(tensor, VariantRows):
+        return tensor.from_tensor()
+    if isinstance(tensor, VariantVector):
         return tensor.rows
     return TensorList(tensor, tensor.shape[0], plain_dtype(element_dtype), tuple(tensor.shape[1:]))
 
@@ -134,14 +134,14 @@ def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype
 @op("TensorListLength", host=_host_length, lazy=True, sized=True)
 def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> Any:
     """Returns the number of elements. See tf.raw_ops.TensorListLength."""
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         length = input_handle.count
     else:
         lst = as_list(input_handle)
         length = lst.length
         if isinstance(length, jax.Array):
             # What is made as long as the list has room for as many as that has.
-            fits = extents is not None and lst.spare is not None and isinstance(lst.capacity, int)
+            fits = extents is not None and lst.free_slots is not None and isinstance(lst.capacity, int)
             return jnp.minimum(length, np.asarray(lst.capacity, length.dtype)) if fits else length
     return np.asarray(length, np.int32) if isinstance(length, int) else jnp.asarray(length, np.int32)
 
@@ -149,7 +149,7 @@ def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> 
 @op("TensorListElementShape", host=_host_element_shape, lazy=True)
 def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
     """Returns the declared element shape, -1 where unknown. See tf.raw_ops.TensorListElementShape."""
-    shape = None if isinstance(input_handle, PartedRows) else as_list(input_handle).shape
+    shape = None if isinstance(input_handle, VariantRows) else as_list(input_handle).shape
     if shape is None:
         return np.asarray(-1, shape_type)
     return dims_array([-1 if d is None else d for d in shape], shape_type)

@@ -1,7 +1,7 @@
 """Ops on one element of a tensor list, and those that make lists and tell about them.
 
 Each has a numpy twin, so that counting a loop's iterations knows how long its lists are even where the elements are
-traced: such a list is "forgotten", its length alone remains.
+traced: such a list is "abstracted", its length alone remains.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import at_least
-from tf2jax_lite.ops.common.variant_rows import PartedRows
+from tf2jax_lite.ops.common.variant_rows import VariantRows
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, as_array, known
-from tf2jax_lite.values.tensor_list import TensorList, is_full
+from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
 
 from .tensor_list import as_list, resize_list, unset_element
 
-# Elements of a list of known numbers that are looked at, whether all rows are alike: shapes, not data.
+# Elements of a list of known numbers that are looked at, whether all rows are uniform_element: shapes, not data.
 _MOST_COMPARED = 1 << 12
 
 
@@ -32,13 +32,13 @@ class EmptyListError(OpError):
     """An element is taken from a list that is known to have none: what is being traced cannot run."""
 
 
-class ListNeedsRoomError(OpError):
+class ListGrowthError(OpError):
     """A list is written past an end that is not known: loops make room for that beforehand."""
 
 
 def _like(count: Any, element: Any) -> Any:
     """Returns a buffer of zeros with room for ``count`` elements like ``element``, in the form that is put into it."""
-    form = specs.joint_form([specs.form_of(element)])  # of a list: without what is said of its elements
+    form = specs.join_specs([specs.spec_of(element)])  # of a list: without what is said of its elements
     if isinstance(form, TensorList):
         form = form.with_buffer(form.buffer)  # the lists that follow may be longer
     return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), form)
@@ -49,8 +49,8 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
     row, place = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer), known(index)
     if isinstance(row, TensorList):
         element = _fitting(element, row)
-    if hasattr(row, "fitted"):
-        element = specs.fitted(element, row)
+    if hasattr(row, "coerce"):
+        element = specs.coerce(element, row)
     if jax.tree.structure(row) != jax.tree.structure(element):
         raise OpError("an element does not have the structure of the others in its list")
 
@@ -70,15 +70,15 @@ def _fitting(element: Any, row: TensorList) -> Any:
     if not isinstance(element, TensorList):
         return element
     element = element.packed().checked()
-    missing = element.spare_of(row.capacity)
+    missing = element.free_slots_at(row.capacity)
     if row.buffer is not None and missing is not None and missing < 0:
-        raise OpError(f"a list of up to {element.longest} elements is put into a list of lists of {row.capacity}")
+        raise OpError(f"a list of up to {element.length_bound} elements is put into a list of lists of {row.capacity}")
     return element
 
 
 def _get(lst: TensorList, index: Any) -> Any:
     """Returns an element of a packed list at a place that is not known."""
-    if not lst.is_traced or lst.spare is not None:
+    if not lst.is_traced or lst.free_slots is not None:
         return jax.tree.map(lambda leaf: _row(leaf, index), lst.checked().buffer)
     over = index >= lst.capacity
 
@@ -92,7 +92,7 @@ def _get(lst: TensorList, index: Any) -> Any:
 
 
 def _row(leaf: Any, index: Any) -> Any:
-    """Returns a row at a place that is not known: numbers that are known stay so where all rows are alike."""
+    """Returns a row at a place that is not known: numbers that are known stay so where all rows are uniform_element."""
     if isinstance(leaf, np.ndarray):
         if leaf.dtype == object:
             raise OpError(
@@ -114,7 +114,7 @@ def _host_push(handle: Any, tensor: Any, *, element_dtype: Any) -> Any:
     if handle is UNKNOWN:
         return UNKNOWN
     if tensor is UNKNOWN or handle.buffer is UNKNOWN:
-        return handle.forgotten(handle.length + 1)
+        return handle.abstracted(handle.length + 1)
     return tensor_list_push_back(handle, tensor, element_dtype=element_dtype)
 
 
@@ -122,7 +122,7 @@ def _host_pop(handle: Any, element_shape: Any, *, element_dtype: Any) -> Any:
     if handle is UNKNOWN:
         return UNKNOWN, UNKNOWN
     if handle.buffer is UNKNOWN:
-        return handle.forgotten(handle.length - 1), UNKNOWN
+        return handle.abstracted(handle.length - 1), UNKNOWN
     if element_shape is UNKNOWN:
         element_shape = np.asarray(-1)
     return tensor_list_pop_back(handle, element_shape, element_dtype=element_dtype)
@@ -136,7 +136,7 @@ def host_set(
         return UNKNOWN
     if index is UNKNOWN or item is UNKNOWN or handle.buffer is UNKNOWN:
         more = int(index) + 1 if resize_if_index_out_of_bounds else 0
-        return handle.forgotten(max(handle.length, more))
+        return handle.abstracted(max(handle.length, more))
     return tensor_list_set_item(
         handle,
         index,
@@ -173,25 +173,27 @@ def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any)
 def _appended(lst: TensorList, element: Any) -> TensorList:
     """Returns a packed list of traced length with an element more; it grows where no place is known to be free."""
     lst = _with_rows(lst, element)
-    spare = lst.spare
-    if spare is not None and spare <= 0 and isinstance(lst.capacity, int) and 0 <= lst.limit <= lst.capacity:
-        spare = 1  # TensorFlow refuses what goes past the limit
-    elif spare is not None and spare <= 0 and not lst.roomy:
-        lst, spare = lst.with_capacity(lst.capacity + 1), spare + 1
+    free_slots = lst.free_slots
+    if free_slots is not None and free_slots <= 0 and isinstance(lst.capacity, int) and 0 <= lst.limit <= lst.capacity:
+        free_slots = 1  # TensorFlow refuses what goes past the limit
+    elif free_slots is not None and free_slots <= 0 and not lst.has_capacity:
+        lst, free_slots = lst.with_capacity(lst.capacity + 1), free_slots + 1
     longer = lst.with_buffer(_set(lst, lst.length, element), lst.length + 1)
-    return longer.with_spare(None if spare is None else spare - 1)
+    return longer.with_free_slots(None if free_slots is None else free_slots - 1)
 
 
 def _with_rows(lst: TensorList, element: Any) -> TensorList:
     """Returns a packed list of traced length with a buffer, if only from now on its elements are known."""
     if lst.buffer is not None:
         return lst
-    return lst.with_buffer(_like(max(lst.places, 1), element)).with_spare(lst.spare_of(max(lst.places, 1)))
+    return lst.with_buffer(_like(max(lst.required_capacity, 1), element)).with_free_slots(
+        lst.free_slots_at(max(lst.required_capacity, 1))
+    )
 
 
 def _is_row(buffer: Any, element: Any) -> bool:
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), buffer)
-    return specs.same_form(row, element)
+    return specs.same_spec(row, element)
 
 
 @op("TensorListPopBack", host=_host_pop, lazy=True)
@@ -203,10 +205,12 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
         length = lst.length - 1
         if lst.buffer is None:
             return lst.with_buffer(None, length), unset_element(lst, element_shape, element_dtype)
-        if lst.alike is not None:
-            return dataclasses.replace(lst, length=length), lst.alike
-        spare = None if lst.spare is None else lst.spare + 1
-        shorter = dataclasses.replace(lst.with_buffer(lst.buffer, length), spare=spare, stale=True)
+        if lst.uniform_element is not None:
+            return dataclasses.replace(lst, length=length), lst.uniform_element
+        free_slots = None if lst.free_slots is None else lst.free_slots + 1
+        shorter = dataclasses.replace(
+            lst.with_buffer(lst.buffer, length), free_slots=free_slots, uninitialized_tail=True
+        )
         return shorter, _get(lst, length)
     if isinstance(lst.length, int) and lst.length == 0:
         raise EmptyListError("trying to pop from an empty list")
@@ -234,13 +238,13 @@ def tensor_list_set_item(
             lst = resize_list(lst, place + 1)
         elif not 0 <= place < lst.length:
             raise OpError(f"index {place} is out of range for a list of {lst.length} elements")
-        if lst.items is None and (lst.is_host or lst.buffer is None or not _is_row(lst.buffer, item)):
+        if lst.items is None and (lst.is_foldable or lst.buffer is None or not _is_row(lst.buffer, item)):
             lst = lst.unpacked()
         if lst.items is not None:
             return lst.with_items((*lst.items[:place], item, *lst.items[place + 1 :]))
     elif resize_if_index_out_of_bounds:
         if not lst.is_traced:
-            raise ListNeedsRoomError(
+            raise ListGrowthError(
                 "a list of dynamic size is written at an index that is not known while tracing; give the TensorArray "
                 "its size and dynamic_size=False"
             )
@@ -250,7 +254,7 @@ def tensor_list_set_item(
     lst = lst.packed()
     if lst.buffer is None:
         lst = _with_rows(lst, item) if lst.is_traced else lst.with_buffer(_like(lst.length, item))
-    return lst.with_buffer(_set(lst, as_array(index), item)).with_spare(lst.spare)
+    return lst.with_buffer(_set(lst, as_array(index), item)).with_free_slots(lst.free_slots)
 
 
 def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
@@ -259,16 +263,16 @@ def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
     Elsewhere there is room for one element more. A write further out is lost, and is NaN, where it can be.
     """
     lst = _with_rows(lst, item).cleared()
-    place, spare = known(index), lst.spare
-    if spare is not None and place is not None and isinstance(lst.capacity, int):
+    place, free_slots = known(index), lst.free_slots
+    if free_slots is not None and place is not None and isinstance(lst.capacity, int):
         lst = lst.with_capacity(max(lst.capacity, int(place) + 1))
-        spare = min(lst.spare or 0, lst.capacity - int(place) - 1)
-    elif spare is not None:
-        lst = lst if lst.roomy or spare > 0 else lst.with_capacity(lst.capacity + 1)
-        spare = None
+        free_slots = min(lst.free_slots or 0, lst.capacity - int(place) - 1)
+    elif free_slots is not None:
+        lst = lst if lst.has_capacity or free_slots > 0 else lst.with_capacity(lst.capacity + 1)
+        free_slots = None
     index = jnp.asarray(index, np.int32)
     length = jnp.maximum(jnp.asarray(lst.length, np.int32), index + 1)
-    return lst.with_buffer(_set(lst, index, item), length).with_spare(spare)
+    return lst.with_buffer(_set(lst, index, item), length).with_free_slots(free_slots)
 
 
 @op(
@@ -286,7 +290,7 @@ def tensor_list_get_item(
     disable_assert_in_tensor_list_get_item: bool = False,
 ) -> Any:
     """Returns an element. See tf.raw_ops.TensorListGetItem."""
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         return input_handle.row(index)
     lst = as_list(input_handle)
     if not disable_assert_in_tensor_list_get_item and lst.dtype is not None and element_dtype != lst.dtype:
@@ -306,9 +310,9 @@ def tensor_list_get_item(
     lst = lst.packed()
     if lst.buffer is None:
         return unset_element(lst, element_shape, element_dtype)
-    if lst.alike is not None:
-        return lst.alike
-    if position is not None and (not lst.is_traced or lst.spare is not None):
+    if lst.uniform_element is not None:
+        return lst.uniform_element
+    if position is not None and (not lst.is_traced or lst.free_slots is not None):
         place, lst = int(position), lst.checked()
         return jax.tree.map(
             lambda leaf: (
@@ -321,7 +325,7 @@ def tensor_list_get_item(
 
 def _with_shape_of_others(lst: TensorList) -> TensorList:
     """An unset element whose shape nothing declares is read as zeros like the elements that are set."""
-    if is_full(lst.shape) or not lst.items:
+    if is_fully_defined(lst.shape) or not lst.items:
         return lst
     shapes = {jnp.shape(v) for v in lst.items if isinstance(v, jax.Array | np.ndarray | np.generic)}
     return dataclasses.replace(lst, shape=shapes.pop()) if len(shapes) == 1 else lst

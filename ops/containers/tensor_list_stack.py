@@ -11,13 +11,12 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_list_of_parted, is_unset
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, canonical, known
-from tf2jax_lite.values.tensor_list import TensorList, is_full, reaching, resized, zeros
-from tf2jax_lite.values.tensor_list_batch import ListBatch
+from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, is_fully_defined, resized, zero_buffer
 
 from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
 from .tensor_list_elements import tensor_list_push_back
@@ -54,10 +53,10 @@ def tensor_list_stack(
     Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
     with room for all that the list may come to have.
     """
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         return input_handle
-    if is_list_of_parted(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
-        return PartedVector(input_handle)
+    if is_variant_row_list(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
+        return VariantVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
         size = room(bound, lst.capacity, _PROBLEM)
@@ -77,9 +76,9 @@ def _filled(lst: TensorList, element_shape: Any, dtype: Any, count: Any) -> Any:
     if lst.buffer is not None:
         return resized(lst, count)
     shape = unset_shape(lst, element_shape)
-    if not is_full(shape):
+    if not is_fully_defined(shape):
         raise OpError(f"the elements of a list are read that were never set, and whose shape is not known ({shape})")
-    return zeros(count, shape, dtype)
+    return zero_buffer(count, shape, dtype)
 
 
 def _cleared(lst: TensorList, count: int) -> Any:
@@ -143,9 +142,11 @@ def tensor_list_scatter_into_existing_list(
     lst = lst.packed()
     if lst.is_traced and tensor.shape[0] != 0:
         if lst.buffer is None:
-            lst = lst.with_buffer(jnp.zeros((lst.places, *tensor.shape[1:]), tensor.dtype)).with_spare(lst.spare)
-        lst = reaching(lst, indices)
-    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_spare(lst.spare)
+            lst = lst.with_buffer(jnp.zeros((lst.required_capacity, *tensor.shape[1:]), tensor.dtype)).with_free_slots(
+                lst.free_slots
+            )
+        lst = extended_to(lst, indices)
+    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_free_slots(lst.free_slots)
 
 
 @op("TensorListSplit")
@@ -182,9 +183,9 @@ def tensor_list_concat_v2(
         return _concatenated(lst, element_shape, leading_dims, element_dtype)
     if lst.buffer is None and not lst.is_traced and lst.length == 0:
         shape = unset_shape(lst, element_shape)
-        if not shape or not is_full(shape[1:]):
+        if not shape or not is_fully_defined(shape[1:]):
             raise OpError(f"all but the first dimension of an empty list's elements must be known, not {shape}")
-        return zeros(0, shape[1:], element_dtype), np.zeros(0, np.int64)
+        return zero_buffer(0, shape[1:], element_dtype), np.zeros(0, np.int64)
     stacked = tensor_list_stack(lst, element_shape, element_dtype=element_dtype, bound=bound)
     if stacked.ndim < 2:
         raise OpError("concatenating a list of scalars")
@@ -206,7 +207,7 @@ def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype:
         if item is None and shape and leading is not None and index < leading.size:
             item = unset_element(lst, np.asarray([int(leading[index]), *shape[1:]]), dtype)
         elif item is None:
-            item = unset_element(lst, np.asarray(shape) if is_full(shape) else element_shape, dtype)
+            item = unset_element(lst, np.asarray(shape) if is_fully_defined(shape) else element_shape, dtype)
         if not item.ndim:
             raise OpError("concatenating a list of scalars")
         parts.append(jnp.asarray(item))
@@ -218,7 +219,7 @@ def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype:
 def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
     """Returns the shape of elements never set: what is not known of it is that of the elements that were, if one."""
     shapes = {jnp.shape(item) for item in items if item is not None}
-    if is_full(shape) or not shapes or () in shapes:
+    if is_fully_defined(shape) or not shapes or () in shapes:
         return shape
     first, rest = {s[0] for s in shapes}, next(iter(shapes))[1:]
     given = None if not shape else shape[0]
@@ -248,7 +249,7 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
     if a.buffer is None or b.buffer is None:
         filled = a if a.buffer is not None else b
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), filled.buffer)
-        blank = specs.fitted(None, row)
+        blank = specs.coerce(None, row)
         parts = [
             x.buffer if x.buffer is not None else jax.tree.map(lambda leaf, n=x.length: jnp.stack([leaf] * n), blank)
             for x in (a, b)

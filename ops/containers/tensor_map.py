@@ -45,7 +45,7 @@ class TensorMap:
         """Returns an empty map, as TensorFlow does: what a sum of maps lacks counts as zero."""
         return TensorMap()
 
-    def added(self, other: Any) -> TensorMap:
+    def add(self, other: Any) -> TensorMap:
         """Returns the sum, as AddN does: all keys of both, and the sums of values that both have."""
         more = _is_map(other)
         total = dict(zip(self.keys, self.values, strict=True))

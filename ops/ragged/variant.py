@@ -15,7 +15,7 @@ import numpy as np
 from jax import core, lax
 
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.variant_rows import Parted, PartedRows
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import known
 from tf2jax_lite.values.tensor_list import TensorList
@@ -25,7 +25,7 @@ __all__ = ["Ragged", "RaggedRows"]
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ragged(Parted):
+class Ragged(VariantRow):
     """One ragged tensor, or a dense one.
 
     Attributes:
@@ -48,9 +48,9 @@ class Ragged(Parted):
         """Returns one of the same splits, of zeros."""
         return Ragged((*self.parts[:-1], jnp.zeros_like(self.parts[-1])), self.counts)
 
-    def added(self, other: Ragged) -> Ragged:
+    def add(self, other: Ragged) -> Ragged:
         """Returns the sum of two of the same splits; what is unset, and so 0 in all, is added, too."""
-        a, b = specs.aligned([self, other])
+        a, b = specs.coerce_all([self, other])
         splits = (x if known(x) is not None else jnp.maximum(x, y) for x, y in zip(a.parts[:-1], b.parts, strict=False))
         counts = None if a.counts is None else tuple(map(jnp.maximum, a.counts, b.counts))
         return Ragged((*splits, jnp.asarray(a.parts[-1]) + b.parts[-1]), counts)
@@ -58,7 +58,7 @@ class Ragged(Parted):
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class RaggedRows(PartedRows):
+class RaggedRows(VariantRows):
     """The rows of a ragged tensor: a vector of variants, and the list that is made of it.
 
     Attributes:
@@ -91,7 +91,7 @@ class RaggedRows(PartedRows):
         Raises:
           OpError: the index is known to be out of range.
         """
-        place = self.known_place(index)
+        place = self.static_index(index)
         splits = [known(s) for s in self.splits]
         if place is not None and all(s is not None for s in splits):
             return self._known_row(place, splits)
@@ -145,7 +145,7 @@ class RaggedRows(PartedRows):
         buffer = self.values.reshape((self.count, *sizes, *self.values.shape[1:]))
         return TensorList(Ragged((buffer,)), self.count)
 
-    def listed(self) -> Any:
+    def from_tensor(self) -> Any:
         """Returns what the list is that is made of it: itself, unless its rows are equally long."""
         return self._uniform() or self
 

@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, most, room
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import PartedVector, cut_to, is_list_of_parted
+from tf2jax_lite.ops.common.variant_rows import VariantVector, is_variant_row_list, pad_or_truncate
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string, known
@@ -49,7 +49,7 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
         return RaggedRows(tuple(rt_nested_splits), values)
     if values.ndim < 2:
         raise OpError(f"values of rank {values.ndim} have no rows")
-    return PartedVector(TensorList(Ragged((values,)), values.shape[0]))
+    return VariantVector(TensorList(Ragged((values,)), values.shape[0]))
 
 
 @op("RaggedTensorFromVariant", dynamic_shape="prefix")
@@ -71,7 +71,7 @@ def ragged_tensor_from_variant(
         )
     inner, dtype = output_ragged_rank - rank, canonical(Tsplits)
     if isinstance(encoded_ragged, Ragged):
-        *splits, values = _cut_parts(encoded_ragged.settled(), bound)
+        *splits, values = _cut_parts(encoded_ragged.resolved(), bound)
     elif isinstance(encoded_ragged, RaggedRows):
         splits, values = list(encoded_ragged.splits), encoded_ragged.values
     else:
@@ -89,7 +89,7 @@ def _rank(encoded: Any) -> int:
         return 0
     if isinstance(encoded, RaggedRows):
         return 1
-    if isinstance(encoded, PartedVector) and isinstance(encoded.element, Ragged | None):
+    if isinstance(encoded, VariantVector) and isinstance(encoded.element, Ragged | None):
         return 1
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
@@ -107,7 +107,7 @@ def _cut_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
 
 def _cut_to_count(x: Any, count: Any, of: Any, bound: int | Extents | None) -> Any:
     size = room(bound, x.shape[0], _PROBLEM)
-    (x,) = cut(bound, lambda: count, cut_to(jnp.asarray(x), size), of=(of,))
+    (x,) = cut(bound, lambda: count, pad_or_truncate(jnp.asarray(x), size), of=(of,))
     return x
 
 
@@ -124,7 +124,7 @@ def _splits(lengths: Any) -> Any:
 
 def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
     """Returns the splits and values of a ragged tensor whose rows the elements of a list are."""
-    vector = vector.settled()
+    vector = vector.resolved()
     if vector.is_traced:
         raise OpError("a ragged tensor is made of a list whose length depends on data; give the TensorArray its size")
     if vector.items is None:
@@ -134,7 +134,7 @@ def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | N
         return [empty] * (inner + 1), np.zeros(0, canonical(dtype))
     if any(item is None for item in vector.items):
         raise OpError("a ragged tensor is made of a list of which elements were never set")
-    items = [item.settled() for item in vector.items if item is not None]
+    items = [item.resolved() for item in vector.items if item is not None]
     if any(item.counts is not None for item in items):
         packed = vector.packed()
         return _of_packed(packed.buffer, packed.length, bound)
@@ -214,13 +214,13 @@ def ragged_tensor_to_variant_gradient(
         return _shaped(encoded.parts[-1], shape)
     if isinstance(encoded, RaggedRows):
         return _shaped(encoded.values, shape)
-    if not isinstance(encoded, PartedVector) or not isinstance(encoded.element, Ragged | None):
+    if not isinstance(encoded, VariantVector) or not isinstance(encoded.element, Ragged | None):
         raise OpError(f"expected a vector of ragged tensors, got {type(encoded).__name__}")
     encoded = encoded.rows
-    if not is_list_of_parted(encoded):
+    if not is_variant_row_list(encoded):
         return jnp.zeros(shape, dtype)
     splits = known(row_splits)
-    items = None if encoded.items is None else [item and item.settled() for item in encoded.items]
+    items = None if encoded.items is None else [item and item.resolved() for item in encoded.items]
     if items is not None and splits is not None and all(item is None or item.counts is None for item in items):
         sizes = np.diff(splits).tolist()
         blanks = (jnp.zeros((size, *shape[1:]), dtype) for size in sizes)
@@ -244,4 +244,4 @@ def _shaped(values: Any, shape: tuple[Any, ...]) -> Any:
     """Returns gradients of values in their shape."""
     if values.shape[1:] != tuple(shape[1:]) or len(values.shape) != len(shape):
         raise OpError(f"gradients of shape {list(values.shape)} for values of shape {list(shape)}")
-    return cut_to(values, shape[0]) if shape else values
+    return pad_or_truncate(values, shape[0]) if shape else values

@@ -76,7 +76,7 @@ class SparseMatrix(Variant):
         """Returns zeros in the same places."""
         return self.with_values(jnp.zeros_like(self.values))
 
-    def added(self, other: SparseMatrix) -> SparseMatrix:
+    def add(self, other: SparseMatrix) -> SparseMatrix:
         """Returns the sum, with an entry wherever one of both has one."""
         if self.dims != other.dims:
             raise OpError(f"sparse matrices of shapes {list(self.dims)} and {list(other.dims)} cannot be added")

@@ -16,7 +16,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.strings import hashing
 from tf2jax_lite.ops.strings.byte_strings import as_rows, from_u64, is_text
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import to_words
+from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import is_static, known
 from tf2jax_lite.values.uint64 import U64, number, wrapping
 
@@ -108,7 +108,7 @@ def _hashes(values: Any, salt: tuple[int, int] | None) -> U64:
         raise OpError("strong_hash is for columns of strings; make strings of integers (tf.strings.as_string)")
     if is_static(values) and values.dtype.itemsize < 8:
         values = values.astype(np.int64)
-    words = to_words(values)
+    words = to_u32_pair(values)
     return U64(words[..., 0], words[..., 1])
 
 

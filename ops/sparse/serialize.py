@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import Parted, PartedVector, cut_to
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantVector, pad_or_truncate
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import as_array, canonical, known
@@ -106,9 +106,9 @@ def deserialize_sparse(
         rows = serialized_sparse
         indices, values, sizes = rows.indices, rows.values, rows.sizes
     elif isinstance(serialized_sparse, Sparse):
-        indices, values = _entries(serialized_sparse.settled(), bound)
+        indices, values = _entries(serialized_sparse.resolved(), bound)
         sizes = serialized_sparse.sizes
-    elif isinstance(serialized_sparse, PartedVector) and isinstance(serialized_sparse.element, Sparse | None):
+    elif isinstance(serialized_sparse, VariantVector) and isinstance(serialized_sparse.element, Sparse | None):
         indices, values, sizes = _joined(serialized_sparse.rows, bound)
     else:
         raise OpError(f"expected a sparse tensor as a variant, got {type(serialized_sparse).__name__}")
@@ -124,7 +124,7 @@ def _entries(value: Sparse, bound: int | Extents | None) -> tuple[Any, Any]:
         return indices, values
     count = value.counts[0]
     size = room(bound, values.shape[0], _PROBLEM)
-    indices, values = (cut_to(jnp.asarray(v), size) for v in (indices, values))
+    indices, values = (pad_or_truncate(jnp.asarray(v), size) for v in (indices, values))
     indices = jnp.where((lax.iota(np.int32, size) < count)[:, None], indices, -1)
     return cut(bound, lambda: count, indices, values, of=(count,))  # type: ignore[return-value]
 
@@ -134,13 +134,13 @@ def _entries(value: Sparse, bound: int | Extents | None) -> tuple[Any, Any]:
 
 def _joined(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tuple[Any, ...]]:
     """Returns indices, values and sizes of a sparse tensor whose rows the elements of a list are."""
-    rows = rows.settled()
+    rows = rows.resolved()
     if rows.is_traced:
         raise OpError("a sparse tensor is made of a list whose length depends on data; give the TensorArray its size")
     if rows.items is not None:
         if not rows.items or not all(isinstance(item, Sparse) for item in rows.items):
             raise OpError("a sparse tensor is made of no rows, or of a list of which elements were never set")
-        items = [item.settled() for item in rows.items if isinstance(item, Sparse)]
+        items = [item.resolved() for item in rows.items if isinstance(item, Sparse)]
         if len({(len(item.sizes), item.parts[1].dtype) for item in items}) > 1:
             raise OpError("a sparse tensor is made of variants of different ranks or dtypes")
         if all(item.counts is None for item in items):
@@ -149,7 +149,7 @@ def _joined(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tu
     return _of_packed(rows, bound)
 
 
-def _of_items(items: Sequence[Parted]) -> tuple[Any, Any, tuple[Any, ...]]:
+def _of_items(items: Sequence[VariantRow]) -> tuple[Any, Any, tuple[Any, ...]]:
     parts = [item.parts for item in items]
     lengths = [values.shape[0] for _, values in parts]
     if not all(isinstance(n, int) for n in lengths):

@@ -16,7 +16,7 @@ from jax.experimental import checkify
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.strings.byte_strings import ByteStrings, encoded, hosted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import narrow
+from tf2jax_lite.values.int64 import to_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, known
 
 
@@ -153,7 +153,7 @@ def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str =
 
 
 def _whole(value: Any) -> Any:
-    return value if is_static(value) or isinstance(value, ByteStrings) else as_array(narrow(value))
+    return value if is_static(value) or isinstance(value, ByteStrings) else as_array(to_32_bits(value))
 
 
 # ---- printing ----

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import Planes, from_words
+from tf2jax_lite.values.int64 import WordArray, from_u32_pair
 from tf2jax_lite.values.uint64 import U64
 
 from . import hashing
@@ -24,7 +24,7 @@ _OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
-class ByteStrings(Planes):
+class ByteStrings(WordArray):
     """An array of strings: the last axis of ``data`` (uint32) holds the length and the bytes, four in a word."""
 
     data: Any
@@ -143,7 +143,7 @@ def from_u64(value: U64) -> Any:
     """Returns numbers below 2^63 as int64: numpy's, JAX's, or `Words` outside JAX's 64-bit mode."""
     if not isinstance(value.low, jax.Array):
         return (np.asarray(value.high).astype(np.int64) << 32) | np.asarray(value.low).astype(np.int64)
-    return from_words(jnp.stack([value.low, value.high], axis=-1), _INT64)
+    return from_u32_pair(jnp.stack([value.low, value.high], axis=-1), _INT64)
 
 
 def encoded(text: str) -> bytes:

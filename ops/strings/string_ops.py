@@ -10,7 +10,7 @@ import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import Planes, Words, to_words
+from tf2jax_lite.values.int64 import U32Pair, WordArray, to_u32_pair
 from tf2jax_lite.values.static import is_static, known
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
@@ -106,8 +106,8 @@ def as_string(
 
 def _written(value: Any, width: int, flag: str) -> ByteStrings:
     """Writes integers as C's printf does."""
-    size = 8 if isinstance(value, Words) else value.dtype.itemsize
-    words = jnp.asarray(to_words(value))
+    size = 8 if isinstance(value, U32Pair) else value.dtype.itemsize
+    words = jnp.asarray(to_u32_pair(value))
     negative = (words[..., 1] >> np.uint32(31)) != 0 if jnp.issubdtype(value.dtype, jnp.signedinteger) else None
     left = U64(words[..., 0], words[..., 1])
     if negative is not None:
@@ -286,7 +286,7 @@ def _bytes(data: Any) -> Any:
     if is_static(data):
         data = np.ascontiguousarray(data)
         return data.view(np.uint8).reshape(*data.shape, data.dtype.itemsize)
-    if isinstance(data, Words):
+    if isinstance(data, U32Pair):
         data = data.data
     if data.dtype == np.bool_:
         data = data.astype(np.uint8)
@@ -300,10 +300,10 @@ def _bytes(data: Any) -> Any:
 def fingerprint(data: Any, method: Static, *, T: Any = None) -> Any:
     """Returns FarmHash's Fingerprint64 of the bytes of each row, the lowest first. See tf.raw_ops.Fingerprint."""
     declared = None if T is None else np.dtype(T)
-    if declared is not None and not is_static(data) and not isinstance(data, Planes) and declared != data.dtype:
+    if declared is not None and not is_static(data) and not isinstance(data, WordArray) and declared != data.dtype:
         if declared.kind not in "iu" or declared.itemsize != 8:
             raise OpError(
                 f"the bytes of {declared} are hashed, which JAX holds as {data.dtype} outside its 64-bit mode"
             )
-        data = Words(jnp.asarray(to_words(data)), declared)
+        data = U32Pair(jnp.asarray(to_u32_pair(data)), declared)
     return _fingerprint(data, method)

@@ -14,7 +14,7 @@ from jax import lax
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import Words, from_words, to_words
+from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
 
 from .computations import last_axis
@@ -186,7 +186,7 @@ def xla_rng_bit_generator(
     kind = int(np.asarray(algorithm).reshape(()))
     if kind not in (_PHILOX, _THREEFRY, _AUTO):
         raise OpError(f"unknown algorithm {kind}")
-    words = jnp.asarray(to_words(initial_state))
+    words = jnp.asarray(to_u32_pair(initial_state))
     count = words.shape[0]
     if count not in (2, 3) or (kind == _THREEFRY and count == 3):
         raise OpError(f"a state of {count} numbers does not fit algorithm {kind}")
@@ -211,8 +211,8 @@ def _one_by_one(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any
 
 
 def _like(words: Any, given: Any) -> Any:
-    if isinstance(given, Words) or given.dtype.itemsize == 8:
-        return from_words(words)
+    if isinstance(given, U32Pair) or given.dtype.itemsize == 8:
+        return from_u32_pair(words)
     return words[:, 0]
 
 

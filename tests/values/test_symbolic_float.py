@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.jaxprs.versions import InconclusiveDimensionOperation
-from tf2jax_lite.values.static import as_array, of_sizes
-from tf2jax_lite.values.symbolic_float import RealSize, is_real_size, whole
+from tf2jax_lite.values.static import as_array, dims_dtype
+from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
 
 (N,) = jax.export.symbolic_shape("n")
 SIZES = (*range(1, 300), *np.random.default_rng(0).integers(300, 1_000_000, 2000).tolist())
@@ -41,7 +41,7 @@ def test_whole_numbers_are_those_of_float32(name, rounding):
         return found if rounding == "cut off" else getattr(np, rounding)(found)
 
     for size in SIZES:
-        assert whole(rounded(RealSize(size))) == int(rounded(np.float32(size)))
+        assert truncate_to_dim(rounded(FloatDim(size))) == int(rounded(np.float32(size)))
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_whole_numbers_are_those_of_float32(name, rounding):
 )
 def test_what_rounding_may_show_in_is_left_to_jax(way):
     with pytest.raises(InconclusiveDimensionOperation):
-        way(RealSize(N))
+        way(FloatDim(N))
 
 
 def test_what_holds_for_all_sizes():
-    n = RealSize(N, 2)
-    assert n == RealSize(N, 2)
+    n = FloatDim(N, 2)
+    assert n == FloatDim(N, 2)
     assert n != n + 1.0
     for compare in (operator.gt, operator.ge):
         assert compare(n + 1.0, n)
@@ -83,17 +83,17 @@ def test_what_holds_for_all_sizes():
 def test_rounding_of_any_quotient():
     for a in range(-50, 50):
         for d in range(1, 18):
-            assert whole(RealSize(a, d)) == int(Fraction(a, d))
-            assert RealSize(a, d).rint().dividend == round(Fraction(a, d))
+            assert truncate_to_dim(FloatDim(a, d)) == int(Fraction(a, d))
+            assert FloatDim(a, d).rint().dividend == round(Fraction(a, d))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_they_become_arrays(dtype):
-    vector = np.array([RealSize(7, 3), 2.5, RealSize(4)], object)
-    assert is_real_size(vector)
-    assert not is_real_size(np.array([b"text"], object))
+    vector = np.array([FloatDim(7, 3), 2.5, FloatDim(4)], object)
+    assert is_float_dim(vector)
+    assert not is_float_dim(np.array([b"text"], object))
     with jax.enable_x64(True):
-        found = as_array(vector.view(of_sizes(dtype)))
+        found = as_array(vector.view(dims_dtype(dtype)))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, np.array([7, 2.5, 4], dtype) / np.array([3, 1, 1], dtype))

@@ -22,7 +22,7 @@ from tf2jax_lite.support.errors import (
     ShapeMismatchError,
 )
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import beyond_32_bits
+from tf2jax_lite.values.int64 import exceeds_32_bits
 
 from .composite_values import components, fits
 
@@ -487,7 +487,7 @@ class _Binder:
             array = self._native(path, spec, array)
             if array.dtype.kind in "iub" and array.size <= _STATIC_SIZE:
                 return array  # small integers may be shapes, axes or counts: they stay known while tracing
-            if beyond_32_bits(array) and not jax.config.jax_enable_x64:
+            if exceeds_32_bits(array) and not jax.config.jax_enable_x64:
                 return array  # numpy computes with all of their bits, as far as it can
             if isinstance(value, np.ma.MaskedArray):
                 array = value  # JAX says what to do about the mask

@@ -287,12 +287,12 @@ def test_refusals(function, message):
 
 
 @pytest.mark.full
-def test_forms_meet():
+def test_common_spec_has_the_larger_capacity():
     a, b = rv.Ragged((np.arange(3),)), rv.Ragged((np.arange(5),))
-    form = jax.eval_shape(lambda: a).common_form(jax.eval_shape(lambda: b))
-    assert form.parts[0].shape == (5,)
-    np.testing.assert_array_equal(a.fitted(form).settled().parts[0], np.arange(3))
+    spec = jax.eval_shape(lambda: a).common_spec(jax.eval_shape(lambda: b))
+    assert spec.parts[0].shape == (5,)
+    np.testing.assert_array_equal(a.coerce(spec).resolved().parts[0], np.arange(3))
     with pytest.raises(ValueError, match="different kinds"):
-        rv.Ragged((V,)).common_form(rv.Ragged((S, V)))
+        rv.Ragged((V,)).common_spec(rv.Ragged((S, V)))
     with pytest.raises(ValueError, match="out of range"):
         rv.RaggedRows((S,), V).row(np.int32(3))

@@ -115,7 +115,7 @@ def test_sums_of_gradients():
     np.testing.assert_array_equal(total.dense(), first.dense() + second.dense())
     np.testing.assert_array_equal(elementwise.zeros_like(first).dense(), np.zeros((3, 4)))
     with pytest.raises(ValueError, match="cannot be added"):
-        first.added(csr.SparseMatrix(at, first.values, (4, 4)))
+        first.add(csr.SparseMatrix(at, first.values, (4, 4)))
 
 
 @pytest.mark.default_cases(

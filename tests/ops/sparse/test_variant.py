@@ -294,12 +294,12 @@ def test_refusals(function, message):
         jax.jit(converted(function, V))(V)
 
 
-def test_forms_meet():
+def test_common_spec_has_the_larger_capacity():
     a, b = sv.Sparse((I[:1], V[:1]), None, (3, 4)), sv.Sparse((I[:3], V[:3]), None, (3, 5))
-    form = jax.eval_shape(lambda: a).common_form(jax.eval_shape(lambda: b))
-    assert form.parts[0].shape == (3, 2) and form.sizes[0] == 3 and form.sizes[1].shape == ()
-    fitted = a.fitted(form).settled()
-    np.testing.assert_array_equal(fitted.parts[0], I[:1])
-    assert fitted.sizes[0] == 3 and int(fitted.sizes[1]) == 4
+    spec = jax.eval_shape(lambda: a).common_spec(jax.eval_shape(lambda: b))
+    assert spec.parts[0].shape == (3, 2) and spec.sizes[0] == 3 and spec.sizes[1].shape == ()
+    coerced = a.coerce(spec).resolved()
+    np.testing.assert_array_equal(coerced.parts[0], I[:1])
+    assert coerced.sizes[0] == 3 and int(coerced.sizes[1]) == 4
     with pytest.raises(ValueError, match="sparse tensors of different kinds"):
-        a.common_form(sv.Sparse((I[:, :1], V), None, (3,)))
+        a.common_spec(sv.Sparse((I[:, :1], V), None, (3,)))

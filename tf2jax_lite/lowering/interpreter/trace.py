@@ -35,8 +35,8 @@ from tf2jax_lite.support.errors import (
     Tf2JaxError,
 )
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Planes, Words, beyond_32_bits, each_word, is_wide, narrow, to_words
-from tf2jax_lite.values.symbolic_float import is_real_size
+from tf2jax_lite.values.int64 import U32Pair, WordArray, exceeds_32_bits, is_int64, per_word, to_32_bits, to_u32_pair
+from tf2jax_lite.values.symbolic_float import is_float_dim
 from tf2jax_lite.values.tensor_list import TensorList
 from tf2jax_lite.xla_cpu.materialize import once_if_traced
 
@@ -237,7 +237,7 @@ class Trace:
             except Exception:  # the same failure comes up, with its place, when the node is evaluated for good
                 continue
             for slot, value in zip(step.outputs, results, strict=True):
-                env[slot] = value if values.is_host(value) else values.UNKNOWN
+                env[slot] = value if values.is_foldable(value) else values.UNKNOWN
         return [env[slot] for slot in plan.outputs]
 
     def _apply(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
@@ -347,7 +347,7 @@ class Trace:
             except InconclusiveDimensionOperation:
                 return None
             except TypeError:
-                if any(map(is_real_size, inputs)):  # numpy knows nothing of them
+                if any(map(is_float_dim, inputs)):  # numpy knows nothing of them
                     return None
                 raise
         return self._folded(step, inputs)
@@ -361,7 +361,7 @@ class Trace:
         op = step.op
         if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
             return None
-        wide = jax.enable_x64(True) if any(map(beyond_32_bits, inputs)) else contextlib.nullcontext()
+        wide = jax.enable_x64(True) if any(map(exceeds_32_bits, inputs)) else contextlib.nullcontext()
         with jax.ensure_compile_time_eval(), wide:
             args, kwargs = self._arguments(step, inputs, _HOST_FRAME)[0], dict(step.kwargs)
             try:
@@ -405,7 +405,7 @@ class Trace:
             draws = op.draws(step.node.attrs)
             kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
-        results = flatten_results(each_word(call, args) if moves_words else call(*args))
+        results = flatten_results(per_word(call, args) if moves_words else call(*args))
         if op.writes:
             self._write(step, args, inputs, results)
             results = results[len(op.writes) :]
@@ -426,11 +426,11 @@ class Trace:
             if op.words == "whole":
                 if not step.static[index] and not partial:  # a shape may have symbolic dimensions
                     arg = args[index] = _map(_whole, arg)
-            elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
+            elif any(isinstance(v, WordArray) for v in (arg if isinstance(arg, list) else [arg])):
                 if op.words == "each":
                     moves_words = True
                     continue
-                arg = args[index] = _map(narrow, arg)
+                arg = args[index] = _map(to_32_bits, arg)
             if step.static[index]:
                 args[index] = _static_input(arg, step, index, frame, self.extents)
             elif index < len(op.inputs) and op.inputs[index] in op.reads:
@@ -441,7 +441,7 @@ class Trace:
                 args[index] = _map(_known_or_traced, arg) if op.dynamic_shape else arg
             else:
                 for value in arg if isinstance(arg, list) else [arg]:
-                    if beyond_32_bits(value) and step.node.name not in self.program.narrowing:
+                    if exceeds_32_bits(value) and step.node.name not in self.program.narrowing:
                         warn_if_narrowed(value, described(step, frame))
                 args[index] = _map(_known_or_traced if op.dynamic_shape else values.as_array, arg)
         return (_promoted(step, args) if self.loose else args), moves_words
@@ -458,7 +458,7 @@ class Trace:
             if isinstance(value, jax.ShapeDtypeStruct):  # as convert() gives what has no value yet
                 raise KeyError(handle.name)
             if handle.name in self.program.wide and not jax.config.jax_enable_x64:
-                return value if isinstance(value, Words) else Words(to_words(value), np.dtype(np.int64))
+                return value if isinstance(value, U32Pair) else U32Pair(to_u32_pair(value), np.dtype(np.int64))
             value = values.as_array(value)
         except KeyError:
             raise MissingParamError(
@@ -478,7 +478,7 @@ class Trace:
         for name, value in zip(step.op.writes, results, strict=False):
             handle = inputs[sum(1 if g is None else g for g in step.node.groups[: step.op.inputs.index(name)])]
             wide = handle.name in self.program.wide
-            self.state[handle.name] = value if wide else narrow(values.as_array(value))
+            self.state[handle.name] = value if wide else to_32_bits(values.as_array(value))
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
         """Returns a library function as a Python callable of its arguments, giving its list of results."""
@@ -576,7 +576,7 @@ def _check_dtype(step: Step, results: list[Any], expected: Any, actual: Any, val
         return
     if _is_object(actual):
         if expected.kind in "iuf" and values.is_symbolic(value):
-            results[:] = [v.view(values.of_sizes(expected)) if v is value else v for v in results]
+            results[:] = [v.view(values.dims_dtype(expected)) if v is value else v for v in results]
         return
     if values.canonical(expected) != values.canonical(actual):
         index = next(i for i, result in enumerate(results) if result is value)
@@ -618,7 +618,7 @@ def _map(fn: Callable[[Any], Any], arg: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    return value if is_wide(value) else values.as_array(value)
+    return value if is_int64(value) else values.as_array(value)
 
 
 def _known_or_traced(value: Any) -> Any:

@@ -12,12 +12,12 @@ import numpy as np
 
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
-from tf2jax_lite.ops.containers.tensor_list_elements import ListNeedsRoomError
+from tf2jax_lite.ops.containers.tensor_list_elements import ListGrowthError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Words, narrow
-from tf2jax_lite.values.tensor_list import ListLacksRoomError, TensorList
+from tf2jax_lite.values.int64 import U32Pair, to_32_bits
+from tf2jax_lite.values.tensor_list import ListCapacityError, TensorList
 
 from .growing_carry import Growing, Grown, GrownError
 from .trip_count import HostLoop
@@ -55,8 +55,8 @@ class _Room(NamedTuple):
     """How a list is carried; see `TensorList` for what the last two say of the start of an iteration."""
 
     capacity: Any
-    spare: int | None
-    roomy: bool = False
+    free_slots: int | None
+    has_capacity: bool = False
 
 
 class _Growth(NamedTuple):
@@ -108,7 +108,7 @@ class Carry:
         self.data = {i: as_carried(v) for i, v in self.data.items()}
         self.variables = {name: as_carried(v) for name, v in self.variables.items()}
         lists = {key: v for key, v in (*self.data.items(), *self.variables.items()) if isinstance(v, TensorList)}
-        self._were_roomy = {key for key, v in lists.items() if v.roomy}
+        self._were_roomy = {key for key, v in lists.items() if v.has_capacity}
         self._were_traced = {key for key, v in lists.items() if v.is_traced}
         if self.host is not None:
             for i in self.host.resizing & self.data.keys():
@@ -142,8 +142,8 @@ class Carry:
         variables = {name: as_traced(v) for name, v in after[1].items()}
         data = [self._like_before(i, old, new) for i, old, new in zip(self.data, before[0], data, strict=True)]
         variables = {name: self._like_before(name, before[1].get(name), new) for name, new in variables.items()}
-        if not specs.same_form(before, (data, variables)):
-            raise _CarryChanged(specs.form_of(before), specs.form_of((data, variables)))
+        if not specs.same_spec(before, (data, variables)):
+            raise _CarryChanged(specs.spec_of(before), specs.spec_of((data, variables)))
         if self.growing is not None and not self.growing.settles(dict(zip(self.data, data, strict=True))):
             raise _VariesMore
         return self._as_varied(before, (data, variables))
@@ -184,50 +184,61 @@ class Carry:
             return value
         if key in self._guessed:
             # A loop around that takes it up anew does not have to make more room each time.
-            value = value.poisoned().with_spare(None if key in self._were_traced else 0)
+            value = value.invalidated().with_free_slots(None if key in self._were_traced else 0)
         elif self._is_counted(key):
             assert isinstance(key, int) and self.host is not None
             if self.host.exact and (key in self.host.resizing or value.is_traced):
                 length = self.host.lists[key].length
-                value = dataclasses.replace(_with_room(value, _Room(length, 0), length), roomy=False)
+                value = dataclasses.replace(_with_room(value, _Room(length, 0), length), has_capacity=False)
             elif value.is_traced:
-                value = value.with_spare(0)
-        elif value.spare is not None and key in self._growths:
-            spare = value.spare - self._growths[key].more
-            value = value.with_spare(spare if value.roomy else max(spare, 0))
-        return dataclasses.replace(value, roomy=key in self._were_roomy)
+                value = value.with_free_slots(0)
+        elif value.free_slots is not None and key in self._growths:
+            free_slots = value.free_slots - self._growths[key].more
+            value = value.with_free_slots(free_slots if value.has_capacity else max(free_slots, 0))
+        return dataclasses.replace(value, has_capacity=key in self._were_roomy)
 
     def _like_before(self, key: int | str, old: Any, new: Any) -> Any:
         """Gives a list the marks of the list that it was, if they hold; and a number its one word."""
-        if isinstance(new, Words) and not isinstance(old, Words):
-            return narrow(new)
+        if isinstance(new, U32Pair) and not isinstance(old, U32Pair):
+            return to_32_bits(new)
         if isinstance(old, Grown) and self.growing is not None and isinstance(key, int):
             return self.growing.closed(key, old, new)
         if not isinstance(old, TensorList) or not isinstance(new, TensorList):
             return _as_spare_as(old, new)
-        alike = None if old.alike is None else new.alike
+        uniform_element = None if old.uniform_element is None else new.uniform_element
         if not old.is_traced:
-            return dataclasses.replace(new, buffer=_as_spare_as(old.buffer, new.buffer), roomy=old.roomy, alike=alike)
+            return dataclasses.replace(
+                new,
+                buffer=_as_spare_as(old.buffer, new.buffer),
+                has_capacity=old.has_capacity,
+                uniform_element=uniform_element,
+            )
         if old.buffer is not None and new.buffer is None:
-            new = _with_rows(new, old.buffer, _Room(new.places, new.spare_of(new.places)))
+            new = _with_rows(new, old.buffer, _Room(new.required_capacity, new.free_slots_at(new.required_capacity)))
         if old.buffer is not None and new.buffer is not None and self._has_room(key, old, new):
             # With a count of the elements that are handed on, there are none in what is cut off.
-            marks = new if alike is None else dataclasses.replace(new, alike=alike)
-            new = _with_room(marks, _Room(old.capacity, old.spare, old.roomy), new.length)
+            marks = new if uniform_element is None else dataclasses.replace(new, uniform_element=uniform_element)
+            new = _with_room(marks, _Room(old.capacity, old.free_slots, old.has_capacity), new.length)
         length = jnp.asarray(new.length, np.int32)
         buffer = _as_spare_as(old.buffer, new.buffer)
-        return dataclasses.replace(new, buffer=buffer, length=length, stale=old.stale or new.stale, alike=alike)
+        return dataclasses.replace(
+            new,
+            buffer=buffer,
+            length=length,
+            uninitialized_tail=old.uninitialized_tail or new.uninitialized_tail,
+            uniform_element=uniform_element,
+        )
 
     def _has_room(self, key: int | str, old: TensorList, new: TensorList) -> bool:
         """Whether a list that an iteration hands on fits the form that the loop carries it in."""
         if self._is_counted(key):
             return True
-        if old.spare is None or new.spare is None:
-            return old.spare is None and _fits(new.capacity, old.capacity)
-        if new.spare < 0 and not old.roomy:
-            raise ListLacksRoomError("a tensor list takes the place of another whose room the loop around has counted")
-        longest = old.longest + (self._growths[key].more if key in self._growths else 0)
-        return _fits(new.capacity, old.capacity) and (old.limit >= 0 or _fits(new.longest, longest))
+        if old.free_slots is None or new.free_slots is None:
+            return old.free_slots is None and _fits(new.capacity, old.capacity)
+        if new.free_slots < 0 and not old.has_capacity:
+            raise ListCapacityError("a tensor list takes the place of another whose room the loop around has counted")
+        longest = old.length_bound + (self._growths[key].more if key in self._growths else 0)
+        return _fits(new.capacity, old.capacity) and (old.limit >= 0 or _fits(new.length_bound, longest))
 
     def _make_traced(self, where: dict[Any, Any], key: int | str, room: _Room) -> None:
         lst = where[key]
@@ -236,7 +247,9 @@ class Carry:
             if isinstance(lst.length, int)
             else jnp.asarray(lst.length, np.int32)
         )
-        where[key] = dataclasses.replace(_with_room(lst, room, length), stale=lst.stale or self.pops)
+        where[key] = dataclasses.replace(
+            _with_room(lst, room, length), uninitialized_tail=lst.uninitialized_tail or self.pops
+        )
         self._rooms[key] = room
 
     def make_room(self) -> bool:
@@ -255,9 +268,9 @@ class Carry:
         if self._careful:
             return False
         self._careful = True
-        counted = [i for i, value in self.data.items() if self._is_counted(i) and value.roomy]
+        counted = [i for i, value in self.data.items() if self._is_counted(i) and value.has_capacity]
         for i in counted:
-            self.data[i] = dataclasses.replace(self.data[i], roomy=False)
+            self.data[i] = dataclasses.replace(self.data[i], has_capacity=False)
         return bool(counted)
 
     def _is_counted(self, key: int | str) -> bool:
@@ -275,24 +288,24 @@ class Carry:
             return self._counted(key)
         growth = self._growths.get(key)
         capacity = _larger(before.capacity, after.capacity)
-        if before.roomy:  # the loop around has seen to it
-            if growth is None or after.spare is None or (growth.more and self.trips is None):
+        if before.has_capacity:  # the loop around has seen to it
+            if growth is None or after.free_slots is None or (growth.more and self.trips is None):
                 return _Room(capacity, None, True)
             return _Room(capacity, capacity - growth.at(max((self.trips or 1) - 1, 0)), True)
-        if before.spare is None:
+        if before.free_slots is None:
             return _Room(capacity, None)
-        if growth is None or after.spare is None:
+        if growth is None or after.free_slots is None:
             return self._guess(key, before, before.capacity, after.capacity - before.capacity)
         if _fits(growth.more, 0):
-            return _Room(capacity, before.spare_of(capacity))
+            return _Room(capacity, before.free_slots_at(capacity))
         if before.limit >= 0:
             return _Room(max(before.limit, capacity), 0)
         if self.trips is None:
             return self._guess(key, before, before.capacity, growth.more)
         longest = growth.at(max(self.trips - 1, 0))
         capacity = _larger(before.capacity, longest + growth.peak)
-        spare = capacity - longest
-        return _Room(capacity, spare if isinstance(spare, int) else 0)
+        free_slots = capacity - longest
+        return _Room(capacity, free_slots if isinstance(free_slots, int) else 0)
 
     def _guess(self, key: int | str, lst: TensorList, have: Any, more: Any) -> _Room:
         """Returns the room for a list of which nothing tells for certain how long it grows."""
@@ -313,13 +326,13 @@ class Carry:
 
     def _measure(self, key: int | str, before: TensorList, after: TensorList) -> None:
         """Takes note of how much longer an iteration makes a list."""
-        if self._is_counted(key) or before.spare is None or after.spare is None:
+        if self._is_counted(key) or before.free_slots is None or after.free_slots is None:
             return
-        old = self._growths.get(key, _Growth(before.longest))
-        more = _larger(old.more, after.longest - before.longest)
+        old = self._growths.get(key, _Growth(before.length_bound))
+        more = _larger(old.more, after.length_bound - before.length_bound)
         peak = _larger(old.peak, more)
         if not _fits(after.capacity, before.capacity):  # it has grown within the iteration
-            peak = _larger(peak, after.capacity - before.longest)
+            peak = _larger(peak, after.capacity - before.length_bound)
         self._growths[key] = _Growth(old.start, more, peak)
 
     def renew(self) -> None:
@@ -341,7 +354,7 @@ class Carry:
             adapted |= self._adapt_value(self.data, key, name, before, after)
         for name, after in change.after[1].items():
             if name not in change.before[1]:  # the first assignment is inside the loop
-                self.variables[name] = specs.fitted(None, after)
+                self.variables[name] = specs.coerce(None, after)
                 adapted = True
             else:
                 adapted |= self._adapt_value(self.variables, name, name, change.before[1][name], after)
@@ -358,39 +371,43 @@ class Carry:
         """Changes one initial value, if it has to be."""
         if isinstance(before, TensorList) and isinstance(after, TensorList):
             self._measure(key, before, after)
-        if specs.same_form(before, after):
+        if specs.same_spec(before, after):
             return False
         if isinstance(after, TensorList) and after.owner and key in self._zeros:
             # TF1's gradients of TensorArrays are added up from the number 0.
-            where[key] = specs.fitted(None, after)
+            where[key] = specs.coerce(None, after)
             return True
         if _is_resized(before, after):
             where[key] = self._with_room(key, name, before, after, where[key])
             return True
-        if type(before) is not type(after) or not hasattr(after, "fitted"):
+        if type(before) is not type(after) or not hasattr(after, "coerce"):
             raise _changes(name, before, after)
         value = where[key]
-        if isinstance(before, TensorList) and before.alike is not None and after.alike is None:
-            where[key] = dataclasses.replace(value, alike=None)
+        if isinstance(before, TensorList) and before.uniform_element is not None and after.uniform_element is None:
+            where[key] = dataclasses.replace(value, uniform_element=None)
             return True
         if not isinstance(before, TensorList):
-            where[key] = as_traced(specs.fitted(value, specs.joint_form([before, after])))
+            where[key] = as_traced(specs.coerce(value, specs.join_specs([before, after])))
         elif before.buffer is None and after.buffer is not None:
-            room = self._rooms.get(key, _Room(before.places, before.spare_of(before.places)))
+            room = self._rooms.get(key, _Room(before.required_capacity, before.free_slots_at(before.required_capacity)))
             where[key] = _with_rows(value, after.buffer, room)
         elif not before.is_traced:
             self._make_traced(where, key, self._room(key, before, after))
         elif not _same_elements(before, after):
             # Elements that are lists or optionals: their common form.
-            form = before.common_form(after)
+            form = before.common_spec(after)
             count = before.capacity
             rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), form.buffer)
-            marks = {"roomy": value.roomy, "spare": value.spare, "stale": value.stale}
-            where[key] = as_traced(value.fitted(dataclasses.replace(form, buffer=rows, **marks)))
-        elif after.capacity != before.capacity or after.spare != before.spare:
+            marks = {
+                "has_capacity": value.has_capacity,
+                "free_slots": value.free_slots,
+                "uninitialized_tail": value.uninitialized_tail,
+            }
+            where[key] = as_traced(value.coerce(dataclasses.replace(form, buffer=rows, **marks)))
+        elif after.capacity != before.capacity or after.free_slots != before.free_slots:
             self._make_traced(where, key, self._room(key, before, after))
-        elif after.stale and not before.stale:
-            where[key] = dataclasses.replace(value, stale=True)
+        elif after.uninitialized_tail and not before.uninitialized_tail:
+            where[key] = dataclasses.replace(value, uninitialized_tail=True)
         else:
             raise _changes(name, before, after)
         return True
@@ -406,9 +423,9 @@ def _is_resized(before: Any, after: Any) -> bool:
 
 def _changes(name: str, before: Any, after: Any, error: type[OpError] = OpError) -> OpError:
     text = (
-        f"loop variable {name!r} changes its shape or dtype between iterations, from {specs.shown(before)} to "
-        f"{specs.shown(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known while "
-        "tracing (outside jax.jit it always is) are unrolled instead"
+        f"loop variable {name!r} changes its shape or dtype between iterations, from {specs.format_spec(before)} to "
+        f"{specs.format_spec(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known "
+        "while tracing (outside jax.jit it always is) are unrolled instead"
     )
     if issubclass(error, GrownError):
         text += "; for others convert with override_config('dynamic_shape_bound', n), the upper bound of its sizes"
@@ -418,9 +435,14 @@ def _changes(name: str, before: Any, after: Any, error: type[OpError] = OpError)
 def _as_spare_as(old: Any, new: Any) -> Any:
     """Gives the lists within a value the marks of those that they were, where they hold."""
     if isinstance(old, TensorList) and isinstance(new, TensorList) and old.is_traced and new.is_traced:
-        holds = old.spare is None or (new.spare is not None and new.spare >= old.spare)
-        spare = old.spare if holds and new.capacity == old.capacity else new.spare
-        return dataclasses.replace(new, roomy=old.roomy, spare=spare, stale=old.stale or new.stale)
+        holds = old.free_slots is None or (new.free_slots is not None and new.free_slots >= old.free_slots)
+        free_slots = old.free_slots if holds and new.capacity == old.capacity else new.free_slots
+        return dataclasses.replace(
+            new,
+            has_capacity=old.has_capacity,
+            free_slots=free_slots,
+            uninitialized_tail=old.uninitialized_tail or new.uninitialized_tail,
+        )
     (mine, tree), (others, other) = jax.tree.flatten(old, is_leaf=_is_list), jax.tree.flatten(new, is_leaf=_is_list)
     if tree != other or not any(map(_is_list, others)) or (len(others) == 1 and others[0] is new):
         return new
@@ -444,17 +466,19 @@ def _larger(a: Any, b: Any) -> Any:
 def _with_rows(lst: TensorList, like: Any, room: _Room) -> TensorList:
     """Returns a list whose elements are not known with a buffer of zeros, like another buffer."""
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((room.capacity, *leaf.shape[1:]), leaf.dtype), like)
-    return lst.with_buffer(specs.fitted(None, rows)).with_spare(room.spare)
+    return lst.with_buffer(specs.coerce(None, rows)).with_free_slots(room.free_slots)
 
 
 def _with_room(lst: TensorList, room: _Room, length: Any) -> TensorList:
     """Returns a packed list with room for so many elements, and its length in another form."""
     resized = lst.with_capacity(room.capacity)
-    resized = dataclasses.replace(resized.with_buffer(resized.buffer, length), alike=lst.alike, roomy=room.roomy)
-    spare = room.spare
-    if resized.buffer is None and spare is not None and resized.is_traced:
-        spare -= room.capacity  # it has no places yet
-    return resized.with_spare(spare)
+    resized = dataclasses.replace(
+        resized.with_buffer(resized.buffer, length), uniform_element=lst.uniform_element, has_capacity=room.has_capacity
+    )
+    free_slots = room.free_slots
+    if resized.buffer is None and free_slots is not None and resized.is_traced:
+        free_slots -= room.capacity  # it has no places yet
+    return resized.with_free_slots(free_slots)
 
 
 def _is_zero(value: Any) -> bool:
@@ -466,7 +490,7 @@ def _same_elements(a: TensorList, b: TensorList) -> bool:
     def row(lst: TensorList) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
 
-    return specs.same_form(row(a), row(b))
+    return specs.same_spec(row(a), row(b))
 
 
 def settle(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int, Any], Mapping[str, Any]]:
@@ -490,7 +514,7 @@ def settle(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int, Any],
             carry.renew()
             attempts -= 1  # the carry knows; one value after the other may be reached, so this may take many
         except LoweringError as error:
-            needed = isinstance(error.__cause__, ListNeedsRoomError) and carry.make_room()
-            if not needed and not (isinstance(error.__cause__, ListLacksRoomError) and carry.make_careful()):
+            needed = isinstance(error.__cause__, ListGrowthError) and carry.make_room()
+            if not needed and not (isinstance(error.__cause__, ListCapacityError) and carry.make_careful()):
                 raise
     raise OpError(f"the form of the loop variables does not settle ({', '.join(carry.names.values())})")

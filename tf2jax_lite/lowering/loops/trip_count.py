@@ -78,10 +78,10 @@ def invariants(body: ir.Function) -> set[int]:
 def host_value(value: Any) -> Any:
     """Returns what numpy can know of a value: itself (a TensorArray's handle, too), a list's length, or nothing."""
     if isinstance(value, TensorList):
-        if value.is_host:
+        if value.is_foldable:
             return value
-        return value.forgotten() if isinstance(value.length, int) else UNKNOWN
-    return value if values.is_host(value) else UNKNOWN
+        return value.abstracted() if isinstance(value.length, int) else UNKNOWN
+    return value if values.is_foldable(value) else UNKNOWN
 
 
 def run_on_host(
@@ -131,7 +131,7 @@ def known_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Seq
         for i, value in found.final.items():
             out[i] = value
         for i, lst in found.lists.items():
-            out[i] = dataclasses.replace(lst, most=max(lst.most, found.capacity[i], start[i].most))
+            out[i] = dataclasses.replace(lst, max_length=max(lst.max_length, found.capacity[i], start[i].max_length))
     return out
 
 
@@ -152,7 +152,7 @@ def _budget(trace: Trace) -> Iterator[None]:
 
 def _as_at_first(value: Any) -> Any:
     """A loop needs no room for what a list held before it."""
-    return dataclasses.replace(value, most=0) if isinstance(value, TensorList) else value
+    return dataclasses.replace(value, max_length=0) if isinstance(value, TensorList) else value
 
 
 def _is_small(value: Any) -> bool:
@@ -162,7 +162,7 @@ def _is_small(value: Any) -> bool:
 def _bounded(value: Any) -> Any:
     """Lists of many elements are kept by their length alone."""
     if isinstance(value, TensorList) and value.buffer is not UNKNOWN and value.length > _MAX_STATIC_SIZE:
-        return value.forgotten()
+        return value.abstracted()
     return value
 
 
@@ -217,7 +217,7 @@ def _iterate(
                 if np.shape(value) != np.shape(current[i]) or value.dtype != current[i].dtype:
                     loop.uneven.add(i)
             else:
-                loop.capacity[i] = max(loop.capacity[i], value.length, value.most)
+                loop.capacity[i] = max(loop.capacity[i], value.length, value.max_length)
                 loop.longest[i] = max(loop.longest[i], current[i].length)
                 if value.length != current[i].length:
                     loop.resizing.add(i)

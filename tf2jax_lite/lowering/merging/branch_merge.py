@@ -17,7 +17,7 @@ from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Planes
+from tf2jax_lite.values.int64 import WordArray
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .rank_variants import Alternatives, Choice
@@ -63,7 +63,7 @@ def is_carried(value: Any) -> bool:
 
 def is_variant(value: Any) -> bool:
     """Whether a value is data that TensorFlow has in a scalar or vector of variants: a list, a map, a ragged row."""
-    return _is_pytree_handle(value) and not isinstance(value, Planes)
+    return _is_pytree_handle(value) and not isinstance(value, WordArray)
 
 
 def _is_pytree_handle(value: Any) -> bool:
@@ -145,7 +145,7 @@ def merge_branches(
             out = []
             for (kind, template), value in zip(plan, branch.evaluate(), strict=True):
                 if kind == "data":
-                    out.append(as_traced(specs.fitted(value, template)))
+                    out.append(as_traced(specs.coerce(value, template)))
                 elif kind == "uneven":
                     out += template.padded(None if value is None else as_traced(value))
                 elif kind == "choice":
@@ -228,12 +228,12 @@ def _plan_result(
     if stays and fits and all(isinstance(v, np.ndarray | np.generic) for v in static):
         return "choice", Alternatives.of(column, static, extents, mark, "")
     try:
-        return "data", specs.joint_form(column)
+        return "data", specs.join_specs(column)
     except OpError as error:
         uneven = Uneven.of(column)
         if uneven is not None and extents is not None and not stays:
             return "uneven", uneven
-        shown = ", ".join(f"{n!r}: {specs.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
+        shown = ", ".join(f"{n!r}: {specs.format_spec(v)}" for n, v in zip(names, column, strict=True) if v is not None)
         problem = (
             f"result {position} differs in shape or dtype between branches ({shown}); JAX needs them equal unless the "
             f"predicate is known while tracing, as it always is outside jax.jit ({error})"

@@ -44,7 +44,7 @@ def _in_both(a: Any, b: Any) -> Any:
     if static.is_static(a) and static.is_static(b):
         return a if same_static(a, b) else static.UNKNOWN
     if isinstance(a, TensorList) and isinstance(b, TensorList) and a.length == b.length:
-        return dataclasses.replace(a.forgotten(), most=max(a.most, b.most))
+        return dataclasses.replace(a.abstracted(), max_length=max(a.max_length, b.max_length))
     return static.UNKNOWN
 
 
