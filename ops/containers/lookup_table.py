@@ -118,9 +118,20 @@ def _within_32_bits(table: Table) -> Table:
 
 @op("LookupTableFindV2", partial=("keys", "default_value"))
 def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> Any:
-    """Returns the values of keys, the default where there is no such key. See tf.raw_ops.LookupTableFindV2.
+    """Return the values of keys, the default for other keys.
 
-    Strings are found while tracing, so they must be known then.
+    TF: tf.raw_ops.LookupTableFindV2 (core/kernels/lookup_table_op.cc).
+
+    Args:
+      table_handle: a table.
+      keys: of any shape; static if keys or values of the table are strings.
+      default_value: of the shape of a value.
+
+    Returns:
+      Values, of the shape of ``keys`` and then that of a value.
+
+    Raises:
+      OpError: strings are to be looked up for traced keys.
     """
     table = _is_table(table_handle)
     query, default = _whole(keys), _whole(default_value)
@@ -151,12 +162,18 @@ def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> An
 
 @op("LookupTableSizeV2")
 def lookup_table_size_v2(table_handle: Any) -> Any:
-    """Returns the number of keys. See tf.raw_ops.LookupTableSizeV2."""
+    """Return the number of keys, int64.
+
+    TF: tf.raw_ops.LookupTableSizeV2 (core/kernels/lookup_table_op.cc).
+    """
     return np.asarray(_is_table(table_handle).size, canonical(np.int64))
 
 
 @op("LookupTableExportV2")
 def lookup_table_export_v2(table_handle: Any) -> tuple[Any, Any]:
-    """Returns all keys, in order, and their values (in no order in TensorFlow). See tf.raw_ops.LookupTableExportV2."""
+    """Return all keys in order and their values (TensorFlow: in any order).
+
+    TF: tf.raw_ops.LookupTableExportV2 (core/kernels/lookup_table_op.cc).
+    """
     table = _is_table(table_handle)
     return table.keys, table.values

@@ -136,19 +136,28 @@ def _is_optional(value: Any) -> Optional:
 
 @op("OptionalFromValue")
 def optional_from_value(components: list[Any]) -> Optional:
-    """Makes an optional of some values. See tf.raw_ops.OptionalFromValue."""
+    """Make an optional of some values.
+
+    TF: tf.raw_ops.OptionalFromValue (core/kernels/data/optional_ops.cc).
+    """
     return Optional(tuple(components), True)
 
 
 @op("OptionalNone")
 def optional_none() -> Optional:
-    """Makes an optional that holds nothing. See tf.raw_ops.OptionalNone."""
+    """Make an optional without a value.
+
+    TF: tf.raw_ops.OptionalNone (core/kernels/data/optional_ops.cc).
+    """
     return Optional(None, False)
 
 
 @op("OptionalHasValue")
 def optional_has_value(optional: Any) -> Any:
-    """Tells whether an optional holds something. See tf.raw_ops.OptionalHasValue."""
+    """Return whether an optional has a value.
+
+    TF: tf.raw_ops.OptionalHasValue (core/kernels/data/optional_ops.cc).
+    """
     value = _is_optional(optional)
     return value.present if value.is_traced else np.asarray(value.present)
 
@@ -157,7 +166,10 @@ def optional_has_value(optional: Any) -> Any:
 def optional_get_value(
     optional: Any, *, output_types: Sequence[Any] = (), output_shapes: Sequence[Any] = ()
 ) -> tuple[list[Any]]:
-    """Returns what an optional holds, zeros where data decides that it is nothing. See tf.raw_ops.OptionalGetValue."""
+    """Return the values of an optional; zeros if it turns out to have none.
+
+    TF: tf.raw_ops.OptionalGetValue (core/kernels/data/optional_ops.cc).
+    """
     value = _is_optional(optional)
     found = known(value.present) if value.is_traced else value.present
     if value.components is None or (found is not None and not bool(found)):

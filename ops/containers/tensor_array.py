@@ -100,7 +100,22 @@ def tensor_array(
     identical_element_shapes: bool = False,
     tensor_array_name: str = "",
 ) -> tuple[ArrayHandle, TensorList]:
-    """Makes an array of unset elements. See tf.raw_ops.TensorArrayV3."""
+    """Make an array of unset elements.
+
+    TF: tf.raw_ops.TensorArrayV3 (core/kernels/tensor_array_ops.cc).
+
+    Args:
+      size: scalar, static; may be symbolic.
+      dtype: dtype of the elements.
+      element_shape: shape of an element, None if unknown.
+      dynamic_size: whether writes past the end extend the array.
+      clear_after_read: unused.
+      identical_element_shapes: unused.
+      tensor_array_name: unused.
+
+    Returns:
+      The handle, and the flow.
+    """
     (count,) = dims(size)
     handle = ArrayHandle(plain_dtype(dtype), element_shape, count, dynamic_size)
     return handle, handle.contents(None)
@@ -124,7 +139,10 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
 
 @op("TensorArrayGradV3")
 def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayHandle, Any]:
-    """Makes the array that gradients of an array's elements are added up in. See tf.raw_ops.TensorArrayGradV3."""
+    """Make the array that accumulates gradients of an array's elements.
+
+    TF: tf.raw_ops.TensorArrayGradV3 (core/kernels/tensor_array_ops.cc).
+    """
     return _gradient(handle, flow_in, source, ())
 
 
@@ -132,7 +150,19 @@ def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayH
 def tensor_array_grad_with_shape(
     handle: Any, flow_in: Any, shape_to_prepend: Static, *, source: str
 ) -> tuple[ArrayHandle, Any]:
-    """Like TensorArrayGradV3, with further dimensions before the elements'. See tf.raw_ops.TensorArrayGradWithShape."""
+    """Make a gradient array with dimensions before the elements'.
+
+    TF: tf.raw_ops.TensorArrayGradWithShape (core/kernels/tensor_array_ops.cc).
+
+    Args:
+      handle: the handle of the forward array.
+      flow_in: its flow.
+      shape_to_prepend: static dimensions before those of the elements.
+      source: name of the gradient computation.
+
+    Returns:
+      The handle of the gradient array, and the flow.
+    """
     return _gradient(handle, flow_in, source, dims(shape_to_prepend))
 
 
@@ -150,7 +180,10 @@ def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
 
 @op("TensorArrayWriteV3", host=_host_write, lazy=True)
 def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
-    """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
+    """Set an element; add to it in a gradient array.
+
+    TF: tf.raw_ops.TensorArrayWriteV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     contents, value = array.contents(flow_in), value if array.dtype is None else jnp.asarray(value)
     if array.sources and not _is_unset(contents, index):
@@ -170,14 +203,20 @@ def _is_unset(contents: TensorList, index: Any) -> bool:
 
 @op("TensorArrayReadV3")
 def tensor_array_read(handle: Any, index: Any, flow_in: Any, *, dtype: Any) -> Any:
-    """Returns an element. See tf.raw_ops.TensorArrayReadV3."""
+    """Return an element.
+
+    TF: tf.raw_ops.TensorArrayReadV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     return lists.tensor_list_get_item(array.contents(flow_in), index, _vector(array.shape), element_dtype=dtype)
 
 
 @op("TensorArrayGatherV3")
 def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None) -> Any:
-    """Stacks the elements at ``indices``. See tf.raw_ops.TensorArrayGatherV3."""
+    """Stack the elements at ``indices``.
+
+    TF: tf.raw_ops.TensorArrayGatherV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     contents = array.contents(flow_in)
     positions = known(indices)
@@ -209,9 +248,9 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
 def tensor_array_stack(
     handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
 ) -> Any:
-    """Stacks all elements: TensorArrayGatherV3 at ``range(size)``.
+    """Stack all elements. TF: tf.raw_ops.TensorArrayGatherV3 at ``range(size)``.
 
-    Where the size depends on data, as TensorListStack.
+    For a dynamic size, see `tensor_list_stack`.
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape
@@ -220,7 +259,10 @@ def tensor_array_stack(
 
 @op("TensorArrayScatterV3")
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
-    """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
+    """Set the elements at ``indices``; add to them in a gradient array.
+
+    TF: tf.raw_ops.TensorArrayScatterV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     if isinstance(value, VariantRows | VariantVector):
         return _scatter_rows(array, indices, value, array.contents(flow_in))
@@ -266,14 +308,32 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
 
 @op("TensorArrayUnpack")
 def tensor_array_unpack(handle: Any, value: Any, flow_in: Any) -> TensorList:
-    """Sets all elements to the rows of a tensor, as TF1 first had it. See the OpDef TensorArrayUnpack."""
+    """Set all elements to the rows of a tensor.
+
+    TF: the OpDef TensorArrayUnpack of early TF1 (core/kernels/tensor_array_ops.cc).
+    """
     (count,) = np.shape(value)[:1]
     return tensor_array_scatter(handle, np.arange(count, dtype=np.int32), value, flow_in)
 
 
 @op("TensorArraySplitV3")
 def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
-    """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3."""
+    """Set all elements to parts of a tensor, split along its first axis.
+
+    TF: tf.raw_ops.TensorArraySplitV3 (core/kernels/tensor_array_ops.cc).
+
+    Args:
+      handle: the handle.
+      value: [n, ...].
+      lengths: static sizes of the elements; their sum is n.
+      flow_in: the flow.
+
+    Returns:
+      The flow.
+
+    Raises:
+      OpError: the lengths do not add up to n, or their number is not the size of the array.
+    """
     array = _handle(handle)
     pieces = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
     contents = array.contents(flow_in)
@@ -286,7 +346,12 @@ def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -
 
 @op("TensorArrayConcatV3")
 def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_except0: Any = None) -> tuple[Any, Any]:
-    """Joins the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorArrayConcatV3."""
+    """Concatenate the elements along their first axis.
+
+    TF: tf.raw_ops.TensorArrayConcatV3 (core/kernels/tensor_array_ops.cc).
+
+    Returns the elements as one array, and the first dimension of each.
+    """
     array = _handle(handle)
     return bulk.tensor_list_concat_v2(
         array.contents(flow_in), _vector(array.shape), np.zeros(0, np.int64), element_dtype=dtype
@@ -295,11 +360,17 @@ def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_
 
 @op("TensorArraySizeV3")
 def tensor_array_size(handle: Any, flow_in: Any) -> Any:
-    """Returns the number of elements. See tf.raw_ops.TensorArraySizeV3."""
+    """Return the number of elements, int32.
+
+    TF: tf.raw_ops.TensorArraySizeV3 (core/kernels/tensor_array_ops.cc).
+    """
     return tensor_list_length(_handle(handle).contents(flow_in))
 
 
 @op("TensorArrayCloseV3")
 def tensor_array_close(handle: Any) -> tuple[()]:
-    """Does nothing: memory is not managed here. See tf.raw_ops.TensorArrayCloseV3."""
+    """Do nothing: memory is not managed here.
+
+    TF: tf.raw_ops.TensorArrayCloseV3 (core/kernels/tensor_array_ops.cc).
+    """
     return ()

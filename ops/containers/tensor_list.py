@@ -100,7 +100,18 @@ def _host_resize(handle: Any, size: Any) -> Any:
 
 @op("EmptyTensorList", host=_host_empty)
 def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: Any) -> TensorList:
-    """Makes an empty list. See tf.raw_ops.EmptyTensorList."""
+    """Make an empty list.
+
+    TF: tf.raw_ops.EmptyTensorList (core/kernels/list_kernels.cc).
+
+    Args:
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      max_num_elements: scalar, static; -1: no limit. A symbolic size without an upper bound sets no limit.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+    """
     (size,) = dims(max_num_elements)
     limit = most(size)  # of a size that data decides; of one that the caller decides nothing is known
     limit = -1 if limit is None else limit
@@ -109,7 +120,18 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
 
 @op("TensorListReserve", host=_host_reserve, elements=result_size.count(1))
 def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: Any) -> TensorList:
-    """Makes a list of ``num_elements`` unset elements, read as zeros. See tf.raw_ops.TensorListReserve."""
+    """Make a list of unset elements, which are read as zeros.
+
+    TF: tf.raw_ops.TensorListReserve (core/kernels/list_kernels.cc).
+
+    Args:
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      num_elements: scalar, static; may be symbolic.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+    """
     (count,) = dims(num_elements)
     shape, dtype = _element_shape(element_shape), plain_dtype(element_dtype)
     if isinstance(count, int):
@@ -120,7 +142,18 @@ def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_
 
 @op("TensorListFromTensor", host=_host_from_tensor)
 def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
-    """Makes a list of the slices along the first axis. See tf.raw_ops.TensorListFromTensor."""
+    """Make a list of the slices along the first axis.
+
+    TF: tf.raw_ops.TensorListFromTensor (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...], or a vector of variants.
+      element_shape: unused.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+    """
     if isinstance(tensor, VariantRows):
         return tensor.from_tensor()
     if isinstance(tensor, VariantVector):
@@ -133,7 +166,10 @@ def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype
 
 @op("TensorListLength", host=_host_length, lazy=True, sized=True)
 def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> Any:
-    """Returns the number of elements. See tf.raw_ops.TensorListLength."""
+    """Return the number of elements, int32.
+
+    TF: tf.raw_ops.TensorListLength (core/kernels/list_kernels.cc).
+    """
     if isinstance(input_handle, VariantRows):
         length = input_handle.count
     else:
@@ -148,7 +184,10 @@ def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> 
 
 @op("TensorListElementShape", host=_host_element_shape, lazy=True)
 def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
-    """Returns the declared element shape, -1 where unknown. See tf.raw_ops.TensorListElementShape."""
+    """Return the declared element shape, -1 where unknown.
+
+    TF: tf.raw_ops.TensorListElementShape (core/kernels/list_kernels.cc).
+    """
     shape = None if isinstance(input_handle, VariantRows) else as_list(input_handle).shape
     if shape is None:
         return np.asarray(-1, shape_type)
@@ -166,5 +205,15 @@ def resize_list(lst: TensorList, size: Any) -> TensorList:
 
 @op("TensorListResize", host=_host_resize, lazy=True, elements=result_size.count(1))
 def tensor_list_resize(input_handle: Any, size: Static) -> TensorList:
-    """Cuts the list, or extends it with unset elements. See tf.raw_ops.TensorListResize."""
+    """Truncate the list, or extend it with unset elements.
+
+    TF: tf.raw_ops.TensorListResize (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      size: scalar, static.
+
+    Returns:
+      The list of the new length.
+    """
     return resize_list(as_list(input_handle), int(size))

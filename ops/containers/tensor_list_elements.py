@@ -151,7 +151,10 @@ def host_set(
 
 @op("TensorListPushBack", host=_host_push, lazy=True)
 def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any) -> TensorList:
-    """Appends an element. See tf.raw_ops.TensorListPushBack."""
+    """Append an element.
+
+    TF: tf.raw_ops.TensorListPushBack (core/kernels/list_kernels.cc).
+    """
     lst = as_list(input_handle)
     if lst.is_traced:
         return _appended(lst.packed(), tensor)
@@ -198,7 +201,21 @@ def _is_row(buffer: Any, element: Any) -> bool:
 
 @op("TensorListPopBack", host=_host_pop, lazy=True)
 def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dtype: Any) -> tuple[Any, Any]:
-    """Removes the last element and returns it. See tf.raw_ops.TensorListPopBack."""
+    """Remove the last element and return it.
+
+    TF: tf.raw_ops.TensorListPopBack (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      element_shape: static shape of the element if it is unset.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list, and the element.
+
+    Raises:
+      OpError: the list is empty (EmptyListError), or the shape of an unset element is unknown.
+    """
     lst = as_list(input_handle)
     if lst.is_traced:
         lst = lst.packed()
@@ -229,7 +246,22 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
 def tensor_list_set_item(
     input_handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
 ) -> TensorList:
-    """Sets an element. See tf.raw_ops.TensorListSetItem."""
+    """Set an element. TF: tf.raw_ops.TensorListSetItem (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      index: scalar.
+      item: the element.
+      element_dtype: dtype of the elements.
+      resize_if_index_out_of_bounds: extend the list if the index is past its end.
+
+    Returns:
+      The list.
+
+    Raises:
+      OpError: a static index is out of range, or a list of static length would grow by a traced index
+        (ListGrowthError).
+    """
     lst = as_list(input_handle)
     position = known(index)
     if position is not None and not lst.is_traced and isinstance(lst.length, int):
@@ -289,7 +321,23 @@ def tensor_list_get_item(
     element_dtype: Any,
     disable_assert_in_tensor_list_get_item: bool = False,
 ) -> Any:
-    """Returns an element. See tf.raw_ops.TensorListGetItem."""
+    """Return an element.
+
+    TF: tf.raw_ops.TensorListGetItem (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list, or rows of a ragged or sparse tensor.
+      index: scalar.
+      element_shape: static shape of the element if it is unset.
+      element_dtype: dtype of the elements.
+      disable_assert_in_tensor_list_get_item: config option: do not compare ``element_dtype`` with that of the list.
+
+    Returns:
+      The element; zeros if it is unset.
+
+    Raises:
+      OpError: a static index is out of range, dtypes differ, or the shape of an unset element is unknown.
+    """
     if isinstance(input_handle, VariantRows):
         return input_handle.row(index)
     lst = as_list(input_handle)

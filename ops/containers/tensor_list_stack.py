@@ -48,10 +48,25 @@ def tensor_list_stack(
     num_elements: int = -1,
     bound: int | Extents | None = None,
 ) -> Any:
-    """Stacks all elements on a new first axis. See tf.raw_ops.TensorListStack.
+    """Stack all elements on a new first axis.
 
-    Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
-    with room for all that the list may come to have.
+    TF: tf.raw_ops.TensorListStack (core/kernels/list_kernels.cc).
+
+    If the length is dynamic, the result has ``bound`` elements, zeros past the length. With a tracker of dynamic shapes
+    it has a dynamic dimension with the capacity of the list.
+
+    Args:
+      input_handle: a list, or rows of a ragged or sparse tensor.
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      element_dtype: dtype of the elements.
+      num_elements: the length, or -1.
+      bound: capacity of the result if the length is dynamic.
+
+    Returns:
+      [length, ...], or a vector of variants.
+
+    Raises:
+      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
     if isinstance(input_handle, VariantRows):
         return input_handle
@@ -89,7 +104,22 @@ def _cleared(lst: TensorList, count: int) -> Any:
 
 @op("TensorListGather")
 def tensor_list_gather(input_handle: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> Any:
-    """Stacks the elements at ``indices``. See tf.raw_ops.TensorListGather."""
+    """Stack the elements at ``indices``.
+
+    TF: tf.raw_ops.TensorListGather (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      indices: [n], integers.
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      [n, ...].
+
+    Raises:
+      OpError: a static index is out of range, or elements differ in shape.
+    """
     lst = as_list(input_handle)
     positions = known(indices)
     if lst.items is not None and positions is not None and positions.size:
@@ -110,7 +140,22 @@ def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
 
 @op("TensorListScatter")
 def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
-    """Makes a list whose element ``indices[i]`` is ``tensor[i]``. See tf.raw_ops.TensorListScatter."""
+    """Make a list whose element ``indices[i]`` is ``tensor[i]``.
+
+    TF: tf.raw_ops.TensorListScatter (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...].
+      indices: [n], static.
+      element_shape: unused.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      A list up to the largest index.
+
+    Raises:
+      OpError: the indices are traced.
+    """
     return tensor_list_scatter_v2(tensor, indices, element_shape, np.int32(-1), element_dtype=element_dtype)
 
 
@@ -118,7 +163,23 @@ def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, ele
 def tensor_list_scatter_v2(
     tensor: Any, indices: Any, element_shape: Static, num_elements: Static, *, element_dtype: Any
 ) -> TensorList:
-    """Like TensorListScatter, for a list of ``num_elements`` (-1: as many as needed)."""
+    """Make a list whose element ``indices[i]`` is ``tensor[i]``.
+
+    TF: tf.raw_ops.TensorListScatterV2 (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...].
+      indices: [n], integers.
+      element_shape: unused.
+      num_elements: scalar, static: the length; -1: up to the largest index.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+
+    Raises:
+      OpError: ``num_elements`` is -1 and the indices are traced.
+    """
     tensor = jnp.asarray(tensor)
     count = int(num_elements)
     if count < 0:
@@ -133,7 +194,10 @@ def tensor_list_scatter_v2(
 def tensor_list_scatter_into_existing_list(
     input_handle: Any, tensor: Any, indices: Any, *, element_dtype: Any
 ) -> TensorList:
-    """Sets the elements at ``indices``. See tf.raw_ops.TensorListScatterIntoExistingList."""
+    """Set the elements at ``indices``.
+
+    TF: tf.raw_ops.TensorListScatterIntoExistingList (core/kernels/list_kernels.cc).
+    """
     lst = as_list(input_handle)
     tensor = jnp.asarray(tensor)
     positions = known(indices)
@@ -151,7 +215,22 @@ def tensor_list_scatter_into_existing_list(
 
 @op("TensorListSplit")
 def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, element_dtype: Any) -> TensorList:
-    """Splits a tensor along its first axis into the elements of a list. See tf.raw_ops.TensorListSplit."""
+    """Split a tensor along its first axis into elements of a list.
+
+    TF: tf.raw_ops.TensorListSplit (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...].
+      element_shape: unused.
+      lengths: static sizes of the elements; their sum is n.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+
+    Raises:
+      OpError: the lengths do not add up to n.
+    """
     sizes = [int(n) for n in np.asarray(lengths)]
     if sum(sizes) != tensor.shape[0]:
         raise OpError(f"the lengths {sizes} do not add up to the first dimension ({tensor.shape[0]})")
@@ -174,9 +253,25 @@ def tensor_list_concat_v2(
     shape_type: Any = None,
     bound: int | Extents | None = None,
 ) -> tuple[Any, Any]:
-    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcatV2.
+    """Concatenate the elements along their first axis.
 
-    Where the list's length depends on data, as `tensor_list_stack`.
+    TF: tf.raw_ops.TensorListConcatV2 (core/kernels/list_kernels.cc).
+
+    For a dynamic length, see `tensor_list_stack`.
+
+    Args:
+      input_handle: a list.
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      leading_dims: first dimensions of unset elements.
+      element_dtype: dtype of the elements.
+      shape_type: unused.
+      bound: capacity of the list if its length is dynamic.
+
+    Returns:
+      The elements as one array, and the first dimension of each.
+
+    Raises:
+      OpError: elements are scalars or differ in shape, or the shape of unset elements is unknown.
     """
     lst = as_list(input_handle)
     if lst.items:
@@ -231,13 +326,31 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
 def tensor_list_concat(
     input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | Extents | None = None
 ) -> tuple[Any, Any]:
-    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcat."""
+    """Concatenate the elements along their first axis.
+
+    TF: tf.raw_ops.TensorListConcat (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      element_dtype: dtype of the elements.
+      element_shape: unused.
+      bound: capacity of the list if its length is dynamic.
+
+    Returns:
+      The elements as one array, and the first dimension of each.
+
+    Raises:
+      OpError: elements are scalars or differ in shape.
+    """
     return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype, bound=bound)
 
 
 @op("TensorListConcatLists")
 def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) -> TensorList:
-    """Appends the elements of one list to another. See tf.raw_ops.TensorListConcatLists."""
+    """Append the elements of one list to another.
+
+    TF: tf.raw_ops.TensorListConcatLists (core/kernels/list_kernels.cc).
+    """
     a, b = as_list(input_a), as_list(input_b)
     if a.is_traced or b.is_traced:
         raise OpError("joining lists whose length depends on data")
@@ -263,7 +376,10 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
 
 @op("TensorListPushBackBatch")
 def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
-    """Appends a row of a tensor to each list of a batch. See tf.raw_ops.TensorListPushBackBatch."""
+    """Append a row of a tensor to each list of a batch.
+
+    TF: tf.raw_ops.TensorListPushBackBatch (core/kernels/list_kernels.cc).
+    """
     if not isinstance(input_handles, ListBatch):
         raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
     tensor = jnp.asarray(tensor)

@@ -78,13 +78,24 @@ def _array(key: Key) -> np.ndarray:
 
 @op("EmptyTensorMap")
 def empty_tensor_map() -> TensorMap:
-    """Makes an empty map. See tf.raw_ops.EmptyTensorMap."""
+    """Make an empty map. TF: tf.raw_ops.EmptyTensorMap (core/kernels/map_kernels.cc)."""
     return TensorMap()
 
 
 @op("TensorMapInsert")
 def tensor_map_insert(input_handle: Any, key: Static, value: Any) -> TensorMap:
-    """Sets the value of a key. See tf.raw_ops.TensorMapInsert."""
+    """Set the value of a key.
+
+    TF: tf.raw_ops.TensorMapInsert (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+      value: any value.
+
+    Returns:
+      The new map.
+    """
     old, name = _is_map(input_handle), _key(key)
     if name in old.keys:
         place = old.keys.index(name)
@@ -101,14 +112,38 @@ def _place(source: TensorMap, key: Any) -> int:
 
 @op("TensorMapLookup")
 def tensor_map_lookup(input_handle: Any, key: Static) -> Any:
-    """Returns the value of a key, which must be there. See tf.raw_ops.TensorMapLookup."""
+    """Return the value of a key.
+
+    TF: tf.raw_ops.TensorMapLookup (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+
+    Returns:
+      The value.
+
+    Raises:
+      OpError: there is no such key.
+    """
     source = _is_map(input_handle)
     return source.values[_place(source, key)]
 
 
 @op("TensorMapErase")
 def tensor_map_erase(input_handle: Any, key: Static) -> TensorMap:
-    """Removes a key, which must be there. See tf.raw_ops.TensorMapErase."""
+    """Remove a key. TF: tf.raw_ops.TensorMapErase (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+
+    Returns:
+      The new map.
+
+    Raises:
+      OpError: there is no such key.
+    """
     source = _is_map(input_handle)
     place = _place(source, key)
     return TensorMap(
@@ -118,19 +153,35 @@ def tensor_map_erase(input_handle: Any, key: Static) -> TensorMap:
 
 @op("TensorMapHasKey")
 def tensor_map_has_key(input_handle: Any, key: Static) -> Any:
-    """Whether there is such a key; known while tracing. See tf.raw_ops.TensorMapHasKey."""
+    """Return whether there is such a key.
+
+    TF: tf.raw_ops.TensorMapHasKey (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+
+    Returns:
+      A static bool.
+    """
     return np.asarray(_key(key) in _is_map(input_handle).keys)
 
 
 @op("TensorMapSize")
 def tensor_map_size(input_handle: Any) -> Any:
-    """Returns the number of keys, known while tracing. See tf.raw_ops.TensorMapSize."""
+    """Return the number of keys, a static int32.
+
+    TF: tf.raw_ops.TensorMapSize (core/kernels/map_kernels.cc).
+    """
     return np.asarray(len(_is_map(input_handle).keys), np.int32)
 
 
 @op("TensorMapStackKeys")
 def tensor_map_stack_keys(input_handle: Any, *, key_dtype: Any) -> Any:
-    """Stacks the keys, in order of insertion (TensorFlow leaves it open). See tf.raw_ops.TensorMapStackKeys."""
+    """Stack the keys, in order of insertion (TensorFlow: in any).
+
+    TF: tf.raw_ops.TensorMapStackKeys (core/kernels/map_kernels.cc).
+    """
     keys = [_array(key) for key in _is_map(input_handle).keys]
     if not keys:
         raise OpError("an empty map has no keys to stack")

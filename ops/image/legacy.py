@@ -13,6 +13,9 @@ from tf2jax_lite.ops.registry import op
 
 @op("AdjustContrast")
 def adjust_contrast(images: Any, contrast_factor: Any, min_value: Any, max_value: Any) -> Any:
-    """Scales the distance to each channel's mean, within limits. See tf.raw_ops.AdjustContrast."""
+    """Scale the distance to each channel's mean, and clip.
+
+    TF: tf.raw_ops.AdjustContrast.
+    """
     scaled = adjust_contrast_v2(jnp.asarray(images).astype(np.float32), contrast_factor)
     return jnp.maximum(jnp.minimum(scaled, max_value), min_value)

@@ -14,12 +14,18 @@ from tf2jax_lite.ops.registry import op
 
 @op("SelfAdjointEig", "BatchSelfAdjointEig")
 def self_adjoint_eig_v1(input: Any) -> Any:
-    """Returns a row of eigenvalues above the eigenvectors. See tf.raw_ops.SelfAdjointEig."""
+    """Return eigenvalues as a row above the eigenvectors.
+
+    TF: tf.raw_ops.SelfAdjointEig, BatchSelfAdjointEig.
+    """
     values, vectors = self_adjoint_eig(as_matrix(input, square=True))
     return jnp.concatenate([values[..., None, :], vectors], axis=-2)
 
 
 @op("MatrixExponential")
 def matrix_exponential(input: Any) -> Any:
-    """Exponentials of matrices; NaN of ones whose norm is 300,000 and more. See tf.raw_ops.MatrixExponential."""
+    """Return matrix exponentials; NaN for norms of 300,000 and more.
+
+    TF: tf.raw_ops.MatrixExponential.
+    """
     return jax.scipy.linalg.expm(as_matrix(input, square=True))

@@ -1,4 +1,4 @@
-"""Ops of old graphs: batch normalization of Inception (2015), 3-D convolution gradients that take arrays as shapes."""
+"""Ops of old graphs: batch normalization of Inception (2015), 3-D convolution gradients with shapes given by arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tf2jax_lite.values.static import dims_array
 def batch_norm_with_global_normalization(
     t: Any, m: Any, v: Any, beta: Any, gamma: Any, *, variance_epsilon: float, scale_after_normalization: bool
 ) -> Any:
-    """Normalizes by given means and variances of channels, the last axis; ``gamma`` may be left out.
+    """Normalize channels (the last axis) by given means and variances.
 
-    The Inception networks of 2015 have it. See tf.raw_ops.BatchNormWithGlobalNormalization.
+    TF: tf.raw_ops.BatchNormWithGlobalNormalization (core/kernels/batch_norm_op.cc).
     """
     t, m, v, beta, gamma = map(jnp.asarray, (t, m, v, beta, gamma))
     if t.ndim != 4 or any(vector.ndim != 1 for vector in (m, v, beta, gamma)):
@@ -36,7 +36,10 @@ def batch_norm_with_global_normalization(
 def batch_norm_with_global_normalization_grad(
     t: Any, m: Any, v: Any, gamma: Any, backprop: Any, *, variance_epsilon: float, scale_after_normalization: bool
 ) -> tuple[Any, ...]:
-    """Returns the gradients by t, m, v, beta and gamma. See tf.raw_ops.BatchNormWithGlobalNormalizationGrad."""
+    """Return gradients with respect to t, m, v, beta and gamma.
+
+    TF: tf.raw_ops.BatchNormWithGlobalNormalizationGrad (core/kernels/batch_norm_op.cc).
+    """
 
     def forward(*operands: Any) -> Any:
         return batch_norm_with_global_normalization(
@@ -51,7 +54,12 @@ def batch_norm_with_global_normalization_grad(
 def conv3d_backprop_input_v1(
     input: Any, filter: Any, out_backprop: Any, *, strides: Sequence[int], padding: str, dilations: Sequence[int] = ()
 ) -> Any:
-    """The gradient by volumes that are given for their shape. See tf.raw_ops.Conv3DBackpropInput."""
+    """Return the input gradient of a 3-D convolution.
+
+    TF: tf.raw_ops.Conv3DBackpropInput.
+
+    ``input`` is given for its shape.
+    """
     sizes = dims_array(input.shape)
     return conv3d_backprop_input(sizes, filter, out_backprop, strides=strides, padding=padding, dilations=dilations)
 
@@ -60,6 +68,11 @@ def conv3d_backprop_input_v1(
 def conv3d_backprop_filter_v1(
     input: Any, filter: Any, out_backprop: Any, *, strides: Sequence[int], padding: str, dilations: Sequence[int] = ()
 ) -> Any:
-    """The gradient by a filter that is given for its shape. See tf.raw_ops.Conv3DBackpropFilter."""
+    """Return the filter gradient of a 3-D convolution.
+
+    TF: tf.raw_ops.Conv3DBackpropFilter.
+
+    ``filter`` is given for its shape.
+    """
     sizes = dims_array(filter.shape)
     return conv3d_backprop_filter(input, sizes, out_backprop, strides=strides, padding=padding, dilations=dilations)

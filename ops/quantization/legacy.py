@@ -20,7 +20,10 @@ def quantize_and_dequantize(
     input_min: float = 0.0,
     input_max: float = 0.0,
 ) -> Any:
-    """Rounds to quantized values; the gradient passes all. See tf.raw_ops.QuantizeAndDequantize."""
+    """Round to quantized values; the gradient is the identity.
+
+    TF: tf.raw_ops.QuantizeAndDequantize.
+    """
     low, high = (np.asarray(v, np.float32).astype(input.dtype) for v in (input_min, input_max))
     return quantize_and_dequantize_v2(
         input, low, high, signed_input=signed_input, num_bits=num_bits, range_given=range_given

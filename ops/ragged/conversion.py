@@ -70,9 +70,21 @@ def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) 
 
 @op("RaggedTensorToSparse", host=_ragged_tensor_to_sparse)
 def ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) -> tuple[Any, Any, Any]:
-    """Gives each value its index vector. See tf.raw_ops.RaggedTensorToSparse.
+    """Return the index of each value, the values and the dense shape.
 
-    Traced splits may end before the values do; what is past them is padding, with indices of -1.
+    TF: tf.raw_ops.RaggedTensorToSparse (core/kernels/ragged_tensor_to_sparse_kernel.cc).
+
+    Traced splits may end before the values do; the rest is padding, with indices of -1.
+
+    Args:
+      rt_nested_splits: row splits, outermost first.
+      rt_dense_values: [values, ...].
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: static splits do not fit each other.
     """
     return _ragged_tensor_to_sparse(rt_nested_splits, rt_dense_values)
 
@@ -135,10 +147,26 @@ def ragged_tensor_to_tensor(
     row_partition_types: list[str],
     bound: int | Extents | None,
 ) -> Any:
-    """Makes a dense tensor. See tf.raw_ops.RaggedTensorToTensor.
+    """Convert a ragged tensor to a dense one.
 
-    With traced row partitions, dimensions that ``shape`` leaves open get the bound as their size; of an `Extents` they
-    have room for a row of all that there is.
+    TF: tf.raw_ops.RaggedTensorToTensor (core/kernels/ragged_tensor_to_tensor_op.cc).
+
+    With traced row partitions, dimensions that ``shape`` leaves open have the bound as their size. With a tracker of
+    dynamic shapes they are dynamic dimensions, whose capacity is the number of values.
+
+    Args:
+      shape: [rank] or -1, static; -1 leaves a dimension open.
+      values: [values, ...].
+      default_value: of lower rank than ``values``.
+      row_partition_tensors: one for each type.
+      row_partition_types: FIRST_DIM_SIZE (first only), ROW_SPLITS or VALUE_ROWIDS.
+      bound: size of open dimensions, or the tracker of dynamic shapes.
+
+    Returns:
+      A dense tensor; longer rows are truncated.
+
+    Raises:
+      OpError: the shape is traced, or shapes and partitions do not fit.
     """
     rows, levels = _partitions(row_partition_tensors, row_partition_types, values.shape[0])
     inner = values.shape[1:]

@@ -55,7 +55,23 @@ def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
 def ragged_range(
     starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | Extents | None
 ) -> tuple[Any, Any]:
-    """Returns a row of numbers for each start, limit and step. See tf.raw_ops.RaggedRange."""
+    """Return a row of numbers for each start, limit and step.
+
+    TF: tf.raw_ops.RaggedRange (core/kernels/ragged_range_op.cc).
+
+    Args:
+      starts: scalar or [rows].
+      limits: scalar or [rows].
+      deltas: scalar or [rows], not 0.
+      Tsplits: dtype of the row splits.
+      bound: capacity of the values if an input is traced.
+
+    Returns:
+      Row splits [rows + 1] and values.
+
+    Raises:
+      OpError: lengths differ, or a static step is 0.
+    """
     sizes = {v.shape[0] for v in (starts, limits, deltas) if v.ndim == 1}
     if any(v.ndim > 1 for v in (starts, limits, deltas)) or len(sizes) > 1:
         raise OpError("starts, limits and deltas must be scalars or vectors of one length")
@@ -95,10 +111,26 @@ def ragged_range(
 def repeat(
     data: Any, repeats: Any, likes: list[Any], pairs: list[Any], *, Tparams: Any = None, bound: int | Extents | None
 ) -> Any:
-    """Repeats each entry of ``data`` as often as ``repeats`` says: `tf.repeat`, all axes up to the last of counts flat.
+    """Repeat each entry of ``data`` as often as ``repeats`` says.
 
-    Traced, the result is as long as what it meets (``likes``; the first of each of ``pairs`` whose ranks are equal), or
-    as the bound. Past the end, whole numbers are -1, which is in no segment and gathers as zeros; others 0.
+    TF: `tf.repeat`; `passes.optimize.repeat_idiom` makes the node.
+
+    Axes up to the last one of ``repeats`` are flattened. Padding is -1 for signed integers, which is in no segment and
+    gathers zeros; else 0.
+
+    Args:
+      data: of the shape of ``repeats``, with further axes.
+      repeats: integers.
+      likes: tensors whose first dimension is the length of the result.
+      pairs: pairs of tensors, flat; the first of a pair of equal ranks has that length.
+      Tparams: unused.
+      bound: capacity of the result if ``repeats`` is traced and no length is given.
+
+    Returns:
+      [sum of repeats, ...].
+
+    Raises:
+      OpError: the shape of ``data`` does not start with that of ``repeats``.
     """
     rank = repeats.ndim
     if data.shape[:rank] != repeats.shape:
@@ -183,7 +215,25 @@ def ragged_gather(
     OUTPUT_RAGGED_RANK: int,
     bound: int | Extents | None,
 ) -> tuple[list[Any], Any]:
-    """Gathers rows. See tf.raw_ops.RaggedGather. Traced indices out of range give empty rows (an error there)."""
+    """Gather rows of a ragged tensor.
+
+    TF: tf.raw_ops.RaggedGather (core/kernels/ragged_gather_op.cc).
+
+    Traced indices out of range give empty rows (an error in TensorFlow).
+
+    Args:
+      params_nested_splits: row splits, outermost first.
+      params_dense_values: [values, ...].
+      indices: integers of any rank.
+      OUTPUT_RAGGED_RANK: ragged rank of the result.
+      bound: capacity of each level of the result if splits or indices are traced.
+
+    Returns:
+      Row splits of the result, and its values.
+
+    Raises:
+      OpError: ranks do not fit, or a static index is out of range.
+    """
     if len(params_nested_splits) + indices.ndim - 1 != OUTPUT_RAGGED_RANK:
         raise OpError(f"the ragged rank of the result cannot be {OUTPUT_RAGGED_RANK}")
     first = params_nested_splits[0]

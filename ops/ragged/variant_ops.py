@@ -38,7 +38,10 @@ def _host_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batch
 
 @op("RaggedTensorToVariant", host=_host_to_variant)
 def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batched_input: bool) -> Any:
-    """Makes a variant of a ragged tensor, or of each of its rows. See tf.raw_ops.RaggedTensorToVariant."""
+    """Make a variant of a ragged tensor, or of each of its rows.
+
+    TF: tf.raw_ops.RaggedTensorToVariant (core/kernels/ragged_tensor_to_variant_op.cc).
+    """
     values = rt_dense_values
     if (batched_input or rt_nested_splits) and not values.ndim:
         raise OpError("values of a ragged tensor must have a first dimension")
@@ -62,7 +65,24 @@ def ragged_tensor_from_variant(
     Tsplits: Any = _INT64,
     bound: int | Extents | None,
 ) -> tuple[list[Any], Any]:
-    """Makes a ragged tensor of a variant, or of a vector of them. See tf.raw_ops.RaggedTensorFromVariant."""
+    """Make a ragged tensor of a variant, or of a vector of variants.
+
+    TF: tf.raw_ops.RaggedTensorFromVariant (core/kernels/ragged_tensor_from_variant_op.cc).
+
+    Args:
+      encoded_ragged: a variant, or a vector of them.
+      input_ragged_rank: ragged rank of one variant, or -1.
+      output_ragged_rank: ragged rank of the result.
+      Tvalues: dtype of the values.
+      Tsplits: dtype of the row splits.
+      bound: capacity of the result if lengths are dynamic.
+
+    Returns:
+      Row splits, outermost first, and values.
+
+    Raises:
+      OpError: ranks or dtypes do not fit, or elements of a list are unset.
+    """
     rank = _rank(encoded_ragged)
     if input_ragged_rank not in (-1, output_ragged_rank - rank) or output_ragged_rank < rank:
         raise OpError(
@@ -204,9 +224,23 @@ def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
 def ragged_tensor_to_variant_gradient(
     encoded_ragged_grad: Any, row_splits: Any, dense_values_shape: Static, *, Tvalues: Any
 ) -> Any:
-    """Returns the values of variants that are gradients. See tf.raw_ops.RaggedTensorToVariantGradient.
+    """Return the values of variants that are gradients.
+
+    TF: tf.raw_ops.RaggedTensorToVariantGradient (core/kernels/ragged_tensor_to_variant_op.cc).
 
     Elements that were never set are gradients of 0.
+
+    Args:
+      encoded_ragged_grad: a variant, or a vector of them.
+      row_splits: row splits of the input of RaggedTensorToVariant.
+      dense_values_shape: static shape of its values.
+      Tvalues: dtype of the values.
+
+    Returns:
+      Gradients of the values.
+
+    Raises:
+      OpError: shapes do not fit.
     """
     shape, dtype = dims(dense_values_shape), canonical(Tvalues)
     encoded = encoded_ragged_grad

@@ -15,7 +15,21 @@ from tf2jax_lite.values.static import dims
 
 @op("RandomCrop", needs_key=True)
 def random_crop(image: Any, size: Static, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Cuts a part of a size out of an image. See tf.raw_ops.RandomCrop."""
+    """Crop an image at a random position. TF: tf.raw_ops.RandomCrop.
+
+    Args:
+      image: [height, width, channels].
+      size: static [2].
+      seed: unused.
+      seed2: unused.
+      key: JAX key.
+
+    Returns:
+      [size[0], size[1], channels].
+
+    Raises:
+      OpError: ranks do not fit, or the size exceeds the image.
+    """
     image, wanted = jnp.asarray(image), dims(size)
     if image.ndim != 3 or len(wanted) != 2:
         raise OpError(f"a size of height and width and an image of rank 3 are needed, not {list(wanted)}, {image.ndim}")

@@ -116,7 +116,10 @@ def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any
 
 @op("SparseReorder", host=_host_sparse_reorder)
 def sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> tuple[Any, Any]:
-    """Sorts entries by their index vectors. See tf.raw_ops.SparseReorder."""
+    """Sort entries by index in lexicographic order, padding last.
+
+    TF: tf.raw_ops.SparseReorder (core/kernels/sparse_reorder_op.cc).
+    """
     check_indices(input_indices, input_values, input_shape)
     order = order_of(input_indices)
     if isinstance(order, np.ndarray):
@@ -188,9 +191,22 @@ def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -
 
 @op("SparseReshape", host=_host_sparse_reshape, partial=("input_shape", "new_shape"))
 def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tuple[Any, Any]:
-    """Gives the entries the indices that they have in another shape. See tf.raw_ops.SparseReshape.
+    """Convert indices to those of another dense shape.
+
+    TF: tf.raw_ops.SparseReshape (core/kernels/sparse_reshape_op.cc).
 
     Without ``jax_enable_x64`` the tensor may not have more than 2**31 elements.
+
+    Args:
+      input_indices: [n, rank], integers.
+      input_shape: [rank].
+      new_shape: [new rank]; one entry may be -1.
+
+    Returns:
+      Indices [n, new rank], and the new shape: static if its entries are.
+
+    Raises:
+      OpError: static sizes do not have the same number of elements, or -1 cannot be inferred.
     """
     input_shape, new_shape = (v if known(v) is not None else as_array(v) for v in (input_shape, new_shape))
     old, new = _reshaped(input_shape, new_shape)
@@ -242,7 +258,22 @@ def _host_sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any]
 
 @op("SparseConcat", host=_host_sparse_concat, partial=("shapes",))
 def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, concat_dim: int) -> Any:
-    """Joins sparse tensors along a dimension. See tf.raw_ops.SparseConcat."""
+    """Concatenate sparse tensors along a dimension.
+
+    TF: tf.raw_ops.SparseConcat (core/kernels/sparse_concat_op.cc).
+
+    Args:
+      indices: [n_i, rank] each.
+      values: [n_i] each, of one dtype.
+      shapes: [rank] each; static entries must agree outside ``concat_dim``.
+      concat_dim: in [-rank, rank).
+
+    Returns:
+      Indices, values and shape of the result, in order unless inputs are static and ``concat_dim`` is 0.
+
+    Raises:
+      OpError: ranks or static sizes differ.
+    """
     shapes = [s if known(s) is not None else as_array(s) for s in shapes]
     axis, starts, shape = _concat_parts(indices, values, shapes, concat_dim)
     moved = []

@@ -23,9 +23,25 @@ from .coo import check_indices, check_range, scatter_entries
 def sparse_tensor_dense_mat_mul(
     a_indices: Any, a_values: Any, a_shape: Static, b: Any, *, adjoint_a: bool = False, adjoint_b: bool = False
 ) -> Any:
-    """Multiplies a sparse matrix by a dense one. See tf.raw_ops.SparseTensorDenseMatMul.
+    """Multiply a sparse matrix by a dense one.
 
-    Traced indices out of range are skipped (an error in TensorFlow on CPU).
+    TF: tf.raw_ops.SparseTensorDenseMatMul (core/kernels/sparse_tensor_dense_matmul_op.cc).
+
+    16-bit floats accumulate in float32. Traced indices out of range are skipped (an error in TensorFlow on CPU).
+
+    Args:
+      a_indices: [n, 2].
+      a_values: [n].
+      a_shape: [2], static.
+      b: [k, m].
+      adjoint_a: use the adjoint of ``a``.
+      adjoint_b: use the adjoint of ``b``.
+
+    Returns:
+      [rows, m], of the dtype of ``b``.
+
+    Raises:
+      OpError: ranks are not 2, or static inner dimensions differ.
     """
     shape = dims(a_shape)
     if len(shape) != 2 or b.ndim != 2:
@@ -47,7 +63,9 @@ def sparse_tensor_dense_mat_mul(
 
 @op("SparseTensorDenseAdd")
 def sparse_tensor_dense_add(a_indices: Any, a_values: Any, a_shape: Any, b: Any) -> Any:
-    """Adds a sparse to a dense tensor. See tf.raw_ops.SparseTensorDenseAdd.
+    """Add a sparse tensor to a dense one.
+
+    TF: tf.raw_ops.SparseTensorDenseAdd (core/kernels/sparse_tensor_dense_add_op.cc).
 
     Traced indices out of range are skipped (an error in TensorFlow).
     """
@@ -108,9 +126,24 @@ def _host_sparse_to_dense(
 def sparse_to_dense(
     sparse_indices: Any, output_shape: Static, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
 ) -> Any:
-    """Makes a dense tensor. See tf.raw_ops.SparseToDense.
+    """Scatter values into a tensor of a default value.
 
-    Traced indices are not checked: those out of range are skipped, and a repeated one leaves one of its values.
+    TF: tf.raw_ops.SparseToDense (core/kernels/sparse_to_dense_op.cc).
+
+    Traced indices are not checked: those out of range are skipped, and a repeated one keeps one of its values.
+
+    Args:
+      sparse_indices: scalar, [n] or [n, rank], integers.
+      output_shape: [rank], static; may be symbolic.
+      sparse_values: scalar or [n].
+      default_value: scalar.
+      validate_indices: whether static indices must be in order and unique.
+
+    Returns:
+      A dense tensor of ``output_shape``.
+
+    Raises:
+      OpError: shapes do not fit, or static indices are out of range, repeated or out of order.
     """
     indices, values, shape = _dense_parts(sparse_indices, sparse_values, output_shape)
     check_range(indices, shape)
@@ -141,21 +174,29 @@ def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, A
 
 @op("SparseDenseCwiseAdd")
 def sparse_dense_cwise_add(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Adds a dense tensor, broadcast, at the entries of a sparse one. See tf.raw_ops.SparseDenseCwiseAdd."""
+    """Add a broadcast dense tensor at the entries of a sparse one.
+
+    TF: tf.raw_ops.SparseDenseCwiseAdd (core/kernels/sparse_dense_binary_op_shared.cc).
+    """
     return lax.add(*_dense_at(sp_indices, sp_values, sp_shape, dense))
 
 
 @op("SparseDenseCwiseMul")
 def sparse_dense_cwise_mul(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Multiplies the entries of a sparse tensor by a dense one. See tf.raw_ops.SparseDenseCwiseMul."""
+    """Multiply the entries of a sparse tensor by a broadcast dense one.
+
+    TF: tf.raw_ops.SparseDenseCwiseMul (core/kernels/sparse_dense_binary_op_shared.cc).
+    """
     return lax.mul(*_dense_at(sp_indices, sp_values, sp_shape, dense))
 
 
 @op("SparseDenseCwiseDiv")
 def sparse_dense_cwise_div(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Divides the entries of a sparse tensor by a dense one. See tf.raw_ops.SparseDenseCwiseDiv.
+    """Divide the entries of a sparse tensor by a broadcast dense one.
 
-    A traced zero gives what division gives (TensorFlow fails for a zero anywhere in the dense tensor).
+    TF: tf.raw_ops.SparseDenseCwiseDiv (core/kernels/sparse_dense_binary_op_shared.cc).
+
+    Division by a traced zero gives inf or NaN (TensorFlow fails for a zero anywhere in the dense tensor).
     """
     found = known(dense)
     if found is not None and (found == 0).any():

@@ -39,10 +39,28 @@ def sparse_add(
     *,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Adds sparse tensors and drops sums smaller than ``thresh``. See tf.raw_ops.SparseAdd.
+    """Add sparse tensors and drop sums smaller than ``thresh``.
 
-    As in TensorFlow, only what both tensors have an entry for is dropped. Both are taken to be in order, without
-    repeated indices. A traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
+    TF: tf.raw_ops.SparseAdd (core/kernels/sparse_add_op.cc).
+
+    As in TensorFlow, only sums of two entries are dropped. Operands must be in order, without repeated indices. A
+    traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
+
+    Args:
+      a_indices: [n, rank].
+      a_values: [n].
+      a_shape: [rank].
+      b_indices: [m, rank].
+      b_values: [m].
+      b_shape: [rank], equal to ``a_shape``.
+      thresh: scalar, real.
+      bound: capacity of the result if indices, or which sums are kept, are traced.
+
+    Returns:
+      Indices, values and shape of the sum.
+
+    Raises:
+      OpError: static shapes differ.
     """
     _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
     indices, place_a, place_b = union(a_indices, b_indices, bound)
@@ -64,7 +82,10 @@ def sparse_add(
 
 @op("SparseAddGrad")
 def sparse_add_grad(backprop_val_grad: Any, a_indices: Any, b_indices: Any, sum_indices: Any) -> tuple[Any, Any]:
-    """Hands the gradients of a sum's entries to those of its operands. See tf.raw_ops.SparseAddGrad."""
+    """Route gradients of a sum's entries to the entries of its operands.
+
+    TF: tf.raw_ops.SparseAddGrad (core/kernels/sparse_add_grad_op.cc).
+    """
     return (
         pick(backprop_val_grad, same_rows(a_indices, sum_indices)),
         pick(backprop_val_grad, same_rows(b_indices, sum_indices)),
@@ -90,7 +111,25 @@ def sparse_sparse_maximum(
     *,
     bound: int | Extents | None,
 ) -> tuple[Any, Any]:
-    """The larger of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMaximum."""
+    """Return the larger of two sparse tensors, where either has an entry.
+
+    TF: tf.raw_ops.SparseSparseMaximum (core/kernels/sparse_sparse_binary_op_shared.cc).
+
+    Args:
+      a_indices: [n, rank].
+      a_values: [n].
+      a_shape: [rank].
+      b_indices: [m, rank].
+      b_values: [m].
+      b_shape: [rank], equal to ``a_shape``.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      Indices and values of the result. Missing entries count as 0.
+
+    Raises:
+      OpError: static shapes differ.
+    """
     return _sparse_sparse(lax.max, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
 
 
@@ -105,7 +144,25 @@ def sparse_sparse_minimum(
     *,
     bound: int | Extents | None,
 ) -> tuple[Any, Any]:
-    """The smaller of two sparse tensors, where either has an entry. See tf.raw_ops.SparseSparseMinimum."""
+    """Return the smaller of two sparse tensors, where either has an entry.
+
+    TF: tf.raw_ops.SparseSparseMinimum (core/kernels/sparse_sparse_binary_op_shared.cc).
+
+    Args:
+      a_indices: [n, rank].
+      a_values: [n].
+      a_shape: [rank].
+      b_indices: [m, rank].
+      b_values: [m].
+      b_shape: [rank], equal to ``a_shape``.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      Indices and values of the result. Missing entries count as 0.
+
+    Raises:
+      OpError: static shapes differ.
+    """
     return _sparse_sparse(lax.min, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
 
 
@@ -114,7 +171,12 @@ def sparse_sparse_minimum(
 
 @op("SparseSoftmax")
 def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
-    """Softmax over the entries of each row (runs of entries of one row). See tf.raw_ops.SparseSoftmax."""
+    """Softmax over the entries of each row.
+
+    TF: tf.raw_ops.SparseSoftmax (core/kernels/sparse_softmax_op.cc).
+
+    A row is a run of entries whose indices differ in the last column only.
+    """
     check_indices(sp_indices, sp_values, sp_shape)
     if sp_indices.shape[1] < 2:
         raise OpError("a sparse tensor of rank 2 or more is expected")

@@ -51,7 +51,20 @@ def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_di
 def sparse_reduce_sum(
     input_indices: Any, input_values: Any, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
 ) -> Any:
-    """Sums entries into a dense tensor. See tf.raw_ops.SparseReduceSum."""
+    """Sum entries over axes into a dense tensor.
+
+    TF: tf.raw_ops.SparseReduceSum (core/kernels/sparse_reduce_op.cc).
+
+    Args:
+      input_indices: [n, rank].
+      input_values: [n].
+      input_shape: [rank], static.
+      reduction_axes: scalar or vector of ints in [-rank, rank), static.
+      keep_dims: keep reduced dimensions with size 1.
+
+    Returns:
+      A dense tensor, 0 where there is no entry.
+    """
     return _reduce("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims)
 
 
@@ -59,9 +72,21 @@ def sparse_reduce_sum(
 def sparse_reduce_max(
     input_indices: Any, input_values: Any, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
 ) -> Any:
-    """Largest entries as a dense tensor, 0 where there is none. See tf.raw_ops.SparseReduceMax.
+    """Reduce entries to their maximum over axes, as a dense tensor.
 
-    Any NaN wins (in TensorFlow, on CPU, whether it does depends on its place).
+    TF: tf.raw_ops.SparseReduceMax (core/kernels/sparse_reduce_op.cc).
+
+    NaN if any entry is NaN (in TensorFlow, on CPU, that depends on the order of entries).
+
+    Args:
+      input_indices: [n, rank].
+      input_values: [n].
+      input_shape: [rank], static.
+      reduction_axes: scalar or vector of ints in [-rank, rank), static.
+      keep_dims: keep reduced dimensions with size 1.
+
+    Returns:
+      A dense tensor, 0 where there is no entry.
     """
     return _reduce("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims)
 
@@ -111,7 +136,24 @@ def sparse_reduce_sum_sparse(
     keep_dims: bool = False,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Sums entries into a sparse tensor. See tf.raw_ops.SparseReduceSumSparse."""
+    """Sum entries over axes into a sparse tensor.
+
+    TF: tf.raw_ops.SparseReduceSumSparse (core/kernels/sparse_reduce_op.cc).
+
+    Args:
+      input_indices: [n, rank].
+      input_values: [n].
+      input_shape: [rank].
+      reduction_axes: scalar or vector of ints in [-rank, rank), static.
+      keep_dims: keep reduced dimensions with size 1.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      Indices, values and shape of the result.
+
+    Raises:
+      OpError: the axes are traced.
+    """
     return _reduce_sparse("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
 
 
@@ -125,5 +167,22 @@ def sparse_reduce_max_sparse(
     keep_dims: bool = False,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Largest entries as a sparse tensor. See tf.raw_ops.SparseReduceMaxSparse."""
+    """Reduce entries to their maximum over axes, as a sparse tensor.
+
+    TF: tf.raw_ops.SparseReduceMaxSparse (core/kernels/sparse_reduce_op.cc).
+
+    Args:
+      input_indices: [n, rank].
+      input_values: [n].
+      input_shape: [rank].
+      reduction_axes: scalar or vector of ints in [-rank, rank), static.
+      keep_dims: keep reduced dimensions with size 1.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      Indices, values and shape of the result.
+
+    Raises:
+      OpError: the axes are traced.
+    """
     return _reduce_sparse("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)

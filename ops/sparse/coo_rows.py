@@ -26,9 +26,22 @@ _PROBLEM = "which entries are chosen depends on traced indices"
 def sparse_fill_empty_rows(
     indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | Extents | None
 ) -> tuple[Any, Any, Any, Any]:
-    """Gives each row without an entry one at column 0. See tf.raw_ops.SparseFillEmptyRows.
+    """Add an entry at column 0 to each row that has none.
 
-    Padded results have as many entries as the bound says; those past it are lost.
+    TF: tf.raw_ops.SparseFillEmptyRows (core/kernels/sparse_fill_empty_rows_op.cc).
+
+    Args:
+      indices: [n, rank].
+      values: [n].
+      dense_shape: [rank]; only the first size must be static or a dynamic dimension.
+      default_value: scalar.
+      bound: capacity of the result if indices are traced; entries past it are dropped.
+
+    Returns:
+      Indices, values, a bool for each row that was empty, and the new position of each old entry.
+
+    Raises:
+      OpError: static row indices are out of range.
     """
     check_indices(indices, values, dense_shape)
     if default_value.ndim:
@@ -107,7 +120,10 @@ def _filled(values: Any, places: Any, default: Any, count: int) -> Any:
 
 @op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
 def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tuple[Any, Any]:
-    """Splits gradients into those of entries and of the default. See tf.raw_ops.SparseFillEmptyRowsGrad."""
+    """Split gradients into those of entries and of the default value.
+
+    TF: tf.raw_ops.SparseFillEmptyRowsGrad, RaggedFillEmptyRowsGrad (core/kernels/sparse_fill_empty_rows_op.cc).
+    """
     if reverse_index_map.ndim != 1 or grad_values.ndim != 1:
         raise OpError("reverse_index_map and grad_values must be vectors")
     own = take(grad_values, reverse_index_map, 0)
@@ -120,7 +136,23 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tup
 def ragged_fill_empty_rows(
     value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | Extents | None
 ) -> tuple[Any, Any, Any, Any]:
-    """Gives each row without a value the default. See tf.raw_ops.RaggedFillEmptyRows."""
+    """Add the default value to each row that has no value.
+
+    TF: tf.raw_ops.RaggedFillEmptyRows (core/kernels/ragged_fill_empty_rows_op.cc).
+
+    Args:
+      value_rowids: [n], integers.
+      values: [n].
+      nrows: scalar, static.
+      default_value: scalar.
+      bound: capacity of the result if row ids are traced.
+
+    Returns:
+      Row ids, values, a bool for each row that was empty, and the new position of each old value.
+
+    Raises:
+      OpError: shapes differ, or ``nrows`` is traced.
+    """
     if value_rowids.ndim != 1 or values.ndim != 1 or value_rowids.shape != values.shape:
         raise OpError(f"row ids of shape {value_rowids.shape} and values of shape {values.shape}")
     rows = int(static_integers(nrows, "the number of rows"))
@@ -131,7 +163,24 @@ def ragged_fill_empty_rows(
 def sparse_slice(
     indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
-    """Returns the entries inside a box. See tf.raw_ops.SparseSlice."""
+    """Return the entries inside a box.
+
+    TF: tf.raw_ops.SparseSlice (core/kernels/sparse_slice_op.cc).
+
+    Args:
+      indices: [n, rank].
+      values: [n].
+      shape: [rank].
+      start: [rank].
+      size: [rank]; clipped to the shape.
+      bound: capacity of the result if indices or the box are traced.
+
+    Returns:
+      Indices relative to ``start``, values, and the shape of the slice.
+
+    Raises:
+      OpError: a static size is negative.
+    """
     check_indices(indices, values, shape)
     if not shape.shape == start.shape == size.shape:
         raise OpError(f"start and size must have the shape's length {shape.shape[0]}")
@@ -151,7 +200,10 @@ def sparse_slice(
 
 @op("SparseSliceGrad")
 def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: Any, output_indices: Any) -> Any:
-    """Hands the gradients of a slice's entries to those of its input. See tf.raw_ops.SparseSliceGrad."""
+    """Route gradients of a slice's entries to the entries of its input.
+
+    TF: tf.raw_ops.SparseSliceGrad (core/kernels/sparse_slice_grad_op.cc).
+    """
     moved = output_indices + input_start
     if known(output_indices) is None:
         moved = jnp.where(output_indices < 0, -1, moved)
@@ -162,7 +214,24 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
 def sparse_split(
     split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
-    """Splits along a dimension; first parts are larger if it does not divide. See tf.raw_ops.SparseSplit."""
+    """Split along a dimension; earlier parts take the remainder.
+
+    TF: tf.raw_ops.SparseSplit (core/kernels/sparse_split_op.cc).
+
+    Args:
+      split_dim: scalar, static, in [-rank, rank).
+      indices: [n, rank].
+      values: [n].
+      shape: [rank], static.
+      num_split: number of parts, at most the size of the dimension.
+      bound: capacity of each part if indices are traced.
+
+    Returns:
+      Lists of indices, values and shapes, one of each per part.
+
+    Raises:
+      OpError: ``num_split`` is out of range, or a static input is traced.
+    """
     check_indices(indices, values, shape)
     size = static_integers(shape, "the shape")
     axis = normalize_axis(static_integers(split_dim, "split_dim"), len(size))

@@ -139,7 +139,24 @@ def dense_count_sparse_output(
     binary_output: bool,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts the values of a vector, or of each row of a matrix. See tf.raw_ops.DenseCountSparseOutput."""
+    """Count the values of a vector, or of each row of a matrix.
+
+    TF: tf.raw_ops.DenseCountSparseOutput (core/kernels/count_ops.cc).
+
+    Args:
+      values: [n] or [rows, n], integers >= 0.
+      weights: of the shape of ``values``, or empty.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size: larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
+
+    Raises:
+      OpError: shapes differ, or static values are negative.
+    """
     if values.ndim not in (1, 2):
         raise OpError(f"values must be a vector or a matrix, not of rank {values.ndim}")
     batches = values.shape[0] if values.ndim == 2 else None
@@ -174,7 +191,26 @@ def sparse_count_sparse_output(
     binary_output: bool,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts the values of each first index. See tf.raw_ops.SparseCountSparseOutput."""
+    """Count the values of each row (first index) of a sparse tensor.
+
+    TF: tf.raw_ops.SparseCountSparseOutput (core/kernels/count_ops.cc).
+
+    Args:
+      indices: [n, rank].
+      values: [n], integers >= 0.
+      dense_shape: [rank].
+      weights: [n], or empty.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size: larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
+
+    Raises:
+      OpError: shapes differ, or static values are negative.
+    """
     check_indices(indices, values, dense_shape)
     rank = indices.shape[1]
     if rank == 0:
@@ -206,7 +242,25 @@ def ragged_count_sparse_output(
     binary_output: bool,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts the values of each row. See tf.raw_ops.RaggedCountSparseOutput."""
+    """Count the values of each row of a ragged tensor.
+
+    TF: tf.raw_ops.RaggedCountSparseOutput (core/kernels/count_ops.cc).
+
+    Args:
+      splits: [rows + 1].
+      values: [n], integers >= 0.
+      weights: [n], or empty.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size: larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
+
+    Raises:
+      OpError: shapes differ, or static splits or values are invalid.
+    """
     if splits.ndim != 1 or values.ndim != 1 or (isinstance(splits.shape[0], int) and splits.shape[0] < 2):
         raise OpError(f"splits of shape {tuple(splits.shape)} and values of shape {tuple(values.shape)} make no rows")
     found, count, batches = known(splits), values.shape[0], splits.shape[0] - 1

@@ -154,16 +154,32 @@ def _falls(rows: np.ndarray) -> bool:
 
 @op("SparseTensorToCSRSparseMatrix")
 def sparse_tensor_to_csr_sparse_matrix(indices: Any, values: Any, dense_shape: Static) -> SparseMatrix:
-    """Makes a matrix of a sparse tensor. See tf.raw_ops.SparseTensorToCSRSparseMatrix.
+    """Convert a sparse tensor to a matrix.
 
-    Indices that are not in the order of rows are refused if they are known (TensorFlow mixes up their rows).
+    TF: tf.raw_ops.SparseTensorToCSRSparseMatrix (core/kernels/sparse/sparse_tensor_to_csr_sparse_matrix_op.cc).
+
+    Static indices that are not in the order of rows raise an error (TensorFlow mixes up their rows).
+
+    Args:
+      indices: [n, 2], or [n, 3] for a batch.
+      values: [n].
+      dense_shape: [2] or [3], static.
+
+    Returns:
+      The matrix.
+
+    Raises:
+      OpError: shapes do not fit, or static indices are out of order.
     """
     return _made(indices, values, dims(dense_shape))
 
 
 @op("CSRSparseMatrixToSparseTensor")
 def csr_sparse_matrix_to_sparse_tensor(sparse_matrix: Any, *, type: Any) -> tuple[Any, Any, Any]:
-    """Returns the parts of a sparse tensor. See tf.raw_ops.CSRSparseMatrixToSparseTensor."""
+    """Return indices, values and dense shape of a matrix.
+
+    TF: tf.raw_ops.CSRSparseMatrixToSparseTensor (core/kernels/sparse/csr_sparse_matrix_to_sparse_tensor_op.cc).
+    """
     matrix = as_matrix(sparse_matrix, type)
     int64 = canonical(_INT64)
     return matrix.indices.astype(int64), matrix.values, dims_array(matrix.dims, int64)
@@ -171,7 +187,10 @@ def csr_sparse_matrix_to_sparse_tensor(sparse_matrix: Any, *, type: Any) -> tupl
 
 @op("DenseToCSRSparseMatrix")
 def dense_to_csr_sparse_matrix(dense_input: Any, indices: Any) -> SparseMatrix:
-    """Makes a matrix of some elements of a dense one. See tf.raw_ops.DenseToCSRSparseMatrix."""
+    """Make a matrix of the elements of a dense one at given indices.
+
+    TF: tf.raw_ops.DenseToCSRSparseMatrix (core/kernels/sparse/dense_to_csr_sparse_matrix_op.cc).
+    """
     shape, found = tuple(dense_input.shape), known(indices)
     if indices.ndim != 2 or indices.shape[1] != len(shape):
         raise OpError(f"indices of shape {list(indices.shape)} for elements of a tensor of rank {len(shape)}")
@@ -181,7 +200,10 @@ def dense_to_csr_sparse_matrix(dense_input: Any, indices: Any) -> SparseMatrix:
 
 @op("CSRSparseMatrixToDense")
 def csr_sparse_matrix_to_dense(sparse_input: Any, *, type: Any) -> Any:
-    """Makes a dense matrix. See tf.raw_ops.CSRSparseMatrixToDense."""
+    """Convert a matrix to a dense one.
+
+    TF: tf.raw_ops.CSRSparseMatrixToDense (core/kernels/sparse/csr_sparse_matrix_to_dense_op.cc).
+    """
     return as_matrix(sparse_input, type).dense()
 
 
@@ -195,7 +217,10 @@ def _counts(matrix: SparseMatrix, groups: Any, count: Any) -> Any:
 
 @op("SparseMatrixNNZ")
 def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
-    """Counts the entries of each matrix. See tf.raw_ops.SparseMatrixNNZ."""
+    """Count the entries of each matrix, int32.
+
+    TF: tf.raw_ops.SparseMatrixNNZ (core/kernels/sparse/nnz_op.cc).
+    """
     matrix = as_matrix(sparse_matrix)
     found = known(matrix.indices)
     if len(matrix.dims) == 3:
@@ -209,7 +234,22 @@ def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
 def csr_sparse_matrix_components(
     csr_sparse_matrix: Any, index: Any, *, type: Any, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
-    """Returns row pointers, columns and values of one matrix. See tf.raw_ops.CSRSparseMatrixComponents."""
+    """Return row pointers, columns and values of one matrix.
+
+    TF: tf.raw_ops.CSRSparseMatrixComponents (core/kernels/sparse/sparse_matrix_components_op.cc).
+
+    Args:
+      csr_sparse_matrix: a matrix, or a batch of them.
+      index: scalar: which matrix of the batch.
+      type: dtype of the values.
+      bound: capacity of columns and values if indices of a batch are traced.
+
+    Returns:
+      int32 [rows + 1], int32 [n] and values [n].
+
+    Raises:
+      OpError: a static index is out of range.
+    """
     matrix, place = as_matrix(csr_sparse_matrix, type), known(index)
     if place is not None and isinstance(matrix.batches, int) and not 0 <= int(place) < matrix.batches:
         raise OpError(f"index {int(place)} is out of range [0, {matrix.batches})")
@@ -235,13 +275,29 @@ def csr_sparse_matrix_components(
 
 @op("SparseMatrixTranspose")
 def sparse_matrix_transpose(input: Any, *, conjugate: bool = False, type: Any) -> SparseMatrix:
-    """Transposes each matrix. See tf.raw_ops.SparseMatrixTranspose."""
+    """Transpose each matrix.
+
+    TF: tf.raw_ops.SparseMatrixTranspose (core/kernels/sparse/transpose_op.cc).
+    """
     matrix = as_matrix(input, type).transposed()
     return matrix.conj() if conjugate else matrix
 
 
 @op("SparseMatrixZeros")
 def sparse_matrix_zeros(dense_shape: Static, *, type: Any) -> SparseMatrix:
-    """Makes a matrix without entries. See tf.raw_ops.SparseMatrixZeros."""
+    """Make a matrix without entries.
+
+    TF: tf.raw_ops.SparseMatrixZeros (core/kernels/sparse/zeros_op.cc).
+
+    Args:
+      dense_shape: [2] or [3], static.
+      type: dtype of the values.
+
+    Returns:
+      The matrix.
+
+    Raises:
+      OpError: the rank is not 2 or 3.
+    """
     shape = dims(dense_shape)
     return _made(np.zeros((0, len(shape)), canonical(_INT64)), jnp.zeros(0, canonical(type)), shape)

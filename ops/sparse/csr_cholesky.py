@@ -19,10 +19,23 @@ __all__: list[str] = []
 
 @op("SparseMatrixSparseCholesky", heavy=True)
 def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any) -> SparseMatrix:
-    """Factors matrices, of which the lower half is read. See tf.raw_ops.SparseMatrixSparseCholesky.
+    """Factor matrices, of which the lower triangle is read.
 
-    Where entries are must be known while tracing; their values are computed in a dense matrix. A traced matrix that is
-    not positive definite gives NaN (an error in TensorFlow).
+    TF: tf.raw_ops.SparseMatrixSparseCholesky (core/kernels/sparse/sparse_cholesky_op.cc).
+
+    Values are computed in a dense matrix. A traced matrix that is not positive definite gives NaN (an error in
+    TensorFlow).
+
+    Args:
+      input: matrices [..., n, n] with static indices.
+      permutation: [..., n], static: the elimination order.
+      type: dtype of the values.
+
+    Returns:
+      The lower factor, with its fill-in.
+
+    Raises:
+      OpError: shapes do not fit, indices are traced, or a concrete matrix is not positive definite.
     """
     matrix = as_matrix(input, type)
     height, width = matrix.matrix

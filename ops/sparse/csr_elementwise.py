@@ -25,9 +25,24 @@ __all__: list[str] = []
 
 @op("SparseMatrixAdd", dynamic_shape="prefix")
 def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | Extents | None) -> SparseMatrix:
-    """Returns ``alpha * a + beta * b``, with an entry wherever one of them has one. See tf.raw_ops.SparseMatrixAdd.
+    """Return ``alpha * a + beta * b``, with an entry wherever one has one.
+
+    TF: tf.raw_ops.SparseMatrixAdd (core/kernels/sparse/add_op.cc).
 
     As in TensorFlow, ``alpha`` and ``beta`` have no gradients.
+
+    Args:
+      a: a matrix.
+      b: a matrix of the same shape.
+      alpha: scalar.
+      beta: scalar.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      The sum.
+
+    Raises:
+      OpError: shapes or dtypes differ.
     """
     a, b = as_matrix(a, alpha.dtype), as_matrix(b, beta.dtype)
     if a.dims != b.dims:
@@ -41,7 +56,10 @@ def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | Ext
 
 @op("SparseMatrixMul")
 def sparse_matrix_mul(a: Any, b: Any) -> SparseMatrix:
-    """Multiplies by a scalar, or each matrix of a batch by one. See tf.raw_ops.SparseMatrixMul."""
+    """Multiply by a scalar, or each matrix of a batch by one.
+
+    TF: tf.raw_ops.SparseMatrixMul (core/kernels/sparse/mul_op.cc).
+    """
     matrix, b = as_matrix(a, b.dtype), jnp.asarray(b)
     if not b.ndim:
         return matrix.with_values(matrix.values * b)
@@ -53,7 +71,10 @@ def sparse_matrix_mul(a: Any, b: Any) -> SparseMatrix:
 
 @op("SparseMatrixSoftmax")
 def sparse_matrix_softmax(logits: Any, *, type: Any) -> SparseMatrix:
-    """Softmax of the entries of each row; there are none elsewhere. See tf.raw_ops.SparseMatrixSoftmax."""
+    """Softmax over the entries of each row.
+
+    TF: tf.raw_ops.SparseMatrixSoftmax (core/kernels/sparse/softmax_op.cc).
+    """
     matrix = as_matrix(logits, type)
     if not matrix.values.shape[0]:
         return matrix
@@ -62,7 +83,10 @@ def sparse_matrix_softmax(logits: Any, *, type: Any) -> SparseMatrix:
 
 @op("SparseMatrixSoftmaxGrad")
 def sparse_matrix_softmax_grad(softmax: Any, grad_softmax: Any, *, type: Any) -> SparseMatrix:
-    """Returns the gradient of SparseMatrixSoftmax. See tf.raw_ops.SparseMatrixSoftmaxGrad."""
+    """Return the gradient of SparseMatrixSoftmax.
+
+    TF: tf.raw_ops.SparseMatrixSoftmaxGrad (core/kernels/sparse/softmax_op.cc).
+    """
     matrix, gradient = as_matrix(softmax, type), as_matrix(grad_softmax, type)
     if matrix.dims != gradient.dims:
         raise OpError(f"gradients of shape {list(gradient.dims)} for a softmax of shape {list(matrix.dims)}")

@@ -56,7 +56,10 @@ def sparse_matrix_mat_mul(
     transpose_output: bool = False,
     conjugate_output: bool = False,
 ) -> Any:
-    """Multiplies a sparse matrix by a dense one. See tf.raw_ops.SparseMatrixMatMul."""
+    """Multiply a sparse matrix by a dense one.
+
+    TF: tf.raw_ops.SparseMatrixMatMul (core/kernels/sparse/mat_mul_op.cc).
+    """
     _check_flags(transpose_a, adjoint_a, "a")
     _check_flags(transpose_b, adjoint_b, "b")
     matrix, b = as_matrix(a, b.dtype), _dense_side(b, transpose_b, adjoint_b)
@@ -96,10 +99,28 @@ def sparse_matrix_sparse_mat_mul(
     adjoint_b: bool = False,
     bound: int | Extents | None,
 ) -> SparseMatrix:
-    """Multiplies sparse matrices. See tf.raw_ops.SparseMatrixSparseMatMul.
+    """Multiply sparse matrices.
 
-    There is an entry wherever entries of both are multiplied, be their sum 0. With traced indices all is computed as if
-    the matrices were dense.
+    TF: tf.raw_ops.SparseMatrixSparseMatMul (core/kernels/sparse/sparse_mat_mul_op.cc).
+
+    There is an entry wherever entries of both are multiplied, even if their sum is 0. With traced indices the product
+    is computed as one of dense matrices.
+
+    Args:
+      a: a matrix [..., n, k].
+      b: a matrix [..., k, m].
+      type: dtype of the values.
+      transpose_a: transpose ``a`` first.
+      transpose_b: transpose ``b`` first.
+      adjoint_a: use the adjoint of ``a``.
+      adjoint_b: use the adjoint of ``b``.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      The product.
+
+    Raises:
+      OpError: shapes or dtypes do not fit.
     """
     _check_flags(transpose_a, adjoint_a, "a")
     _check_flags(transpose_b, adjoint_b, "b")

@@ -90,9 +90,27 @@ def edit_distance(
     normalize: bool = True,
     bound: int | Extents | None,
 ) -> Any:
-    """Levenshtein distance between sequences. See tf.raw_ops.EditDistance.
+    """Return the Levenshtein distance of pairs of sequences.
 
-    How many sequences there are must be known while tracing, how long they are need not be.
+    TF: tf.raw_ops.EditDistance (core/kernels/edit_distance_op.cc).
+
+    The number of sequences must be static, their lengths need not be.
+
+    Args:
+      hypothesis_indices: [n, rank].
+      hypothesis_values: [n].
+      hypothesis_shape: [rank].
+      truth_indices: [m, rank].
+      truth_values: [m].
+      truth_shape: [rank].
+      normalize: divide by the length of the truth; inf if that is 0 and the hypothesis is not empty.
+      bound: unused: results have static shapes.
+
+    Returns:
+      float32 [rank - 1 leading sizes].
+
+    Raises:
+      OpError: ranks differ, or the number or the upper bound of the lengths of sequences is unknown.
     """
     del bound
     check_indices(hypothesis_indices, hypothesis_values, hypothesis_shape)

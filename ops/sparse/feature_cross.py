@@ -171,7 +171,25 @@ def sparse_cross(
     num_buckets: int,
     hash_key: int,
 ) -> Any:
-    """Crosses columns, sparse ones before dense ones, into hashes or strings. See tf.raw_ops.SparseCross."""
+    """Cross columns, sparse ones before dense ones, into hashes or strings.
+
+    TF: tf.raw_ops.SparseCross (core/kernels/sparse_cross_op.cc).
+
+    Args:
+      indices: static [n_i, 2] of each sparse column.
+      values: [n_i] of each sparse column: integers or strings.
+      shapes: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      hashed_output: return int64 hashes, not strings.
+      num_buckets: hashes are taken modulo this, or 2**63 - 1 if 0.
+      hash_key: initial value of the hash.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: numbers of rows differ, or a static input is traced.
+    """
     columns = _columns(indices, values, shapes, dense_inputs)
     places = _places(columns)
     if not hashed_output:
@@ -189,7 +207,25 @@ def sparse_cross_hashed(
     strong_hash: Static,
     salt: Static,
 ) -> Any:
-    """Crosses columns into hashes, of strings with a key if ``strong_hash``. See tf.raw_ops.SparseCrossHashed."""
+    """Cross columns into hashes; strings by a keyed hash if ``strong_hash``.
+
+    TF: tf.raw_ops.SparseCrossHashed (core/kernels/sparse_cross_op.cc).
+
+    Args:
+      indices: static [n_i, 2] of each sparse column.
+      values: [n_i] of each sparse column: integers or strings.
+      shapes: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      num_buckets: scalar, static: hashes are taken modulo this, or 2**63 - 1 if 0.
+      strong_hash: scalar bool, static: SipHash instead of FarmHash.
+      salt: [2], static: the key of SipHash.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: numbers of rows differ, a static input is traced, or integers are to be hashed by SipHash.
+    """
     columns = _columns(indices, values, shapes, dense_inputs)
     places = _places(columns)
     key = (int(salt[0]), int(salt[1])) if bool(strong_hash) else None
@@ -200,7 +236,23 @@ def sparse_cross_hashed(
 def sparse_cross_v2(
     indices: list[Any], values: list[Any], shapes: list[Any], dense_inputs: list[Any], sep: Static
 ) -> Any:
-    """Crosses columns into strings, with a separator. See tf.raw_ops.SparseCrossV2."""
+    """Cross columns into strings, with a separator.
+
+    TF: tf.raw_ops.SparseCrossV2 (core/kernels/sparse_cross_op.cc).
+
+    Args:
+      indices: static [n_i, 2] of each sparse column.
+      values: [n_i] of each sparse column: integers or strings.
+      shapes: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      sep: scalar string, static.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: numbers of rows differ, or an input is traced.
+    """
     columns = _columns(indices, values, shapes, dense_inputs)
     places = _places(columns)
     return _as_sparse(_text(columns, places, sep[()]), places)
@@ -225,9 +277,28 @@ def ragged_cross(
     hash_key: int,
     out_row_splits_type: Any = _INT64,
 ) -> Any:
-    """Crosses columns, in the order that ``input_order`` names their kinds, into ragged rows.
+    """Cross columns into ragged rows.
 
-    See tf.raw_ops.RaggedCross.
+    TF: tf.raw_ops.RaggedCross (core/kernels/ragged_cross_op.cc).
+
+    Args:
+      ragged_values: [n_i] of each ragged column.
+      ragged_row_splits: static [rows + 1] of each ragged column.
+      sparse_indices: static [n_i, 2] of each sparse column.
+      sparse_values: [n_i] of each sparse column.
+      sparse_shape: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      input_order: kinds of the columns in order: R, S or D.
+      hashed_output: return int64 hashes, not strings.
+      num_buckets: hashes are taken modulo this, or 2**63 - 1 if 0.
+      hash_key: initial value of the hash.
+      out_row_splits_type: dtype of the row splits.
+
+    Returns:
+      Values and row splits.
+
+    Raises:
+      OpError: numbers of rows differ, or a static input is traced.
     """
     kinds = {
         "R": map(_ragged, ragged_values, ragged_row_splits),

@@ -47,7 +47,10 @@ def _host_serialize(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, 
 
 @op("SerializeSparse", host=_host_serialize, partial=("sparse_shape",))
 def serialize_sparse(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, *, out_type: Any = "string") -> Any:
-    """Makes a variant of a sparse tensor. See tf.raw_ops.SerializeSparse."""
+    """Make a variant of a sparse tensor.
+
+    TF: tf.raw_ops.SerializeSparse (core/kernels/serialize_sparse_op.cc).
+    """
     _check_type(out_type)
     check_indices(sparse_indices, sparse_values, sparse_shape)
     return Sparse((sparse_indices, sparse_values), None, tuple(sizes_of(sparse_shape))).bounded()
@@ -63,9 +66,21 @@ def _host_serialize_many(
 def serialize_many_sparse(
     sparse_indices: Any, sparse_values: Any, sparse_shape: Any, *, out_type: Any = "string"
 ) -> Any:
-    """Makes a variant of each row of a sparse tensor, whose entries are in order. See tf.raw_ops.SerializeManySparse.
+    """Make a variant of each row of a sparse tensor.
 
-    How many rows there are has to be known.
+    TF: tf.raw_ops.SerializeManySparse (core/kernels/serialize_sparse_op.cc).
+
+    Args:
+      sparse_indices: [n, rank], in the order of rows.
+      sparse_values: [n].
+      sparse_shape: [rank]; the first size must be static.
+      out_type: must be variant.
+
+    Returns:
+      The rows.
+
+    Raises:
+      OpError: the rank is below 2, the number of rows is traced, or static entries are out of order.
     """
     _check_type(out_type)
     check_indices(sparse_indices, sparse_values, sparse_shape)
@@ -97,9 +112,21 @@ def _row_splits(rows: Any, count: Any) -> Any:
 def deserialize_sparse(
     serialized_sparse: Any, *, dtype: Any, Tserialized: Any = "string", bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
-    """Makes a sparse tensor of a variant, or of a vector of them: its rows. See tf.raw_ops.DeserializeSparse.
+    """Make a sparse tensor of a variant, or of a vector of variants.
 
-    Rows are as large as the largest of them.
+    TF: tf.raw_ops.DeserializeSparse (core/kernels/deserialize_sparse_variant_op.cc).
+
+    Args:
+      serialized_sparse: a variant, or a vector of them, which are its rows.
+      dtype: dtype of the values.
+      Tserialized: unused.
+      bound: capacity of the result if the number of entries is dynamic.
+
+    Returns:
+      Indices, values and dense shape; sizes of rows are their maximum.
+
+    Raises:
+      OpError: the variant is none of a sparse tensor of ``dtype``, or elements of the list are unset.
     """
     del Tserialized  # strings are none of what follows
     if isinstance(serialized_sparse, SparseRows):

@@ -163,7 +163,22 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | Extents 
 def dense_to_dense_set_operation(
     set1: Any, set2: Any, *, set_operation: str, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
-    """Differences, intersections and unions of rows. See tf.raw_ops.DenseToDenseSetOperation."""
+    """Return differences, intersections or unions of rows.
+
+    TF: tf.raw_ops.DenseToDenseSetOperation (core/kernels/set_kernels.cc).
+
+    Args:
+      set1: [..., n], integers or strings.
+      set2: [..., m], of the same leading sizes.
+      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor: the values of each set in order.
+
+    Raises:
+      OpError: static leading sizes differ.
+    """
     return _operate(_dense(set1), _dense(set2), set_operation, bound)
 
 
@@ -171,7 +186,24 @@ def dense_to_dense_set_operation(
 def dense_to_sparse_set_operation(
     set1: Any, set2_indices: Any, set2_values: Any, set2_shape: Any, *, set_operation: str, bound: int | Extents | None
 ) -> tuple[Any, Any, Any]:
-    """As `dense_to_dense_set_operation`, with sparse rows. See tf.raw_ops.DenseToSparseSetOperation."""
+    """Return differences, intersections or unions of dense and sparse rows.
+
+    TF: tf.raw_ops.DenseToSparseSetOperation (core/kernels/set_kernels.cc).
+
+    Args:
+      set1: [..., n], integers or strings.
+      set2_indices: [m, rank].
+      set2_values: [m].
+      set2_shape: [rank].
+      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor: the values of each set in order.
+
+    Raises:
+      OpError: static leading sizes differ.
+    """
     return _operate(_dense(set1), _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
 
@@ -187,14 +219,47 @@ def sparse_to_sparse_set_operation(
     set_operation: str,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """As `dense_to_dense_set_operation`, of sparse rows. See tf.raw_ops.SparseToSparseSetOperation."""
+    """Return differences, intersections or unions of sparse rows.
+
+    TF: tf.raw_ops.SparseToSparseSetOperation (core/kernels/set_kernels.cc).
+
+    Args:
+      set1_indices: [n, rank].
+      set1_values: [n].
+      set1_shape: [rank].
+      set2_indices: [m, rank].
+      set2_values: [m].
+      set2_shape: [rank].
+      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor: the values of each set in order.
+
+    Raises:
+      OpError: static leading sizes differ.
+    """
     first = _sparse(set1_indices, set1_values, set1_shape)
     return _operate(first, _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
 
 @op("SetSize")
 def set_size(set_indices: Any, set_values: Any, set_shape: Any) -> Any:
-    """How many different values each group has. See tf.raw_ops.SetSize. All sizes but the last have to be known."""
+    """Count the unique values of each set.
+
+    TF: tf.raw_ops.SetSize (core/kernels/set_kernels.cc).
+
+    Args:
+      set_indices: [n, rank].
+      set_values: [n].
+      set_shape: [rank]; all but the last size must be static.
+
+    Returns:
+      int32, of the leading sizes.
+
+    Raises:
+      OpError: a leading size is traced.
+    """
     rows = _sparse(set_indices, set_values, set_shape)
     if not isinstance(rows.shape, tuple):
         raise OpError("all sizes but the last of set_shape must be known while tracing")

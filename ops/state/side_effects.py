@@ -24,10 +24,12 @@ from tf2jax_lite.values.static import as_array, canonical, is_static, known
 def assert_(
     condition: Any, data: list[Any], *, summarize: int = 3, enable_checkify_for_asserts: bool = False, certain: bool
 ) -> Any:
-    """Refuses a condition known to be false; a traced one is checked if configured. See tf.raw_ops.Assert.
+    """Raise if a static condition is false; check a traced one if configured.
 
-    In a branch that data picks (the default of a `tf.switch_case`, say) a false condition is as one that is traced: it
-    fails only if the branch is taken.
+    TF: tf.raw_ops.Assert (core/kernels/logging_ops.cc).
+
+    In a branch chosen at run time (such as the default of `tf.switch_case`) a false static condition is checked like a
+    traced one: it fails only if the branch is taken.
     """
     found = known(condition)
     if found is not None and bool(np.all(found)):
@@ -145,7 +147,12 @@ def _filled(template: str, placeholder: str, inputs: list[Any], summarize: int) 
 
 @op("StringFormat", words="whole", partial=("inputs",))
 def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3) -> Any:
-    """Writes tensors into a template; of traced ones a `Text` to print. See tf.raw_ops.StringFormat."""
+    """Format tensors by a template.
+
+    TF: tf.raw_ops.StringFormat (core/kernels/string_format_op.cc).
+
+    Returns a `Text`, which can only be printed, if a tensor is traced.
+    """
     values = [v if known(v) is None else known(v) for v in map(_whole, inputs)]
     if all(isinstance(v, np.ndarray) for v in values):
         return _string(_filled(template, placeholder, values, summarize))
@@ -194,16 +201,21 @@ def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> 
 
 @op("PrintV2", host=_print_v2, effect=True, words="whole", partial=("input",))
 def print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> Any:
-    """Prints a string each time the function runs, in no fixed order inside ``jit``. See tf.raw_ops.PrintV2."""
+    """Print a string when the function runs, in no fixed order under ``jit``.
+
+    TF: tf.raw_ops.PrintV2 (core/kernels/logging_ops.cc).
+    """
     return _print_v2(input, output_stream=output_stream, end=end)
 
 
 @op("Print", effect=True, partial=("data",))
 def print_(input: Any, data: list[Any], *, message: str = "", first_n: int = -1, summarize: int = 3) -> Any:
-    """Hands its input on and prints the data. See tf.raw_ops.Print.
+    """Return the input and print the data.
 
-    The layout is that of StringFormat. ``first_n`` counts runs in TensorFlow; there is no such state here, so it only
-    matters whether it is 0.
+    TF: tf.raw_ops.Print (core/kernels/logging_ops.cc).
+
+    The format is that of StringFormat. ``first_n`` counts runs in TensorFlow; there is no such state here, so only 0
+    has an effect.
     """
     if first_n != 0:
         write = _stream("stderr")
@@ -215,5 +227,8 @@ def print_(input: Any, data: list[Any], *, message: str = "", first_n: int = -1,
 
 @op("Timestamp")
 def timestamp() -> Any:
-    """Seconds since the epoch when the function was traced: a constant inside ``jit``. See tf.raw_ops.Timestamp."""
+    """Return seconds since the epoch at tracing time, a constant under ``jit``.
+
+    TF: tf.raw_ops.Timestamp.
+    """
     return np.asarray(time.time(), canonical(np.float64))

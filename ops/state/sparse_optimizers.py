@@ -70,7 +70,10 @@ def _tuple(result: Any) -> tuple[Any, ...]:
 
 @op("ResourceSparseApplyProximalGradientDescent", reads=("var",), writes=("var",))
 def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyProximalGradientDescent."""
+    """Take a step of proximal gradient descent (FOBOS) on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyProximalGradientDescent (core/kernels/training_ops.cc).
+    """
     return _rows(lambda v, g: _tuple(dense.proximal_gradient_descent(v, alpha, l1, l2, g)), (var,), grad, indices)
 
 
@@ -78,7 +81,10 @@ def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, gra
 def sparse_momentum(
     var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyMomentum."""
+    """Take a step of gradient descent with momentum on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyMomentum (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, g: dense.momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov), (var, accum), grad, indices
     )
@@ -88,7 +94,10 @@ def sparse_momentum(
 def sparse_keras_momentum(
     var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyKerasMomentum."""
+    """Take a step of gradient descent with momentum, as Keras defines it on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyKerasMomentum (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, g: dense.keras_momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov),
         (var, accum),
@@ -99,7 +108,10 @@ def sparse_keras_momentum(
 
 @op("ResourceSparseApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
 def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, update_slots: bool = True) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdagrad."""
+    """Take a step of Adagrad on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdagrad (core/kernels/training_ops.cc).
+    """
     return _rows(lambda v, a, g: dense.adagrad(v, a, lr, g, update_slots=update_slots), (var, accum), grad, indices)
 
 
@@ -107,7 +119,10 @@ def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, up
 def sparse_adagrad_v2(
     var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, indices: Any, *, update_slots: bool = True
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdagradV2."""
+    """Take a step of Adagrad with epsilon on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdagradV2 (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, g: dense.adagrad_v2(v, a, lr, epsilon, g, update_slots=update_slots), (var, accum), grad, indices
     )
@@ -115,7 +130,10 @@ def sparse_adagrad_v2(
 
 @op("ResourceSparseApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
 def sparse_proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyProximalAdagrad."""
+    """Take a step of proximal Adagrad (FOBOS) on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyProximalAdagrad (core/kernels/training_ops.cc).
+    """
     return _rows(lambda v, a, g: dense.proximal_adagrad(v, a, lr, l1, l2, g), (var, accum), grad, indices)
 
 
@@ -135,7 +153,10 @@ def sparse_adagrad_da(
     l2: Any,
     global_step: Any,
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdagradDA."""
+    """Take a step of Adagrad dual averaging on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdagradDA (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, s, g: dense.adagrad_da(v, a, s, g, lr, l1, l2, global_step),
         (var, gradient_accumulator, gradient_squared_accumulator),
@@ -148,7 +169,10 @@ def sparse_adagrad_da(
 def sparse_adadelta(
     var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any, indices: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdadelta."""
+    """Take a step of Adadelta on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdadelta (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, u, g: dense.adadelta(v, a, u, lr, rho, epsilon, g), (var, accum, accum_update), grad, indices
     )
@@ -158,7 +182,10 @@ def sparse_adadelta(
 def sparse_rms_prop(
     var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyRMSProp."""
+    """Take a step of RMSProp on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyRMSProp (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, s, m, g: dense.rms_prop(v, s, m, lr, rho, momentum, epsilon, g), (var, ms, mom), grad, indices
     )
@@ -168,7 +195,10 @@ def sparse_rms_prop(
 def sparse_centered_rms_prop(
     var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyCenteredRMSProp."""
+    """Take a step of centered RMSProp on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyCenteredRMSProp (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, c, s, m, g: dense.centered_rms_prop(v, c, s, m, lr, rho, momentum, epsilon, g),
         (var, mg, ms, mom),
@@ -191,7 +221,10 @@ def sparse_ftrl(
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyFtrl."""
+    """Take a step of FTRL-proximal on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyFtrl (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, n, g: dense.ftrl(v, a, n, g, lr, l1, l2, lr_power, multiply_linear_by_lr=multiply_linear_by_lr),
         (var, accum, linear),
@@ -215,7 +248,10 @@ def sparse_ftrl_v2(
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyFtrlV2."""
+    """Take a step of FTRL-proximal with shrinkage on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyFtrlV2 (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, n, g: dense.ftrl_v2(
             v, a, n, g, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr=multiply_linear_by_lr

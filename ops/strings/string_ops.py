@@ -83,9 +83,21 @@ def as_string(
     width: int = -1,
     fill: str = "",
 ) -> Any:
-    """Writes numbers as text; of those that are not known while tracing only integers and booleans.
+    """Format numbers as text. TF: tf.raw_ops.AsString (core/kernels/as_string_op.cc).
 
-    See tf.raw_ops.AsString.
+    Args:
+      input: numbers, bools or strings; if traced, integers and bools only.
+      precision: digits after the point, -1 for the default.
+      scientific: printf's ``%e``.
+      shortest: printf's ``%g``.
+      width: minimum length, -1 for none.
+      fill: padding or sign flag: empty, space, 0, - or +.
+
+    Returns:
+      Strings of the shape of ``input``.
+
+    Raises:
+      OpError: the format does not fit the dtype, or the dtype is not supported for traced values.
     """
     found = known(input)
     if found is not None:
@@ -173,7 +185,10 @@ def _shape_of_join(inputs: list[Any]) -> Any:
 
 @op("StringJoin", host=_string_join, words="whole", partial=("inputs",))
 def string_join(inputs: list[Any], *, separator: str = "") -> Any:
-    """Joins strings. See tf.raw_ops.StringJoin."""
+    """Join strings element by element.
+
+    TF: tf.raw_ops.StringJoin (core/kernels/string_join_op.cc).
+    """
     for value in inputs:
         as_strings(value)
     shape = _shape_of_join(inputs)
@@ -216,7 +231,10 @@ def _characters(rows: hashing.Rows, xp: Any) -> Any:
 
 @op("StringLength", host=_string_length, words="whole", partial=("input",))
 def string_length(input: Any, *, unit: str = "BYTE") -> Any:
-    """Returns the numbers of bytes, or of characters of UTF-8. See tf.raw_ops.StringLength."""
+    """Return the numbers of bytes, or of UTF-8 characters, int32.
+
+    TF: tf.raw_ops.StringLength (core/kernels/string_length_op.cc).
+    """
     rows = as_rows(input)
     return rows.length.astype(np.int32) if unit == "BYTE" else _characters(rows, jnp)
 
@@ -243,19 +261,28 @@ def _strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
 
 @op("StringToHashBucketFast", host=_fast, words="whole", partial=("input",))
 def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> Any:
-    """Returns FarmHash's Fingerprint64 modulo a number. See tf.raw_ops.StringToHashBucketFast."""
+    """Return FarmHash's Fingerprint64 modulo a number, int64.
+
+    TF: tf.raw_ops.StringToHashBucketFast (core/kernels/string_to_hash_bucket_fast_op.cc).
+    """
     return _fast(input, num_buckets=num_buckets)
 
 
 @op("StringToHashBucket", host=_plain, words="whole", partial=("string_tensor",))
 def string_to_hash_bucket(string_tensor: Any, *, num_buckets: int) -> Any:
-    """Returns TensorFlow's Hash64 modulo a number. See tf.raw_ops.StringToHashBucket."""
+    """Return TensorFlow's Hash64 modulo a number, int64.
+
+    TF: tf.raw_ops.StringToHashBucket (core/kernels/string_to_hash_bucket_op.cc).
+    """
     return _plain(string_tensor, num_buckets=num_buckets)
 
 
 @op("StringToHashBucketStrong", host=_strong, words="whole", partial=("input",))
 def string_to_hash_bucket_strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
-    """Returns SipHash modulo a number. See tf.raw_ops.StringToHashBucketStrong."""
+    """Return SipHash-2-4 modulo a number, int64.
+
+    TF: tf.raw_ops.StringToHashBucketStrong (core/kernels/string_to_hash_bucket_fast_op.cc).
+    """
     return _strong(input, num_buckets=num_buckets, key=key)
 
 
@@ -298,7 +325,21 @@ def _bytes(data: Any) -> Any:
 
 @op("Fingerprint", host=_fingerprint, words="whole", partial=("data",))
 def fingerprint(data: Any, method: Static, *, T: Any = None) -> Any:
-    """Returns FarmHash's Fingerprint64 of the bytes of each row, the lowest first. See tf.raw_ops.Fingerprint."""
+    """Return FarmHash's Fingerprint64 of the bytes of each row.
+
+    TF: tf.raw_ops.Fingerprint (core/kernels/fingerprint_op.cc).
+
+    Args:
+      data: [n, ...]; strings are hashed one by one first.
+      method: static; only farmhash64.
+      T: dtype that the graph declares.
+
+    Returns:
+      uint8 [n, 8], low byte first.
+
+    Raises:
+      OpError: ``data`` is a scalar, or its bytes in 64 bits are not known.
+    """
     declared = None if T is None else np.dtype(T)
     if declared is not None and not is_static(data) and not isinstance(data, WordArray) and declared != data.dtype:
         if declared.kind not in "iu" or declared.itemsize != 8:

@@ -25,7 +25,21 @@ from .protos import gather_fields
 
 @op("XlaDynamicSlice", moves=True)
 def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> Any:
-    """Returns a box; its start is moved so that it fits. See tf.raw_ops.XlaDynamicSlice."""
+    """Return a box whose start is clamped so that it fits.
+
+    TF: tf.raw_ops.XlaDynamicSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
+
+    Args:
+      input: [d0, ..., dn].
+      start_indices: [n + 1].
+      size_indices: [n + 1], static.
+
+    Returns:
+      The box, of shape ``size_indices``.
+
+    Raises:
+      OpError: lengths are not the rank.
+    """
     sizes = dims(size_indices)
     if start_indices.ndim != 1 or start_indices.shape[0] != input.ndim or len(sizes) != input.ndim:
         raise OpError(f"start and size must be vectors of {input.ndim} numbers")
@@ -36,7 +50,10 @@ def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> A
 
 @op("XlaDynamicUpdateSlice", moves=True)
 def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
-    """Replaces a box; its start is moved so that it fits. See tf.raw_ops.XlaDynamicUpdateSlice."""
+    """Replace a box whose start is clamped so that it fits.
+
+    TF: tf.raw_ops.XlaDynamicUpdateSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
+    """
     if indices.ndim != 1 or indices.shape[0] != input.ndim or update.ndim != input.ndim:
         raise OpError(f"the update must have rank {input.ndim}, and the indices as many numbers")
     starts = jnp.asarray(indices)
@@ -48,7 +65,20 @@ def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
 def xla_gather(
     operand: Any, start_indices: Any, slice_sizes: Static, *, dimension_numbers: str, indices_are_sorted: bool
 ) -> Any:
-    """Gathers boxes; their starts are moved so that they fit. See tf.raw_ops.XlaGather."""
+    """Gather boxes whose starts are clamped so that they fit.
+
+    TF: tf.raw_ops.XlaGather (compiler/tf2xla/kernels/gather_scatter_ops.cc).
+
+    Args:
+      operand: the array.
+      start_indices: starts of the boxes.
+      slice_sizes: [rank], static.
+      dimension_numbers: serialized GatherDimensionNumbers.
+      indices_are_sorted: a promise that starts are in order.
+
+    Returns:
+      The boxes.
+    """
     numbers, axis = gather_fields(dimension_numbers)
     return lax.gather(
         jnp.asarray(operand),
@@ -62,7 +92,23 @@ def xla_gather(
 
 @op("XlaPad", moves=True)
 def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: Static, padding_interior: Static) -> Any:
-    """Pads outside and between elements; negative padding cuts. See tf.raw_ops.XlaPad."""
+    """Pad outside and between elements; negative padding truncates.
+
+    TF: tf.raw_ops.XlaPad (compiler/tf2xla/kernels/xla_pad_op.cc).
+
+    Args:
+      input: [d0, ..., dn].
+      padding_value: scalar.
+      padding_low: [n + 1], static.
+      padding_high: [n + 1], static.
+      padding_interior: [n + 1], static.
+
+    Returns:
+      The padded array.
+
+    Raises:
+      OpError: lengths are not the rank.
+    """
     if not np.size(padding_low) == np.size(padding_high) == np.size(padding_interior) == input.ndim:
         raise OpError(f"paddings must have {input.ndim} numbers each")
     config = list(zip(dims(padding_low), dims(padding_high), dims(padding_interior), strict=True))
@@ -71,7 +117,21 @@ def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: S
 
 @op("XlaBroadcastHelper")
 def xla_broadcast_helper(lhs: Any, rhs: Any, broadcast_dims: Static) -> tuple[Any, Any]:
-    """Gives the operand of lower rank the other's, with dimensions of 1. See tf.raw_ops.XlaBroadcastHelper."""
+    """Expand the operand of lower rank to the rank of the other.
+
+    TF: tf.raw_ops.XlaBroadcastHelper (compiler/tf2xla/kernels/xla_broadcast_helper_op.cc).
+
+    Args:
+      lhs: an array.
+      rhs: an array.
+      broadcast_dims: static: the dimension of the larger rank for each of the smaller, increasing.
+
+    Returns:
+      Both operands, of one rank.
+
+    Raises:
+      OpError: the dimensions do not fit.
+    """
     axes = dims(broadcast_dims)
     if lhs.ndim == rhs.ndim or not lhs.ndim or not rhs.ndim:
         if axes and lhs.ndim != rhs.ndim:
@@ -96,7 +156,10 @@ def _grid(counts: list[int], paddings: list[int], rank: int, number: int) -> tup
 
 @op("XlaConcatND", moves=True)
 def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = ()) -> Any:
-    """Joins a grid of tensors and cuts padding off at the end. See tf.raw_ops.XlaConcatND."""
+    """Concatenate a grid of tensors and remove padding at the end.
+
+    TF: tf.raw_ops.XlaConcatND.
+    """
     counts, pads = _grid(num_concats, paddings, inputs[0].ndim, len(inputs))
     parts = [jnp.asarray(v) for v in inputs]
     if any(p.shape != parts[0].shape for p in parts):
@@ -112,7 +175,10 @@ def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = 
 
 @op("XlaSplitND", moves=True)
 def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = ()) -> Any:
-    """Splits into a grid of tensors, padded with zeros at the end. See tf.raw_ops.XlaSplitND."""
+    """Split into a grid of tensors, padded with zeros at the end.
+
+    TF: tf.raw_ops.XlaSplitND.
+    """
     counts, pads = _grid(num_splits, paddings, input.ndim, N)
     x = jnp.asarray(input)
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, p, 0) for p in pads])
@@ -130,14 +196,17 @@ def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = (
 
 @op("XlaSort", stored=True)
 def xla_sort(input: Any) -> Any:
-    """Sorts the last dimension, -0 before 0 and NaN last. See tf.raw_ops.XlaSort."""
+    """Sort along the last dimension, -0 before 0 and NaN last. TF: tf.raw_ops.XlaSort."""
     x = jnp.asarray(input)
     return lax.sort(x, dimension=x.ndim - 1) if x.ndim else x
 
 
 @op("XlaKeyValueSort", stored=True)
 def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
-    """Sorts the last dimension of two tensors by the first. See tf.raw_ops.XlaKeyValueSort."""
+    """Sort keys along the last dimension, and values with them.
+
+    TF: tf.raw_ops.XlaKeyValueSort.
+    """
     if keys.shape != values.shape:
         raise OpError(f"keys of shape {keys.shape} and values of shape {values.shape}")
     if not keys.ndim:
@@ -151,13 +220,16 @@ def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
 
 @op("XlaReducePrecision")
 def xla_reduce_precision(operand: Any, *, exponent_bits: int, mantissa_bits: int) -> Any:
-    """Rounds to a float of fewer bits. See tf.raw_ops.XlaReducePrecision."""
+    """Round to a float of fewer bits. TF: tf.raw_ops.XlaReducePrecision."""
     return lax.reduce_precision(jnp.asarray(operand), exponent_bits, mantissa_bits)
 
 
 @op("XlaDequantize")
 def xla_dequantize(input: Any, *, min_range: float, max_range: float, mode: str, transpose_output: bool) -> Any:
-    """Unpacks four bytes from each uint32, the highest first, to bfloat16. See tf.raw_ops.XlaDequantize."""
+    """Unpack four bytes of each uint32, high byte first, to bfloat16.
+
+    TF: tf.raw_ops.XlaDequantize.
+    """
     if mode != "MIN_COMBINED":
         raise UnsupportedAttributeError(f"mode {mode!r}: only MIN_COMBINED exists in XLA")
     if input.ndim == 0:
@@ -179,9 +251,23 @@ _UINT64 = np.dtype(np.uint64)
 def xla_rng_bit_generator(
     algorithm: Static, initial_state: Any, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:
-    """Random bits and the state after them, XLA's own. See tf.raw_ops.XlaRngBitGenerator.
+    """Return the new state and random bits of XLA's generators.
 
-    Without ``jax_enable_x64`` the state is a pair of words for each number, and 64-bit results have 32 bits.
+    TF: tf.raw_ops.XlaRngBitGenerator.
+
+    Without ``jax_enable_x64`` the state is a `U32Pair`, and 64-bit results have 32 bits.
+
+    Args:
+      algorithm: scalar, static: 1 Philox, 2 ThreeFry, 3 default.
+      initial_state: uint64 [2] or [3].
+      shape: static.
+      dtype: integer dtype of the bits.
+
+    Returns:
+      The state, and bits of ``shape``.
+
+    Raises:
+      OpError: the algorithm is unknown, or the state does not fit it.
     """
     kind = int(np.asarray(algorithm).reshape(()))
     if kind not in (_PHILOX, _THREEFRY, _AUTO):
@@ -240,19 +326,43 @@ def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
 
 @op("XlaOptimizationBarrier")
 def xla_optimization_barrier(input: list[Any]) -> Any:
-    """Keeps XLA from optimizing across it. See tf.raw_ops.XlaOptimizationBarrier."""
+    """Prevent XLA from optimizing across it. TF: tf.raw_ops.XlaOptimizationBarrier."""
     return list(lax.optimization_barrier([jnp.asarray(v) for v in input]))
 
 
 @op("XlaSetBound", host=lambda input, bound: input)
 def xla_set_bound(input: Any, bound: Static) -> Any:
-    """Hands its input on; the bound is a hint for dynamic shapes. See tf.raw_ops.XlaSetBound."""
+    """Return the input; the bound is a hint for dynamic shapes.
+
+    TF: tf.raw_ops.XlaSetBound.
+
+    Args:
+      input: any value.
+      bound: unused.
+
+    Returns:
+      The input.
+    """
     return input
 
 
 @op("XlaSetDynamicDimensionSize")
 def xla_set_dynamic_dimension_size(input: Any, dim_index: Static, size: Static) -> Any:
-    """Cuts a dimension to a size known while tracing. See tf.raw_ops.XlaSetDynamicDimensionSize."""
+    """Truncate a dimension to a static size.
+
+    TF: tf.raw_ops.XlaSetDynamicDimensionSize.
+
+    Args:
+      input: [d0, ..., dn].
+      dim_index: scalar, static.
+      size: scalar, static.
+
+    Returns:
+      The truncated array.
+
+    Raises:
+      OpError: the dimension is out of range.
+    """
     axis, (limit,) = int(np.asarray(dim_index).reshape(())), dims(size)
     if not 0 <= axis < input.ndim:
         raise OpError(f"dimension {axis} is out of range for a tensor of rank {input.ndim}")
@@ -261,8 +371,17 @@ def xla_set_dynamic_dimension_size(input: Any, dim_index: Static, size: Static) 
 
 @op("XlaRemoveDynamicDimensionSize")
 def xla_remove_dynamic_dimension_size(input: Any, dim_index: Static) -> Any:
-    """Hands its input on: dimensions have one size here. See tf.raw_ops.XlaRemoveDynamicDimensionSize.
+    """Return the input: dimensions are not dynamic here.
 
-    In XLA the elements cut off before come back.
+    TF: tf.raw_ops.XlaRemoveDynamicDimensionSize.
+
+    XLA restores the truncated elements.
+
+    Args:
+      input: any array.
+      dim_index: unused.
+
+    Returns:
+      The input.
     """
     return input

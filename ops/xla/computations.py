@@ -109,7 +109,10 @@ def _check_reduction(operands: list[Any], inits: list[Any], axes: tuple[int, ...
 
 @op("XlaReduce", stored=True)
 def xla_reduce(input: Any, init_value: Any, *, dimensions_to_reduce: list[int], reducer: Function) -> Any:
-    """Reduces dimensions with a function. See tf.raw_ops.XlaReduce."""
+    """Reduce dimensions by a function.
+
+    TF: tf.raw_ops.XlaReduce (compiler/tf2xla/kernels/xla_reduce_op.cc).
+    """
     axes = tuple(dimensions_to_reduce)
     _check_reduction([input], [init_value], axes)
     x, init = jnp.asarray(input), jnp.asarray(init_value)
@@ -135,7 +138,7 @@ def _variadic_reduce(
 def xla_variadic_reduce(
     input: list[Any], init_value: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
-    """Reduces several tensors together. See tf.raw_ops.XlaVariadicReduce."""
+    """Reduce several tensors together by a function. TF: tf.raw_ops.XlaVariadicReduce."""
     return _variadic_reduce(input, init_value, dimensions_to_reduce, reducer)
 
 
@@ -143,7 +146,10 @@ def xla_variadic_reduce(
 def xla_variadic_reduce_v2(
     inputs: list[Any], init_values: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
-    """Reduces several tensors together. See tf.raw_ops.XlaVariadicReduceV2."""
+    """Reduce several tensors together by a function.
+
+    TF: tf.raw_ops.XlaVariadicReduceV2.
+    """
     return _variadic_reduce(inputs, init_values, dimensions_to_reduce, reducer)
 
 
@@ -180,7 +186,27 @@ def xla_reduce_window(
     computation: Function,
     infer_cumulative_reduction_from_jax2tf: bool = True,
 ) -> Any:
-    """Reduces windows with a function. See tf.raw_ops.XlaReduceWindow."""
+    """Reduce windows by a function.
+
+    TF: tf.raw_ops.XlaReduceWindow (compiler/tf2xla/kernels/reduce_window_op.cc).
+
+    Args:
+      input: [d0, ..., dn].
+      init_value: scalar.
+      window_dimensions: [n + 1], static.
+      window_strides: [n + 1], static.
+      base_dilations: [n + 1], static.
+      window_dilations: [n + 1], static.
+      padding: [n + 1, 2], static.
+      computation: a function of two scalars.
+      infer_cumulative_reduction_from_jax2tf: config option: lower a full one-sided window as a cumulative reduction.
+
+    Returns:
+      The reduced windows.
+
+    Raises:
+      OpError: lengths are not the rank.
+    """
     x, init = jnp.asarray(input), jnp.asarray(init_value)
     window, strides = dims(window_dimensions), dims(window_strides)
     base, inner, pads = dims(base_dilations), dims(window_dilations), _pairs(padding)
@@ -233,7 +259,26 @@ def xla_select_and_scatter(
     select: Function,
     scatter: Function,
 ) -> Any:
-    """Chooses an element of each window and scatters the source there. See tf.raw_ops.XlaSelectAndScatter."""
+    """Select an element of each window and scatter the source there.
+
+    TF: tf.raw_ops.XlaSelectAndScatter.
+
+    Args:
+      operand: [d0, ..., dn].
+      window_dimensions: [n + 1], static.
+      window_strides: [n + 1], static.
+      padding: [n + 1, 2], static.
+      source: one element for each window.
+      init_value: scalar.
+      select: a function of two scalars that returns a bool.
+      scatter: a function of two scalars.
+
+    Returns:
+      An array of the shape of ``operand``.
+
+    Raises:
+      OpError: the source does not have the shape of the grid of windows.
+    """
     x, updates, init = jnp.asarray(operand), jnp.asarray(source), jnp.asarray(init_value)
     window, strides, pads = dims(window_dimensions), dims(window_strides), _pairs(padding)
     places, grid = _window_places(x.shape, window, strides, pads)
@@ -314,7 +359,10 @@ def xla_scatter(
     dimension_numbers: str,
     indices_are_sorted: bool,
 ) -> Any:
-    """Scatters windows with a function; those not inside are dropped. See tf.raw_ops.XlaScatter."""
+    """Scatter windows by a function; those not inside are dropped.
+
+    TF: tf.raw_ops.XlaScatter (compiler/tf2xla/kernels/gather_scatter_ops.cc).
+    """
     numbers, axis = scatter_fields(dimension_numbers)
     indices = last_axis(scatter_indices, axis)
     operand, updates = jnp.asarray(operand), jnp.asarray(updates)
@@ -342,10 +390,24 @@ def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
 
 @op("XlaVariadicSort", stored=True)
 def xla_variadic_sort(inputs: list[Any], dimension: Static, *, comparator: Function, is_stable: bool) -> Any:
-    """Sorts tensors together along a dimension, by a comparator. See tf.raw_ops.XlaVariadicSort.
+    """Sort tensors together along a dimension, by a comparator.
 
-    A comparator other than less-than or greater-than of the first tensor takes quadratic memory: all pairs are
-    compared. Sorting is always stable.
+    TF: tf.raw_ops.XlaVariadicSort.
+
+    Sorting is always stable. A comparator other than less-than or greater-than of the first tensor compares all pairs,
+    which takes quadratic memory.
+
+    Args:
+      inputs: arrays of one shape.
+      dimension: scalar, static.
+      comparator: a function of two scalars of each array.
+      is_stable: unused.
+
+    Returns:
+      The sorted arrays.
+
+    Raises:
+      OpError: the dimension is out of range.
     """
     del is_stable
     arrays = tuple(jnp.asarray(v) for v in inputs)

@@ -56,7 +56,22 @@ def xla_conv(
     dimension_numbers: str,
     precision_config: str,
 ) -> Any:
-    """Convolves. See tf.raw_ops.XlaConv."""
+    """Convolve. TF: tf.raw_ops.XlaConv (compiler/tf2xla/kernels/xla_conv_op.cc).
+
+    Args:
+      lhs: the input.
+      rhs: the filter.
+      window_strides: static, one per spatial dimension.
+      padding: static [spatial rank, 2]; may be negative.
+      lhs_dilation: static, one per spatial dimension.
+      rhs_dilation: static, one per spatial dimension.
+      feature_group_count: scalar, static.
+      dimension_numbers: serialized ConvolutionDimensionNumbers.
+      precision_config: serialized PrecisionConfig.
+
+    Returns:
+      The convolution.
+    """
     parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
     return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
 
@@ -76,7 +91,26 @@ def xla_conv_v2(
     preferred_element_type: Any,
     batch_group_count: int = 1,
 ) -> Any:
-    """Convolves. See tf.raw_ops.XlaConvV2."""
+    """Convolve, with a result dtype and batch groups.
+
+    TF: tf.raw_ops.XlaConvV2 (compiler/tf2xla/kernels/xla_conv_op.cc).
+
+    Args:
+      lhs: the input.
+      rhs: the filter.
+      window_strides: static, one per spatial dimension.
+      padding: static [spatial rank, 2]; may be negative.
+      lhs_dilation: static, one per spatial dimension.
+      rhs_dilation: static, one per spatial dimension.
+      feature_group_count: scalar, static.
+      dimension_numbers: serialized ConvolutionDimensionNumbers.
+      precision_config: serialized PrecisionConfig.
+      preferred_element_type: dtype of the result.
+      batch_group_count: number of groups of the batch.
+
+    Returns:
+      The convolution.
+    """
     parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
     return _conv(
         *_common(lhs, rhs, preferred_element_type),
@@ -97,7 +131,10 @@ def _common(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
 
 @op("XlaDot", heavy=True)
 def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str) -> Any:
-    """Multiplies and sums over chosen dimensions. See tf.raw_ops.XlaDot."""
+    """Multiply and sum over chosen dimensions.
+
+    TF: tf.raw_ops.XlaDot (compiler/tf2xla/kernels/xla_dot_op.cc).
+    """
     return lax.dot_general(
         jnp.asarray(lhs), jnp.asarray(rhs), dot_numbers(dimension_numbers), precision=precision(precision_config)
     )
@@ -107,7 +144,10 @@ def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str
 def xla_dot_v2(
     lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
 ) -> Any:
-    """Multiplies and sums over chosen dimensions. See tf.raw_ops.XlaDotV2."""
+    """Multiply and sum over chosen dimensions, with a result dtype.
+
+    TF: tf.raw_ops.XlaDotV2 (compiler/tf2xla/kernels/xla_dot_op.cc).
+    """
     lhs, rhs = _common(lhs, rhs, preferred_element_type)
     return lax.dot_general(
         jnp.asarray(lhs),
@@ -120,7 +160,10 @@ def xla_dot_v2(
 
 @op("XlaEinsum", heavy=True)
 def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
-    """Einstein sum of two tensors. See tf.raw_ops.XlaEinsum."""
+    """Einstein sum of two tensors.
+
+    TF: tf.raw_ops.XlaEinsum (compiler/tf2xla/kernels/einsum_op.cc).
+    """
     return jnp.einsum(equation, a, b)
 
 
@@ -129,9 +172,11 @@ def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
 
 @op("XlaSelfAdjointEig")
 def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) -> tuple[Any, Any]:
-    """Eigenvalues, increasing, and eigenvectors. See tf.raw_ops.XlaSelfAdjointEig.
+    """Return eigenvalues, increasing, and eigenvectors.
 
-    How many steps are made, and to which accuracy, is up to JAX.
+    TF: tf.raw_ops.XlaSelfAdjointEig.
+
+    JAX determines the number of iterations and the accuracy.
     """
     del max_iter, epsilon
     a = jnp.asarray(a)
@@ -144,9 +189,9 @@ def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) 
 
 @op("XlaSvd")
 def xla_svd(a: Any, *, max_iter: int, epsilon: float, precision_config: str) -> tuple[Any, Any, Any]:
-    """Singular values, and square matrices u and v. See tf.raw_ops.XlaSvd.
+    """Return singular values, and square matrices u and v. TF: tf.raw_ops.XlaSvd.
 
-    How many steps are made, and to which accuracy, is up to JAX.
+    JAX determines the number of iterations and the accuracy.
     """
     del max_iter, epsilon, precision_config
     a = jnp.asarray(a)

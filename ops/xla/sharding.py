@@ -15,13 +15,16 @@ from .protos import fields
 
 @op("XlaReplicaId")
 def xla_replica_id() -> Any:
-    """Returns 0, the only replica. See tf.raw_ops.XlaReplicaId."""
+    """Return 0, the only replica.
+
+    TF: tf.raw_ops.XlaReplicaId (compiler/tf2xla/kernels/replica_id_op.cc).
+    """
     return np.asarray(0, np.int32)
 
 
 @op("XlaSharding", host=lambda input, *, sharding="", unspecified_dims=(): input)
 def xla_sharding(input: Any, *, sharding: str = "", unspecified_dims: Any = ()) -> Any:
-    """Hands its input on: how arrays are laid out over devices is up to JAX. See tf.raw_ops.XlaSharding."""
+    """Return the input: JAX shards arrays. TF: tf.raw_ops.XlaSharding."""
     return input
 
 
@@ -37,7 +40,10 @@ def _refuse_tiles(sharding: str) -> None:
 
 @op("XlaSpmdFullToShardShape")
 def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int = -1, unspecified_dims: Any = ()) -> Any:
-    """Hands its input on: one device has all of it. See tf.raw_ops.XlaSpmdFullToShardShape."""
+    """Return the input: a single device has the whole tensor.
+
+    TF: tf.raw_ops.XlaSpmdFullToShardShape.
+    """
     _refuse_tiles(manual_sharding)
     return input
 
@@ -46,7 +52,10 @@ def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int =
 def xla_spmd_shard_to_full_shape(
     input: Any, *, manual_sharding: str, full_shape: Any, dim: int = -1, unspecified_dims: Any = ()
 ) -> Any:
-    """Hands its input on: one device has all of it. See tf.raw_ops.XlaSpmdShardToFullShape."""
+    """Return the input: a single device has the whole tensor.
+
+    TF: tf.raw_ops.XlaSpmdShardToFullShape.
+    """
     _refuse_tiles(manual_sharding)
     return input
 
@@ -58,13 +67,39 @@ def _refuse_groups(groups: Any) -> None:
 
 @op("XlaAllReduce")
 def xla_all_reduce(input: Any, group_assignment: Static, *, reduce_op: str, mode: str) -> Any:
-    """Hands its input on where groups have one replica. See tf.raw_ops.XlaAllReduce."""
+    """Return the input where groups have one replica. TF: tf.raw_ops.XlaAllReduce.
+
+    Args:
+      input: any array.
+      group_assignment: static [groups, replicas].
+      mode: unused.
+      reduce_op: unused.
+
+    Returns:
+      The input.
+
+    Raises:
+      OpError: a group has more than one replica.
+    """
     _refuse_groups(group_assignment)
     return input
 
 
 @op("XlaReduceScatter")
 def xla_reduce_scatter(input: Any, group_assignment: Static, scatter_dimension: Static, *, reduce_op: str) -> Any:
-    """Hands its input on where groups have one replica. See tf.raw_ops.XlaReduceScatter."""
+    """Return the input where groups have one replica. TF: tf.raw_ops.XlaReduceScatter.
+
+    Args:
+      input: any array.
+      group_assignment: static [groups, replicas].
+      scatter_dimension: unused.
+      reduce_op: unused.
+
+    Returns:
+      The input.
+
+    Raises:
+      OpError: a group has more than one replica.
+    """
     _refuse_groups(group_assignment)
     return input
