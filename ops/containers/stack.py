@@ -1,7 +1,7 @@
-"""Stacks: a resource that values are pushed to and popped from, as TF1's gradients of loops use it.
+"""Stack resources, as TF1's gradients of loops use them.
 
-The contents are a tensor list, kept with the variables' values; StackV2 itself, which makes the handle, belongs to
-the lowering (tf2jax_lite/lowering/op_lowerings/variable_ops.py).
+The contents are a tensor list in the state, beside the values of variables. StackV2 itself, which makes the handle, is
+in `tf2jax_lite.lowering.op_lowerings.variable_ops`.
 """
 
 from __future__ import annotations

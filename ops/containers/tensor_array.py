@@ -1,13 +1,13 @@
-"""TensorArrays, as TF1 and the raw ops have them: a resource handle and a ``flow`` that orders its uses.
+"""TensorArrays of TF1 and of raw ops: a resource handle and a ``flow`` that orders its uses.
 
-In TensorFlow the contents are behind the handle and the flow is a dummy scalar. Here it is the other way round: the
-flow carries the contents, as a tensor list, so that loops and branches take them along; the handle is a symbol.
+In TensorFlow the handle refers to the contents, and the flow is a dummy scalar. Here the flow is the contents, a tensor
+list, so that loops and branches carry them; the handle is a symbol.
 
-A gradient array (TensorArrayGradV3) starts as zeros, and its writes add. TensorFlow's gradient code starts each of
-them from the *forward* array's flow and adds up the flows that result, which is why a flow knows whose it is.
+A gradient array (TensorArrayGradV3) starts as zeros, and writes to it accumulate. TensorFlow's gradient code starts
+each of them from the flow of the *forward* array and adds the resulting flows; so a flow stores its owner.
 
 Not checked: that an element is read once only (``clear_after_read``) and, in arrays that are not gradients, written
-once only. A correct program does not depend on it.
+once only. Correct programs do not depend on it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = ["ArrayHandle"]
 
 @dataclasses.dataclass(frozen=True)
 class ArrayHandle:
-    """What the resource tensor of a TensorArray is here.
+    """The resource handle of a TensorArray.
 
     Attributes:
-      dtype: element dtype, None of variants (the rows of a ragged tensor).
+      dtype: element dtype, None for variants (the rows of a ragged tensor).
       shape: element shape, None for unknown dimensions or rank.
-      size: elements when it was made.
-      dynamic: whether writing past the end makes it longer.
-      sources: names of the gradient computations that it belongs to, outermost last; none for a forward array.
+      size: initial number of elements.
+      dynamic: whether writes past the end extend it.
+      sources: names of the gradient computations that it belongs to, outermost last; empty for a forward array.
     """
 
     dtype: np.dtype | None
@@ -53,13 +53,13 @@ class ArrayHandle:
 
     @property
     def is_foldable(self) -> bool:
-        """Numpy can go on with it: how long an array becomes is known where the places that are written are."""
+        """Whether NumPy can evaluate ops on it: the length follows from the indices that are written."""
         return isinstance(self.size, int)
 
     def contents(self, flow: Any) -> Any:
-        """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet.
+        """Return the contents of a flow: unset elements if the flow is another array's, or a number.
 
-        That is a `TensorList`, or the `PartedRows` that an array was filled with.
+        They are a `TensorList`, or the `VariantRows` that an array was filled with.
         """
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
@@ -81,7 +81,7 @@ def _handle(value: Any) -> ArrayHandle:
 
 
 def _vector(shape: Any) -> np.ndarray:
-    """Returns an element shape the way the tensor list ops take it."""
+    """Return an element shape as an operand of tensor list ops."""
     if shape is None:
         return np.asarray(-1)
     out = np.empty(len(shape), object)
@@ -232,7 +232,7 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
 
 
 def _gather_rows(contents: Any, positions: Any) -> Any:
-    """Returns a vector of variants: all of them as they are, some one by one."""
+    """Return a vector of variants: all without copies, or single ones."""
     count = contents.count if isinstance(contents, VariantRows) else contents.length
     if positions is None:
         raise OpError("which variants of a TensorArray are gathered depends on data")
@@ -289,20 +289,20 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
 
 
 def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
-    """Sets elements to the rows of a tensor: where they are all that there is, they stay beside each other."""
+    """Set elements to the rows of a tensor; all of them without copies."""
     positions, count = known(indices), rows.shape[0]
-    whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
-    if whole and isinstance(rows, VariantRows) and not array.sources:
+    is_all = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
+    if is_all and isinstance(rows, VariantRows) and not array.sources:
         rows = rows.from_tensor()
     else:
         rows = as_list(rows) if isinstance(rows, VariantRows) else rows.rows
-    if whole and (not array.sources or is_unset(contents)):
+    if is_all and (not array.sources or is_unset(contents)):
         return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
     if positions is None:
-        raise OpError("variants are put at places of a TensorArray that depend on data")
-    for row, place in enumerate(positions):
+        raise OpError("variants are put at indices of a TensorArray that depend on data")
+    for row, position in enumerate(positions):
         element = lists.tensor_list_get_item(rows, np.int32(row), _vector(None), element_dtype=None)
-        contents = tensor_array_write(array, place, element, contents)
+        contents = tensor_array_write(array, position, element, contents)
     return contents
 
 
@@ -335,13 +335,13 @@ def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -
       OpError: the lengths do not add up to n, or their number is not the size of the array.
     """
     array = _handle(handle)
-    pieces = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
+    parts = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
     contents = array.contents(flow_in)
-    if not contents.is_traced and contents.length != pieces.length and not array.dynamic:
-        raise OpError(f"{pieces.length} pieces do not fit an array of {contents.length} elements")
-    if pieces.items is not None:  # of different lengths
-        return contents.with_items(pieces.items)
-    return tensor_array_scatter(array, np.arange(pieces.length), pieces.buffer, contents)
+    if not contents.is_traced and contents.length != parts.length and not array.dynamic:
+        raise OpError(f"{parts.length} parts do not fit an array of {contents.length} elements")
+    if parts.items is not None:  # of different lengths
+        return contents.with_items(parts.items)
+    return tensor_array_scatter(array, np.arange(parts.length), parts.buffer, contents)
 
 
 @op("TensorArrayConcatV3")

@@ -1,4 +1,4 @@
-"""Ops that make tensor lists, resize them and query their length and element shape."""
+"""Ops that make tensor lists, resize them, and return their length and element shape."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, canonical, dims, dims_array
 from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_defined, resized, zero_buffer
 
+__all__ = ["as_list", "plain_dtype", "resize_list", "tensor_list_length", "unset_element", "unset_shape"]
+
 
 def as_list(value: Any) -> TensorList:
-    """Returns a list, its length settled.
+    """Return a value that is a tensor list, with its length resolved.
 
     Raises:
-      OpError: the value is none.
+      OpError: it is no list.
     """
     if isinstance(value, VariantRows):
         return value.as_list()
@@ -31,7 +33,7 @@ def as_list(value: Any) -> TensorList:
 
 
 def plain_dtype(dtype: Any) -> Any:
-    """Returns a dtype, or None for what is not one (variant)."""
+    """Return a dtype, or None for a type without one (variant)."""
     return dtype if isinstance(dtype, np.dtype) else None
 
 
@@ -43,7 +45,7 @@ def _element_shape(value: Any) -> ElementShape:
 
 
 def unset_shape(lst: TensorList, element_shape: Any) -> ElementShape:
-    """Returns what is known of an unset element's shape, from the list and from the node that reads it."""
+    """Return the shape of an unset element, merged from the list and the node that reads it."""
     a, b = lst.shape, _element_shape(element_shape)
     if a is None or b is None:
         return b if a is None else a
@@ -53,7 +55,7 @@ def unset_shape(lst: TensorList, element_shape: Any) -> ElementShape:
 
 
 def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
-    """Returns zeros for an element that was never set.
+    """Return zeros for an element that was never set.
 
     Raises:
       OpError: its shape is not known.
@@ -66,7 +68,7 @@ def unset_element(lst: TensorList, element_shape: Any, dtype: Any) -> Any:
     return jnp.zeros(shape, canonical(dtype))
 
 
-# ---- numpy twins ----
+# ---- host evaluation ----
 
 
 def _host_empty(element_shape: Any, max_num_elements: Any, *, element_dtype: Any) -> Any:
@@ -113,7 +115,7 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
       The list.
     """
     (size,) = dims(max_num_elements)
-    limit = most(size)  # of a size that data decides; of one that the caller decides nothing is known
+    limit = most(size)  # the upper bound of a dynamic size; None of a symbolic one
     limit = -1 if limit is None else limit
     return TensorList(None, 0, plain_dtype(element_dtype), _element_shape(element_shape), limit, items=())
 
@@ -161,7 +163,7 @@ def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype
     return TensorList(tensor, tensor.shape[0], plain_dtype(element_dtype), tuple(tensor.shape[1:]))
 
 
-# ---- what is known of a list ----
+# ---- length and shape ----
 
 
 @op("TensorListLength", host=_host_length, lazy=True, sized=True)
@@ -176,7 +178,7 @@ def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> 
         lst = as_list(input_handle)
         length = lst.length
         if isinstance(length, jax.Array):
-            # What is made as long as the list has room for as many as that has.
+            # Interval analysis bounds dimensions of this length by the capacity.
             fits = extents is not None and lst.free_slots is not None and isinstance(lst.capacity, int)
             return jnp.minimum(length, np.asarray(lst.capacity, length.dtype)) if fits else length
     return np.asarray(length, np.int32) if isinstance(length, int) else jnp.asarray(length, np.int32)
@@ -195,7 +197,7 @@ def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
 
 
 def resize_list(lst: TensorList, size: Any) -> TensorList:
-    """Returns a list cut, or extended with unset elements."""
+    """Return a list truncated, or extended with unset elements."""
     if lst.is_traced:
         lst = lst.packed().checked().cleared()
     if lst.items is not None:

@@ -1,7 +1,6 @@
-"""Ops on one element of a tensor list, and those that make lists and tell about them.
+"""Ops on one element of a tensor list: push, pop, set, get.
 
-Each has a numpy twin, so that counting a loop's iterations knows how long its lists are even where the elements are
-traced: such a list is "abstracted", its length alone remains.
+Each has a host evaluation for trip-count inference: there a list whose elements are traced is abstracted to its length.
 """
 
 from __future__ import annotations
@@ -24,29 +23,39 @@ from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
 
 from .tensor_list import as_list, resize_list, unset_element
 
-# Elements of a list of known numbers that are looked at, whether all rows are uniform_element: shapes, not data.
-_MOST_COMPARED = 1 << 12
+__all__ = [
+    "EmptyListError",
+    "ListGrowthError",
+    "tensor_list_get_item",
+    "tensor_list_pop_back",
+    "tensor_list_push_back",
+    "tensor_list_set_item",
+]
+
+# Maximum size of a static integer buffer (shapes, not data) whose rows are compared for equality.
+_MAX_COMPARED = 1 << 12
 
 
 class EmptyListError(OpError):
-    """An element is taken from a list that is known to have none: what is being traced cannot run."""
+    """An element is popped from a list of static length 0: the traced branch cannot run."""
 
 
 class ListGrowthError(OpError):
-    """A list is written past an end that is not known: loops make room for that beforehand."""
+    """A list of dynamic size is written at a traced index: the surrounding loop has to add capacity first."""
 
 
 def _like(count: Any, element: Any) -> Any:
-    """Returns a buffer of zeros with room for ``count`` elements like ``element``, in the form that is put into it."""
-    form = specs.join_specs([specs.spec_of(element)])  # of a list: without what is said of its elements
+    """Return a buffer of ``count`` zero elements of the spec of ``element``, as elements are stored."""
+    form = specs.join_specs([specs.spec_of(element)])  # of a list: without metadata about its elements
     if isinstance(form, TensorList):
-        form = form.with_buffer(form.buffer)  # the lists that follow may be longer
+        form = form.with_buffer(form.buffer)  # later lists may be longer
     return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), form)
 
 
 def _set(lst: TensorList, index: Any, element: Any) -> Any:
-    """Returns the buffer of a packed list with an element set."""
-    row, place = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer), known(index)
+    """Return the buffer of a packed list with an element set."""
+    static_index = known(index)
+    row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
     if isinstance(row, TensorList):
         element = _fitting(element, row)
     if hasattr(row, "coerce"):
@@ -58,7 +67,7 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
         if tuple(leaf.shape[1:]) != tuple(jnp.shape(value)):
             raise OpError(f"an element of shape {list(jnp.shape(value))} does not fit a list of {list(leaf.shape[1:])}")
         value = jnp.asarray(value).astype(leaf.dtype)
-        if leaf.shape[0] == 1 and place is not None and not place:
+        if leaf.shape[0] == 1 and static_index is not None and not static_index:
             return value[None]
         return jnp.asarray(leaf).at[index].set(value, mode="drop", indices_are_sorted=True)
 
@@ -66,7 +75,7 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
 
 
 def _fitting(element: Any, row: TensorList) -> Any:
-    """Returns a list that is put into a list, if it has room there."""
+    """Return a list as an element of a list of lists; raise OpError if it may exceed their capacity."""
     if not isinstance(element, TensorList):
         return element
     element = element.packed().checked()
@@ -77,7 +86,7 @@ def _fitting(element: Any, row: TensorList) -> Any:
 
 
 def _get(lst: TensorList, index: Any) -> Any:
-    """Returns an element of a packed list at a place that is not known."""
+    """Return an element of a packed list at a traced index."""
     if not lst.is_traced or lst.free_slots is not None:
         return jax.tree.map(lambda leaf: _row(leaf, index), lst.checked().buffer)
     over = index >= lst.capacity
@@ -92,14 +101,14 @@ def _get(lst: TensorList, index: Any) -> Any:
 
 
 def _row(leaf: Any, index: Any) -> Any:
-    """Returns a row at a place that is not known: numbers that are known stay so where all rows are uniform_element."""
+    """Return a row at a traced index; static integers stay static if all rows are equal."""
     if isinstance(leaf, np.ndarray):
         if leaf.dtype == object:
             raise OpError(
-                "an element of a list of strings is taken at a place that is not known while tracing, as in a loop of "
+                "an element of a list of strings is taken at an index that is not known while tracing, as in a loop of "
                 "so many iterations that it is not unrolled; JAX has no string arrays"
             )
-        if leaf.dtype.kind in "iu" and 0 < leaf.size <= _MOST_COMPARED and (leaf == leaf[:1]).all():
+        if leaf.dtype.kind in "iu" and 0 < leaf.size <= _MAX_COMPARED and (leaf == leaf[:1]).all():
             return leaf[0, ...]
     return lax.dynamic_index_in_dim(at_least(leaf, 0, 1), index, 0, keepdims=False)
 
@@ -131,7 +140,7 @@ def _host_pop(handle: Any, element_shape: Any, *, element_dtype: Any) -> Any:
 def host_set(
     handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
 ) -> Any:
-    """Sets an element of a list of which only the length may be known."""
+    """Set an element of a list that may be abstracted to its length."""
     if handle is UNKNOWN or (index is UNKNOWN and resize_if_index_out_of_bounds):
         return UNKNOWN
     if index is UNKNOWN or item is UNKNOWN or handle.buffer is UNKNOWN:
@@ -146,7 +155,7 @@ def host_set(
     )
 
 
-# ---- one element ----
+# ---- ops ----
 
 
 @op("TensorListPushBack", host=_host_push, lazy=True)
@@ -174,11 +183,11 @@ def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any)
 
 
 def _appended(lst: TensorList, element: Any) -> TensorList:
-    """Returns a packed list of traced length with an element more; it grows where no place is known to be free."""
+    """Append to a packed list of traced length; its capacity grows unless a slot is certainly free."""
     lst = _with_rows(lst, element)
     free_slots = lst.free_slots
     if free_slots is not None and free_slots <= 0 and isinstance(lst.capacity, int) and 0 <= lst.limit <= lst.capacity:
-        free_slots = 1  # TensorFlow refuses what goes past the limit
+        free_slots = 1  # TensorFlow raises if the limit is exceeded
     elif free_slots is not None and free_slots <= 0 and not lst.has_capacity:
         lst, free_slots = lst.with_capacity(lst.capacity + 1), free_slots + 1
     longer = lst.with_buffer(_set(lst, lst.length, element), lst.length + 1)
@@ -186,7 +195,7 @@ def _appended(lst: TensorList, element: Any) -> TensorList:
 
 
 def _with_rows(lst: TensorList, element: Any) -> TensorList:
-    """Returns a packed list of traced length with a buffer, if only from now on its elements are known."""
+    """Return a packed list of traced length with a buffer, allocated for the spec of ``element`` if there is none."""
     if lst.buffer is not None:
         return lst
     return lst.with_buffer(_like(max(lst.required_capacity, 1), element)).with_free_slots(
@@ -263,17 +272,17 @@ def tensor_list_set_item(
         (ListGrowthError).
     """
     lst = as_list(input_handle)
-    position = known(index)
-    if position is not None and not lst.is_traced and isinstance(lst.length, int):
-        place = int(position)
-        if place >= lst.length and resize_if_index_out_of_bounds:
-            lst = resize_list(lst, place + 1)
-        elif not 0 <= place < lst.length:
-            raise OpError(f"index {place} is out of range for a list of {lst.length} elements")
+    static_index = known(index)
+    if static_index is not None and not lst.is_traced and isinstance(lst.length, int):
+        position = int(static_index)
+        if position >= lst.length and resize_if_index_out_of_bounds:
+            lst = resize_list(lst, position + 1)
+        elif not 0 <= position < lst.length:
+            raise OpError(f"index {position} is out of range for a list of {lst.length} elements")
         if lst.items is None and (lst.is_foldable or lst.buffer is None or not _is_row(lst.buffer, item)):
             lst = lst.unpacked()
         if lst.items is not None:
-            return lst.with_items((*lst.items[:place], item, *lst.items[place + 1 :]))
+            return lst.with_items((*lst.items[:position], item, *lst.items[position + 1 :]))
     elif resize_if_index_out_of_bounds:
         if not lst.is_traced:
             raise ListGrowthError(
@@ -290,15 +299,15 @@ def tensor_list_set_item(
 
 
 def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
-    """Sets an element that may lie past the end: the length follows; loops have made room.
+    """Set an element that may be past the end, and extend the list to it; loops have added capacity.
 
-    Elsewhere there is room for one element more. A write further out is lost, and is NaN, where it can be.
+    Outside of loops one slot is added. A write further out is dropped, and reads of it are NaN (for inexact dtypes).
     """
     lst = _with_rows(lst, item).cleared()
-    place, free_slots = known(index), lst.free_slots
-    if free_slots is not None and place is not None and isinstance(lst.capacity, int):
-        lst = lst.with_capacity(max(lst.capacity, int(place) + 1))
-        free_slots = min(lst.free_slots or 0, lst.capacity - int(place) - 1)
+    static_index, free_slots = known(index), lst.free_slots
+    if free_slots is not None and static_index is not None and isinstance(lst.capacity, int):
+        lst = lst.with_capacity(max(lst.capacity, int(static_index) + 1))
+        free_slots = min(lst.free_slots or 0, lst.capacity - int(static_index) - 1)
     elif free_slots is not None:
         lst = lst if lst.has_capacity or free_slots > 0 else lst.with_capacity(lst.capacity + 1)
         free_slots = None
@@ -346,13 +355,13 @@ def tensor_list_get_item(
             f"the list holds {lst.dtype} and the node reads {element_dtype}; "
             "config option disable_assert_in_tensor_list_get_item turns this check off"
         )
-    position = known(index)
-    if position is not None and not lst.is_traced and isinstance(lst.length, int):
-        place = int(position)
-        if not 0 <= place < lst.length:
-            raise OpError(f"index {place} is out of range for a list of {lst.length} elements")
-        if lst.items is not None and lst.items[place] is not None:
-            return lst.items[place]
+    static_index = known(index)
+    if static_index is not None and not lst.is_traced and isinstance(lst.length, int):
+        position = int(static_index)
+        if not 0 <= position < lst.length:
+            raise OpError(f"index {position} is out of range for a list of {lst.length} elements")
+        if lst.items is not None and lst.items[position] is not None:
+            return lst.items[position]
         if lst.items is not None or lst.buffer is None:
             return unset_element(_with_shape_of_others(lst), element_shape, element_dtype)
     lst = lst.packed()
@@ -360,19 +369,18 @@ def tensor_list_get_item(
         return unset_element(lst, element_shape, element_dtype)
     if lst.uniform_element is not None:
         return lst.uniform_element
-    if position is not None and (not lst.is_traced or lst.free_slots is not None):
-        place, lst = int(position), lst.checked()
-        return jax.tree.map(
-            lambda leaf: (
-                leaf[place, ...] if isinstance(leaf, np.ndarray) else lax.index_in_dim(leaf, place, 0, keepdims=False)
-            ),
-            lst.buffer,
-        )
+    if static_index is not None and (not lst.is_traced or lst.free_slots is not None):
+        position = int(static_index)
+
+        def element(leaf: Any) -> Any:
+            return leaf[position, ...] if isinstance(leaf, np.ndarray) else lax.index_in_dim(leaf, position, 0, False)
+
+        return jax.tree.map(element, lst.checked().buffer)
     return _get(lst, as_array(index))
 
 
 def _with_shape_of_others(lst: TensorList) -> TensorList:
-    """An unset element whose shape nothing declares is read as zeros like the elements that are set."""
+    """Return the list with the common shape of its set elements, which unset ones of undeclared shape are read with."""
     if is_fully_defined(lst.shape) or not lst.items:
         return lst
     shapes = {jnp.shape(v) for v in lst.items if isinstance(v, jax.Array | np.ndarray | np.generic)}

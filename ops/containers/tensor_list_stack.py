@@ -1,4 +1,4 @@
-"""Ops on all elements of a tensor list at once: stacking, gathering, scattering, cutting and joining."""
+"""Ops on all elements of a tensor list: stack, gather, scatter, split, concatenate; batches of lists."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def tensor_list_stack(
 
 
 def _filled(lst: TensorList, element_shape: Any, dtype: Any, count: Any) -> Any:
-    """Returns ``count`` elements of a packed list."""
+    """Return ``count`` elements of a packed list."""
     if lst.buffer is not None:
         return resized(lst, count)
     shape = unset_shape(lst, element_shape)
@@ -312,7 +312,7 @@ def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype:
 
 
 def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
-    """Returns the shape of elements never set: what is not known of it is that of the elements that were, if one."""
+    """Return the shape of unset elements, completed by that of set elements if they agree."""
     shapes = {jnp.shape(item) for item in items if item is not None}
     if is_fully_defined(shape) or not shapes or () in shapes:
         return shape

@@ -1,4 +1,4 @@
-"""Tensor maps: variant tensors that map tensors to tensors. Keys must be known while tracing."""
+"""Tensor maps: variants that map static tensors (keys) to values."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class TensorMap:
     is_pytree_handle = True
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """Returns the values as children and the keys as auxiliary data."""
+        """Return the values as children and the keys as auxiliary data."""
         return self.values, self.keys
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorMap:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         return cls(aux, tuple(children))
 
     def zeros_like(self) -> TensorMap:
-        """Returns an empty map, as TensorFlow does: what a sum of maps lacks counts as zero."""
+        """Return an empty map, as TensorFlow does: in a sum of maps, missing values are zeros."""
         return TensorMap()
 
     def add(self, other: Any) -> TensorMap:
-        """Returns the sum, as AddN does: all keys of both, and the sums of values that both have."""
+        """Return the sum: all keys of both, and the sums of values that both have."""
         more = _is_map(other)
         total = dict(zip(self.keys, self.values, strict=True))
         for key, value in zip(more.keys, more.values, strict=True):
@@ -98,12 +98,12 @@ def tensor_map_insert(input_handle: Any, key: Static, value: Any) -> TensorMap:
     """
     old, name = _is_map(input_handle), _key(key)
     if name in old.keys:
-        place = old.keys.index(name)
-        return TensorMap(old.keys, (*old.values[:place], value, *old.values[place + 1 :]))
+        position = old.keys.index(name)
+        return TensorMap(old.keys, (*old.values[:position], value, *old.values[position + 1 :]))
     return TensorMap((*old.keys, name), (*old.values, value))
 
 
-def _place(source: TensorMap, key: Any) -> int:
+def _position(source: TensorMap, key: Any) -> int:
     try:
         return source.keys.index(_key(key))
     except ValueError:
@@ -127,7 +127,7 @@ def tensor_map_lookup(input_handle: Any, key: Static) -> Any:
       OpError: there is no such key.
     """
     source = _is_map(input_handle)
-    return source.values[_place(source, key)]
+    return source.values[_position(source, key)]
 
 
 @op("TensorMapErase")
@@ -145,10 +145,9 @@ def tensor_map_erase(input_handle: Any, key: Static) -> TensorMap:
       OpError: there is no such key.
     """
     source = _is_map(input_handle)
-    place = _place(source, key)
-    return TensorMap(
-        (*source.keys[:place], *source.keys[place + 1 :]), (*source.values[:place], *source.values[place + 1 :])
-    )
+    position = _position(source, key)
+    keys, values = ((*v[:position], *v[position + 1 :]) for v in (source.keys, source.values))
+    return TensorMap(keys, values)
 
 
 @op("TensorMapHasKey")

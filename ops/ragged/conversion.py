@@ -18,16 +18,13 @@ from tf2jax_lite.values.static import canonical, dims, known
 _INT64 = np.dtype(np.int64)
 
 
-# ---- to other kinds of tensors ----
-
-
-def _known_or_self(value: Any) -> Any:
+def _static_or_array(value: Any) -> Any:
     found = known(value)
     return jnp.asarray(value) if found is None else found
 
 
 def check_splits(nested: list[Any], count: Any) -> None:
-    """Refuses known splits that do not fit each other or the number of values."""
+    """Raise OpError if static splits do not fit each other or the number of values."""
     for i, splits in enumerate(nested):
         if splits.ndim != 1 or splits.shape[0] == 0:
             raise OpError("splits must be vectors that are not empty")
@@ -45,19 +42,19 @@ def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) 
     dtype = canonical(_INT64)
     values = rt_dense_values
     check_splits(rt_nested_splits, values.shape[0])
-    nested = [_known_or_self(s) for s in rt_nested_splits]
+    nested = [_static_or_array(s) for s in rt_nested_splits]
     xp = array_module(*nested) if isinstance(values.shape[0], int) else jnp
-    place: Any = xp.arange(values.shape[0])
+    position: Any = xp.arange(values.shape[0])
     columns: list[Any] = []
     sizes: list[Any] = []
     for splits in reversed(nested):
         sizes.insert(0, xp.max(splits[1:] - splits[:-1], initial=0))
-        row = search(splits[1:], place, "right")
-        columns.insert(0, (place - splits[row]).astype(dtype))
-        place = row
-    indices = xp.stack([place.astype(dtype), *columns], axis=1)
+        row = search(splits[1:], position, "right")
+        columns.insert(0, (position - splits[row]).astype(dtype))
+        position = row
+    indices = xp.stack([position.astype(dtype), *columns], axis=1)
     if xp is jnp:
-        indices = jnp.where((place >= nested[0].shape[0] - 1)[:, None], -1, indices)
+        indices = jnp.where((position >= nested[0].shape[0] - 1)[:, None], -1, indices)
     inner = values.shape[1:]
     if inner:
         size = math.prod(inner)
@@ -90,7 +87,7 @@ def ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) -
 
 
 def _partitions(tensors: list[Any], kinds: list[str], count: Any) -> tuple[Any, list[tuple[str, Any, Any]]]:
-    """Returns the number of rows, and for each ragged dimension its kind, its tensor and how many rows it makes."""
+    """Return the number of rows, and for each ragged dimension its type, its tensor and its number of children."""
     kinds, tensors = list(kinds), list(tensors)
     if not kinds or len(kinds) != len(tensors):
         raise OpError(f"{len(tensors)} row partitions for the types {kinds}")
@@ -123,9 +120,9 @@ def _partitions(tensors: list[Any], kinds: list[str], count: Any) -> tuple[Any, 
     return rows, levels
 
 
-def _rows_and_places(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
-    """Returns for each row made its parent, and which child of it it is."""
-    tensor = _known_or_self(tensor)
+def _parents_and_ranks(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
+    """Return the parent of each child, and its index among the children of that parent."""
+    tensor = _static_or_array(tensor)
     if kind == "ROW_SPLITS":
         row = row_of(tensor, made)
         begin = pick(tensor, row)
@@ -185,29 +182,30 @@ def ragged_tensor_to_tensor(
         if isinstance(want, int) and isinstance(have, int) and want not in (-1, have):
             raise OpError(f"the inner dimension is {have}, not {want}")
     size: Any = rows if _is_open(wanted[0]) else wanted[0]
-    places: list[Any] = []  # of each dimension, of what the last one parts; -1 where there is none
+    coordinates: list[Any] = []  # per dimension, of the children of the current level; -1: none
     sizes = [size]
     for (kind, tensor, made), want in zip(levels, wanted[1:], strict=False):
-        parent, child = _rows_and_places(kind, tensor, made)
+        parent, child = _parents_and_ranks(kind, tensor, made)
         if _is_open(want):
             if isinstance(child, np.ndarray):
                 want = int(child[parent < rows].max(initial=-1)) + 1
             else:
                 want = _longest(parent, child, rows, made, bound)
         inside = (parent >= 0) & (parent < rows)
-        if not places:  # rows of the first dimension stand where they are
+        if not coordinates:
             inside = inside & (parent < size)
-            places = [(np if array_module(parent) is np and isinstance(size, int) else jnp).where(inside, parent, -1)]
+            xp = np if array_module(parent) is np and isinstance(size, int) else jnp
+            coordinates = [xp.where(inside, parent, -1)]
         else:
-            places = [_pick_or_none(place, parent, inside) for place in places]
-        places.append(_limited(child, want))
+            coordinates = [_pick_or_none(c, parent, inside) for c in coordinates]
+        coordinates.append(_limited(child, want))
         sizes.append(want)
         rows = made
-    return _dense(values, default_value, places, tuple(sizes), inner)
+    return _dense(values, default_value, coordinates, tuple(sizes), inner)
 
 
 def _longest(parent: Any, child: Any, rows: Any, made: Any, bound: int | Extents | None) -> Any:
-    """Returns the length of the longest row, where data decides it."""
+    """Return the dynamic length of the longest row."""
     if not isinstance(bound, Extents):
         return room(bound, made, "the length of the longest row depends on traced row partitions")
     inside = jnp.where((parent >= 0) & (parent < rows), child, -1)
@@ -219,25 +217,26 @@ def _is_open(size: Any) -> bool:
     return isinstance(size, int) and size == -1
 
 
-def _limited(place: Any, size: Any) -> Any:
-    """Marks what is past the end of its dimension with -1."""
-    return (np if isinstance(place, np.ndarray) and isinstance(size, int) else jnp).where(place < size, place, -1)
+def _limited(coordinate: Any, size: Any) -> Any:
+    """Replace coordinates past the end of their dimension by -1."""
+    xp = np if isinstance(coordinate, np.ndarray) and isinstance(size, int) else jnp
+    return xp.where(coordinate < size, coordinate, -1)
 
 
-def _pick_or_none(place: Any, parent: Any, inside: Any) -> Any:
-    """Returns the places of parents; -1 for parents that are none."""
-    if array_module(place, parent, inside) is np:
-        return np.append(place, -1)[np.where(inside, parent, -1)]
-    return jnp.where(inside, pick(place, jnp.where(inside, parent, -1)), -1)
+def _pick_or_none(coordinate: Any, parent: Any, inside: Any) -> Any:
+    """Return the coordinates of parents; -1 for missing parents."""
+    if array_module(coordinate, parent, inside) is np:
+        return np.append(coordinate, -1)[np.where(inside, parent, -1)]
+    return jnp.where(inside, pick(coordinate, jnp.where(inside, parent, -1)), -1)
 
 
-def _dense(values: Any, default: Any, places: list[Any], sizes: tuple[Any, ...], inner: tuple[Any, ...]) -> Any:
-    if all(isinstance(v, np.ndarray) for v in (values, default, *places)):
+def _dense(values: Any, default: Any, coordinates: list[Any], sizes: tuple[Any, ...], inner: tuple[Any, ...]) -> Any:
+    if all(isinstance(v, np.ndarray) for v in (values, default, *coordinates)):
         out = np.empty((*sizes, *inner), values.dtype)
         out[...] = default
-        there = np.logical_and.reduce([place >= 0 for place in places])
-        out[tuple(place[there] for place in places)] = values[there]
+        valid = np.logical_and.reduce([c >= 0 for c in coordinates])
+        out[tuple(c[valid] for c in coordinates)] = values[valid]
         return out
     start = jnp.broadcast_to(default, (*sizes, *inner))
-    dtype = np.result_type(*(place.dtype for place in places))
-    return scatter_entries(start, jnp.stack([jnp.asarray(p, canonical(dtype)) for p in places], 1), values, "set")
+    dtype = np.result_type(*(c.dtype for c in coordinates))
+    return scatter_entries(start, jnp.stack([jnp.asarray(c, canonical(dtype)) for c in coordinates], 1), values, "set")

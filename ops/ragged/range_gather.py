@@ -1,7 +1,7 @@
-"""Ragged tensors: values with row splits or row ids.
+"""Ranges, repetition and gathering of ragged tensors: values with row splits.
 
-The number of values has to be known while tracing. Results padded to the config option ``dynamic_shape_bound`` have
-splits that say where their values end; what is past that is 0.
+The number of values must be static or bounded. Results padded to the config option ``dynamic_shape_bound`` have row
+splits that end where their values end; padding is 0.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from tf2jax_lite.values.static import canonical, known
 _INT64 = np.dtype(np.int64)
 
 
-# ---- ranges ----
-
-
 def _host_counts(starts: Any, limits: Any, deltas: Any) -> np.ndarray:
     if (deltas == 0).any():
         raise OpError("a step must not be 0")
@@ -44,7 +41,7 @@ def _host_counts(starts: Any, limits: Any, deltas: Any) -> np.ndarray:
 
 def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
     mask = np.arange(int(counts.max(initial=0))) < counts[:, None]
-    # TensorFlow adds the step again and again; so the rounding is that of a running sum.
+    # TensorFlow adds the step repeatedly; so the rounding is that of a cumulative sum.
     steps = np.empty(mask.shape, starts.dtype)
     steps[:] = deltas[:, None]
     steps[:, :1] = starts[:, None]
@@ -82,29 +79,26 @@ def ragged_range(
         splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits)
         return splits, _host_values(starts, deltas, counts)
     of = (starts, limits, deltas)
-    most, steps, begin = None, known(deltas), known(starts)
+    limit, steps, begin = None, known(deltas), known(starts)
     starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in of)
     if jnp.issubdtype(starts.dtype, jnp.integer):
         if begin is not None and not begin.any() and steps is not None and (steps > 0).all():
-            most = most_together(limits)
+            limit = most_together(limits)
         elif steps is not None and (steps > 0).all():
-            most = most_between(starts, limits)
+            limit = most_between(starts, limits)
         elif steps is not None and (steps < 0).all():
-            most = most_between(limits, starts)
+            limit = most_between(limits, starts)
         counts = -((starts - limits) // deltas)
     else:
         counts = jnp.ceil((limits - starts) / deltas)
-    size = room(bound, most, "the number of values depends on traced starts, limits or deltas")
+    size = room(bound, limit, "the number of values depends on traced starts, limits or deltas")
     counts = jnp.maximum(counts, 0).astype(canonical(Tsplits))
-    splits = _no_further(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), most, bound)
+    splits = _clamp_splits(jnp.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts)]), limit, bound)
     row = row_of(splits, size)
     step = jnp.arange(size, dtype=splits.dtype) - take(splits, row, 0)
     values = take(starts, row, 0) + step.astype(starts.dtype) * take(deltas, row, 0)
     values = jnp.where(row < rows, values, jnp.zeros((), values.dtype))
     return splits, *cut(bound, lambda: splits[-1], values, of=of)
-
-
-# ---- repeating ----
 
 
 @op("_Repeat", dynamic_shape="prefix")
@@ -137,71 +131,68 @@ def repeat(
         raise OpError(f"counts of shape {repeats.shape} do not fit data of shape {data.shape}")
     rest = data.shape[rank:]
     if isinstance(repeats, np.ndarray):
-        places = np.repeat(np.arange(repeats.size), np.maximum(repeats, 0).reshape(-1))
+        indices = np.repeat(np.arange(repeats.size), np.maximum(repeats, 0).reshape(-1))
         flat = array_module(data).reshape(data, (repeats.size, *rest))
-        return flat[places] if isinstance(flat, np.ndarray) else take(flat, places, 0)
+        return flat[indices] if isinstance(flat, np.ndarray) else take(flat, indices, 0)
     lengths = [like.shape[0] for like in likes if like.ndim]
     lengths += [a.shape[0] for a, b in _pairs(pairs) if rank == 1 and a.ndim == b.ndim > 0 and a.shape[0] != 1]
     problem = "how many values come out depends on traced counts"
-    size = lengths[0] if lengths else room(bound, _at_most(repeats), problem)
+    size = lengths[0] if lengths else room(bound, _sum_bound(repeats), problem)
     counts = jnp.maximum(jnp.reshape(jnp.asarray(repeats), (-1,)), 0)
     data = jnp.reshape(jnp.asarray(data), (counts.shape[0], *rest))
     fill = -1 if jnp.issubdtype(data.dtype, jnp.signedinteger) else 0
     data = jnp.concatenate([data, jnp.full((1, *rest), fill, data.dtype)])
     ends = jnp.cumsum(counts)
-    places = search(ends, lax.iota(counts.dtype, size), "right")
+    indices = search(ends, lax.iota(counts.dtype, size), "right")
     if not lengths:
-        (places,) = cut(bound, lambda: jnp.sum(counts), places, of=(repeats,))
-    return take(data, places, 0)
+        (indices,) = cut(bound, lambda: jnp.sum(counts), indices, of=(repeats,))
+    return take(data, indices, 0)
 
 
-def _at_most(counts: Any) -> Any:
-    """Returns the most that counts can be together, None if nothing tells."""
+def _sum_bound(counts: Any) -> Any:
+    """Return an upper bound of the sum of counts, None if there is none."""
     if counts.ndim == 1:
         return most_together(counts)
-    greatest = natural(counts)
-    return None if greatest is None else greatest * math.prod(counts.shape)
+    largest = natural(counts)
+    return None if largest is None else largest * math.prod(counts.shape)
 
 
-def _no_further(splits: Any, most: Any, bound: int | Extents | None) -> Any:
-    """Returns row splits, which are known to end where values do at most, so that what comes after them sees that."""
-    sees = isinstance(bound, Extents) and most is not None
-    return jnp.minimum(splits, jnp.asarray(most, splits.dtype)) if sees else splits
+def _clamp_splits(splits: Any, limit: Any, bound: int | Extents | None) -> Any:
+    """Return row splits clamped to an upper bound, so that interval analysis infers it."""
+    is_tracked = isinstance(bound, Extents) and limit is not None
+    return jnp.minimum(splits, jnp.asarray(limit, splits.dtype)) if is_tracked else splits
 
 
-def _most_gathered(splits: Any, places: Any) -> Any:
-    """Returns how many elements rows at some places can have together, None if nothing tells."""
-    whole, found = natural(splits), known(places)
-    if whole is None:
+def _gathered_bound(splits: Any, rows: Any) -> Any:
+    """Return an upper bound of the number of values of gathered rows, None if there is none."""
+    total, found = natural(splits), known(rows)
+    if total is None:
         return None
-    times = places.shape[0] if found is None else int(np.unique(found, return_counts=True)[1].max(initial=0))
-    return whole * times
+    times = rows.shape[0] if found is None else int(np.unique(found, return_counts=True)[1].max(initial=0))
+    return total * times
 
 
 def _pairs(flat: list[Any]) -> Any:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-# ---- gathering ----
-
-
-def _expand(splits: Any, places: Any, bound: int | Extents | None) -> tuple[Any, Any]:
-    """Returns the splits of the rows at ``places``, and the places of what is in them (-1: padding)."""
-    if array_module(splits, places) is np:
-        lengths = np.where(places >= 0, (splits[1:] - splits[:-1])[places], 0)
-        begin = splits[:-1][places]
+def _expand(splits: Any, rows: Any, bound: int | Extents | None) -> tuple[Any, Any]:
+    """Return the splits of gathered rows, and the indices of their values (-1: padding)."""
+    if array_module(splits, rows) is np:
+        lengths = np.where(rows >= 0, (splits[1:] - splits[:-1])[rows], 0)
+        begin = splits[:-1][rows]
         out = np.concatenate([[0], np.cumsum(lengths)]).astype(splits.dtype)
         inner = np.arange(int(out[-1])) + np.repeat(begin - out[:-1], lengths)
         return out, inner.astype(splits.dtype)
     splits = jnp.asarray(splits)
-    most = _most_gathered(splits, places)
-    size = room(bound, most, "how much is gathered depends on traced indices or splits")
-    of = (splits, places)
-    lengths = pick(splits[1:] - splits[:-1], places)
+    limit = _gathered_bound(splits, rows)
+    size = room(bound, limit, "how much is gathered depends on traced indices or splits")
+    of = (splits, rows)
+    lengths = pick(splits[1:] - splits[:-1], rows)
     out = jnp.concatenate([jnp.zeros(1, splits.dtype), jnp.cumsum(lengths, dtype=splits.dtype)])
-    out = _no_further(out, most, bound)
+    out = _clamp_splits(out, limit, bound)
     row = row_of(out, size)
-    begin = take(pick(splits[:-1], places), row, 0)
+    begin = take(pick(splits[:-1], rows), row, 0)
     inner = begin + jnp.arange(size, dtype=splits.dtype) - take(out, row, 0)
     return out, *cut(bound, lambda: out[-1], jnp.where(row < out.shape[0] - 1, inner, -1), of=of)
 
@@ -239,21 +230,21 @@ def ragged_gather(
     first = params_nested_splits[0]
     if first.shape[0] == 0:
         raise OpError("splits must not be empty")
-    rows = first.shape[0] - 1
+    count = first.shape[0] - 1
     found = known(indices)
-    if found is not None and found.size and not 0 <= found.min() <= found.max() < rows:
-        raise OpError(f"index {found.min() if found.min() < 0 else found.max()} is out of range [0, {rows})")
+    if found is not None and found.size and not 0 <= found.min() <= found.max() < count:
+        raise OpError(f"index {found.min() if found.min() < 0 else found.max()} is out of range [0, {count})")
     out: list[Any] = []
-    # Dimensions of the indices are uniform ones; of theirs but the last, splits are needed.
+    # Dimensions of the indices are uniform; all but the last need splits.
     for i in range(indices.ndim - 1):
-        count = int(np.prod(indices.shape[: i + 1]))
-        out.append(np.arange(count + 1, dtype=canonical(first.dtype)) * indices.shape[i + 1])
-    places = indices.reshape(-1)
+        size = int(np.prod(indices.shape[: i + 1]))
+        out.append(np.arange(size + 1, dtype=canonical(first.dtype)) * indices.shape[i + 1])
+    rows = indices.reshape(-1)
     if found is None:
-        places = jnp.where((places >= 0) & (places < rows), places, -1)
+        rows = jnp.where((rows >= 0) & (rows < count), rows, -1)
     for splits in params_nested_splits:
-        inner_splits, places = _expand(splits, places, bound)
+        inner_splits, rows = _expand(splits, rows, bound)
         out.append(inner_splits)
     if not indices.ndim:
-        out = out[1:]  # one row alone is no dimension
-    return out, pick(params_dense_values, places)
+        out = out[1:]  # a scalar index removes the dimension
+    return out, pick(params_dense_values, rows)

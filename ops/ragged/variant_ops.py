@@ -1,7 +1,7 @@
-"""Ops that put ragged tensors into variants and take them out again, as `tf.map_fn` over ragged tensors does.
+"""Conversion of ragged tensors to variants and back, as `tf.map_fn` over ragged tensors does.
 
-Where it is known how long a row is, it has that size. Where the splits depend on data, and where one loop goes over
-rows of different lengths, a row has a size that data decides (docs/sizes.md).
+Rows of static length have that size. Where the splits are traced, or one loop runs over rows of different lengths, the
+size is dynamic (docs/sizes.md).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def ragged_tensor_from_variant(
         )
     inner, dtype = output_ragged_rank - rank, canonical(Tsplits)
     if isinstance(encoded_ragged, Ragged):
-        *splits, values = _cut_parts(encoded_ragged.resolved(), bound)
+        *splits, values = _truncated_parts(encoded_ragged.resolved(), bound)
     elif isinstance(encoded_ragged, RaggedRows):
         splits, values = list(encoded_ragged.splits), encoded_ragged.values
     else:
@@ -104,7 +104,7 @@ def ragged_tensor_from_variant(
 
 
 def _rank(encoded: Any) -> int:
-    """Returns the rank of a tensor of variants."""
+    """Return the rank of a tensor of variants."""
     if isinstance(encoded, Ragged):
         return 0
     if isinstance(encoded, RaggedRows):
@@ -114,41 +114,38 @@ def _rank(encoded: Any) -> int:
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
 
-def _cut_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
-    """Returns the parts of a variant in the sizes that they have."""
+def _truncated_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
+    """Return the parts of a variant truncated to their counts."""
     if value.counts is None:
         return list(value.parts)
     *splits, values = value.parts
     out = []
     for part, count in zip(splits, value.counts, strict=False):
-        out.append(_splits(_cut_to_count(part[1:] - part[:-1], count - 1, count, bound)))
-    return [*out, _cut_to_count(values, value.counts[-1], value.counts[-1], bound)]
+        out.append(_splits(_truncate_to_count(part[1:] - part[:-1], count - 1, count, bound)))
+    return [*out, _truncate_to_count(values, value.counts[-1], value.counts[-1], bound)]
 
 
-def _cut_to_count(x: Any, count: Any, of: Any, bound: int | Extents | None) -> Any:
+def _truncate_to_count(x: Any, count: Any, of: Any, bound: int | Extents | None) -> Any:
     size = room(bound, x.shape[0], _PROBLEM)
     (x,) = cut(bound, lambda: count, pad_or_truncate(jnp.asarray(x), size), of=(of,))
     return x
 
 
 def _splits(lengths: Any) -> Any:
-    """Returns the splits of rows of these lengths."""
+    """Return the row splits of rows of these lengths."""
     if known(lengths) is not None:
         return np.concatenate([[0], np.cumsum(np.asarray(lengths))])
     zero = jnp.zeros(1, lengths.dtype)
     return lax.concatenate([zero, jnp.cumsum(lengths, dtype=lengths.dtype)], 0)
 
 
-# ---- one ragged tensor of many ----
-
-
 def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
-    """Returns the splits and values of a ragged tensor whose rows the elements of a list are."""
+    """Return the splits and values of the ragged tensor whose rows are the elements of a list."""
     vector = vector.resolved()
     if vector.is_traced:
         raise OpError("a ragged tensor is made of a list whose length depends on data; give the TensorArray its size")
     if vector.items is None:
-        return _of_packed(vector.buffer, vector.length, bound)
+        return _from_packed(vector.buffer, vector.length, bound)
     if not vector.items:
         empty = np.zeros(1, canonical(_INT64))
         return [empty] * (inner + 1), np.zeros(0, canonical(dtype))
@@ -157,7 +154,7 @@ def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | N
     items = [item.resolved() for item in vector.items if item is not None]
     if any(item.counts is not None for item in items):
         packed = vector.packed()
-        return _of_packed(packed.buffer, packed.length, bound)
+        return _from_packed(packed.buffer, packed.length, bound)
     if len({len(item.parts) for item in items}) > 1:
         raise OpError("a ragged tensor is made of variants of different ragged ranks")
     columns = list(zip(*(item.parts for item in items), strict=True))
@@ -178,8 +175,8 @@ def _concatenated(arrays: list[Any]) -> Any:
     return lax.concatenate([jnp.asarray(v) for v in arrays], 0)
 
 
-def _of_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
-    """Returns the splits and values of a ragged tensor whose rows are stacked."""
+def _from_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
+    """Return the result of `_joined` for stacked rows."""
     if not isinstance(stacked, Ragged):
         raise OpError("a ragged tensor is made of a list of which elements were never set")
     *columns, values = stacked.parts
@@ -188,8 +185,10 @@ def _of_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tuple[
         raise OpError("values of a ragged tensor must have a first dimension")
     if counts is None:
         sizes = [p.shape[1] - (i < len(columns)) for i, p in enumerate(stacked.parts)]
-        outer = np.arange(length + 1, dtype=canonical(_INT64)) * sizes[0] if _ints(length, sizes[0]) else None
-        first = jnp.arange(length + 1) * sizes[0] if outer is None else outer
+        if isinstance(length, int) and isinstance(sizes[0], int):
+            first: Any = np.arange(length + 1, dtype=canonical(_INT64)) * sizes[0]
+        else:
+            first = jnp.arange(length + 1) * sizes[0]
         inner = [_splits((s[:, 1:] - s[:, :-1]).reshape(-1)) for s in columns]
         return [first, *inner], values.reshape((length * sizes[-1], *values.shape[2:]))
     rows = [count - (i < len(columns)) for i, count in enumerate(counts)]
@@ -197,12 +196,8 @@ def _of_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tuple[
     return [_splits(rows[0]), *inner], _compacted(values, rows[-1], bound)
 
 
-def _ints(*sizes: Any) -> bool:
-    return all(isinstance(size, int) for size in sizes)
-
-
 def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
-    """Returns the first ``counts`` of each row of a padded array, one after the other."""
+    """Return the first ``counts`` elements of each row of a padded array, concatenated."""
     rows, width = padded.shape[:2]
     flat = jnp.reshape(padded, (rows * width, *padded.shape[2:]))
     found = known(counts)
@@ -212,12 +207,9 @@ def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
     size = room(bound, rows * width, _PROBLEM)
     splits = _splits(counts)
     row = row_of(splits, size)
-    place = row * width + lax.iota(splits.dtype, size) - take(splits, row, 0)
-    values = take(flat, jnp.where(row < rows, place, -1), 0)
+    index = row * width + lax.iota(splits.dtype, size) - take(splits, row, 0)
+    values = take(flat, jnp.where(row < rows, index, -1), 0)
     return cut(bound, lambda: splits[-1], values, of=(counts,))[0]
-
-
-# ---- gradients ----
 
 
 @op("RaggedTensorToVariantGradient")
@@ -263,11 +255,11 @@ def ragged_tensor_to_variant_gradient(
     stacked = encoded.packed().checked().buffer
     values = stacked.parts[-1]
     if len(stacked.parts) == 1:
-        # Rows are where the splits say, whether they were set or not.
+        # The splits give the position of each row, whether it was set or not.
         splits = jnp.asarray(row_splits)
         row = row_of(splits, shape[0])
-        place = row * values.shape[1] + lax.iota(splits.dtype, shape[0]) - take(splits, row, 0)
-        return take(jnp.reshape(values, (math.prod(values.shape[:2]), *values.shape[2:])), place, 0)
+        index = row * values.shape[1] + lax.iota(splits.dtype, shape[0]) - take(splits, row, 0)
+        return take(jnp.reshape(values, (math.prod(values.shape[:2]), *values.shape[2:])), index, 0)
     if stacked.counts is None:
         return jnp.reshape(values, shape)
     size = shape[0] if isinstance(shape[0], int) else most(shape[0])
@@ -275,7 +267,7 @@ def ragged_tensor_to_variant_gradient(
 
 
 def _shaped(values: Any, shape: tuple[Any, ...]) -> Any:
-    """Returns gradients of values in their shape."""
+    """Return gradients truncated or padded to the shape of the values."""
     if values.shape[1:] != tuple(shape[1:]) or len(values.shape) != len(shape):
         raise OpError(f"gradients of shape {list(values.shape)} for values of shape {list(shape)}")
     return pad_or_truncate(values, shape[0]) if shape else values

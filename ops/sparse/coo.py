@@ -1,9 +1,9 @@
-"""Sparse tensors in coordinate form: indices of shape (entries, rank), values, dense shape.
+"""COO sparse tensors: indices of shape (entries, rank), values, dense shape. Shared helpers; reorder, reshape, concat.
 
-The number of entries has to be known while tracing; so most ops that choose entries need indices that are known while
-tracing (values may be traced), or the config option ``dynamic_shape_bound``; those that merge them do not, where only
-what is computed of the result is returned. Results padded to the bound hold -1
-in all indices and 0 in the values of what is past the last entry; ops that scatter or gather skip such entries.
+The number of entries must be static, or bounded. So most ops that select entries need static indices (values may be
+traced), or the config option ``dynamic_shape_bound``; ops that merge entries do not if only values computed from the
+result are returned. Results padded to the bound have indices of -1 and values of 0 past the last entry; ops that
+scatter or gather skip such entries.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, kno
 _INT64 = np.dtype(np.int64)
 
 
-def pick(values: Any, places: Any) -> Any:
-    """Gathers along the first axis; gives zeros where the place is negative."""
-    if isinstance(places, np.ndarray):
+def pick(values: Any, positions: Any) -> Any:
+    """Gather along the first axis; zeros where the position is negative."""
+    if isinstance(positions, np.ndarray):
         if isinstance(values, np.ndarray):
-            out = np.zeros((*places.shape, *values.shape[1:]), values.dtype)
-            out[places >= 0] = values[places[places >= 0]]
+            out = np.zeros((*positions.shape, *values.shape[1:]), values.dtype)
+            out[positions >= 0] = values[positions[positions >= 0]]
             return out
-        if not (places < 0).any():
-            return take(values, places, 0)
-    return take(values, jnp.asarray(places), 0)
+        if not (positions < 0).any():
+            return take(values, positions, 0)
+    return take(values, jnp.asarray(positions), 0)
 
 
 def check_indices(indices: Any, values: Any, shape: Any) -> None:
-    """Refuses a sparse tensor whose parts do not fit each other, as far as they are known."""
+    """Raise OpError if the components of a sparse tensor do not fit each other, as far as they are static."""
     if indices.ndim != 2:
         raise OpError(f"indices must be a matrix, not of rank {indices.ndim}")
     if values is not None and values.ndim != 1:
@@ -58,7 +58,7 @@ def check_indices(indices: Any, values: Any, shape: Any) -> None:
 
 
 def check_range(indices: Any, limits: Any) -> None:
-    """Refuses known index vectors outside of a known shape; rows of padding (-1) are let through."""
+    """Raise OpError if static indices are outside a static shape; rows of padding (-1) are not."""
     found = known(indices)
     if found is None or limits is None or not found.size or not all(isinstance(d, int) for d in limits):
         return
@@ -68,13 +68,13 @@ def check_range(indices: Any, limits: Any) -> None:
         raise OpError(f"indices[{row}] = {found[row].tolist()} is out of bounds: shape is {list(limits)}")
 
 
-def _inside(indices: Any) -> Any:
-    """Tells entries from padding."""
+def _is_entry(indices: Any) -> Any:
+    """Return a mask of the entries that are not padding."""
     return indices[:, 0] >= 0 if indices.shape[1] else jnp.ones(indices.shape[0], bool)
 
 
 def order_of(indices: Any) -> Any:
-    """Returns the permutation that puts index vectors in lexicographic order, padding last."""
+    """Return the permutation that sorts indices in lexicographic order, padding last."""
     found = known(indices)
     if found is not None:
         if found.shape[1] == 0:
@@ -83,13 +83,13 @@ def order_of(indices: Any) -> Any:
         return np.lexsort((*found.T[::-1], padding))
     count, rank = indices.shape
     largest = jnp.iinfo(indices.dtype).max
-    first = jnp.where(_inside(indices), indices[:, 0], largest)
+    first = jnp.where(_is_entry(indices), indices[:, 0], largest)
     keys = [first, *(indices[:, i] for i in range(1, rank))]
     return lax.sort((*keys, lax.iota(np.int32, count)), num_keys=rank, is_stable=True)[-1]
 
 
 def scatter_entries(start: Any, indices: Any, updates: Any, kind: str) -> Any:
-    """Sets, adds or maximizes entries of a dense array; indices outside of it are dropped."""
+    """Scatter to a dense array by "set", "add" or "max"; indices out of range are dropped."""
     start, updates = jnp.asarray(start), jnp.asarray(updates)
     depth = indices.shape[1]
     if depth == 0 or any(isinstance(d, int) and d == 0 for d in (*start.shape, *updates.shape)):
@@ -103,9 +103,6 @@ def scatter_entries(start: Any, indices: Any, updates: Any, kind: str) -> Any:
     )
     fold: Any = {"set": lax.scatter, "add": lax.scatter_add, "max": lax.scatter_max}[kind]
     return fold(start, jnp.asarray(indices), updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
-
-
-# ---- order and shape ----
 
 
 def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> Any:
@@ -128,7 +125,7 @@ def sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> t
 
 
 def _strides(shape: Any) -> list[Any]:
-    """Returns the row-major strides of a shape, as Python numbers if they are known, dimension by dimension."""
+    """Return the row-major strides of a shape, ints where static."""
     strides: list[Any] = [1]
     for d in reversed(shape[1:]):
         strides.insert(0, strides[0] * d)
@@ -136,7 +133,7 @@ def _strides(shape: Any) -> list[Any]:
 
 
 def sizes_of(shape: Any) -> tuple[Any, ...]:
-    """Returns the entries of a shape: numbers where they are known, traced scalars otherwise."""
+    """Return the sizes of a shape: ints or symbolic dimensions where static, else traced scalars."""
     found = known(shape)
     if found is not None:
         return dims(found)
@@ -145,7 +142,7 @@ def sizes_of(shape: Any) -> tuple[Any, ...]:
 
 
 def shape_of(sizes: Sequence[Any]) -> Any:
-    """Returns a shape as a vector: static if all of its entries are known."""
+    """Return sizes as a shape vector, static if all sizes are."""
     dtype = canonical(_INT64)
     if any(isinstance(size, jax.Array) for size in sizes):
         return jnp.stack([jnp.asarray(size, dtype) for size in sizes])
@@ -218,16 +215,16 @@ def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tupl
         flat = flat + indices[:, i] * jnp.asarray(s, dtype)
     columns = []
     for s, d in zip(_strides(new), new, strict=True):
-        # Of a shape without elements there are no entries; only a division by zero has to be kept away.
+        # A shape without elements has no entries; only a division by zero must be avoided.
         stride, size = (jnp.maximum(jnp.asarray(v, dtype), 1) for v in (s, d))
         columns.append(lax.rem(lax.div(flat, jnp.broadcast_to(stride, flat.shape)), jnp.broadcast_to(size, flat.shape)))
     out = jnp.stack(columns, 1) if columns else jnp.zeros((indices.shape[0], 0), dtype)
-    out = jnp.where(_inside(indices)[:, None], out, -1)
+    out = jnp.where(_is_entry(indices)[:, None], out, -1)
     return out, shape_of(new)
 
 
 def _concat_parts(indices: list[Any], values: list[Any], shapes: list[Any], axis: int) -> tuple[int, list[Any], Any]:
-    """Checks; returns the axis, where each part starts along it, and the resulting dimensions."""
+    """Return the axis, the offset of each part along it, and the shape; raise OpError if parts differ."""
     for i, v, s in zip(indices, values, shapes, strict=True):
         check_indices(i, v, s)
     sizes = [sizes_of(s) for s in shapes]
@@ -280,7 +277,7 @@ def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, c
     for i, start in zip(indices, starts, strict=True):
         i = jnp.asarray(i)
         own = jnp.arange(i.shape[1]) == axis
-        moved.append(i + jnp.where(own & _inside(i)[:, None], jnp.asarray(start, i.dtype), 0).astype(i.dtype))
+        moved.append(i + jnp.where(own & _is_entry(i)[:, None], jnp.asarray(start, i.dtype), 0).astype(i.dtype))
     joined, flat = jnp.concatenate(moved), jnp.concatenate([jnp.asarray(v) for v in values])
     order = order_of(joined)
     if axis or any(known(i) is None for i in indices):
@@ -289,7 +286,7 @@ def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, c
 
 
 def static_integers(value: Any, what: str) -> np.ndarray:
-    """Returns a static value as int64, or raises OpError."""
+    """Return a static value as int64; raise OpError if it is traced or symbolic."""
     found = known(value)
     if found is None or found.dtype == np.dtype(object):
         raise OpError(f"{what} must be known while tracing")
@@ -297,16 +294,16 @@ def static_integers(value: Any, what: str) -> np.ndarray:
 
 
 def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
-    """Merges index vectors in order; returns them, and for each its place in ``a`` and in ``b`` (-1: none)."""
+    """Return the sorted union of indices, and for each its position in ``a`` and in ``b`` (-1: none)."""
     ours, theirs = known(a), known(b)
     split = a.shape[0]
     if ours is not None and theirs is not None:
         rows, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
         inverse = inverse.reshape(-1)
-        place_a, place_b = np.full(len(rows), -1), np.full(len(rows), -1)
-        place_a[inverse[:split]] = np.arange(split)
-        place_b[inverse[split:]] = np.arange(len(theirs))
-        return rows.astype(ours.dtype), place_a, place_b
+        at_a, at_b = np.full(len(rows), -1), np.full(len(rows), -1)
+        at_a[inverse[:split]] = np.arange(split)
+        at_b[inverse[split:]] = np.arange(len(theirs))
+        return rows.astype(ours.dtype), at_a, at_b
     size = room(bound, split + b.shape[0], "the entries of a sum depend on traced indices")
     rows = lax.concatenate([jnp.asarray(a), jnp.asarray(b)], 0)
     order = order_of(rows)
@@ -314,14 +311,14 @@ def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
     fresh = (starts(rows) | (lax.iota(np.int32, rows.shape[0]) == 0)) & (rows[:, 0] >= 0)
     to = jnp.where(rows[:, 0] < 0, size, jnp.cumsum(fresh, dtype=np.int32) - 1)
     blank = jnp.full(size, -1, np.int32)
-    place_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
-    place_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
+    at_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
+    at_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
     out = jnp.full((size, rows.shape[1]), -1, rows.dtype).at[to].set(rows, mode="drop")
-    return cut(bound, lambda: jnp.count_nonzero(fresh), out, place_a, place_b, of=(a, b))  # type: ignore[return-value]
+    return cut(bound, lambda: jnp.count_nonzero(fresh), out, at_a, at_b, of=(a, b))  # type: ignore[return-value]
 
 
 def same_rows(a: Any, b: Any) -> Any:
-    """Returns, for each row of ``a``, the place of an equal row of ``b``, or -1."""
+    """Return, for each row of ``a``, the position of an equal row of ``b``, or -1."""
     ours, theirs = known(a), known(b)
     if ours is not None and theirs is not None:
         _, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
@@ -339,22 +336,22 @@ def same_rows(a: Any, b: Any) -> Any:
 
 
 def _same_sorted(a: Any, b: Any) -> Any:
-    """`same_rows` by sorting: what is equal stands side by side then, a row of ``b`` first."""
+    """Return `same_rows` by sorting: equal rows are adjacent then, a row of ``b`` first."""
     count, rows = b.shape[0], lax.concatenate([b, a.astype(b.dtype)], 0)
     own = lax.iota(np.int32, rows.shape[0])
     *columns, order = lax.sort((*(rows[:, i] for i in range(rows.shape[1])), own), num_keys=rows.shape[1] + 1)
     first = lax.cummax(jnp.where(starts(jnp.stack(columns, 1)), own, 0))
     theirs = lax.cummax(jnp.where(order < count, own, -1))
-    place = jnp.where(theirs >= first, take(order, jnp.maximum(theirs, 0), 0), -1)
+    position = jnp.where(theirs >= first, take(order, jnp.maximum(theirs, 0), 0), -1)
     to = jnp.where(order < count, a.shape[0], order - count)
-    found = jnp.full(a.shape[0], -1, np.int32).at[to].set(place, mode="drop")
+    found = jnp.full(a.shape[0], -1, np.int32).at[to].set(position, mode="drop")
     return jnp.where(a[:, 0] >= 0, found, -1)
 
 
 def select_entries(
     keep: Any, indices: Any, values: Any, start: Any, bound: int | Extents | None, problem: str
 ) -> tuple[Any, Any]:
-    """Keeps some entries and moves them by ``-start``."""
+    """Return the entries where ``keep`` holds, with indices relative to ``start``; ``bound`` is their capacity."""
     if isinstance(keep, np.ndarray):
         kept: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[kept] - start, pick(values, kept)

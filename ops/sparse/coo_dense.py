@@ -54,10 +54,10 @@ def sparse_tensor_dense_mat_mul(
         raise OpError(f"cannot multiply: the inner dimensions are {shape[column]} and {b.shape[0]}")
     dtype = jnp.asarray(b).dtype
     # TensorFlow, too, sums 16-bit floats in float32.
-    wide = jnp.float32 if dtype in (jnp.bfloat16, jnp.float16) else dtype
-    rows = lax.convert_element_type(take(b, jnp.asarray(a_indices[:, column]), 0), wide)
-    parts = lax.convert_element_type(a_values, wide)[:, None] * rows
-    out = scatter_entries(jnp.zeros((shape[row], b.shape[1]), wide), a_indices[:, row : row + 1], parts, "add")
+    accumulator = jnp.float32 if dtype in (jnp.bfloat16, jnp.float16) else dtype
+    rows = lax.convert_element_type(take(b, jnp.asarray(a_indices[:, column]), 0), accumulator)
+    parts = lax.convert_element_type(a_values, accumulator)[:, None] * rows
+    out = scatter_entries(jnp.zeros((shape[row], b.shape[1]), accumulator), a_indices[:, row : row + 1], parts, "add")
     return lax.convert_element_type(out, dtype)
 
 
@@ -94,7 +94,7 @@ def _dense_parts(sparse_indices: Any, sparse_values: Any, output_shape: Any) -> 
 
 
 def _check_unique(indices: Any, validate: bool) -> None:
-    """Checks what TensorFlow checks of indices that are known: that they increase."""
+    """Raise OpError if static indices do not increase, as TensorFlow does."""
     found = known(indices)
     if not validate or found is None or found.shape[0] < 2:
         return
@@ -153,7 +153,7 @@ def sparse_to_dense(
 
 
 def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, Any]:
-    """Returns the values, and those of the dense tensor, broadcast, at the same places."""
+    """Return the values, and those of the broadcast dense tensor at the same indices."""
     check_indices(indices, values, shape)
     rank = indices.shape[1]
     if dense.ndim > rank:
@@ -166,10 +166,10 @@ def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, A
     stretched = np.array([d == 1 for d in dense.shape], bool)
     own = indices[:, skipped:]
     # Padding (-1) must stay out of range.
-    places = jnp.where(stretched & (jnp.asarray(own) >= 0), 0, own) if stretched.any() else own
+    own = jnp.where(stretched & (jnp.asarray(own) >= 0), 0, own) if stretched.any() else own
     if dense.ndim == 0:
         return jnp.asarray(values), jnp.broadcast_to(dense, values.shape)
-    return jnp.asarray(values), take_nd(dense, jnp.asarray(places))
+    return jnp.asarray(values), take_nd(dense, jnp.asarray(own))
 
 
 @op("SparseDenseCwiseAdd")

@@ -63,17 +63,17 @@ def sparse_add(
       OpError: static shapes differ.
     """
     _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
-    indices, place_a, place_b = union(a_indices, b_indices, bound)
-    values = pick(a_values, place_a) + pick(b_values, place_b)
+    indices, at_a, at_b = union(a_indices, b_indices, bound)
+    values = pick(a_values, at_a) + pick(b_values, at_b)
     shape = known(a_shape)
     shape = a_shape if shape is None else shape.astype(canonical(np.int64))
     limit, sums = known(thresh), known(values)
     if sums is not None and limit is not None and known(indices) is not None:
-        keep = (place_a < 0) | (place_b < 0) | (limit <= np.abs(sums))
+        keep = (at_a < 0) | (at_b < 0) | (limit <= np.abs(sums))
         return np.asarray(indices)[keep], sums[keep], shape
     if limit is not None and not limit > 0:
         return indices, values, shape
-    keep = (place_a < 0) | (place_b < 0) | (jnp.asarray(thresh) <= jnp.abs(values))
+    keep = (at_a < 0) | (at_b < 0) | (jnp.asarray(thresh) <= jnp.abs(values))
     indices = jnp.asarray(indices)
     keep = (indices[:, 0] >= 0) & keep
     problem = "which sums reach the threshold depends on traced values"
@@ -96,8 +96,8 @@ def _sparse_sparse(
     fn: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], bound: int | Extents | None
 ) -> tuple[Any, Any]:
     _check_pair(a, b)
-    indices, place_a, place_b = union(a[0], b[0], bound)
-    return indices, fn(jnp.asarray(pick(a[1], place_a)), jnp.asarray(pick(b[1], place_b)))
+    indices, at_a, at_b = union(a[0], b[0], bound)
+    return indices, fn(jnp.asarray(pick(a[1], at_a)), jnp.asarray(pick(b[1], at_b)))
 
 
 @op("SparseSparseMaximum", dynamic_shape="prefix")

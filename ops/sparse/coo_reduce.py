@@ -18,7 +18,7 @@ from .coo import check_indices, order_of, shape_of, sizes_of, static_integers
 
 
 def _reduction(input_shape: Any, reduction_axes: Any, keep_dims: bool) -> tuple[list[int], tuple[Any, ...]]:
-    """Returns the dimensions that remain, and the result's shape."""
+    """Return the dimensions that remain, and the shape of the result."""
     shape = sizes_of(input_shape)
     axes = set(normalize_axes(reduction_axes, len(shape)))
     kept = [i for i in range(len(shape)) if i not in axes]
@@ -41,7 +41,7 @@ def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_di
         stride = stride * d
     flat = jnp.where(indices[:, 0] < 0, -1, flat)
     out = fold(kind, values, flat, stride)
-    if kind == "Max":  # TensorFlow reduces explicit entries alone, and leaves 0 where there is none
+    if kind == "Max":  # TensorFlow reduces explicit entries only; the result is 0 where there is none
         filled = fold("Sum", jnp.ones(flat.shape, np.int32), flat, stride) > 0
         out = jnp.where(filled, out, jnp.zeros((), out.dtype))
     return out.reshape(out_shape)
@@ -97,10 +97,10 @@ def _reduce_sparse(
     check_indices(indices, values, shape)
     kept, out_shape = _reduction(shape, static_integers(axes, "the axes"), keep_dims)
     found = known(indices)
-    positions = np.array(kept, int)
+    axes_kept = np.array(kept, int)
     if found is not None:
         if kept:
-            rows, ids = np.unique(found[:, positions], axis=0, return_inverse=True)
+            rows, ids = np.unique(found[:, axes_kept], axis=0, return_inverse=True)
         else:
             rows, ids = np.zeros((min(len(found), 1), 0), found.dtype), np.zeros(len(found), int)
         count: Any = len(rows)
@@ -108,7 +108,7 @@ def _reduce_sparse(
         full = np.zeros((count, len(found.T)), found.dtype)
     else:
         count = room(bound, indices.shape[0], "the entries of a reduction depend on traced indices")
-        own = jnp.asarray(indices)[:, positions]
+        own = jnp.asarray(indices)[:, axes_kept]
         own = jnp.where(jnp.asarray(indices)[:, :1] < 0, -1, own)
         order = order_of(own) if kept else jnp.argsort(indices[:, 0] < 0, stable=True)
         own = take(own, order, 0)
@@ -122,7 +122,7 @@ def _reduce_sparse(
         full = jnp.where(used[:, None], 0, jnp.full((count, indices.shape[1]), -1, own.dtype))
         rows, out, full = cut(bound, lambda: jnp.count_nonzero(used), rows, out, full, of=(used,))
     if keep_dims:
-        rows = jnp.asarray(full).at[:, positions].set(rows) if kept else full
+        rows = jnp.asarray(full).at[:, axes_kept].set(rows) if kept else full
     return rows, out, shape_of(out_shape)
 
 

@@ -49,20 +49,20 @@ def sparse_fill_empty_rows(
     rank = dense_shape.shape[0]
     if not rank:
         raise OpError("dense_shape must not be empty")
-    rows = _first_of(dense_shape, bound)
-    row_ids, values_out, empty, reverse, places = _fill_rows(indices[:, 0], values, rows, default_value, bound)
-    rest = pick(indices[:, 1:], places)  # zeros in the new entries
+    rows = _row_count(dense_shape, bound)
+    row_ids, values_out, empty, reverse, sources = _fill_rows(indices[:, 0], values, rows, default_value, bound)
+    rest = pick(indices[:, 1:], sources)  # zeros in the new entries
     if known(row_ids) is not None and known(rest) is not None:
         return np.concatenate([row_ids[:, None], rest.reshape(-1, rank - 1)], 1), values_out, empty, reverse
     rest = jnp.where((row_ids >= 0)[:, None], rest, -1)
     return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
 
 
-def _first_of(shape: Any, bound: int | Extents | None) -> Any:
-    """Returns the first size of a shape of which the others may be data: a number, or a dimension that data decides.
+def _row_count(shape: Any, bound: int | Extents | None) -> Any:
+    """Return the first size of a shape whose other sizes may be traced: an int or a dynamic dimension.
 
     Raises:
-      UnboundedError: it is data, too, and sizes that data decides have no names here.
+      UnboundedError: it is traced, and dynamic dimensions are not tracked.
     """
     first = entries(shape, shape.shape[0])[0]
     if first.is_known and isinstance(first.offset, int):
@@ -73,7 +73,7 @@ def _first_of(shape: Any, bound: int | Extents | None) -> Any:
 
 
 def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:
-    """Returns row ids, values, empty rows, where entries went, and where entries came from (-1: new)."""
+    """Return row ids, values, empty rows, new positions of entries, and old positions (-1: new)."""
     found, dtype = known(row_ids), canonical(_INT64)
     if found is not None:
         if found.size and not 0 <= found.min() <= found.max() < rows:
@@ -83,9 +83,9 @@ def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | 
         order = np.argsort(ids, kind="stable")
         reverse = np.empty(len(order), np.int64)
         reverse[order] = np.arange(len(order))
-        places = np.where(order < len(found), order, -1)
+        sources = np.where(order < len(found), order, -1)
         reverse = reverse[: len(found)].astype(dtype)
-        return ids[order].astype(dtype), _filled(values, places, default, len(found)), empty, reverse, places
+        return ids[order].astype(dtype), _filled(values, sources, default, len(found)), empty, reverse, sources
     count = row_ids.shape[0]
     size = room(bound, count + rows, "which rows are empty depends on traced indices")
     inside = (row_ids >= 0) & (row_ids < rows)
@@ -100,22 +100,24 @@ def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | 
         order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids, (0, missing), constant_values=rows)[:size]
     order, ids = cut(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
     valid = ids < rows
-    places = jnp.where(valid & (order < count), order, -1)
-    new = _filled(values, places, default, count)
+    sources = jnp.where(valid & (order < count), order, -1)
+    new = _filled(values, sources, default, count)
     zero = jnp.zeros((), new.dtype)
     ids = jnp.where(valid, ids, -1).astype(dtype)
     if isinstance(bound, Extents):
         bound.cover(ids, rows)
-    return ids, jnp.where(valid, new, zero), empty, reverse, places
+    return ids, jnp.where(valid, new, zero), empty, reverse, sources
 
 
-def _filled(values: Any, places: Any, default: Any, count: int) -> Any:
-    if isinstance(places, np.ndarray) and isinstance(values, np.ndarray) and isinstance(default, np.ndarray):
-        out = values[places] if count else np.empty(len(places), values.dtype)
+def _filled(values: Any, sources: Any, default: Any, count: int) -> Any:
+    if isinstance(sources, np.ndarray) and isinstance(values, np.ndarray) and isinstance(default, np.ndarray):
+        out = values[sources] if count else np.empty(len(sources), values.dtype)
         out = np.array(out)
-        out[places < 0] = default
+        out[sources < 0] = default
         return out
-    return jnp.where(places >= 0, pick(values, places) if count else jnp.zeros(places.shape[0], values.dtype), default)
+    return jnp.where(
+        sources >= 0, pick(values, sources) if count else jnp.zeros(sources.shape[0], values.dtype), default
+    )
 
 
 @op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
@@ -190,10 +192,10 @@ def sparse_slice(
     xp: Any = np if all(known(v) is not None for v in (indices, start, size)) else jnp
     inside = xp.all((indices >= start) & (indices < start + size), axis=1)
     sizes_out = [
-        max(min(most, whole - first), 0)
-        if all(isinstance(v, int) for v in (whole, first, most))
-        else jnp.maximum(jnp.minimum(most, whole - first), 0)
-        for whole, first, most in zip(*map(sizes_of, (shape, start, size)), strict=True)
+        max(min(length, total - first), 0)
+        if all(isinstance(v, int) for v in (total, first, length))
+        else jnp.maximum(jnp.minimum(length, total - first), 0)
+        for total, first, length in zip(*map(sizes_of, (shape, start, size)), strict=True)
     ]
     return (*select_entries(inside, indices, values, start, bound, _PROBLEM), shape_of(sizes_out))
 

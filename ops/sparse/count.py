@@ -1,6 +1,6 @@
-"""Counts of values, as sparse tensors: tf.math.bincount of rows that are dense, sparse or ragged.
+"""Sparse bincount: counts of values as sparse tensors (tf.math.bincount) of dense, sparse or ragged rows.
 
-Each row's counts are in the order of the values. How many different values there are, data decides.
+Each row's counts are in the order of the values. The number of unique values is dynamic.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ def _check(values: Any, weights: Any, minlength: int, maxlength: int) -> None:
 
 
 def _length(largest: Any, minlength: int, maxlength: int) -> Any:
-    """Returns how many values there could be, as counts have it for a shape."""
+    """Return the last size of the result: the number of possible values."""
     if maxlength >= 0:
         return maxlength
     return (np if known(largest) is not None else jnp).maximum(largest + 1, max(minlength, 0))
 
 
-def _added(parts: Any, weights: Any, count: Any, dtype: Any, binary: bool) -> Any:
-    """Sums weights (1 each if there are none) by the part that each belongs to; those past the last are dropped."""
+def _segment_sums(segments: Any, weights: Any, count: Any, dtype: Any, binary: bool) -> Any:
+    """Sum weights (default 1) by segment; segments past ``count`` are dropped."""
     if binary:
-        return np.ones(count, dtype) if isinstance(parts, np.ndarray) else jnp.ones((count,), dtype)
-    if isinstance(parts, np.ndarray) and (weights is None or known(weights) is not None):
+        return np.ones(count, dtype) if isinstance(segments, np.ndarray) else jnp.ones((count,), dtype)
+    if isinstance(segments, np.ndarray) and (weights is None or known(weights) is not None):
         out = np.zeros(count, dtype)
-        np.add.at(out, parts, np.ones((), dtype) if weights is None else np.asarray(weights))
+        np.add.at(out, segments, np.ones((), dtype) if weights is None else np.asarray(weights))
         return out
-    ones = jnp.ones(parts.shape, dtype) if weights is None else jnp.asarray(weights)
-    return jnp.zeros((count,), dtype).at[jnp.asarray(parts)].add(ones, mode="drop")
+    ones = jnp.ones(segments.shape, dtype) if weights is None else jnp.asarray(weights)
+    return jnp.zeros((count,), dtype).at[jnp.asarray(segments)].add(ones, mode="drop")
 
 
 def _known_counts(rows: Any, values: Any, weights: Any, dtype: Any, maxlength: int, binary: bool) -> tuple[Any, ...]:
-    places = np.flatnonzero((rows >= 0) & (values >= 0) & ((values < maxlength) | (maxlength < 0)))
-    found, part = np.unique(np.column_stack([rows, values])[places], axis=0, return_inverse=True)
-    counts = _added(part.reshape(-1), None if weights is None else weights[places], len(found), dtype, binary)
-    return found.astype(canonical(_INT64)), counts, values[places].max(initial=0)
+    kept = np.flatnonzero((rows >= 0) & (values >= 0) & ((values < maxlength) | (maxlength < 0)))
+    found, segment = np.unique(np.column_stack([rows, values])[kept], axis=0, return_inverse=True)
+    counts = _segment_sums(segment.reshape(-1), None if weights is None else weights[kept], len(found), dtype, binary)
+    return found.astype(canonical(_INT64)), counts, values[kept].max(initial=0)
 
 
 def _traced_counts(
@@ -77,7 +77,7 @@ def _traced_counts(
     valid = others == 0
     first = (lax.iota(np.int32, count) == 0) | starts(rows) | starts(values) | starts(others)
     run = jnp.cumsum(first, dtype=np.int32) - 1
-    counts = _added(
+    counts = _segment_sums(
         jnp.where(valid, run, count), None if weights is None else take(weights, order, 0), count, dtype, binary
     )
     keep = first & valid
@@ -100,17 +100,17 @@ def _counts(
     binary_output: bool,
     bound: int | Extents | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts values by rows.
+    """Count values by rows.
 
     Args:
-      rows: each value's row, -1 for padding.
-      values: a vector.
-      weights: a vector, or an empty array.
-      batches: how many rows there are; None: one, which results do not name.
-      minlength: the least size of the result's last dimension.
-      maxlength: that size, from which on values do not count; -1: as large as values are.
-      binary_output: whether 1 stands for any count.
-      bound: how many counts there is room for.
+      rows: [n], each value's row, -1 for padding.
+      values: [n].
+      weights: [n], or empty.
+      batches: number of rows; None: one row, which indices of the result omit.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size; larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result.
     """
     _check(values, weights, minlength, maxlength)
     given, dtype = (None if 0 in weights.shape else weights), weights.dtype

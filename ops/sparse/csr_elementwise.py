@@ -1,4 +1,4 @@
-"""Sums, multiples and softmax of sparse matrices. TensorFlow has kernels for these on GPUs alone."""
+"""Sums, scaling and softmax of CSR matrices. TensorFlow has kernels for these on GPUs only."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | Ext
         raise OpError(f"sparse matrices of shapes {list(a.dims)} and {list(b.dims)} cannot be added")
     if alpha.ndim or beta.ndim:
         raise OpError("alpha and beta must be scalars")
-    indices, place_a, place_b = union(a.indices, b.indices, bound)
+    indices, at_a, at_b = union(a.indices, b.indices, bound)
     alpha, beta = (lax.stop_gradient(jnp.asarray(v)) for v in (alpha, beta))
-    return SparseMatrix(indices, alpha * pick(a.values, place_a) + beta * pick(b.values, place_b), a.dims)
+    return SparseMatrix(indices, alpha * pick(a.values, at_a) + beta * pick(b.values, at_b), a.dims)
 
 
 @op("SparseMatrixMul")
@@ -94,5 +94,5 @@ def sparse_matrix_softmax_grad(softmax: Any, grad_softmax: Any, *, type: Any) ->
     upstream = pick(gradient.values, same_rows(matrix.indices, gradient.indices))
     found = known(matrix.indices)
     rows = numbered((jnp.asarray(matrix.indices) if found is None else found)[:, :-1])
-    along = take(fold("Sum", matrix.values * upstream, rows, count), rows, 0)
-    return matrix.with_values((upstream - along) * matrix.values)
+    sums = take(fold("Sum", matrix.values * upstream, rows, count), rows, 0)
+    return matrix.with_values((upstream - sums) * matrix.values)

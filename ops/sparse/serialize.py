@@ -1,7 +1,7 @@
-"""Ops that put sparse tensors into variants and take them out again, as `tf.map_fn` over sparse tensors does.
+"""Conversion of sparse tensors to variants and back, as `tf.map_fn` over sparse tensors does.
 
-Where it is known how many entries a row has, there are so many. Where indices depend on data, and where one loop goes
-over rows of different numbers of entries, that is a size that data decides (docs/sizes.md).
+Rows with a static number of entries have that size. Where indices are traced, or one loop runs over rows of different
+numbers of entries, the size is dynamic (docs/sizes.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tf2jax_lite.values.static import as_array, canonical, known
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .coo import check_indices, shape_of, sizes_of
-from .variant import Sparse, SparseRows
+from .variant import Sparse, SparseRows, is_static_size
 
 __all__: list[str] = []
 
@@ -35,10 +35,6 @@ _PROBLEM = "how many entries a row of a sparse tensor has depends on data, or on
 def _check_type(out_type: Any) -> None:
     if str(out_type) != "variant":
         raise UnsupportedAttributeError(f"sparse tensors are put into variants, not into tensors of {out_type}")
-
-
-def _is_known(size: Any) -> bool:
-    return not hasattr(size, "dtype")
 
 
 def _host_serialize(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, *, out_type: Any = "string") -> Any:
@@ -87,7 +83,7 @@ def serialize_many_sparse(
     sizes = tuple(sizes_of(sparse_shape))
     if len(sizes) < 2:
         raise OpError(f"a sparse tensor of rank {len(sizes)} has no rows")
-    if not _is_known(sizes[0]):
+    if not is_static_size(sizes[0]):
         raise OpError(
             "the rows of a sparse tensor are taken one by one, and how many there are depends on data: give the "
             "tf.SparseTensorSpec the size of the first dimension"
@@ -96,14 +92,14 @@ def serialize_many_sparse(
 
 
 def _row_splits(rows: Any, count: Any) -> Any:
-    """Returns where each of ``count`` rows begins, and where the last one ends, of the rows of entries in order."""
+    """Return the row splits of ``count`` rows, of the sorted row indices of entries."""
     found = known(rows)
     if found is not None and isinstance(count, int):
         if (np.diff(found[found >= 0]) < 0).any():
             raise OpError("the entries of a sparse tensor are out of order; sort them with tf.sparse.reorder")
         return np.searchsorted(np.where(found < 0, count, found), np.arange(count + 1)).astype(np.int32)
     rows = jnp.asarray(rows)
-    rows = jnp.where(rows < 0, jnp.asarray(count, rows.dtype), rows)  # padding is in none
+    rows = jnp.where(rows < 0, jnp.asarray(count, rows.dtype), rows)  # padding is in no row
     counts = jnp.zeros(count, np.int32).at[rows].add(1, mode="drop")
     return lax.concatenate([jnp.zeros(1, np.int32), jnp.cumsum(counts, dtype=np.int32)], 0)
 
@@ -128,7 +124,7 @@ def deserialize_sparse(
     Raises:
       OpError: the variant is none of a sparse tensor of ``dtype``, or elements of the list are unset.
     """
-    del Tserialized  # strings are none of what follows
+    del Tserialized  # serialized strings are rejected below
     if isinstance(serialized_sparse, SparseRows):
         rows = serialized_sparse
         indices, values, sizes = rows.indices, rows.values, rows.sizes
@@ -145,7 +141,7 @@ def deserialize_sparse(
 
 
 def _entries(value: Sparse, bound: int | Extents | None) -> tuple[Any, Any]:
-    """Returns the entries of a variant, as many as it has."""
+    """Return the valid entries of a variant."""
     indices, values = value.parts
     if value.counts is None:
         return indices, values
@@ -156,11 +152,8 @@ def _entries(value: Sparse, bound: int | Extents | None) -> tuple[Any, Any]:
     return cut(bound, lambda: count, indices, values, of=(count,))  # type: ignore[return-value]
 
 
-# ---- one sparse tensor of many ----
-
-
 def _joined(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Returns indices, values and sizes of a sparse tensor whose rows the elements of a list are."""
+    """Return indices, values and sizes of the sparse tensor whose rows are the elements of a list."""
     rows = rows.resolved()
     if rows.is_traced:
         raise OpError("a sparse tensor is made of a list whose length depends on data; give the TensorArray its size")
@@ -171,12 +164,12 @@ def _joined(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tu
         if len({(len(item.sizes), item.parts[1].dtype) for item in items}) > 1:
             raise OpError("a sparse tensor is made of variants of different ranks or dtypes")
         if all(item.counts is None for item in items):
-            return _of_items(items)
+            return _from_items(items)
         rows = rows.packed()
-    return _of_packed(rows, bound)
+    return _from_packed(rows, bound)
 
 
-def _of_items(items: Sequence[VariantRow]) -> tuple[Any, Any, tuple[Any, ...]]:
+def _from_items(items: Sequence[VariantRow]) -> tuple[Any, Any, tuple[Any, ...]]:
     parts = [item.parts for item in items]
     lengths = [values.shape[0] for _, values in parts]
     if not all(isinstance(n, int) for n in lengths):
@@ -197,17 +190,17 @@ def _concatenated(arrays: list[Any], axis: int = 0) -> Any:
 def _largest(sizes: Sequence[Any]) -> Any:
     if all(isinstance(size, int) for size in sizes):
         return max(sizes)
-    if all(map(_is_known, sizes)) and len(set(map(str, sizes))) == 1:
+    if all(map(is_static_size, sizes)) and len(set(map(str, sizes))) == 1:
         return sizes[0]
     return jnp.max(jnp.stack([jnp.asarray(size).astype(canonical(_INT64)) for size in sizes]))
 
 
-def _of_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Returns what `_joined` does, of rows that are stacked."""
+def _from_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return the result of `_joined` for a packed list."""
     stacked = rows.buffer
     if not isinstance(stacked, Sparse):
         raise OpError("a sparse tensor is made of a list of which elements were never set")
-    sizes = (rows.length, *(size if _is_known(size) else jnp.max(jnp.asarray(size)) for size in stacked.sizes))
+    sizes = (rows.length, *(size if is_static_size(size) else jnp.max(jnp.asarray(size)) for size in stacked.sizes))
     indices, values = map(jnp.asarray, stacked.parts)
     count, width, rank = indices.shape
     dtype = canonical(_INT64)
@@ -219,12 +212,12 @@ def _of_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any,
     counts = stacked.counts[0]
     found = known(counts)
     if found is not None:
-        places = np.flatnonzero(np.arange(width) < found[:, None])
-        return (*(take(v, places, 0) for v in flat), sizes)
+        positions = np.flatnonzero(np.arange(width) < found[:, None])
+        return (*(take(v, positions, 0) for v in flat), sizes)
     size = room(bound, math.prod((count, width)), _PROBLEM)
     splits = lax.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts, dtype=counts.dtype)], 0)
     own = row_of(splits, size)
-    is_there = own < count
-    places = jnp.where(is_there, own * width + lax.iota(splits.dtype, size) - take(splits, own, 0), -1)
-    indices = jnp.where(is_there[:, None], take(flat[0], places, 0), -1)
-    return (*cut(bound, lambda: splits[-1], indices, take(flat[1], places, 0), of=(counts,)), sizes)  # type: ignore[return-value]
+    is_valid = own < count
+    positions = jnp.where(is_valid, own * width + lax.iota(splits.dtype, size) - take(splits, own, 0), -1)
+    indices = jnp.where(is_valid[:, None], take(flat[0], positions, 0), -1)
+    return (*cut(bound, lambda: splits[-1], indices, take(flat[1], positions, 0), of=(counts,)), sizes)  # type: ignore[return-value]

@@ -1,7 +1,7 @@
-"""Sets in the last dimension of tensors (tf.sets): of dense ones, or of the entries of sparse ones.
+"""Set operations on the last dimension of dense and sparse tensors (tf.sets).
 
-A set is the entries that share all but the last index, its group. Results are sparse tensors: each group's values in
-order, at the places from 0 on. How many there are, data decides.
+A set is the entries that share all but the last index (its group). Results are sparse tensors: each set's values in
+order, at indices from 0. Their number is dynamic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INT64 = np.dtype(np.int64)
 
 
 class _Entries(NamedTuple):
-    """Values, each with its group (a row, -1 for padding), and the groups' shape (a tuple, or traced)."""
+    """Values, the group index of each (a row, -1 for padding), and the shape of groups (a tuple, or traced)."""
 
     groups: Any
     values: Any
@@ -87,11 +87,11 @@ def _wanted(set_operation: str, in_a: Any, in_b: Any) -> Any:
 def _known_result(a: _Entries, b: _Entries, set_operation: str) -> tuple[Any, Any, Any]:
     groups, values = np.concatenate([a.groups, b.groups]), np.concatenate([a.values, b.values])
     distinct, number = np.unique(values, return_inverse=True)
-    # Each row a group and a value's number, so that rows are in the order of results.
+    # Rows of group index and rank of the value, so that sorted rows are in the order of results.
     rows = np.column_stack([groups, number.reshape(-1)])
-    rows, place = np.unique(rows, axis=0, return_inverse=True)
+    rows, inverse = np.unique(rows, axis=0, return_inverse=True)
     member = np.zeros((2, len(rows)), bool)
-    member[(np.arange(len(values)) >= len(a.values)).astype(int), place.reshape(-1)] = True
+    member[(np.arange(len(values)) >= len(a.values)).astype(int), inverse.reshape(-1)] = True
     kept = rows[_wanted(set_operation, *member) & (rows[:, 0] >= 0)]
     first = np.ones(len(kept), bool)
     first[1:] = (kept[1:, :-1] != kept[:-1, :-1]).any(axis=1)
@@ -101,7 +101,7 @@ def _known_result(a: _Entries, b: _Entries, set_operation: str) -> tuple[Any, An
 
 
 class _Sorted(NamedTuple):
-    """Entries in order of groups and values; ``first`` marks each one's first, ``begins`` each group's first."""
+    """Entries sorted by group and value; ``first`` marks first occurrences, ``begins`` the first of each group."""
 
     columns: list[Any]
     values: Any
@@ -133,7 +133,7 @@ def _traced_result(a: _Entries, b: _Entries, set_operation: str, bound: int | Ex
     member = [take(jnp.zeros((count,), bool).at[run].max(s.source == i), run, 0) for i in (0, 1)]
     keep = s.first & s.valid & _wanted(set_operation, *member)
     number = jnp.cumsum(keep, dtype=np.int32)
-    # How many there are in all groups before: that rises from group to group.
+    # Entries kept in all earlier groups: increasing from group to group.
     before = lax.cummax(jnp.where(s.begins, number - keep, 0))
     position = number - before - 1
     largest = jnp.max(jnp.where(keep, position + 1, 0), initial=0)
@@ -264,10 +264,10 @@ def set_size(set_indices: Any, set_values: Any, set_shape: Any) -> Any:
     if not isinstance(rows.shape, tuple):
         raise OpError("all sizes but the last of set_shape must be known while tracing")
     values = rows.values
-    if isinstance(values, np.ndarray) and values.dtype == object:  # strings are numbered
+    if isinstance(values, np.ndarray) and values.dtype == object:  # strings are replaced by their ranks
         values = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int32)
     values = jnp.asarray(values)
     s = _sorted(jnp.asarray(rows.groups), values, jnp.zeros(values.shape, np.int32))
     ones = (s.first & s.valid).astype(np.int32)
-    place = tuple(jnp.where(s.valid, c, d) for c, d in zip(s.columns, rows.shape, strict=True))
-    return jnp.zeros(rows.shape, np.int32).at[place].add(ones, mode="drop")
+    target = tuple(jnp.where(s.valid, c, d) for c, d in zip(s.columns, rows.shape, strict=True))
+    return jnp.zeros(rows.shape, np.int32).at[target].add(ones, mode="drop")

@@ -1,7 +1,6 @@
-"""Optimizer steps on variables, as TensorFlow's CPU kernels do them.
+"""Optimizer steps on variables (``ResourceApply*``), with the formulas of TensorFlow's CPU kernels.
 
-The steps on single rows (``ResourceSparseApply*``) are the same formulas on gathered rows:
-ops/state/sparse_optimizers.py.
+`sparse_optimizers` applies them to gathered rows (``ResourceSparseApply*``).
 """
 
 from __future__ import annotations
@@ -210,7 +209,7 @@ def power_sign(var: Any, m: Any, lr: Any, logbase: Any, sign_decay: Any, beta: A
 
 
 def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
-    """Returns the proximal step for L1 and L2 penalties."""
+    """Return the proximal step for L1 and L2 penalties."""
     shrunk = jnp.sign(value) * jnp.maximum(jnp.abs(value) - rate * l1, 0)
     return jnp.where(l1 > 0, shrunk, value) / (1 + rate * l2)
 
@@ -238,9 +237,9 @@ def proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any)
 def _ftrl(
     var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, shrinkage: Any, power: Any, scaled: bool
 ) -> Any:
-    # linear is kept times lr if ``scaled``.
-    grown = accum + grad * grad
-    before, after = jnp.power(accum, -power), jnp.power(grown, -power)
+    # ``linear`` is stored multiplied by lr if ``scaled``.
+    new_accum = accum + grad * grad
+    before, after = jnp.power(accum, -power), jnp.power(new_accum, -power)
     shrunk = grad + 2 * shrinkage * var
     if scaled:
         linear = linear + shrunk * lr - (after - before) * var
@@ -252,7 +251,7 @@ def _ftrl(
         threshold = l1
     # Not a clip: TensorFlow sets a weight whose linear term is NaN to zero.
     active = (threshold * jnp.sign(linear) - linear) / quadratic
-    return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), grown, linear
+    return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), new_accum, linear
 
 
 @op("ResourceApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))

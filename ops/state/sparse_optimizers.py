@@ -1,8 +1,8 @@
-"""Optimizer steps on single rows of variables.
+"""Optimizer steps on rows of variables (``ResourceSparseApply*``).
 
-TensorFlow's CPU kernels take the rows in the order given, so that a row that comes twice is stepped twice. Here rows
-that are all different are stepped at once; otherwise a loop does as the kernels do. An index out of range is an error
-in TensorFlow; inside ``jit`` its row is left out.
+TensorFlow's CPU kernels update the rows in the given order; a repeated row is updated repeatedly. Here unique rows are
+updated in one scatter; repeated ones in a loop, as in the kernels. An index out of range is an error in TensorFlow;
+under ``jit`` its row is skipped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Step = Callable[..., Any]
 
 
 def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tuple[Any, ...]:
-    """Applies a step to rows of variables.
+    """Apply a step to rows of variables.
 
     Args:
-      step: takes rows of each variable and of the gradient, gives the new rows (a tuple).
-      variables: equally many rows each.
-      grad: one row for each index.
-      indices: which rows.
+      step: a function of rows of each variable and of the gradient; returns a tuple of new rows.
+      variables: [rows, ...] each.
+      grad: [n, ...], one row for each index.
+      indices: [n], integers.
     """
     variables = tuple(jnp.asarray(v) for v in variables)
     grad, count = jnp.asarray(grad), variables[0].shape[0]
@@ -39,7 +39,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
     if found is not None and isinstance(count, int) and ((found < 0) | (found >= count)).any():
         raise OpError(f"an index is out of range for a variable of {count} rows")
     indices = jnp.asarray(indices)
-    # Negative indices are out of range, too, and must not count from the end.
+    # Negative indices are out of range too, and must not index from the end.
     indices = jnp.where(indices < 0, jnp.asarray(count, indices.dtype), indices)
 
     def at_once(variables: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -58,7 +58,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
     if found is not None:
         return (at_once if np.unique(found).size == found.size else one_by_one)(variables)
     ordered = lax.sort(indices)
-    # Rows that are left out may share an index. Their number may be data's: slices would have sizes that are not equal.
+    # Skipped rows may share an index. Their number may be dynamic: slices would differ in size.
     before = lax.pad(ordered, np.asarray(-1, ordered.dtype), [(1, -1, 0)])
     repeated = (ordered == before) & (ordered < count)
     return lax.cond(jnp.any(repeated), one_by_one, at_once, variables)

@@ -1,4 +1,4 @@
-"""Variables: the values behind resource handles."""
+"""Ops on resource variables: read, assign, shape, grids of tensors."""
 
 import math
 from typing import Any

@@ -1,7 +1,7 @@
-"""Strings. JAX has none: what is known while tracing stays with numpy, and what is written of traced numbers is bytes.
+"""Arrays of strings: static ones are NumPy object arrays, traced ones padded byte arrays, since JAX has none.
 
-So integers may become strings that are joined, hashed or printed, as Keras's Hashing does, but no result, nor what
-gradients or arithmetic see, may be one.
+Traced strings are formatted from traced integers. They can be joined, hashed and printed (Keras's Hashing layer does
+so), but they cannot be results of a converted function, or operands of arithmetic.
 """
 
 from __future__ import annotations
@@ -19,6 +19,18 @@ from tf2jax_lite.values.uint64 import U64
 
 from . import hashing
 
+__all__ = [
+    "ByteStrings",
+    "as_rows",
+    "as_strings",
+    "encoded",
+    "from_u64",
+    "is_text",
+    "pack_words",
+    "packed",
+    "to_numpy",
+]
+
 _OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 
 
@@ -32,63 +44,63 @@ class ByteStrings(WordArray):
 
     @property
     def length(self) -> Any:
-        """Bytes of each string, int32."""
+        """Number of bytes of each string, int32."""
         return self.data[..., 0].astype(np.int32)
 
     @property
-    def room(self) -> int:
-        """Bytes that there is room for."""
+    def capacity(self) -> int:
+        """Maximum number of bytes of a string."""
         return 4 * (self.data.shape[-1] - 1)
 
     @property
     def bytes(self) -> Any:
-        """The bytes, uint32 of shape (..., room); zeros after the last."""
+        """The bytes, uint32 of shape (..., capacity); zeros after the last."""
         words = self.data[..., 1:, None] >> np.arange(0, 32, 8, dtype=np.uint32)
-        return (words & np.uint32(0xFF)).reshape(*self.shape, self.room)
+        return (words & np.uint32(0xFF)).reshape(*self.shape, self.capacity)
 
     def rows(self) -> hashing.Rows:
-        """Returns what hashes take."""
+        """Return the strings as operands of hash functions."""
         return hashing.Rows(self.data[..., 1:], self.length)
 
     def with_data(self, data: Any) -> ByteStrings:
-        """Returns other strings."""
+        """Return other strings."""
         return ByteStrings(data)
 
     def words_of(self, value: Any) -> Any:
-        """Returns the words of strings."""
+        """Return the words of strings."""
         return as_strings(value).data
 
     def narrow(self) -> Any:
-        """Refuses."""
+        """Raise OpError: JAX has no string arrays."""
         raise OpError(
             "strings that are not known while tracing reach what JAX would have to compute; they can be joined, moved "
             "about, hashed and printed, and JAX has no string arrays"
         )
 
     def tree_flatten(self) -> Any:
-        """Returns the words as the only child."""
+        """Return the words as the only child."""
         return (self.data,), None
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> ByteStrings:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         return cls(children[0])
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is an array of strings, known or not."""
+    """Return whether a value is an array of strings, static or traced."""
     return isinstance(value, ByteStrings) or (isinstance(value, np.ndarray) and value.dtype == _OBJECT)
 
 
 def packed(text: Any, length: Any) -> ByteStrings:
-    """Returns strings for their bytes (..., room), of any integer type, and lengths; what lies past them is dropped."""
+    """Return strings of bytes (..., capacity), of any integer dtype, and lengths; bytes past them are dropped."""
     text, length = jnp.asarray(text).astype(np.uint32), jnp.asarray(length)
     text = jnp.where(jnp.arange(text.shape[-1]) < length[..., None], text, np.uint32(0))
     return ByteStrings(jnp.concatenate([length.astype(np.uint32)[..., None], pack_words(text)], axis=-1))
 
 
 def pack_words(text: Any) -> Any:
-    """Returns bytes (uint32), four in a word."""
+    """Return bytes (uint32, little-endian) packed into words, four in each."""
     xp: Any = np if isinstance(text, np.ndarray) else jnp
     text = xp.pad(text, [(0, 0)] * (text.ndim - 1) + [(0, -text.shape[-1] % 4)])
     words = text.reshape(*text.shape[:-1], -(-text.shape[-1] // 4), 4) << np.arange(0, 32, 8, dtype=np.uint32)
@@ -96,7 +108,7 @@ def pack_words(text: Any) -> Any:
 
 
 def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the words of known strings as rows of one length, and the strings' lengths."""
+    """Return the words of static strings, padded to one length, and the lengths of the strings."""
     lengths = np.array([len(item) for item in value.flat], np.int32)
     rows = np.zeros((value.size, int(max(lengths, default=0))), np.uint8)
     for row, item in zip(rows, value.flat, strict=True):
@@ -106,7 +118,7 @@ def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_strings(value: Any) -> ByteStrings:
-    """Returns strings, known ones too, as bytes.
+    """Return static or traced strings as a `ByteStrings`.
 
     Raises:
       OpError: the value holds no strings.
@@ -120,7 +132,7 @@ def as_strings(value: Any) -> ByteStrings:
 
 
 def as_rows(value: Any) -> hashing.Rows:
-    """Returns strings as what hashes take, on the host if they are known.
+    """Return strings as operands of hash functions, in NumPy if they are static.
 
     Raises:
       OpError: the value holds no strings.
@@ -130,22 +142,22 @@ def as_rows(value: Any) -> hashing.Rows:
     return as_strings(value).rows()
 
 
-def hosted(value: ByteStrings) -> np.ndarray:
-    """Returns strings whose data is numpy's, or known, as an object array of bytes."""
+def to_numpy(value: ByteStrings) -> np.ndarray:
+    """Return strings of concrete data as an object array of bytes."""
     text, length = np.asarray(value.bytes).astype(np.uint8), np.asarray(value.length)
     out = np.empty(length.shape, _OBJECT)
-    for place in np.ndindex(length.shape):
-        out[place] = text[place].tobytes()[: length[place]]
+    for index in np.ndindex(length.shape):
+        out[index] = text[index].tobytes()[: length[index]]
     return out
 
 
 def from_u64(value: U64) -> Any:
-    """Returns numbers below 2^63 as int64: numpy's, JAX's, or `Words` outside JAX's 64-bit mode."""
+    """Return integers below 2^63 as int64: NumPy, JAX, or a `U32Pair` outside JAX's 64-bit mode."""
     if not isinstance(value.low, jax.Array):
         return (np.asarray(value.high).astype(np.int64) << 32) | np.asarray(value.low).astype(np.int64)
     return from_u32_pair(jnp.stack([value.low, value.high], axis=-1), _INT64)
 
 
 def encoded(text: str) -> bytes:
-    """Returns the bytes of an attribute's text, of whatever bytes it was read."""
+    """Return the bytes of an attribute's text, which need not be valid UTF-8."""
     return text.encode("utf-8", "surrogateescape")

@@ -20,7 +20,7 @@ from .byte_strings import ByteStrings, as_rows, as_strings, encoded, from_u64, i
 _BLANK, _ZERO, _MINUS, _PLUS = (np.uint32(ord(c)) for c in " 0-+")
 
 
-# ---- numbers as text ----
+# ---- formatting ----
 
 
 def _printf(
@@ -49,10 +49,10 @@ def _printf(
             parts = (f"%{digits}{kind}" % float(p) for p in (value.real, value.imag))
             return f"({','.join(parts)})".encode()
         if inexact:
-            # C pads what is no number with blanks, never zeros.
+            # C pads NaN and infinity with blanks, never zeros.
             plain = flag if np.isfinite(value) or flag != "0" else ""
             return (f"%{plain}{size}{digits}{kind}" % float(value)).encode()
-        plain = "" if flag in ("+", " ") and dtype.kind == "u" else flag  # what has no sign shows none
+        plain = "" if flag in ("+", " ") and dtype.kind == "u" else flag  # unsigned integers have no sign
         return (f"%{plain}{size}d" % int(value)).encode()
 
     out = np.empty(input.shape, object)
@@ -113,46 +113,46 @@ def as_string(
             f"{input.dtype} that is not known while tracing cannot become text, only integers and booleans can; JAX "
             "has no string arrays"
         )
-    return _written(input, width, fill if width >= 0 else "")
+    return _format_integers(input, width, fill if width >= 0 else "")
 
 
-def _written(value: Any, width: int, flag: str) -> ByteStrings:
-    """Writes integers as C's printf does."""
+def _format_integers(value: Any, width: int, flag: str) -> ByteStrings:
+    """Format traced integers as C's printf does."""
     size = 8 if isinstance(value, U32Pair) else value.dtype.itemsize
     words = jnp.asarray(to_u32_pair(value))
     negative = (words[..., 1] >> np.uint32(31)) != 0 if jnp.issubdtype(value.dtype, jnp.signedinteger) else None
     left = U64(words[..., 0], words[..., 1])
     if negative is not None:
         left = choose(negative, U64(~left.low, ~left.high) + number(1), left)
-    most = {1: 3, 2: 5, 4: 10, 8: 20}[size]
-    digits, count = _decimals(left, most)
+    max_digits = {1: 3, 2: 5, 4: 10, 8: 20}[size]
+    digits, count = _decimals(left, max_digits)
     signed = jnp.zeros(count.shape, bool) if negative is None else negative
     sign = jnp.where(signed, _MINUS, _PLUS)
     prefix = jnp.ones_like(count) if flag == "+" and negative is not None else signed.astype(np.int32)
-    spare = jnp.maximum(width - prefix - count, 0)
-    nothing = jnp.zeros_like(spare)
-    blanks = spare if flag in ("", " ", "+") else nothing
-    zeros = spare if flag == "0" else nothing
-    if flag == " " and negative is not None:  # C leaves a blank where a sign would stand
+    fill_width = jnp.maximum(width - prefix - count, 0)
+    no_fill = jnp.zeros_like(fill_width)
+    blanks = fill_width if flag in ("", " ", "+") else no_fill
+    zeros = fill_width if flag == "0" else no_fill
+    if flag == " " and negative is not None:  # C writes a blank in the position of the sign
         blanks = jnp.maximum(blanks, 1 - prefix)
     start = blanks + prefix + zeros
-    length = start + count + (spare if flag == "-" else nothing)
-    place = jnp.arange(max(width, most + 1))
+    length = start + count + (fill_width if flag == "-" else no_fill)
+    position = jnp.arange(max(width, max_digits + 1))
     blanks, prefix, start, end = (v[..., None] for v in (blanks, prefix, start, start + count))
-    digit = jnp.take_along_axis(digits, jnp.clip(end - 1 - place, 0, digits.shape[-1] - 1), axis=-1)
-    text = jnp.where(place < blanks + prefix, sign[..., None], jnp.where(place < start, _ZERO, digit + _ZERO))
-    text = jnp.where((place < blanks) | (place >= end), _BLANK, text)
+    digit = jnp.take_along_axis(digits, jnp.clip(end - 1 - position, 0, digits.shape[-1] - 1), axis=-1)
+    text = jnp.where(position < blanks + prefix, sign[..., None], jnp.where(position < start, _ZERO, digit + _ZERO))
+    text = jnp.where((position < blanks) | (position >= end), _BLANK, text)
     return packed(text, length)
 
 
-def _decimals(value: U64, most: int) -> tuple[Any, Any]:
-    """Returns decimal digits, the lowest first along a new last axis, and how many there are (at least one)."""
-    parts = [value.high >> np.uint32(16), value.high & np.uint32(0xFFFF)] if most > 10 else []
+def _decimals(value: U64, max_digits: int) -> tuple[Any, Any]:
+    """Return decimal digits along a new last axis, lowest first, and their number (at least one)."""
+    parts = [value.high >> np.uint32(16), value.high & np.uint32(0xFFFF)] if max_digits > 10 else []
     parts += [value.low >> np.uint32(16), value.low & np.uint32(0xFFFF)]
     four, digits = np.uint32(10000), []
-    for _ in range(0, most, 4):
+    for _ in range(0, max_digits, 4):
         rest, quotients = jnp.zeros_like(value.low), []
-        for part in parts:  # divided by hand, 16 bits at a time
+        for part in parts:  # long division, 16 bits at a time
             rest = (rest << np.uint32(16)) | part
             quotients.append(rest // four)
             rest = rest % four
@@ -163,7 +163,7 @@ def _decimals(value: U64, most: int) -> tuple[Any, Any]:
     return stacked, count.astype(np.int32)
 
 
-# ---- strings of strings ----
+# ---- joining and lengths ----
 
 
 def _string_join(inputs: list[Any], *, separator: str = "") -> Any:
@@ -201,13 +201,13 @@ def string_join(inputs: list[Any], *, separator: str = "") -> Any:
     text, length = jnp.broadcast_to(text, (*shape, text.shape[-1])), jnp.broadcast_to(length, shape)
     for part in parts[1:]:
         more, count = part.bytes, jnp.broadcast_to(part.length, shape)
-        if not part.room:
+        if not part.capacity:
             continue
-        more = jnp.broadcast_to(more, (*shape, part.room))
-        place = jnp.arange(text.shape[-1] + part.room)
-        old = jnp.pad(text, [(0, 0)] * len(shape) + [(0, part.room)])
-        new = jnp.take_along_axis(more, jnp.clip(place - length[..., None], 0, part.room - 1), axis=-1)
-        text = jnp.where(place < length[..., None], old, new)
+        more = jnp.broadcast_to(more, (*shape, part.capacity))
+        position = jnp.arange(text.shape[-1] + part.capacity)
+        old = jnp.pad(text, [(0, 0)] * len(shape) + [(0, part.capacity)])
+        new = jnp.take_along_axis(more, jnp.clip(position - length[..., None], 0, part.capacity - 1), axis=-1)
+        text = jnp.where(position < length[..., None], old, new)
         length = length + count
     return packed(text, length)
 
@@ -220,11 +220,11 @@ def _string_length(input: Any, *, unit: str = "BYTE") -> Any:
 
 
 def _characters(rows: hashing.Rows, xp: Any) -> Any:
-    """Counts the bytes that do not continue a character of UTF-8."""
+    """Count the bytes that are not UTF-8 continuation bytes."""
     total = rows.length
-    for place in range(0, rows.room, 4):
-        word = rows.word(place)
-        for i in range(4):  # what lies past the end are zeros, which do not continue anything
+    for position in range(0, rows.capacity, 4):
+        word = rows.word(position)
+        for i in range(4):  # zeros past the end are no continuation bytes
             total = total - ((word >> np.uint32(8 * i) & np.uint32(0xC0)) == 0x80).astype(np.uint32)
     return xp.asarray(total).astype(np.int32)
 
@@ -309,7 +309,7 @@ def _octets(value: U64) -> Any:
 
 
 def _bytes(data: Any) -> Any:
-    """Returns the bytes of numbers along a new last axis."""
+    """Return the bytes of numbers along a new last axis."""
     if is_static(data):
         data = np.ascontiguousarray(data)
         return data.view(np.uint8).reshape(*data.shape, data.dtype.itemsize)

@@ -20,7 +20,7 @@ from tf2jax_lite.values.static import canonical, dims
 from .computations import last_axis
 from .protos import gather_fields
 
-# ---- parts of arrays ----
+# ---- slicing ----
 
 
 @op("XlaDynamicSlice", moves=True)
@@ -44,8 +44,8 @@ def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> A
     if start_indices.ndim != 1 or start_indices.shape[0] != input.ndim or len(sizes) != input.ndim:
         raise OpError(f"start and size must be vectors of {input.ndim} numbers")
     starts = jnp.asarray(start_indices)
-    places = [starts[i] for i in range(input.ndim)]
-    return lax.dynamic_slice(jnp.asarray(input), places, sizes, allow_negative_indices=False)
+    offsets = [starts[i] for i in range(input.ndim)]
+    return lax.dynamic_slice(jnp.asarray(input), offsets, sizes, allow_negative_indices=False)
 
 
 @op("XlaDynamicUpdateSlice", moves=True)
@@ -57,8 +57,8 @@ def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
     if indices.ndim != 1 or indices.shape[0] != input.ndim or update.ndim != input.ndim:
         raise OpError(f"the update must have rank {input.ndim}, and the indices as many numbers")
     starts = jnp.asarray(indices)
-    places = [starts[i] for i in range(input.ndim)]
-    return lax.dynamic_update_slice(jnp.asarray(input), jnp.asarray(update), places, allow_negative_indices=False)
+    offsets = [starts[i] for i in range(input.ndim)]
+    return lax.dynamic_update_slice(jnp.asarray(input), jnp.asarray(update), offsets, allow_negative_indices=False)
 
 
 @op("XlaGather", moves=True)
@@ -280,15 +280,15 @@ def xla_rng_bit_generator(
     unsigned = np.dtype(f"uint{out.itemsize * 8}")
     if count == 2:
         algorithm_ = lax.RandomAlgorithm.RNG_THREE_FRY if kind == _THREEFRY else lax.RandomAlgorithm.RNG_PHILOX
-        state, values = _one_by_one(words.reshape(4), dims(shape), unsigned, algorithm_)
+        state, values = _sequential_bits(words.reshape(4), dims(shape), unsigned, algorithm_)
         state = state.reshape(2, 2)
     else:
         state, values = _philox(words, dims(shape), unsigned)
-    return _like(state, initial_state), lax.bitcast_convert_type(values, out)
+    return _like_state(state, initial_state), lax.bitcast_convert_type(values, out)
 
 
-def _one_by_one(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any, Any]:
-    # Under vmap JAX would draw other numbers, for all rows at once.
+def _sequential_bits(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any, Any]:
+    # Under vmap JAX would draw other bits, in one call for all rows.
     @jax.custom_batching.sequential_vmap
     def draw(state: Any) -> tuple[Any, Any]:
         return lax.rng_bit_generator(state, shape, dtype, algorithm=algorithm)
@@ -296,18 +296,18 @@ def _one_by_one(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any
     return draw(state)
 
 
-def _like(words: Any, given: Any) -> Any:
+def _like_state(words: Any, given: Any) -> Any:
     if isinstance(given, U32Pair) or given.dtype.itemsize == 8:
         return from_u32_pair(words)
     return words[:, 0]
 
 
 def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
-    """Philox with a key and a counter of two numbers."""
+    """Return the new state and bits of Philox with a key of one and a counter of two 64-bit integers."""
     number = math.prod(shape)
-    wide = dtype.itemsize == 8
+    is_64_bit = dtype.itemsize == 8
     counter = jnp.stack([words[1, 0], words[1, 1], words[2, 0], words[2, 1]])
-    total = number * 2 if wide else number
+    total = number * 2 if is_64_bit else number
     found = bits((words[0, 0], words[0, 1]), counter, total).reshape(-1)[:total]
     steps = -(-total // 4)
     low = counter[0] + np.uint32(steps)
@@ -317,11 +317,11 @@ def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
     third = counter[2] + carry
     fourth = counter[3] + (carry & (third == 0).astype(np.uint32))
     state = jnp.stack([words[0], jnp.stack([low, second]), jnp.stack([third, fourth])])
-    values = lax.bitcast_convert_type(found.reshape(-1, 2), np.uint64) if wide else found.astype(dtype)
+    values = lax.bitcast_convert_type(found.reshape(-1, 2), np.uint64) if is_64_bit else found.astype(dtype)
     return state, values.reshape(shape)
 
 
-# ---- hints, and what only means something on several devices ----
+# ---- hints ----
 
 
 @op("XlaOptimizationBarrier")

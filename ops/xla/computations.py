@@ -1,7 +1,7 @@
-"""Xla* ops that take a function: reductions, windows, scatter, select-and-scatter, sort with a comparator.
+"""Xla* ops with a function argument: reductions, windows, scatter, select-and-scatter, sort with a comparator.
 
-A function is a Python callable of arrays that returns a list of results. Where it is one plain operation (found by
-tracing it), JAX's own form of the op is used, which is faster and can be differentiated.
+A function is a Python callable of arrays that returns a list of results. If its jaxpr is one primitive, JAX's
+specialized op is used, which is faster and differentiable.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _COMMUTATIVE = ("add", "mul", "max", "min", "and", "or")
 
 
 def plain_name(fn: Function, *dtypes: Any) -> str:
-    """Returns the primitive that a function of scalars is, "first" or "second" for an argument, or "".
+    """Return the primitive that a function of two scalars consists of, "first" or "second" for an argument, or "".
 
-    Primitives that mind the order of their operands count only if they take the first two arguments in order.
+    Primitives that are not commutative must take the arguments in order.
     """
     scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
     try:
         jaxpr = jax.make_jaxpr(lambda *args: [jnp.asarray(v) for v in fn(*args)])(*scalars).jaxpr
-    except Exception:  # whatever is wrong with it comes up, with its place, when it is used
+    except Exception:  # its error is raised, with the position in the graph, where it is called
         return ""
     return _plain_name(jaxpr)
 
@@ -73,7 +73,7 @@ _FOLD: dict[str, Any] = {
 
 
 def _identity(name: str, dtype: Any) -> np.ndarray | None:
-    """Returns the value that a fold starts from without changing anything."""
+    """Return the identity element of a reduction, None if it has none."""
     dtype = np.dtype(dtype)
     if name in ("add", "mul"):
         return np.asarray(0 if name == "add" else 1, dtype)
@@ -161,11 +161,11 @@ def _pairs(padding: Any) -> list[tuple[int, int]]:
 
 
 def _cumulative(shape: Any, window: Any, strides: Any, dilated: bool, padding: Any) -> tuple[int, bool] | None:
-    """Returns axis and direction if a window makes a cumulative reduction, the way jax2tf writes one."""
-    wide = [i for i, w in enumerate(window) if w != 1]
-    if dilated or len(wide) != 1 or any(s != 1 for s in strides):
+    """Return axis and direction if a window is a cumulative reduction, as jax2tf exports one; else None."""
+    extended = [i for i, w in enumerate(window) if w != 1]
+    if dilated or len(extended) != 1 or any(s != 1 for s in strides):
         return None
-    (axis,) = wide
+    (axis,) = extended
     if any(p != (0, 0) for i, p in enumerate(padding) if i != axis) or shape[axis] != window[axis]:
         return None
     if padding[axis] == (window[axis] - 1, 0):
@@ -217,7 +217,7 @@ def xla_reduce_window(
     if start is None:
         return lax.reduce_window(x, init, lambda a, b: computation(a, b)[0], window, strides, pads, base, inner)
     if not _same(init_value, start):
-        # A window starts with the initial value; XLA leaves padding and holes out.
+        # Each window starts with the initial value; XLA omits padding and dilation.
         out = lax.reduce_window(x, start, _FOLD[name], window, strides, pads, base, inner)
         return _FOLD[name](out, jnp.broadcast_to(init, out.shape))
     if infer_cumulative_reduction_from_jax2tf and name in _CUMULATIVE:
@@ -230,17 +230,17 @@ def xla_reduce_window(
 # ---- select and scatter ----
 
 
-def _window_places(shape: tuple[int, ...], window: Any, strides: Any, pads: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Returns the flat places that each window covers (windows, covered), -1 for padding, and the windows' grid."""
+def _window_indices(shape: tuple[int, ...], window: Any, strides: Any, pads: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return the flat indices in each window (windows, window size), -1 for padding, and the grid of windows."""
     grid = tuple((d + lo + hi - w) // s + 1 for d, w, s, (lo, hi) in zip(shape, window, strides, pads, strict=True))
     flat = np.zeros((), np.int64)
     valid = np.ones((), bool)
     rank = len(shape)
     for i, (d, w, s, (lo, _)) in enumerate(zip(shape, window, strides, pads, strict=True)):
         own = np.arange(grid[i])[:, None] * s + np.arange(w) - lo
-        form = [1] * (2 * rank)
-        form[i], form[rank + i] = own.shape
-        own = own.reshape(form)
+        shape_of_axis = [1] * (2 * rank)
+        shape_of_axis[i], shape_of_axis[rank + i] = own.shape
+        own = own.reshape(shape_of_axis)
         flat = flat * d + own
         valid = valid & (own >= 0) & (own < d)
     covered = np.where(valid, flat, -1)
@@ -281,14 +281,14 @@ def xla_select_and_scatter(
     """
     x, updates, init = jnp.asarray(operand), jnp.asarray(source), jnp.asarray(init_value)
     window, strides, pads = dims(window_dimensions), dims(window_strides), _pairs(padding)
-    places, grid = _window_places(x.shape, window, strides, pads)
+    indices, grid = _window_indices(x.shape, window, strides, pads)
     if updates.shape != grid:
         raise OpError(f"a source of shape {updates.shape} for windows in a grid of {grid}")
     flat = x.reshape(-1)
-    best = jnp.full(len(places), -1, np.int32)
+    best = jnp.full(len(indices), -1, np.int32)
     choose = jax.vmap(lambda a, b: select(a, b)[0])
-    # Windows are small: one step for each place in them.
-    for column in np.asarray(places, np.int32).T:
+    # Windows are small: one step for each of their elements.
+    for column in np.asarray(indices, np.int32).T:
         kept = choose(flat[jnp.maximum(best, 0)], flat[np.maximum(column, 0)]) & (best >= 0)
         best = jnp.where((column < 0) | kept, best, column)
     name = plain_name(scatter, x.dtype, x.dtype)
@@ -300,7 +300,7 @@ def xla_select_and_scatter(
     def step(i: Any, out: Any) -> Any:
         return out.at[to[i]].set(scatter(out[to[i]], updates.reshape(-1)[i])[0], mode="drop")
 
-    return fori_loop(0, len(places), step, start).reshape(x.shape)
+    return fori_loop(0, len(indices), step, start).reshape(x.shape)
 
 
 # ---- scatter ----
@@ -315,7 +315,7 @@ _SCATTER: dict[str, Any] = {
 
 
 def last_axis(indices: Any, axis: int) -> Any:
-    """Returns indices with the dimension that holds index vectors last."""
+    """Return indices with the dimension of index vectors last."""
     indices = jnp.asarray(indices)
     return indices[..., None] if axis == indices.ndim else jnp.moveaxis(indices, axis, -1)
 
@@ -339,8 +339,8 @@ def _scatter_one_by_one(
 
     def step(i: Any, out: Any) -> Any:
         start: list[Any] = [jnp.zeros((), indices.dtype)] * operand.ndim
-        for place, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-            start[axis] = indices[i, place]
+        for column, axis in enumerate(numbers.scatter_dims_to_operand_dims):
+            start[axis] = indices[i, column]
         fits = jnp.stack([(s >= 0) & (s + n <= d) for s, n, d in zip(start, shape, out.shape, strict=True)]).all()
         old = lax.dynamic_slice(out, start, shape, allow_negative_indices=False)
         new = jnp.where(fits, apply(old, updates[i].reshape(shape)), old)
@@ -379,7 +379,7 @@ def xla_scatter(
 
 
 def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
-    """Returns where each element of a vector goes: as many as come before it, and equal ones ahead of it."""
+    """Return the rank of each element of a vector: the number of smaller ones, and of equal ones before it."""
     count = row[0].shape[0]
     args = [v for x in row for v in (x[:, None], x[None, :])]
     over = jax.vmap(jax.vmap(lambda *a: comparator(*a)[0]))

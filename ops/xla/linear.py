@@ -20,22 +20,22 @@ from .protos import conv_numbers, dot_numbers, precision
 def _conv(
     lhs: Any, rhs: Any, strides: Any, padding: Any, base: Any, inner: Any, groups: Any, numbers: str, **options: Any
 ) -> Any:
-    lhs, spec, holes = jnp.asarray(lhs), conv_numbers(numbers), dims(base)
+    lhs, spec, lhs_dilation = jnp.asarray(lhs), conv_numbers(numbers), dims(base)
     pads = [(int(a), int(b)) for a, b in np.asarray(padding).reshape(-1, 2)]
     if any(p < 0 for pair in pads for p in pair):
-        # XLA's CPU backend reads outside of the array for negative padding; so cut beforehand.
+        # XLA's CPU backend reads out of bounds for negative padding; so truncate first.
         config = [(0, 0, 0)] * lhs.ndim
-        for axis, (low, high), b in zip(spec.lhs_spec[2:], pads, holes, strict=True):
+        for axis, (low, high), b in zip(spec.lhs_spec[2:], pads, lhs_dilation, strict=True):
             config[axis] = (min(low, 0), min(high, 0), b - 1)
         lhs = lax.pad(lhs, jnp.zeros((), lhs.dtype), config)
         pads = [(max(low, 0), max(high, 0)) for low, high in pads]
-        holes = (1,) * len(holes)
+        lhs_dilation = (1,) * len(lhs_dilation)
     return lax.conv_general_dilated(
         lhs,
         jnp.asarray(rhs),
         window_strides=dims(strides),
         padding=pads,
-        lhs_dilation=holes,
+        lhs_dilation=lhs_dilation,
         rhs_dilation=dims(inner),
         dimension_numbers=spec,
         feature_group_count=int(np.asarray(groups).reshape(())),
@@ -113,7 +113,7 @@ def xla_conv_v2(
     """
     parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
     return _conv(
-        *_common(lhs, rhs, preferred_element_type),
+        *_promote(lhs, rhs, preferred_element_type),
         *parts,
         dimension_numbers,
         precision=precision(precision_config),
@@ -122,8 +122,8 @@ def xla_conv_v2(
     )
 
 
-def _common(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
-    """Brings operands of different dtypes to that of the result."""
+def _promote(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
+    """Convert operands of different dtypes to the dtype of the result."""
     if lhs.dtype == rhs.dtype:
         return lhs, rhs
     return lhs.astype(canonical(dtype)), rhs.astype(canonical(dtype))
@@ -148,7 +148,7 @@ def xla_dot_v2(
 
     TF: tf.raw_ops.XlaDotV2 (compiler/tf2xla/kernels/xla_dot_op.cc).
     """
-    lhs, rhs = _common(lhs, rhs, preferred_element_type)
+    lhs, rhs = _promote(lhs, rhs, preferred_element_type)
     return lax.dot_general(
         jnp.asarray(lhs),
         jnp.asarray(rhs),

@@ -1,4 +1,4 @@
-"""Xla* ops that only mean something on several devices: shardings and collectives."""
+"""Shardings and collectives on a single device."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def xla_sharding(input: Any, *, sharding: str = "", unspecified_dims: Any = ()) 
     return input
 
 
-def _refuse_tiles(sharding: str) -> None:
-    """Refuses a sharding that gives a device less than everything."""
+def _check_unsharded(sharding: str) -> None:
+    """Raise OpError if a sharding gives a device less than the whole tensor."""
     found = fields(sharding, 1, 3, 6)
     tiles = found.get(3, [])
     if found.get(6, [0])[-1]:
@@ -44,7 +44,7 @@ def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int =
 
     TF: tf.raw_ops.XlaSpmdFullToShardShape.
     """
-    _refuse_tiles(manual_sharding)
+    _check_unsharded(manual_sharding)
     return input
 
 
@@ -56,11 +56,11 @@ def xla_spmd_shard_to_full_shape(
 
     TF: tf.raw_ops.XlaSpmdShardToFullShape.
     """
-    _refuse_tiles(manual_sharding)
+    _check_unsharded(manual_sharding)
     return input
 
 
-def _refuse_groups(groups: Any) -> None:
+def _check_single_replica(groups: Any) -> None:
     if np.ndim(groups) != 2 or np.shape(groups)[1] > 1:
         raise OpError(f"a collective over {np.shape(groups)} replicas; only groups of one are supported")
 
@@ -81,7 +81,7 @@ def xla_all_reduce(input: Any, group_assignment: Static, *, reduce_op: str, mode
     Raises:
       OpError: a group has more than one replica.
     """
-    _refuse_groups(group_assignment)
+    _check_single_replica(group_assignment)
     return input
 
 
@@ -101,5 +101,5 @@ def xla_reduce_scatter(input: Any, group_assignment: Static, scatter_dimension: 
     Raises:
       OpError: a group has more than one replica.
     """
-    _refuse_groups(group_assignment)
+    _check_single_replica(group_assignment)
     return input
