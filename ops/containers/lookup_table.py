@@ -19,7 +19,7 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, known
 
-__all__ = ["Table", "inserted", "table_of"]
+__all__ = ["Table", "table_of"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -85,17 +85,6 @@ def table_of(keys: Any, values: Any) -> Table:
     last[:-1] = keys[order][1:] != keys[order][:-1]
     order = order[last]
     return Table(keys[order], values[order])
-
-
-def inserted(table: Table, keys: Any, values: Any) -> Table:
-    """Return the table with more keys, or other values for its keys; keys must be static."""
-    old, new = known(table.keys), known(keys)
-    if old is None or new is None:
-        raise OpError("keys must be known while tracing to be put into a table")
-    new = new.reshape(-1)
-    xp: Any = np if known(table.values) is not None and known(values) is not None else jnp
-    rows = values.reshape(new.shape[0], *table.values.shape[1:])
-    return table_of(np.concatenate([old, new]), xp.concatenate([table.values, rows]))
 
 
 def _is_table(value: Any) -> Table:

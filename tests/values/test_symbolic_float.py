@@ -1,4 +1,4 @@
-"""Sizes in floating point: what comes of them is what float32 arithmetic gives, or nothing."""
+"""Dimensions in float arithmetic: results equal those of float32 arithmetic, or are arrays."""
 
 import math
 import operator
@@ -16,7 +16,7 @@ from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_t
 (N,) = jax.export.symbolic_shape("n")
 SIZES = (*range(1, 300), *np.random.default_rng(0).integers(300, 1_000_000, 2000).tolist())
 
-# What code does with a size between two casts.
+# Operations on a dimension between two casts.
 WAYS = {
     "half": lambda n: n * 0.5,
     "three quarters": lambda n: 0.75 * n,
@@ -25,7 +25,7 @@ WAYS = {
     "halves of thirds": lambda n: n / 3.0 * 0.5,
     "more than half": lambda n: (n + 1.0) / 2.0 + 0.25,
     "back": lambda n: -(-n / 16.0) * 2.0,
-    "what is left": lambda n: n - n * 0.5,
+    "remainder": lambda n: n - n * 0.5,
     "of 64": lambda n: 64.0 - n / 4.0,
     "seven eighths": lambda n: (n - n * 0.875) / 2.0,
     "most of it": lambda n: n * 0.9375,
@@ -35,7 +35,7 @@ WAYS = {
 
 @pytest.mark.parametrize("rounding", ["floor", "ceil", "rint", "cut off"])
 @pytest.mark.parametrize("name", WAYS)
-def test_whole_numbers_are_those_of_float32(name, rounding):
+def test_integers_are_those_of_float32(name, rounding):
     def rounded(n):
         found = WAYS[name](n)
         return found if rounding == "cut off" else getattr(np, rounding)(found)
@@ -64,12 +64,12 @@ def test_whole_numbers_are_those_of_float32(name, rounding):
         lambda n: n != N,
     ],
 )
-def test_what_rounding_may_show_in_is_left_to_jax(way):
+def test_inexact_operations_are_left_to_jax(way):
     with pytest.raises(InconclusiveDimensionOperation):
         way(FloatDim(N))
 
 
-def test_what_holds_for_all_sizes():
+def test_comparisons_for_all_sizes():
     n = FloatDim(N, 2)
     assert n == FloatDim(N, 2)
     assert n != n + 1.0
@@ -89,7 +89,7 @@ def test_rounding_of_any_quotient():
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_they_become_arrays(dtype):
+def test_conversion_to_arrays(dtype):
     vector = np.array([FloatDim(7, 3), 2.5, FloatDim(4)], object)
     assert is_float_dim(vector)
     assert not is_float_dim(np.array([b"text"], object))
