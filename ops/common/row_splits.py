@@ -10,7 +10,7 @@ from jax import lax
 
 from tf2jax_lite.values.static import known
 
-__all__ = ["array_module", "row_of", "search"]
+__all__ = ["array_module", "from_lengths", "row_of", "search"]
 
 
 def array_module(*values: Any) -> Any:
@@ -32,6 +32,15 @@ def search(ordered: Any, query: Any, side: Any) -> Any:
         lax.broadcast_in_dim(ordered, grid, (0,)), lax.broadcast_in_dim(query, grid, (1,)).astype(ordered.dtype)
     )
     return jnp.sum(pairs, axis=0, dtype=np.int32)
+
+
+def from_lengths(lengths: Any) -> Any:
+    """Return the row splits of rows of these lengths, static if the lengths are."""
+    found = known(lengths)
+    if found is not None:
+        return np.concatenate([[0], np.cumsum(found)])
+    zero = jnp.zeros(1, lengths.dtype)
+    return lax.concatenate([zero, jnp.cumsum(lengths, dtype=lengths.dtype)], 0)
 
 
 def row_of(splits: Any, count: Any) -> Any:

@@ -24,7 +24,15 @@ from tf2jax_lite.values.static import known
 from tf2jax_lite.values.tensor_list import TensorList, unset_list
 from tf2jax_lite.values.variant import Variant
 
-__all__ = ["VariantRow", "VariantRows", "VariantVector", "is_unset", "is_variant_row_list", "pad_or_truncate"]
+__all__ = [
+    "VariantRow",
+    "VariantRows",
+    "VariantVector",
+    "concatenate",
+    "is_unset",
+    "is_variant_row_list",
+    "pad_or_truncate",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -214,6 +222,13 @@ def is_variant_row_list(value: Any) -> bool:
 def is_unset(value: Any) -> bool:
     """Return whether a value is a list of which no element was ever set."""
     return isinstance(value, TensorList) and value.buffer is None and not any(v is not None for v in value.items or ())
+
+
+def concatenate(arrays: list[Any], axis: int = 0) -> Any:
+    """Return arrays concatenated, in NumPy if all are static."""
+    if all(known(v) is not None for v in arrays):
+        return np.concatenate([np.asarray(v) for v in arrays], axis)
+    return lax.concatenate([jnp.asarray(v) for v in arrays], axis)
 
 
 def pad_or_truncate(x: Any, size: Any) -> Any:

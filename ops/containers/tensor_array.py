@@ -251,6 +251,19 @@ def tensor_array_stack(
     """Stack all elements. TF: tf.raw_ops.TensorArrayGatherV3 at ``range(size)``.
 
     For a dynamic size, see `tensor_list_stack`.
+
+    Args:
+      handle: the handle.
+      flow_in: the flow.
+      dtype: dtype of the elements.
+      element_shape: static shape of an element, None if unknown.
+      bound: capacity of the result if the size is dynamic.
+
+    Returns:
+      [size, ...], or a vector of variants.
+
+    Raises:
+      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape

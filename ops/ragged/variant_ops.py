@@ -15,8 +15,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, most, room
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import VariantVector, is_variant_row_list, pad_or_truncate
+from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
+from tf2jax_lite.ops.common.variant_rows import VariantVector, concatenate, is_variant_row_list, pad_or_truncate
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string, known
@@ -121,7 +121,7 @@ def _truncated_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
     *splits, values = value.parts
     out = []
     for part, count in zip(splits, value.counts, strict=False):
-        out.append(_splits(_truncate_to_count(part[1:] - part[:-1], count - 1, count, bound)))
+        out.append(from_lengths(_truncate_to_count(part[1:] - part[:-1], count - 1, count, bound)))
     return [*out, _truncate_to_count(values, value.counts[-1], value.counts[-1], bound)]
 
 
@@ -129,14 +129,6 @@ def _truncate_to_count(x: Any, count: Any, of: Any, bound: int | Extents | None)
     size = room(bound, x.shape[0], _PROBLEM)
     (x,) = cut(bound, lambda: count, pad_or_truncate(jnp.asarray(x), size), of=(of,))
     return x
-
-
-def _splits(lengths: Any) -> Any:
-    """Return the row splits of rows of these lengths."""
-    if known(lengths) is not None:
-        return np.concatenate([[0], np.cumsum(np.asarray(lengths))])
-    zero = jnp.zeros(1, lengths.dtype)
-    return lax.concatenate([zero, jnp.cumsum(lengths, dtype=lengths.dtype)], 0)
 
 
 def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
@@ -164,15 +156,9 @@ def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | Extents | N
     if len({v.shape[1:] for v in values}) > 1:
         raise OpError(f"rows of values of shapes {[list(v.shape) for v in values]} make no ragged tensor")
     sizes = [len(s) - 1 for s in columns[0]] if columns else [v.shape[0] for v in values]
-    splits = [_splits(np.asarray(sizes, canonical(_INT64)))]
-    splits += [_splits(_concatenated([s[1:] - s[:-1] for s in column])) for column in columns]
-    return splits, _concatenated(list(values))
-
-
-def _concatenated(arrays: list[Any]) -> Any:
-    if all(known(v) is not None for v in arrays):
-        return np.concatenate(arrays)
-    return lax.concatenate([jnp.asarray(v) for v in arrays], 0)
+    splits = [from_lengths(np.asarray(sizes, canonical(_INT64)))]
+    splits += [from_lengths(concatenate([s[1:] - s[:-1] for s in column])) for column in columns]
+    return splits, concatenate(list(values))
 
 
 def _from_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tuple[list[Any], Any]:
@@ -189,11 +175,11 @@ def _from_packed(stacked: Any, length: Any, bound: int | Extents | None) -> tupl
             first: Any = np.arange(length + 1, dtype=canonical(_INT64)) * sizes[0]
         else:
             first = jnp.arange(length + 1) * sizes[0]
-        inner = [_splits((s[:, 1:] - s[:, :-1]).reshape(-1)) for s in columns]
+        inner = [from_lengths((s[:, 1:] - s[:, :-1]).reshape(-1)) for s in columns]
         return [first, *inner], values.reshape((length * sizes[-1], *values.shape[2:]))
     rows = [count - (i < len(columns)) for i, count in enumerate(counts)]
-    inner = [_splits(_compacted(s[:, 1:] - s[:, :-1], n, bound)) for s, n in zip(columns, rows, strict=False)]
-    return [_splits(rows[0]), *inner], _compacted(values, rows[-1], bound)
+    inner = [from_lengths(_compacted(s[:, 1:] - s[:, :-1], n, bound)) for s, n in zip(columns, rows, strict=False)]
+    return [from_lengths(rows[0]), *inner], _compacted(values, rows[-1], bound)
 
 
 def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
@@ -205,7 +191,7 @@ def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
         within = np.arange(width) < found[:, None]
         return take(flat, np.flatnonzero(within), 0)
     size = room(bound, rows * width, _PROBLEM)
-    splits = _splits(counts)
+    splits = from_lengths(counts)
     row = row_of(splits, size)
     index = row * width + lax.iota(splits.dtype, size) - take(splits, row, 0)
     values = take(flat, jnp.where(row < rows, index, -1), 0)
@@ -251,7 +237,7 @@ def ragged_tensor_to_variant_gradient(
         sizes = np.diff(splits).tolist()
         blanks = (jnp.zeros((size, *shape[1:]), dtype) for size in sizes)
         parts = [v if item is None else item.parts[-1] for item, v in zip(items, blanks, strict=True)]
-        return _shaped(_concatenated(parts), shape)
+        return _shaped(concatenate(parts), shape)
     stacked = encoded.packed().checked().buffer
     values = stacked.parts[-1]
     if len(stacked.parts) == 1:

@@ -16,8 +16,8 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantVector, pad_or_truncate
+from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantVector, concatenate, pad_or_truncate
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import as_array, canonical, known
@@ -101,7 +101,7 @@ def _row_splits(rows: Any, count: Any) -> Any:
     rows = jnp.asarray(rows)
     rows = jnp.where(rows < 0, jnp.asarray(count, rows.dtype), rows)  # padding is in no row
     counts = jnp.zeros(count, np.int32).at[rows].add(1, mode="drop")
-    return lax.concatenate([jnp.zeros(1, np.int32), jnp.cumsum(counts, dtype=np.int32)], 0)
+    return from_lengths(counts).astype(np.int32)
 
 
 @op("DeserializeSparse", dynamic_shape="prefix")
@@ -174,17 +174,11 @@ def _from_items(items: Sequence[VariantRow]) -> tuple[Any, Any, tuple[Any, ...]]
     lengths = [values.shape[0] for _, values in parts]
     if not all(isinstance(n, int) for n in lengths):
         raise OpError("a sparse tensor is made of variants of symbolic numbers of entries")
-    indices, values = (_concatenated([part[i] for part in parts]) for i in (0, 1))
+    indices, values = (concatenate([part[i] for part in parts]) for i in (0, 1))
     row = np.repeat(np.arange(len(items)), lengths).astype(canonical(_INT64))[:, None]
-    indices = _concatenated([row, indices.astype(row.dtype)], axis=1)
+    indices = concatenate([row, indices.astype(row.dtype)], axis=1)
     sizes = zip(*(item.sizes for item in items if isinstance(item, Sparse)), strict=True)
     return indices, values, (len(items), *(_largest(column) for column in sizes))
-
-
-def _concatenated(arrays: list[Any], axis: int = 0) -> Any:
-    if all(known(v) is not None for v in arrays):
-        return np.concatenate([np.asarray(v) for v in arrays], axis)
-    return lax.concatenate([jnp.asarray(v) for v in arrays], axis)
 
 
 def _largest(sizes: Sequence[Any]) -> Any:
@@ -215,7 +209,7 @@ def _from_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, An
         positions = np.flatnonzero(np.arange(width) < found[:, None])
         return (*(take(v, positions, 0) for v in flat), sizes)
     size = room(bound, math.prod((count, width)), _PROBLEM)
-    splits = lax.concatenate([jnp.zeros(1, counts.dtype), jnp.cumsum(counts, dtype=counts.dtype)], 0)
+    splits = from_lengths(counts)
     own = row_of(splits, size)
     is_valid = own < count
     positions = jnp.where(is_valid, own * width + lax.iota(splits.dtype, size) - take(splits, own, 0), -1)
