@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 __all__ = ["array_module", "from_lengths", "row_of", "search"]
 
 
 def array_module(*values: Any) -> Any:
     """Numpy if every value is known, jax.numpy otherwise."""
-    return np if all(known(v) is not None for v in values) else jnp
+    return np if all(static_value(v) is not None for v in values) else jnp
 
 
 def search(ordered: Any, query: Any, side: Any) -> Any:
@@ -36,7 +36,7 @@ def search(ordered: Any, query: Any, side: Any) -> Any:
 
 def from_lengths(lengths: Any) -> Any:
     """Return the row splits of rows of these lengths, static if the lengths are."""
-    found = known(lengths)
+    found = static_value(lengths)
     if found is not None:
         return np.concatenate([[0], np.cumsum(found)])
     zero = jnp.zeros(1, lengths.dtype)
@@ -45,7 +45,7 @@ def from_lengths(lengths: Any) -> Any:
 
 def row_of(splits: Any, count: Any) -> Any:
     """Returns the row of each of ``count`` values; values past the last split get one row too many."""
-    found = known(splits)
+    found = static_value(splits)
     if found is not None and isinstance(count, int):
         return search(found[1:], np.arange(count), "right").astype(found.dtype)
     splits = jnp.asarray(splits)

@@ -20,7 +20,7 @@ from jax import core, lax
 from tf2jax_lite.dynamic_shapes.bounds import is_found, most
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 from tf2jax_lite.values.tensor_list import TensorList, unset_list
 from tf2jax_lite.values.variant import Variant
 
@@ -57,7 +57,7 @@ class VariantRow(Variant):
 
     def resolved(self) -> Self:
         """Return it without padding if its counts are concrete."""
-        counts = [n for n in map(known, self.counts or ()) if n is not None]
+        counts = [n for n in map(static_value, self.counts or ()) if n is not None]
         if self.counts is None or len(counts) < len(self.counts):
             return self
         parts = tuple(part[: int(n)] for part, n in zip(self.parts, counts, strict=True))
@@ -145,7 +145,7 @@ class VariantRows(Variant, abc.ABC):
         Raises:
           OpError: it is out of range.
         """
-        found = known(index)
+        found = static_value(index)
         if found is not None and isinstance(self.count, int) and not 0 <= int(found) < self.count:
             raise OpError(f"row {int(found)} is out of range for a {self.kind} of {self.count} rows")
         return None if found is None else int(found)
@@ -226,7 +226,7 @@ def is_unset(value: Any) -> bool:
 
 def concatenate(arrays: list[Any], axis: int = 0) -> Any:
     """Return arrays concatenated, in NumPy if all are static."""
-    if all(known(v) is not None for v in arrays):
+    if all(static_value(v) is not None for v in arrays):
         return np.concatenate([np.asarray(v) for v in arrays], axis)
     return lax.concatenate([jnp.asarray(v) for v in arrays], axis)
 

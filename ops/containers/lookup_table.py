@@ -17,7 +17,7 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import exceeds_32_bits
-from tf2jax_lite.values.static import as_array, canonical, is_static, known
+from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
 
 __all__ = ["Table", "table_of"]
 
@@ -125,10 +125,10 @@ def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> An
     table = _is_table(table_handle)
     query, default = _operand(keys), _operand(default_value)
     element = table.values.shape[1:]
-    found = known(query)
+    found = static_value(query)
     if found is None and (_holds_strings(table.keys) or _holds_strings(table.values)):
         raise OpError("a table of strings can only be asked for keys that are known while tracing")
-    static = known(table.keys)
+    static = static_value(table.keys)
     if found is not None and static is not None:
         position = np.searchsorted(static, found)
         position = np.asarray(np.minimum(position, max(len(static) - 1, 0)))
@@ -139,7 +139,7 @@ def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> An
         position = jnp.minimum(position, max(table.size - 1, 0))
         hit = take(table.keys, position, 0) == query if table.size else jnp.zeros(query.shape, bool)
     mask: Any = hit.reshape(hit.shape + (1,) * len(element)) if element else hit
-    values, fallback = known(table.values), known(default)
+    values, fallback = static_value(table.values), static_value(default)
     if isinstance(position, np.ndarray) and values is not None and fallback is not None:
         rows = values[position] if len(values) else np.empty((*position.shape, *element), values.dtype)
         out = np.empty(rows.shape, rows.dtype)

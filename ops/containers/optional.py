@@ -14,7 +14,7 @@ from tf2jax_lite.ops.math import elementwise
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 __all__ = ["Optional"]
 
@@ -168,7 +168,7 @@ def optional_get_value(
     TF: tf.raw_ops.OptionalGetValue (core/kernels/data/optional_ops.cc).
     """
     value = _is_optional(optional)
-    found = known(value.present) if value.is_traced else value.present
+    found = static_value(value.present) if value.is_traced else value.present
     if value.components is None or (found is not None and not bool(found)):
         raise OpError("the value of an optional is read that holds none")
     if not value.others:

@@ -23,7 +23,7 @@ from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, known
+from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, static_value
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
 
 from . import tensor_list_elements as lists
@@ -195,7 +195,7 @@ def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Ten
 
 
 def _is_unset(contents: TensorList, index: Any) -> bool:
-    position = known(index)
+    position = static_value(index)
     if contents.items is not None and position is not None:
         return int(position) >= len(contents.items) or contents.items[int(position)] is None
     return contents.packed().buffer is None
@@ -219,7 +219,7 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
     """
     array = _handle(handle)
     contents = array.contents(flow_in)
-    positions = known(indices)
+    positions = static_value(indices)
     if array.dtype is None:
         return _gather_rows(contents, positions)
     if positions is not None and not contents.is_traced and isinstance(contents.length, int):
@@ -283,7 +283,7 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
     if contents.buffer is None:
         empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
         contents = contents.with_buffer(empty)
-    positions = known(indices)
+    positions = static_value(indices)
     if positions is not None and positions.size and not contents.is_traced and isinstance(contents.length, int):
         needed = int(positions.max()) + 1
         if positions.min() < 0 or (needed > contents.length and not array.dynamic):
@@ -303,7 +303,7 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
 
 def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
     """Set elements to the rows of a tensor; all of them without copies."""
-    positions, count = known(indices), rows.shape[0]
+    positions, count = static_value(indices), rows.shape[0]
     is_all = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
     if is_all and isinstance(rows, VariantRows) and not array.sources:
         rows = rows.from_tensor()

@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common.variant_rows import VariantRows
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import UNKNOWN, as_array, known
+from tf2jax_lite.values.static import UNKNOWN, as_array, static_value
 from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
 
 from .tensor_list import as_list, resize_list, unset_element
@@ -54,7 +54,7 @@ def _like(count: Any, element: Any) -> Any:
 
 def _set(lst: TensorList, index: Any, element: Any) -> Any:
     """Return the buffer of a packed list with an element set."""
-    static_index = known(index)
+    static_index = static_value(index)
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
     if isinstance(row, TensorList):
         element = _fitting(element, row)
@@ -272,7 +272,7 @@ def tensor_list_set_item(
         (ListGrowthError).
     """
     lst = as_list(input_handle)
-    static_index = known(index)
+    static_index = static_value(index)
     if static_index is not None and not lst.is_traced and isinstance(lst.length, int):
         position = int(static_index)
         if position >= lst.length and resize_if_index_out_of_bounds:
@@ -304,7 +304,7 @@ def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
     Outside of loops one slot is added. A write further out is dropped, and reads of it are NaN (for inexact dtypes).
     """
     lst = _with_rows(lst, item).cleared()
-    static_index, free_slots = known(index), lst.free_slots
+    static_index, free_slots = static_value(index), lst.free_slots
     if free_slots is not None and static_index is not None and isinstance(lst.capacity, int):
         lst = lst.with_capacity(max(lst.capacity, int(static_index) + 1))
         free_slots = min(lst.free_slots or 0, lst.capacity - int(static_index) - 1)
@@ -355,7 +355,7 @@ def tensor_list_get_item(
             f"the list holds {lst.dtype} and the node reads {element_dtype}; "
             "config option disable_assert_in_tensor_list_get_item turns this check off"
         )
-    static_index = known(index)
+    static_index = static_value(index)
     if static_index is not None and not lst.is_traced and isinstance(lst.length, int):
         position = int(static_index)
         if not 0 <= position < lst.length:

@@ -15,7 +15,7 @@ from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_u
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import UNKNOWN, canonical, known
+from tf2jax_lite.values.static import UNKNOWN, canonical, static_value
 from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, is_fully_defined, resized, zero_buffer
 
 from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
@@ -121,7 +121,7 @@ def tensor_list_gather(input_handle: Any, indices: Any, element_shape: Static, *
       OpError: a static index is out of range, or elements differ in shape.
     """
     lst = as_list(input_handle)
-    positions = known(indices)
+    positions = static_value(indices)
     if lst.items is not None and positions is not None and positions.size:
         if positions.min() < 0 or positions.max() >= lst.length:
             raise OpError(f"an index is out of range for a list of {lst.length} elements ({positions.tolist()})")
@@ -183,7 +183,7 @@ def tensor_list_scatter_v2(
     tensor = jnp.asarray(tensor)
     count = int(num_elements)
     if count < 0:
-        positions = known(indices)
+        positions = static_value(indices)
         if positions is None:
             raise OpError("the length of the list depends on indices that are not known while tracing")
         count = int(positions.max(initial=-1)) + 1
@@ -200,7 +200,7 @@ def tensor_list_scatter_into_existing_list(
     """
     lst = as_list(input_handle)
     tensor = jnp.asarray(tensor)
-    positions = known(indices)
+    positions = static_value(indices)
     if positions is not None and not lst.is_traced and isinstance(lst.length, int) and positions.size:
         lst = resize_list(lst, max(lst.length, int(positions.max()) + 1))
     lst = lst.packed()
@@ -294,7 +294,7 @@ def tensor_list_concat_v2(
 
 
 def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype: Any) -> tuple[Any, Any]:
-    leading = known(leading_dims) if leading_dims is not None else None
+    leading = static_value(leading_dims) if leading_dims is not None else None
     assert lst.items is not None
     shape = _shape_from_others(lst.items, unset_shape(lst, element_shape))
     parts: list[Any] = []

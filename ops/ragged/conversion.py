@@ -13,13 +13,13 @@ from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick, scatter_entries
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, dims, known
+from tf2jax_lite.values.static import canonical, dims, static_value
 
 _INT64 = np.dtype(np.int64)
 
 
 def _static_or_array(value: Any) -> Any:
-    found = known(value)
+    found = static_value(value)
     return jnp.asarray(value) if found is None else found
 
 
@@ -28,7 +28,7 @@ def check_splits(nested: list[Any], count: Any) -> None:
     for i, splits in enumerate(nested):
         if splits.ndim != 1 or splits.shape[0] == 0:
             raise OpError("splits must be vectors that are not empty")
-        found = known(splits)
+        found = static_value(splits)
         if found is None:
             continue
         if found[0] != 0 or (found[1:] < found[:-1]).any():
@@ -93,7 +93,7 @@ def _partitions(tensors: list[Any], kinds: list[str], count: Any) -> tuple[Any, 
         raise OpError(f"{len(tensors)} row partitions for the types {kinds}")
     rows: Any
     if kinds[0] == "FIRST_DIM_SIZE":
-        found = known(tensors[0])
+        found = static_value(tensors[0])
         if found is None:
             raise OpError("the number of rows (FIRST_DIM_SIZE) must be known while tracing")
         (rows,) = dims(found)
@@ -112,7 +112,7 @@ def _partitions(tensors: list[Any], kinds: list[str], count: Any) -> tuple[Any, 
             below = tensors[i + 1]
             made = tensor.shape[0] if kind == "VALUE_ROWIDS" else below.shape[0] - 1
             if kinds[i + 1] == "VALUE_ROWIDS" and kind == "ROW_SPLITS":
-                found = known(tensor)
+                found = static_value(tensor)
                 if found is None:
                     raise OpError("row splits above row ids must be known while tracing")
                 made = int(found[-1])
@@ -127,7 +127,7 @@ def _parents_and_ranks(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
         row = row_of(tensor, made)
         begin = pick(tensor, row)
         return row, (np if array_module(row, begin) is np else jnp).arange(made, dtype=tensor.dtype) - begin
-    if known(tensor) is not None and isinstance(made, int):
+    if static_value(tensor) is not None and isinstance(made, int):
         if tensor.size and ((tensor < 0).any() or (tensor[1:] < tensor[:-1]).any()):
             raise OpError("row ids must not be negative or decrease")
         return tensor, np.arange(made) - search(tensor, tensor, "left")
@@ -168,7 +168,7 @@ def ragged_tensor_to_tensor(
     rows, levels = _partitions(row_partition_tensors, row_partition_types, values.shape[0])
     inner = values.shape[1:]
     rank = len(levels) + 1 + len(inner)
-    found = known(shape)
+    found = static_value(shape)
     if found is None:
         raise OpError("the shape must be known while tracing")
     wanted = list(dims(found)) if found.ndim else [-1] * rank

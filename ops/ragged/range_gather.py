@@ -20,7 +20,7 @@ from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 _INT64 = np.dtype(np.int64)
 
@@ -79,7 +79,7 @@ def ragged_range(
         splits = np.concatenate([[0], np.cumsum(counts)]).astype(Tsplits)
         return splits, _host_values(starts, deltas, counts)
     of = (starts, limits, deltas)
-    limit, steps, begin = None, known(deltas), known(starts)
+    limit, steps, begin = None, static_value(deltas), static_value(starts)
     starts, limits, deltas = (jnp.broadcast_to(v, (rows,)) for v in of)
     if jnp.issubdtype(starts.dtype, jnp.integer):
         if begin is not None and not begin.any() and steps is not None and (steps > 0).all():
@@ -165,7 +165,7 @@ def _clamp_splits(splits: Any, limit: Any, bound: int | Extents | None) -> Any:
 
 def _gathered_bound(splits: Any, rows: Any) -> Any:
     """Return an upper bound of the number of values of gathered rows, None if there is none."""
-    total, found = natural(splits), known(rows)
+    total, found = natural(splits), static_value(rows)
     if total is None:
         return None
     times = rows.shape[0] if found is None else int(np.unique(found, return_counts=True)[1].max(initial=0))
@@ -231,7 +231,7 @@ def ragged_gather(
     if first.shape[0] == 0:
         raise OpError("splits must not be empty")
     count = first.shape[0] - 1
-    found = known(indices)
+    found = static_value(indices)
     if found is not None and found.size and not 0 <= found.min() <= found.max() < count:
         raise OpError(f"index {found.min() if found.min() < 0 else found.max()} is out of range [0, {count})")
     out: list[Any] = []

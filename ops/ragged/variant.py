@@ -17,7 +17,7 @@ from jax import core, lax
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
 __all__ = ["Ragged", "RaggedRows"]
@@ -51,7 +51,9 @@ class Ragged(VariantRow):
     def add(self, other: Ragged) -> Ragged:
         """Return the sum of two of the same splits; an unset one has splits and values of 0."""
         a, b = specs.coerce_all([self, other])
-        splits = (x if known(x) is not None else jnp.maximum(x, y) for x, y in zip(a.parts[:-1], b.parts, strict=False))
+        splits = (
+            x if static_value(x) is not None else jnp.maximum(x, y) for x, y in zip(a.parts[:-1], b.parts, strict=False)
+        )
         counts = None if a.counts is None else tuple(map(jnp.maximum, a.counts, b.counts))
         return Ragged((*splits, jnp.asarray(a.parts[-1]) + b.parts[-1]), counts)
 
@@ -92,7 +94,7 @@ class RaggedRows(VariantRows):
           OpError: the static index is out of range.
         """
         position = self.static_index(index)
-        splits = [known(s) for s in self.splits]
+        splits = [static_value(s) for s in self.splits]
         if position is not None and all(s is not None for s in splits):
             return self._static_row(position, splits)
         index = jnp.asarray(index)
@@ -136,7 +138,7 @@ class RaggedRows(VariantRows):
 
     def _uniform(self) -> TensorList | None:
         """Return its rows as a packed list if their lengths are static and equal, else None."""
-        splits = known(self.splits[0])
+        splits = static_value(self.splits[0])
         if len(self.splits) > 1 or splits is None or len(splits) < 2 or not isinstance(self.values.shape[0], int):
             return None
         sizes = set(np.diff(splits).tolist())
@@ -152,5 +154,5 @@ class RaggedRows(VariantRows):
 
 def _longest(splits: Any, total: Any) -> Any:
     """Return an upper bound of the length of a row, of ``total`` values in all rows."""
-    found = known(splits)
+    found = static_value(splits)
     return total if found is None else int(np.diff(found).max(initial=0))

@@ -19,7 +19,7 @@ from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
 from tf2jax_lite.ops.common.variant_rows import VariantVector, concatenate, is_variant_row_list, pad_or_truncate
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, canonical, dims, is_string, known
+from tf2jax_lite.values.static import as_array, canonical, dims, is_string, static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .conversion import check_splits
@@ -186,7 +186,7 @@ def _compacted(padded: Any, counts: Any, bound: int | Extents | None) -> Any:
     """Return the first ``counts`` elements of each row of a padded array, concatenated."""
     rows, width = padded.shape[:2]
     flat = jnp.reshape(padded, (rows * width, *padded.shape[2:]))
-    found = known(counts)
+    found = static_value(counts)
     if found is not None:
         within = np.arange(width) < found[:, None]
         return take(flat, np.flatnonzero(within), 0)
@@ -231,7 +231,7 @@ def ragged_tensor_to_variant_gradient(
     encoded = encoded.rows
     if not is_variant_row_list(encoded):
         return jnp.zeros(shape, dtype)
-    splits = known(row_splits)
+    splits = static_value(row_splits)
     items = None if encoded.items is None else [item and item.resolved() for item in encoded.items]
     if items is not None and splits is not None and all(item is None or item.counts is None for item in items):
         sizes = np.diff(splits).tolist()

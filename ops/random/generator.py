@@ -15,7 +15,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 from ._fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .distributions import draw_binomial
@@ -112,7 +112,7 @@ def stateful_standard_normal(resource: Any, shape: Static, *, dtype: Any = _FLOA
 
     A traced algorithm is taken to be Philox, the only one of TensorFlow's CPU kernels.
     """
-    words, found = _words(resource, 4), known(resource)
+    words, found = _words(resource, 4), static_value(resource)
     if found is not None:
         check_algorithm(found[0])
     after = _counted(words[1:], np.asarray(size(shape)[1], np.int64))

@@ -24,7 +24,7 @@ from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, known, normalize_axis
+from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
 
 _INT64 = np.dtype(np.int64)
 
@@ -51,7 +51,7 @@ def check_indices(indices: Any, values: Any, shape: Any) -> None:
         raise OpError(f"{indices.shape[0]} indices for {values.shape[0]} values")
     if shape is None:
         return
-    limits = dims(shape) if known(shape) is not None else None
+    limits = dims(shape) if static_value(shape) is not None else None
     if shape.shape[0] != indices.shape[1]:
         raise OpError(f"indices of rank {indices.shape[1]} in a shape of rank {shape.shape[0]}")
     check_range(indices, limits)
@@ -59,7 +59,7 @@ def check_indices(indices: Any, values: Any, shape: Any) -> None:
 
 def check_range(indices: Any, limits: Any) -> None:
     """Raise OpError if static indices are outside a static shape; rows of padding (-1) are not."""
-    found = known(indices)
+    found = static_value(indices)
     if found is None or limits is None or not found.size or not all(isinstance(d, int) for d in limits):
         return
     bad = np.any((found < 0) | (found >= np.asarray(limits)), axis=1) & ~np.all(found == -1, axis=1)
@@ -75,7 +75,7 @@ def _is_entry(indices: Any) -> Any:
 
 def order_of(indices: Any) -> Any:
     """Return the permutation that sorts indices in lexicographic order, padding last."""
-    found = known(indices)
+    found = static_value(indices)
     if found is not None:
         if found.shape[1] == 0:
             return np.arange(found.shape[0])
@@ -134,7 +134,7 @@ def _strides(shape: Any) -> list[Any]:
 
 def sizes_of(shape: Any) -> tuple[Any, ...]:
     """Return the sizes of a shape: ints or symbolic dimensions where static, else traced scalars."""
-    found = known(shape)
+    found = static_value(shape)
     if found is not None:
         return dims(found)
     parts = enumerate(entries(shape, shape.shape[0]))
@@ -166,7 +166,7 @@ def _reshaped(input_shape: Any, new_shape: Any) -> tuple[tuple[Any, ...], tuple[
         new[unknown[0]] = total // others
     elif isinstance(total, int) and all(isinstance(d, int) for d in new) and math.prod(new) != total:
         raise OpError(f"cannot reshape {list(old)} ({total} elements) to {new}")
-    elif known(new_shape) is None:
+    elif static_value(new_shape) is None:
         sizes = jnp.asarray(new_shape)
         others = jnp.prod(jnp.where(sizes == -1, 1, sizes), dtype=sizes.dtype)
         sizes = jnp.where(sizes == -1, jnp.asarray(total, sizes.dtype) // jnp.maximum(others, 1), sizes)
@@ -205,7 +205,7 @@ def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tupl
     Raises:
       OpError: static sizes do not have the same number of elements, or -1 cannot be inferred.
     """
-    input_shape, new_shape = (v if known(v) is not None else as_array(v) for v in (input_shape, new_shape))
+    input_shape, new_shape = (v if static_value(v) is not None else as_array(v) for v in (input_shape, new_shape))
     old, new = _reshaped(input_shape, new_shape)
     check_indices(input_indices, None, input_shape)
     indices = jnp.asarray(input_indices)
@@ -271,7 +271,7 @@ def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, c
     Raises:
       OpError: ranks or static sizes differ.
     """
-    shapes = [s if known(s) is not None else as_array(s) for s in shapes]
+    shapes = [s if static_value(s) is not None else as_array(s) for s in shapes]
     axis, starts, shape = _concat_parts(indices, values, shapes, concat_dim)
     moved = []
     for i, start in zip(indices, starts, strict=True):
@@ -280,14 +280,14 @@ def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, c
         moved.append(i + jnp.where(own & _is_entry(i)[:, None], jnp.asarray(start, i.dtype), 0).astype(i.dtype))
     joined, flat = jnp.concatenate(moved), jnp.concatenate([jnp.asarray(v) for v in values])
     order = order_of(joined)
-    if axis or any(known(i) is None for i in indices):
+    if axis or any(static_value(i) is None for i in indices):
         joined, flat = take(joined, order, 0), take(flat, order, 0)
     return joined, flat, shape_of(shape)
 
 
 def static_integers(value: Any, what: str) -> np.ndarray:
     """Return a static value as int64; raise OpError if it is traced or symbolic."""
-    found = known(value)
+    found = static_value(value)
     if found is None or found.dtype == np.dtype(object):
         raise OpError(f"{what} must be known while tracing")
     return found.astype(np.int64)
@@ -295,7 +295,7 @@ def static_integers(value: Any, what: str) -> np.ndarray:
 
 def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
     """Return the sorted union of indices, and for each its position in ``a`` and in ``b`` (-1: none)."""
-    ours, theirs = known(a), known(b)
+    ours, theirs = static_value(a), static_value(b)
     split = a.shape[0]
     if ours is not None and theirs is not None:
         rows, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
@@ -319,7 +319,7 @@ def union(a: Any, b: Any, bound: int | Extents | None) -> tuple[Any, Any, Any]:
 
 def same_rows(a: Any, b: Any) -> Any:
     """Return, for each row of ``a``, the position of an equal row of ``b``, or -1."""
-    ours, theirs = known(a), known(b)
+    ours, theirs = static_value(a), static_value(b)
     if ours is not None and theirs is not None:
         _, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
         inverse = inverse.reshape(-1)

@@ -12,7 +12,7 @@ from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, dims, known
+from tf2jax_lite.values.static import as_array, dims, static_value
 
 from .coo import check_indices, check_range, scatter_entries
 
@@ -70,7 +70,7 @@ def sparse_tensor_dense_add(a_indices: Any, a_values: Any, a_shape: Any, b: Any)
     Traced indices out of range are skipped (an error in TensorFlow).
     """
     check_indices(a_indices, a_values, a_shape)
-    found = known(a_shape)
+    found = static_value(a_shape)
     if a_indices.shape[1] != b.ndim or (
         found is not None and any(isinstance(d, int) and d != s for d, s in zip(b.shape, dims(found), strict=True))
     ):
@@ -95,7 +95,7 @@ def _dense_parts(sparse_indices: Any, sparse_values: Any, output_shape: Any) -> 
 
 def _check_unique(indices: Any, validate: bool) -> None:
     """Raise OpError if static indices do not increase, as TensorFlow does."""
-    found = known(indices)
+    found = static_value(indices)
     if not validate or found is None or found.shape[0] < 2:
         return
     step = found[1:] - found[:-1]
@@ -158,7 +158,7 @@ def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, A
     rank = indices.shape[1]
     if dense.ndim > rank:
         raise OpError(f"a dense tensor of rank {dense.ndim} does not broadcast to a sparse one of rank {rank}")
-    found = known(shape)
+    found = static_value(shape)
     skipped = rank - dense.ndim
     for i, size in enumerate(dense.shape):
         if found is not None and size != 1 and isinstance(size, int) and size != dims(found)[skipped + i]:
@@ -198,7 +198,7 @@ def sparse_dense_cwise_div(sp_indices: Any, sp_values: Any, sp_shape: Any, dense
 
     Division by a traced zero gives inf or NaN (TensorFlow fails for a zero anywhere in the dense tensor).
     """
-    found = known(dense)
+    found = static_value(dense)
     if found is not None and (found == 0).any():
         raise OpError("cannot divide by zero, but the dense tensor contains zero")
     return lax.div(*_dense_at(sp_indices, sp_values, sp_shape, dense))

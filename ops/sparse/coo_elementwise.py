@@ -14,7 +14,7 @@ from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import fold
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices, pick, same_rows, select_entries, union
 
@@ -22,7 +22,7 @@ from .coo import check_indices, pick, same_rows, select_entries, union
 def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
     for part in (a, b):
         check_indices(*part)
-    mine, other = known(a[2]), known(b[2])
+    mine, other = static_value(a[2]), static_value(b[2])
     if a[2].shape != b[2].shape or (mine is not None and other is not None and not np.array_equal(mine, other)):
         raise OpError(f"the shapes {mine} and {other} differ")
 
@@ -65,10 +65,10 @@ def sparse_add(
     _check_pair((a_indices, a_values, a_shape), (b_indices, b_values, b_shape))
     indices, at_a, at_b = union(a_indices, b_indices, bound)
     values = pick(a_values, at_a) + pick(b_values, at_b)
-    shape = known(a_shape)
+    shape = static_value(a_shape)
     shape = a_shape if shape is None else shape.astype(canonical(np.int64))
-    limit, sums = known(thresh), known(values)
-    if sums is not None and limit is not None and known(indices) is not None:
+    limit, sums = static_value(thresh), static_value(values)
+    if sums is not None and limit is not None and static_value(indices) is not None:
         keep = (at_a < 0) | (at_b < 0) | (limit <= np.abs(sums))
         return np.asarray(indices)[keep], sums[keep], shape
     if limit is not None and not limit > 0:

@@ -12,7 +12,7 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import fold
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.values.static import dims, known, normalize_axes
+from tf2jax_lite.values.static import dims, normalize_axes, static_value
 
 from .coo import check_indices, order_of, shape_of, sizes_of, static_integers
 
@@ -96,7 +96,7 @@ def _reduce_sparse(
 ) -> tuple[Any, Any, Any]:
     check_indices(indices, values, shape)
     kept, out_shape = _reduction(shape, static_integers(axes, "the axes"), keep_dims)
-    found = known(indices)
+    found = static_value(indices)
     axes_kept = np.array(kept, int)
     if found is not None:
         if kept:

@@ -14,7 +14,7 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known, normalize_axis
+from tf2jax_lite.values.static import canonical, normalize_axis, static_value
 
 from .coo import check_indices, pick, same_rows, select_entries, shape_of, sizes_of, static_integers
 
@@ -52,7 +52,7 @@ def sparse_fill_empty_rows(
     rows = _row_count(dense_shape, bound)
     row_ids, values_out, empty, reverse, sources = _fill_rows(indices[:, 0], values, rows, default_value, bound)
     rest = pick(indices[:, 1:], sources)  # zeros in the new entries
-    if known(row_ids) is not None and known(rest) is not None:
+    if static_value(row_ids) is not None and static_value(rest) is not None:
         return np.concatenate([row_ids[:, None], rest.reshape(-1, rank - 1)], 1), values_out, empty, reverse
     rest = jnp.where((row_ids >= 0)[:, None], rest, -1)
     return jnp.concatenate([row_ids[:, None], rest], 1), values_out, empty, reverse
@@ -74,7 +74,7 @@ def _row_count(shape: Any, bound: int | Extents | None) -> Any:
 
 def _fill_rows(row_ids: Any, values: Any, rows: Any, default: Any, bound: int | Extents | None) -> tuple[Any, ...]:
     """Return row ids, values, empty rows, new positions of entries, and old positions (-1: new)."""
-    found, dtype = known(row_ids), canonical(_INT64)
+    found, dtype = static_value(row_ids), canonical(_INT64)
     if found is not None:
         if found.size and not 0 <= found.min() <= found.max() < rows:
             raise OpError(f"row {found.min() if found.min() < 0 else found.max()} is out of range [0, {rows})")
@@ -186,10 +186,10 @@ def sparse_slice(
     check_indices(indices, values, shape)
     if not shape.shape == start.shape == size.shape:
         raise OpError(f"start and size must have the shape's length {shape.shape[0]}")
-    sizes = known(size)
+    sizes = static_value(size)
     if sizes is not None and (sizes < 0).any():
         raise OpError(f"a size must not be negative, got {sizes.tolist()}")
-    xp: Any = np if all(known(v) is not None for v in (indices, start, size)) else jnp
+    xp: Any = np if all(static_value(v) is not None for v in (indices, start, size)) else jnp
     inside = xp.all((indices >= start) & (indices < start + size), axis=1)
     sizes_out = [
         max(min(length, total - first), 0)
@@ -207,7 +207,7 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
     TF: tf.raw_ops.SparseSliceGrad (core/kernels/sparse_slice_grad_op.cc).
     """
     moved = output_indices + input_start
-    if known(output_indices) is None:
+    if static_value(output_indices) is None:
         moved = jnp.where(output_indices < 0, -1, moved)
     return pick(backprop_val_grad, same_rows(input_indices, moved))
 

@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.common.row_splits import row_of
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices
 
@@ -32,7 +32,7 @@ def _check(values: Any, weights: Any, minlength: int, maxlength: int) -> None:
         raise OpError(f"minlength {minlength} and maxlength {maxlength} must be -1 or more")
     if 0 not in weights.shape and weights.shape != values.shape:
         raise OpError(f"weights of shape {tuple(weights.shape)} for values of shape {tuple(values.shape)}")
-    found = known(values)
+    found = static_value(values)
     if found is not None and (found < 0).any():
         raise OpError("values must not be negative")
 
@@ -41,14 +41,14 @@ def _length(largest: Any, minlength: int, maxlength: int) -> Any:
     """Return the last size of the result: the number of possible values."""
     if maxlength >= 0:
         return maxlength
-    return (np if known(largest) is not None else jnp).maximum(largest + 1, max(minlength, 0))
+    return (np if static_value(largest) is not None else jnp).maximum(largest + 1, max(minlength, 0))
 
 
 def _segment_sums(segments: Any, weights: Any, count: Any, dtype: Any, binary: bool) -> Any:
     """Sum weights (default 1) by segment; segments past ``count`` are dropped."""
     if binary:
         return np.ones(count, dtype) if isinstance(segments, np.ndarray) else jnp.ones((count,), dtype)
-    if isinstance(segments, np.ndarray) and (weights is None or known(weights) is not None):
+    if isinstance(segments, np.ndarray) and (weights is None or static_value(weights) is not None):
         out = np.zeros(count, dtype)
         np.add.at(out, segments, np.ones((), dtype) if weights is None else np.asarray(weights))
         return out
@@ -114,7 +114,7 @@ def _counts(
     """
     _check(values, weights, minlength, maxlength)
     given, dtype = (None if 0 in weights.shape else weights), weights.dtype
-    if known(rows) is not None and known(values) is not None:
+    if static_value(rows) is not None and static_value(values) is not None:
         ours, known_values = np.asarray(rows), np.asarray(values)
         found, counts, largest = _known_counts(ours, known_values, given, dtype, maxlength, binary_output)
     else:
@@ -122,7 +122,7 @@ def _counts(
     length = _length(largest, minlength, maxlength)
     sizes = [length] if batches is None else [batches, length]
     int64 = canonical(_INT64)
-    if all(isinstance(d, int) or known(d) is not None for d in sizes):
+    if all(isinstance(d, int) or static_value(d) is not None for d in sizes):
         shape: Any = np.array([int(d) for d in sizes], int64)
     else:
         shape = jnp.stack([jnp.asarray(d).astype(int64) for d in sizes])
@@ -163,7 +163,7 @@ def dense_count_sparse_output(
     if isinstance(batches, int) and batches == 0:
         raise OpError("a matrix of values must have at least one row")
     _check(values, weights, minlength, maxlength)
-    if known(values) is not None:
+    if static_value(values) is not None:
         rows = np.indices(values.shape)[0].reshape(-1) * (values.ndim - 1)
     else:
         rows = lax.broadcasted_iota(np.int32, values.shape, 0).reshape(-1) * (values.ndim - 1)
@@ -215,7 +215,7 @@ def sparse_count_sparse_output(
     rank = indices.shape[1]
     if rank == 0:
         raise OpError("dense_shape must have at least one element")
-    sizes = known(dense_shape)
+    sizes = static_value(dense_shape)
     if sizes is not None and rank > 1 and int(sizes[0]) < 1:
         raise OpError(f"a dense_shape of {sizes.tolist()} has no rows")
     rows = indices[:, 0]
@@ -263,13 +263,13 @@ def ragged_count_sparse_output(
     """
     if splits.ndim != 1 or values.ndim != 1 or (isinstance(splits.shape[0], int) and splits.shape[0] < 2):
         raise OpError(f"splits of shape {tuple(splits.shape)} and values of shape {tuple(values.shape)} make no rows")
-    found, count, batches = known(splits), values.shape[0], splits.shape[0] - 1
+    found, count, batches = static_value(splits), values.shape[0], splits.shape[0] - 1
     if found is not None and isinstance(count, int) and (found[0] != 0 or found[-1] != count):
         raise OpError(f"splits must begin with 0 and end with the number of values {count}, not {found.tolist()}")
     rows = row_of(splits, count)
-    past = rows >= (batches if known(rows) is not None else jnp.asarray(batches).astype(rows.dtype))
+    past = rows >= (batches if static_value(rows) is not None else jnp.asarray(batches).astype(rows.dtype))
     return _counts(
-        (np if known(rows) is not None else jnp).where(past, -1, rows),
+        (np if static_value(rows) is not None else jnp).where(past, -1, rows),
         values,
         weights,
         batches,

@@ -20,7 +20,7 @@ from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, dims, dims_array, known
+from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
 from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
@@ -135,7 +135,7 @@ def _matrix(indices: Any, values: Any, shape: tuple[Any, ...]) -> SparseMatrix:
     if len(shape) not in (2, 3):
         raise OpError(f"a sparse matrix has rank 2 or 3, not {len(shape)}")
     check_indices(indices, values, dims_array(shape, _INT64))
-    found = known(indices)
+    found = static_value(indices)
     if found is None:
         return SparseMatrix(indices, values, shape)
     there = found[found[:, 0] >= 0]
@@ -191,7 +191,7 @@ def dense_to_csr_sparse_matrix(dense_input: Any, indices: Any) -> SparseMatrix:
 
     TF: tf.raw_ops.DenseToCSRSparseMatrix (core/kernels/sparse/dense_to_csr_sparse_matrix_op.cc).
     """
-    shape, found = tuple(dense_input.shape), known(indices)
+    shape, found = tuple(dense_input.shape), static_value(indices)
     if indices.ndim != 2 or indices.shape[1] != len(shape):
         raise OpError(f"indices of shape {list(indices.shape)} for elements of a tensor of rank {len(shape)}")
     check_range(indices, shape)
@@ -222,7 +222,7 @@ def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
     TF: tf.raw_ops.SparseMatrixNNZ (core/kernels/sparse/nnz_op.cc).
     """
     matrix = as_matrix(sparse_matrix)
-    found = known(matrix.indices)
+    found = static_value(matrix.indices)
     if len(matrix.dims) == 3:
         return _counts(matrix, matrix.indices[:, 0] if found is None else found[:, 0], matrix.dims[0])
     if found is not None:
@@ -250,13 +250,13 @@ def csr_sparse_matrix_components(
     Raises:
       OpError: a static index is out of range.
     """
-    matrix, position = as_matrix(csr_sparse_matrix, type), known(index)
+    matrix, position = as_matrix(csr_sparse_matrix, type), static_value(index)
     if position is not None and isinstance(matrix.batches, int) and not 0 <= int(position) < matrix.batches:
         raise OpError(f"index {int(position)} is out of range [0, {matrix.batches})")
     indices, values = matrix.indices, matrix.values
     if len(matrix.dims) == 3:
         own = indices[:, 0] == index
-        if isinstance(own, np.ndarray) or known(own) is not None:
+        if isinstance(own, np.ndarray) or static_value(own) is not None:
             where = np.flatnonzero(own)
             indices, values = indices[where], take(values, where, 0)
         else:

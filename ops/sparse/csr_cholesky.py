@@ -10,7 +10,7 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take_nd
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .csr import SparseMatrix, as_matrix
 
@@ -44,7 +44,7 @@ def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any)
         raise OpError(f"a matrix of shape {list(matrix.dims)} and a permutation of shape {list(orders.shape)}")
     if (np.sort(orders, axis=-1) != np.arange(height)).any():
         raise OpError("Cholesky factorization: not a permutation")
-    found = known(matrix.indices)
+    found = static_value(matrix.indices)
     if found is None:
         raise OpError("which entries a Cholesky factor has depends on traced indices; they must be known while tracing")
     batched = len(matrix.dims) == 3
@@ -57,7 +57,7 @@ def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any)
     where = np.concatenate(indices).astype(canonical(np.int64)) if indices else found
     factor = _factor(matrix.dense(), orders.reshape(*matrix.dims[:-2], height))
     values = take_nd(factor, jnp.asarray(where))
-    result = known(values)
+    result = static_value(values)
     if result is not None and np.isnan(result).any():
         raise OpError("Cholesky factorization failed: a matrix may not be positive definite")
     return SparseMatrix(where, values, matrix.dims)

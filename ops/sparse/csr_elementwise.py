@@ -14,7 +14,7 @@ from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import fold
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims_array, known
+from tf2jax_lite.values.static import dims_array, static_value
 
 from .coo import pick, same_rows, union
 from .coo_elementwise import sparse_softmax
@@ -92,7 +92,7 @@ def sparse_matrix_softmax_grad(softmax: Any, grad_softmax: Any, *, type: Any) ->
         raise OpError(f"gradients of shape {list(gradient.dims)} for a softmax of shape {list(matrix.dims)}")
     count = matrix.values.shape[0]
     upstream = pick(gradient.values, same_rows(matrix.indices, gradient.indices))
-    found = known(matrix.indices)
+    found = static_value(matrix.indices)
     rows = numbered((jnp.asarray(matrix.indices) if found is None else found)[:, :-1])
     sums = take(fold("Sum", matrix.values * upstream, rows, count), rows, 0)
     return matrix.with_values((upstream - sums) * matrix.values)

@@ -13,7 +13,7 @@ from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import scatter_entries
 from .csr import SparseMatrix, as_matrix
@@ -127,7 +127,7 @@ def sparse_matrix_sparse_mat_mul(
     a, b = _operand(a, type, transpose_a, adjoint_a), _operand(b, type, transpose_b, adjoint_b)
     _check_shapes(a.dims, b.dims)
     shape = (*a.dims[:-2], a.dims[-2], b.dims[-1])
-    if known(a.indices) is None or known(b.indices) is None:
+    if static_value(a.indices) is None or static_value(b.indices) is None:
         return _traced_product(a, b, shape, bound)
     ours, theirs, indices, to = _terms(a, b)
     terms = take(a.values, ours, 0) * take(b.values, theirs, 0)

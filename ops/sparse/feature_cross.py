@@ -17,7 +17,7 @@ from tf2jax_lite.ops.strings import hashing
 from tf2jax_lite.ops.strings.byte_strings import as_rows, from_u64, is_text
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
-from tf2jax_lite.values.static import is_static, known
+from tf2jax_lite.values.static import is_static, static_value
 from tf2jax_lite.values.uint64 import U64, number, wrapping
 
 _INT64 = np.dtype(np.int64)
@@ -33,7 +33,7 @@ class _Column:
 
 
 def _static(value: Any, what: str) -> np.ndarray:
-    found = known(value)
+    found = static_value(value)
     if found is None:
         raise OpError(
             f"{what} must be known while tracing for a feature cross; dense columns, or calls outside jit, may be data"
@@ -136,7 +136,7 @@ def _text(columns: list[_Column], crosses: _Crosses, separator: bytes) -> Any:
     """Return the features of each cross joined as strings, in an object array."""
     parts = []
     for column, picks in zip(columns, crosses.picks, strict=True):
-        values = column.features if is_text(column.features) else known(column.features)
+        values = column.features if is_text(column.features) else static_value(column.features)
         if not isinstance(values, np.ndarray):
             raise OpError(
                 "columns must be known while tracing for a feature cross into strings; for hashes they may be data"

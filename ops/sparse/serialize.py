@@ -20,7 +20,7 @@ from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
 from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantVector, concatenate, pad_or_truncate
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.static import as_array, canonical, known
+from tf2jax_lite.values.static import as_array, canonical, static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .coo import check_indices, shape_of, sizes_of
@@ -93,7 +93,7 @@ def serialize_many_sparse(
 
 def _row_splits(rows: Any, count: Any) -> Any:
     """Return the row splits of ``count`` rows, of the sorted row indices of entries."""
-    found = known(rows)
+    found = static_value(rows)
     if found is not None and isinstance(count, int):
         if (np.diff(found[found >= 0]) < 0).any():
             raise OpError("the entries of a sparse tensor are out of order; sort them with tf.sparse.reorder")
@@ -204,7 +204,7 @@ def _from_packed(rows: TensorList, bound: int | Extents | None) -> tuple[Any, An
     if stacked.counts is None:
         return (*flat, sizes)
     counts = stacked.counts[0]
-    found = known(counts)
+    found = static_value(counts)
     if found is not None:
         positions = np.flatnonzero(np.arange(width) < found[:, None])
         return (*(take(v, positions, 0) for v in flat), sizes)

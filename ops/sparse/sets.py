@@ -20,7 +20,7 @@ from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices
 
@@ -38,13 +38,13 @@ class _Entries(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        return known(self.groups) is not None and known(self.values) is not None
+        return static_value(self.groups) is not None and static_value(self.values) is not None
 
 
 def _dense(x: Any) -> _Entries:
     if x.ndim < 2:
         raise OpError(f"sets are in the last of two or more dimensions, not in a tensor of rank {x.ndim}")
-    xp: Any = jnp if known(x) is None else np
+    xp: Any = jnp if static_value(x) is None else np
     if xp is np:
         groups = np.stack(np.indices(x.shape)[:-1], axis=-1)
     else:
@@ -154,7 +154,7 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | Extents 
         indices, values, largest = _traced_result(a, b, set_operation, bound)
     if not isinstance(a.shape, tuple):
         return indices, values, jnp.concatenate([a.shape.astype(dtype), jnp.asarray(largest, dtype).reshape(1)])
-    if known(largest) is not None and all(isinstance(d, int) for d in a.shape):
+    if static_value(largest) is not None and all(isinstance(d, int) for d in a.shape):
         return indices, values, np.array([*a.shape, int(largest)], dtype)
     return indices, values, jnp.stack([jnp.asarray(d).astype(dtype) for d in (*a.shape, largest)])
 

@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 __all__ = ["Sparse", "SparseRows", "is_static_size"]
 
@@ -122,7 +122,7 @@ class SparseRows(VariantRows):
         Raises:
           OpError: the static index is out of range.
         """
-        position, splits = self.static_index(index), known(self.splits)
+        position, splits = self.static_index(index), static_value(self.splits)
         columns = self.indices[:, 1:]
         if position is not None and splits is not None:
             begin, end = int(splits[position]), int(splits[position + 1])

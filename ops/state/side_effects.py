@@ -17,7 +17,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.strings.byte_strings import ByteStrings, encoded, to_numpy
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import to_32_bits
-from tf2jax_lite.values.static import as_array, canonical, is_static, known
+from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
 
 
 @op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",), conditional=True)
@@ -31,7 +31,7 @@ def assert_(
     In a branch chosen at run time (such as the default of `tf.switch_case`) a false static condition is checked like a
     traced one: it fails only if the branch is taken.
     """
-    found = known(condition)
+    found = static_value(condition)
     if found is not None and bool(np.all(found)):
         return ()
     if found is not None and certain:
@@ -49,7 +49,7 @@ def _format_data(data: list[Any], count: int) -> str:
 def _format_value(value: Any, count: int) -> str:
     if isinstance(value, Text):
         return value.template
-    found = known(value)
+    found = static_value(value)
     if found is None:
         return f"<{value.dtype}{list(value.shape)}>"
     items = found.reshape(-1)[: count if count >= 0 else None]
@@ -153,7 +153,7 @@ def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str =
 
     Returns a `Text`, which can only be printed, if a tensor is traced.
     """
-    values = [v if known(v) is None else known(v) for v in map(_operand, inputs)]
+    values = [v if static_value(v) is None else static_value(v) for v in map(_operand, inputs)]
     if all(isinstance(v, np.ndarray) for v in values):
         return _string(_filled(template, placeholder, values, summarize))
     return Text(template, placeholder, tuple(values), summarize)
@@ -174,7 +174,7 @@ def _stream(name: str) -> Callable[[str], None]:
 
 def _print(write: Callable[[str], None], make: Callable[..., str], values: list[Any]) -> None:
     """Print when the node runs: each time, also under ``jit``."""
-    static = [known(v) for v in values]
+    static = [static_value(v) for v in values]
     traced = [v for v, s in zip(values, static, strict=True) if s is None]
 
     def run(*found: Any) -> None:

@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 from . import optimizers as dense
 
@@ -35,7 +35,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
     """
     variables = tuple(jnp.asarray(v) for v in variables)
     grad, count = jnp.asarray(grad), variables[0].shape[0]
-    found = known(indices)
+    found = static_value(indices)
     if found is not None and isinstance(count, int) and ((found < 0) | (found >= count)).any():
         raise OpError(f"an index is out of range for a variable of {count} rows")
     indices = jnp.asarray(indices)

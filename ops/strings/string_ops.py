@@ -11,7 +11,7 @@ import numpy as np
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, WordArray, to_u32_pair
-from tf2jax_lite.values.static import is_static, known
+from tf2jax_lite.values.static import is_static, static_value
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
@@ -99,7 +99,7 @@ def as_string(
     Raises:
       OpError: the format does not fit the dtype, or the dtype is not supported for traced values.
     """
-    found = known(input)
+    found = static_value(input)
     if found is not None:
         return _printf(found, precision=precision, scientific=scientific, shortest=shortest, width=width, fill=fill)
     if isinstance(input, ByteStrings):

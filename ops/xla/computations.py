@@ -19,7 +19,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims, known
+from tf2jax_lite.values.static import dims, static_value
 
 from .protos import scatter_fields
 
@@ -92,7 +92,7 @@ def _identity(name: str, dtype: Any) -> np.ndarray | None:
 
 
 def _same(a: Any, b: np.ndarray) -> bool:
-    found = known(a)
+    found = static_value(a)
     return found is not None and bool(found == b)
 
 

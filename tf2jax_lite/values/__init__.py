@@ -1,6 +1,7 @@
 """Values that flow between ops: static NumPy values, handles, int64 pairs, variants.
 
-Entry functions: `static.known` (a value as NumPy if it is static) and `static.as_array` (an operand of `jax.lax`). Read
+Entry functions: `static.static_value` (a value as NumPy if it is static) and `static.as_array` (an operand of
+`jax.lax`). Read
 
 - `types`: aliases `Array`, `ArrayLike`, `Dim`, `Shape`, `DType`;
 - `static`: static and traced values, axes, shape vectors;

@@ -28,9 +28,9 @@ __all__ = [
     "is_static",
     "is_string",
     "is_symbolic",
-    "known",
     "normalize_axes",
     "normalize_axis",
+    "static_value",
 ]
 
 
@@ -111,7 +111,7 @@ def dims(value: Any) -> Shape:
     return tuple(int(d) if isinstance(d, (int, np.integer)) else d for d in np.asarray(value).reshape(-1))
 
 
-def known(value: Any) -> np.ndarray | None:
+def static_value(value: Any) -> np.ndarray | None:
     """Return a value as NumPy if it is static, or a concrete array outside ``jit``; else None."""
     if is_static(value):
         return np.asarray(value)

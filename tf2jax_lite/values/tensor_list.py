@@ -19,7 +19,7 @@ import numpy as np
 from tf2jax_lite.support.errors import OpError
 
 from . import specs
-from .static import UNKNOWN, canonical, known
+from .static import UNKNOWN, canonical, static_value
 from .types import DType, Shape
 from .variant import Variant
 
@@ -181,7 +181,7 @@ class TensorList(Variant):
 
     def resolved(self) -> TensorList:
         """Return the list with its length as an int if that is concrete, as it always is outside ``jit``."""
-        count = known(self.length) if self.is_traced else None
+        count = static_value(self.length) if self.is_traced else None
         if count is None:
             return self
         return dataclasses.replace(self.with_buffer(resized(self, int(count)), int(count)), has_capacity=False)
@@ -410,7 +410,7 @@ def resized(target: TensorList, capacity: Any) -> Any:
 
 def extended_to(lst: TensorList, indices: Any) -> TensorList:
     """Return a packed list of traced length, extended with zeros so that it has elements at ``indices``."""
-    lst, static_indices = lst.cleared(), known(indices)
+    lst, static_indices = lst.cleared(), static_value(indices)
     if static_indices is None:  # writes past the capacity are dropped, and reads of them NaN
         length = jnp.maximum(lst.length, jnp.max(jnp.asarray(indices)).astype(np.int32) + 1)
         return dataclasses.replace(lst, length=length, free_slots=None)

@@ -622,7 +622,7 @@ def _whole(value: Any) -> Any:
 
 
 def _known_or_traced(value: Any) -> Any:
-    found = values.known(value)
+    found = values.static_value(value)
     return values.as_array(value) if found is None else found
 
 
@@ -640,7 +640,7 @@ _AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices
 
 def _static_input(arg: Any, step: Step, index: int, frame: Frame, extents: Extents | None) -> Any:
     def convert(value: Any) -> Any:
-        found = values.known(value)
+        found = values.static_value(value)
         if found is not None:
             return found
         if not isinstance(value, jax.Array):

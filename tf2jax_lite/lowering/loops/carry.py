@@ -482,7 +482,7 @@ def _with_room(lst: TensorList, room: _Room, length: Any) -> TensorList:
 
 
 def _is_zero(value: Any) -> bool:
-    found = values.known(value)
+    found = values.static_value(value)
     return found is not None and found.shape == () and not found
 
 

@@ -60,7 +60,7 @@ class Loop:
 
     def frame(self, counter: Any) -> Frame:
         """Returns the frame of an iteration: whether one happens is certain if its number is known."""
-        return self.ctx.frame.enter(self.ctx.step, counter, certain=static.known(counter) is not None)
+        return self.ctx.frame.enter(self.ctx.step, counter, certain=static.static_value(counter) is not None)
 
     def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
         """Returns all loop variables, given those that differ from the start."""

@@ -68,7 +68,7 @@ def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> li
 @op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
     """Runs one of two functions. See tf.raw_ops.If."""
-    found = static.known(cond)
+    found = static.static_value(cond)
     if found is not None:
         return _run(ctx, then_branch if _truth(found) else else_branch, input)
     if cond.ndim:  # TensorFlow: a non-scalar is true if it has elements
@@ -80,7 +80,7 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
 @op("Case", "StatelessCase", needs_context=True, host=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
     """Runs the function with the given index; any index out of range runs the last one. See tf.raw_ops.Case."""
-    found = static.known(branch_index)
+    found = static.static_value(branch_index)
     last = len(branches) - 1
     if found is not None:
         index = int(found)

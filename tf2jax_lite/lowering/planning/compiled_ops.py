@@ -108,4 +108,4 @@ def _input(value: Any) -> Spec:
         )
     if not (values.is_static(value) or isinstance(value, jax.Array)):
         raise OpError(f"a value that is no JAX array ({type(value).__name__}); 64-bit words need jax_enable_x64")
-    return Spec(tuple(value.shape), values.is_static(value), values.known(value))
+    return Spec(tuple(value.shape), values.is_static(value), values.static_value(value))

@@ -130,7 +130,7 @@ class _Spread(NamedTuple):
 
 def _spread(x: Any, block_shape: Any, paddings: Any, back: Sequence[Any]) -> list[_Spread] | None:
     """Returns all dimensions of what is moved into the batch and, as ``back`` says, out again; None if not known."""
-    found = [static.known(v) for v in (block_shape, paddings, *back)]
+    found = [static.static_value(v) for v in (block_shape, paddings, *back)]
     if any(v is None for v in found):
         return None
     rates, pads, again, crops = (np.asarray(v) for v in found)
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
 
 def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int | None:
     """Returns the axis, not the batch's, that is inserted and dropped again; None if they are others."""
-    given = static.known(expanding[1][0])
+    given = static.static_value(expanding[1][0])
     dropped = squeezing.kwargs.get("squeeze_dims") or ()
     if given is None or given.size != 1 or given.dtype == object or len(dropped) != 1:
         return None
