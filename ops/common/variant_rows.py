@@ -87,7 +87,7 @@ class VariantRow(Variant):
         capacities = [most(size) for size in sizes]
         if any(size is None for size in capacities):
             raise OpError(
-                f"nothing tells how long a row of a {self.kind} can be; convert with "
+                f"the length of a row of a {self.kind} has no upper bound; convert with "
                 "override_config('dynamic_shape_bound', n)"
             )
         return self.padded(capacities)
@@ -161,7 +161,7 @@ class VariantRows(Variant, abc.ABC):
           OpError: their number is dynamic.
         """
         if not isinstance(self.count, int):
-            raise OpError(f"a list is changed of rows of a {self.kind} whose number depends on data")
+            raise OpError(f"the rows of a {self.kind} are modified as a list, but their number depends on data")
         return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))
 
     def from_tensor(self) -> Any:

@@ -43,7 +43,7 @@ def _width(shape: Any, values: Any) -> Any:
     limits = [most(n) if is_found(n) else n for n in limits if n is not None]
     limits = [n for n in limits if n is not None]
     if not limits:
-        raise OpError("nothing tells how long the sequences can be")
+        raise OpError("the lengths of the sequences have no upper bound")
     return next((n for n in limits if not isinstance(n, int)), None) or min(limits)
 
 
