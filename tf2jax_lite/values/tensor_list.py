@@ -233,7 +233,9 @@ class TensorList(Variant):
         if self.free_slots is None:
             return self.invalidated()
         if self.free_slots < 0:
-            raise ListCapacityError("a tensor list that a loop reads may be longer than the capacity that the loop carries")
+            raise ListCapacityError(
+                "a tensor list that a loop reads may be longer than the capacity that the loop carries"
+            )
         return self
 
     def cleared(self) -> TensorList:
