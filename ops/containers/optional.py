@@ -15,13 +15,14 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.variant import Variant
 
 __all__ = ["Optional"]
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Optional:
+class Optional(Variant):
     """An optional.
 
     Attributes:
@@ -35,7 +36,6 @@ class Optional:
     components: tuple[Any, ...] | None
     present: Any
     others: tuple[tuple[Any, ...], ...] = ()
-    is_pytree_handle = True
 
     @property
     def is_traced(self) -> bool:

@@ -12,6 +12,7 @@ from tf2jax_lite.ops.math import elementwise
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.variant import Variant
 
 __all__ = ["TensorMap"]
 
@@ -20,7 +21,7 @@ Key = tuple[str, tuple[int, ...], Any]
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
-class TensorMap:
+class TensorMap(Variant):
     """A map, immutable: inserting makes a new one. Keys are part of the tree's structure, values its leaves.
 
     Attributes:
@@ -30,7 +31,6 @@ class TensorMap:
 
     keys: tuple[Key, ...] = ()
     values: tuple[Any, ...] = ()
-    is_pytree_handle = True
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Return the values as children and the keys as auxiliary data."""

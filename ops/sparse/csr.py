@@ -44,7 +44,6 @@ class SparseMatrix(Variant):
     indices: Any
     values: Any
     dims: tuple[Any, ...]
-    is_pytree_handle = True
     shape = ()
     """Its shape as a tensor: a variant is a scalar."""
 
