@@ -70,7 +70,7 @@ class ByteStrings(WordArray):
         """Return the words of strings."""
         return as_strings(value).data
 
-    def narrow(self) -> Any:
+    def to_32_bits(self) -> Any:
         """Raise OpError: JAX has no string arrays."""
         raise OpError(
             "strings that are not known while tracing reach what JAX would have to compute; they can be joined, moved "
