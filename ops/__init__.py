@@ -15,7 +15,6 @@ from . import (  # noqa: F401
     arrays,
     containers,
     image,
-    legacy,
     linalg,
     math,
     nn,

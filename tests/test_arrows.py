@@ -42,7 +42,6 @@ PACKAGES = [
 ]
 # The same for the families of ops, and for the modules beside them.
 FAMILIES = [
-    "legacy",
     "state",
     "quantization",
     "xla",

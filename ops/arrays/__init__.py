@@ -5,4 +5,4 @@ and `space_to_batch` rearrange, `sort` orders. `_radix_select` and `_dynamic_spl
 `concat_split` first. Imports `ops.common` and `ops.registry` of the ops, no other family.
 """
 
-from . import concat_split, gather, pad, scatter, shape, sort, space_to_batch, strided_slice, tpu_top_k  # noqa: F401
+from . import concat_split, gather, legacy, pad, scatter, shape, sort, space_to_batch, strided_slice, tpu_top_k  # noqa: F401

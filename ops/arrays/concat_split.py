@@ -20,9 +20,8 @@ from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, PreventedGradientError
-from tf2jax_lite.values.static import as_array, canonical, dims, known, normalize_axes, normalize_axis
-from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.values.tensor_list_batch import ListBatch, stack_lists, unstack_lists
+from tf2jax_lite.values.static import as_array, canonical, dims, normalize_axes, normalize_axis, static_value
+from tf2jax_lite.values.variant import Variant
 
 from ._dynamic_split import known_split, open_split
 from .gather import take
@@ -233,8 +232,8 @@ def _host_pack(values: list[Any], *, axis: int = 0) -> Any:
 @op("Pack", words="each", host=_host_pack, moves=True)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stacks along a new axis. See tf.raw_ops.Pack."""
-    if isinstance(values[0], TensorList):
-        return stack_lists(values)
+    if isinstance(values[0], Variant):
+        return values[0].stack(values[1:])
     axis = _pack_axis(values, axis)
     # Constants are expanded here, not in the trace: a slice by this vector can then see what is constant in it.
     parts = [np.expand_dims(v, axis) if isinstance(v, np.ndarray) else lax.expand_dims(v, (axis,)) for v in values]
@@ -258,8 +257,8 @@ def _host_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 @op("Unpack", words="each", host=_host_unpack, moves=True)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Takes slices along an axis apart. See tf.raw_ops.Unpack."""
-    if isinstance(value, ListBatch):
-        return unstack_lists(value)
+    if isinstance(value, Variant):
+        return value.unstack()
     value = jnp.asarray(value)
     axis = _unpack_axis(value, num, axis)
     if num == 0:
@@ -478,7 +477,7 @@ def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: i
         raise OpError("batch_dim and seq_dim must differ, and seq_lengths must be a vector")
     if _is_int(batch) and _is_int(lengths.shape[0]) and batch != lengths.shape[0]:
         raise OpError(f"{lengths.shape[0]} lengths for a batch of {batch}")
-    given = known(seq_lengths)
+    given = static_value(seq_lengths)
     if given is not None and _is_int(size) and given.size and not 0 <= given.min() <= given.max() <= size:
         raise OpError(f"sequence lengths must be in [0, {size}], got {given.tolist()}")
     lengths = lax.convert_element_type(lengths, np.int32)
@@ -511,7 +510,7 @@ def roll(input: Any, shift: Any, axis: Static) -> Any:
     if np.shape(shift) != np.shape(axis) or np.ndim(shift) > 1:
         raise OpError(f"shift and axis must have the same shape, got {np.shape(shift)} and {np.shape(axis)}")
     axes = normalize_axes(axis, x.ndim)
-    given = known(shift)
+    given = static_value(shift)
     shifts = dims(given) if given is not None else [jnp.reshape(shift, (-1,))[i] for i in range(len(axes))]
     for s, a in zip(shifts, axes, strict=True):
         x = _roll(x, s, a)

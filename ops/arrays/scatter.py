@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, dims, is_static, known
+from tf2jax_lite.values.static import as_array, dims, is_static, static_value
 
 from .gather import _check_policy, nd_in_range, take
 
@@ -323,7 +323,7 @@ def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | DynamicS
     data = [jnp.asarray(as_array(d)) for d in data]
     element, rows = _flat_data(indices, data)
     values = lax.concatenate(rows, 0) if len(rows) > 1 else rows[0]
-    found, is_open = [known(i) for i in indices], False
+    found, is_open = [static_value(i) for i in indices], False
     if all(i is not None for i in found):
         where = np.concatenate([np.asarray(i).reshape(-1) for i in found])
         if where.size and where.min() < 0:
@@ -360,7 +360,7 @@ def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound:
     rank = partitions.ndim
     if tuple(data.shape[:rank]) != tuple(partitions.shape):
         raise OpError(f"data of shape {data.shape} does not start with the shape {partitions.shape} of partitions")
-    found = known(partitions)
+    found = static_value(partitions)
     data = jnp.asarray(as_array(data))
     element = data.shape[rank:]
     count = int(found.size) if found is not None else -1

@@ -17,7 +17,7 @@ from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, is_symbolic, normalize_axis
-from tf2jax_lite.values.symbolic_float import RealSize, is_real_size, whole
+from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
 
 INT32 = np.dtype(np.int32)
 # A numpy twin computes results up to this size; larger ones are made in the trace, where they cost no memory.
@@ -255,7 +255,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
         return _host_range(start, limit, delta)
     dtype = next((v.dtype for v in (start, limit, delta) if not is_symbolic(v)), INT32)
     (first,), (last,), (step,) = dims(start), dims(limit), dims(delta)
-    if any(map(is_real_size, (start, limit, delta))):
+    if any(map(is_float_dim, (start, limit, delta))):
         return _range_of_reals(first, last, step, dtype if dtype.kind == "f" else np.dtype(np.float32))
     if not _is_int(step):
         raise OpError("delta must not be a symbolic dimension")
@@ -266,10 +266,10 @@ def range_(start: Static, limit: Static, delta: Static) -> Any:
 
 
 def _range_of_reals(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
-    if isinstance(step, RealSize) or step == 0:
+    if isinstance(step, FloatDim) or step == 0:
         raise OpError("delta must be a number other than 0")
-    count = whole(np.ceil((RealSize(0) + last - first) / step))
-    first = first.traced(canonical(dtype)) if isinstance(first, RealSize) else first
+    count = truncate_to_dim(np.ceil((FloatDim(0) + last - first) / step))
+    first = first.traced(canonical(dtype)) if isinstance(first, FloatDim) else first
     return _arange(max_dim(count, 0), first, step, dtype)
 
 

@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, canonical, dims, known, normalize_axis
+from tf2jax_lite.values.static import as_array, canonical, dims, normalize_axis, static_value
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.top_k import top_k as largest
 
@@ -56,7 +56,7 @@ def top_k_v2(
     del sorted
     if np.size(k) != 1:
         raise OpError("k must be one number")
-    found = known(k)
+    found = static_value(k)
     if found is not None:
         return _top_k(x, dims(found)[0], index_type)
     if tracker is None:
@@ -146,7 +146,7 @@ def nth_element(x: Any, n: Any, *, reverse: bool = False) -> Any:
     if x.ndim == 0:
         raise OpError("the input must have at least one dimension")
     size = x.shape[-1]
-    found = known(n)
+    found = static_value(n)
     if isinstance(size, int) and (size == 0 or (found is not None and not 0 <= int(found) < size)):
         raise OpError(f"n is {'unknown' if found is None else found}, but the last dimension has {size} elements")
     place = jnp.asarray(n)
@@ -254,7 +254,7 @@ def _unique(x: Any, axis: Any, out_idx: Any, bound: int | DynamicShapes | None) 
     if axes.size == 0 and x.ndim != 1:
         raise OpError("a vector is expected")
     which = normalize_axis(axes[0], x.ndim) if axes.size else 0
-    found = known(x)
+    found = static_value(x)
     return _traced_unique(x, which, out_idx, bound) if found is None else _known_unique(found, which, out_idx)
 
 
@@ -335,7 +335,7 @@ def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | DynamicSh
     """
     if x.ndim != 1 or y.ndim != 1:
         raise OpError(f"two vectors are expected, not ranks {x.ndim} and {y.ndim}")
-    left, right = known(x), known(y)
+    left, right = static_value(x), static_value(y)
     if left is not None and right is not None:
         return _known_difference(left, right, out_idx)
     size = row_capacity(bound, x.shape[0], "the number of values depends on traced ones")

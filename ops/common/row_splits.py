@@ -1,4 +1,4 @@
-"""Row splits of ragged tensors: the row of each value."""
+"""Row splits of ragged tensors: from row lengths, and the row of each value."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
-__all__ = ["array_module", "row_of", "search"]
+__all__ = ["array_module", "from_lengths", "row_of", "search"]
 
 
 def array_module(*values: Any) -> Any:
-    """Numpy if every value is known, jax.numpy otherwise."""
-    return np if all(known(v) is not None for v in values) else jnp
+    """Return NumPy if all values are static, else jax.numpy."""
+    return np if all(static_value(v) is not None for v in values) else jnp
 
 
 def search(ordered: Any, query: Any, side: Any) -> Any:
-    """Bisects; with a symbolic length, of which no number of steps is known, compares all pairs instead."""
+    """Return searchsorted; for a symbolic length, which has no static number of steps, by comparing all pairs."""
     if array_module(ordered, query) is np:
         return np.searchsorted(ordered, query, side=side)
     ordered, query = jnp.asarray(ordered), jnp.asarray(query)
@@ -34,9 +34,18 @@ def search(ordered: Any, query: Any, side: Any) -> Any:
     return jnp.sum(pairs, axis=0, dtype=np.int32)
 
 
+def from_lengths(lengths: Any) -> Any:
+    """Return the row splits of rows of these lengths, static if the lengths are."""
+    found = static_value(lengths)
+    if found is not None:
+        return np.concatenate([[0], np.cumsum(found)])
+    zero = jnp.zeros(1, lengths.dtype)
+    return lax.concatenate([zero, jnp.cumsum(lengths, dtype=lengths.dtype)], 0)
+
+
 def row_of(splits: Any, count: Any) -> Any:
-    """Returns the row of each of ``count`` values; values past the last split get one row too many."""
-    found = known(splits)
+    """Return the row of each of ``count`` values; for values past the last split, the number of rows."""
+    found = static_value(splits)
     if found is not None and isinstance(count, int):
         return search(found[1:], np.arange(count), "right").astype(found.dtype)
     splits = jnp.asarray(splits)

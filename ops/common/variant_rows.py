@@ -1,8 +1,9 @@
-"""Single values of parts that are each as long as data decides, and vectors of such values: what variants hold.
+"""Variant rows: scalar variants that hold the components of a ragged or sparse tensor, and vectors of them.
 
-Rows of ragged and of sparse tensors are such values (ops/ragged/variant.py, ops/sparse/variant.py), as loops take them
-and put them together. A vector of them is a `PartedRows`, all beside each other as one tensor has them, or a
-`PartedVector`, a list.
+Loops over a ragged or sparse tensor take its rows as variants, and put variants together to a tensor. A `VariantRow` is
+one (`tf2jax_lite.ops.ragged.variant`, `tf2jax_lite.ops.sparse.variant`): several arrays, whose leading dimensions may
+be dynamic. A vector of them is a `VariantRows`, the concatenated components as one tensor has them, or a
+`VariantVector`, which wraps a list.
 """
 
 from __future__ import annotations
@@ -20,25 +21,34 @@ from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import known
-from tf2jax_lite.values.tensor_list import TensorList
+from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.tensor_list import TensorList, unset_list
+from tf2jax_lite.values.variant import Variant
 
-__all__ = ["Parted", "PartedRows", "PartedVector", "cut_to", "is_list_of_parted", "is_unset", "unset_like"]
+__all__ = [
+    "VariantRow",
+    "VariantRows",
+    "VariantVector",
+    "concatenate",
+    "is_unset",
+    "is_variant_row_list",
+    "pad_or_truncate",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Parted:
-    """One value. What derives from it is a pytree.
+class VariantRow(Variant):
+    """A scalar variant of several arrays. Subclasses are pytrees.
 
     Attributes:
       parts: its arrays.
-      counts: how many elements of each part are there, whole numbers; the rest is zeros. None: all are.
-      kind: what messages call it.
+      counts: number of valid elements of each part, int32 scalars; the others are zeros. None: all are valid.
+      kind: what error messages call it.
     """
 
     parts: tuple[Any, ...]
     counts: tuple[Any, ...] | None = None
-    is_pytree_handle = True
+    zeros_are_unset = True
     kind: ClassVar[str] = "value"
 
     @property
@@ -46,54 +56,55 @@ class Parted:
         """Its shape as a tensor of variants."""
         return ()
 
-    def settled(self) -> Self:
-        """Returns it without padding where it is known how much is there."""
-        counts = [n for n in map(known, self.counts or ()) if n is not None]
+    def resolved(self) -> Self:
+        """Return it without padding if its counts are concrete."""
+        counts = [n for n in map(static_value, self.counts or ()) if n is not None]
         if self.counts is None or len(counts) < len(self.counts):
             return self
         parts = tuple(part[: int(n)] for part, n in zip(self.parts, counts, strict=True))
         return dataclasses.replace(self, parts=parts, counts=None)
 
     def with_counts(self) -> Self:
-        """Returns it with counts."""
+        """Return it with counts."""
         if self.counts is not None:
             return self
         counts = tuple(jnp.asarray(part.shape[0]).astype(np.int32) for part in self.parts)
         return dataclasses.replace(self, counts=counts)
 
-    def padded(self, sizes: list[Any]) -> Self:
-        """Returns it with as much room in each part."""
-        parts = tuple(cut_to(part, size) for part, size in zip(self.parts, sizes, strict=True))
+    def padded(self, capacities: list[Any]) -> Self:
+        """Return it with the parts padded to these capacities."""
+        parts = tuple(pad_or_truncate(part, size) for part, size in zip(self.parts, capacities, strict=True))
         return dataclasses.replace(self, parts=parts, counts=self.with_counts().counts)
 
     def bounded(self) -> Self:
-        """Returns it with room for the most there can be, so that a loop may hand it on.
+        """Return it padded to the upper bounds of its dimensions, so that a loop can carry it.
 
         Raises:
-          OpError: nothing tells how much that is.
+          OpError: a dimension has no upper bound.
         """
         sizes = [part.shape[0] if part.ndim else 0 for part in self.parts]
         if not any(map(is_data_dependent, sizes)):
             return self
-        rooms = [dim_upper_bound(size) for size in sizes]
-        if any(size is None for size in rooms):
+        capacities = [dim_upper_bound(size) for size in sizes]
+        if any(size is None for size in capacities):
             raise OpError(
-                f"nothing tells how long a row of a {self.kind} can be; convert with "
+                f"the length of a row of a {self.kind} has no upper bound; convert with "
                 "override_config('dynamic_shape_bound', n)"
             )
-        return self.padded(rooms)
+        return self.padded(capacities)
 
-    def common_form(self, other: Self) -> Self:
-        """Returns the form that both forms fit: see `tf2jax_lite.values.specs`.
+    def common_spec(self, other: Self) -> Self:
+        """Return the spec that values of both specs can be coerced to: the larger capacity of each part.
 
         Raises:
-          OpError: they differ in more than how long they are.
+          OpError: they differ in more than the leading dimensions.
         """
-        if specs.same_form(self, other):
+        if specs.same_spec(self, other):
             return self
         mine, theirs = ([(p.shape[1:], p.dtype, len(p.shape) > 0) for p in x.parts] for x in (self, other))
         if mine != theirs or not all(sized for _, _, sized in mine):
-            raise OpError(f"{self.kind}s of different kinds meet ({specs.shown(self)} and {specs.shown(other)})")
+            shapes = f"{specs.format_spec(self)} and {specs.format_spec(other)}"
+            raise OpError(f"{self.kind}s of different kinds meet ({shapes})")
         parts = tuple(
             jax.ShapeDtypeStruct((max_dim(p.shape[0], q.shape[0]), *p.shape[1:]), p.dtype)
             for p, q in zip(self.parts, other.parts, strict=True)
@@ -101,21 +112,20 @@ class Parted:
         counts = (jax.ShapeDtypeStruct((), np.dtype(np.int32)),) * len(parts)
         return dataclasses.replace(self, parts=parts, counts=counts)
 
-    def fitted(self, form: Self) -> Self:
-        """Returns it in a form that `common_form` gave."""
-        return self if specs.same_form(self, form) else self.padded([part.shape[0] for part in form.parts])
+    def coerce(self, spec: Self) -> Self:
+        """Return it in a spec that `common_spec` returned."""
+        return self if specs.same_spec(self, spec) else self.padded([part.shape[0] for part in spec.parts])
 
 
-class PartedRows(abc.ABC):
-    """A vector of values that one tensor holds, and the list that is made of it. What derives from it is a pytree."""
+class VariantRows(Variant, abc.ABC):
+    """The rows of one tensor as a vector of variants, and as the list made of it. Subclasses are pytrees."""
 
-    is_pytree_handle = True
     kind: ClassVar[str] = "tensor"
 
     @property
     @abc.abstractmethod
     def count(self) -> Any:
-        """How many rows there are."""
+        """Number of rows."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -123,42 +133,46 @@ class PartedRows(abc.ABC):
         return (self.count,)
 
     @abc.abstractmethod
-    def row(self, index: Any) -> Parted:
-        """Returns a row: as it is if it is known where it begins and ends, else padded.
+    def row(self, index: Any) -> VariantRow:
+        """Return a row: not padded if its boundaries are static.
 
         Raises:
-          OpError: the index is known to be out of range.
+          OpError: the static index is out of range.
         """
 
-    def known_place(self, index: Any) -> int | None:
-        """Returns an index if it is known.
+    def static_index(self, index: Any) -> int | None:
+        """Return an index as an int if it is static.
 
         Raises:
           OpError: it is out of range.
         """
-        place = known(index)
-        if place is not None and isinstance(self.count, int) and not 0 <= int(place) < self.count:
-            raise OpError(f"row {int(place)} is out of range for a {self.kind} of {self.count} rows")
-        return None if place is None else int(place)
+        found = static_value(index)
+        if found is not None and isinstance(self.count, int) and not 0 <= int(found) < self.count:
+            raise OpError(f"row {int(found)} is out of range for a {self.kind} of {self.count} rows")
+        return None if found is None else int(found)
+
+    def zeros_like(self) -> TensorList:
+        """Return a list of as many unset elements, which need no splits."""
+        return unset_list(self.count)
 
     def as_list(self) -> TensorList:
-        """Returns its rows as a list.
+        """Return its rows as a list.
 
         Raises:
-          OpError: their number is not known.
+          OpError: their number is dynamic.
         """
         if not isinstance(self.count, int):
-            raise OpError(f"a list is changed of rows of a {self.kind} whose number depends on data")
+            raise OpError(f"the rows of a {self.kind} are modified as a list, but their number depends on data")
         return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))
 
-    def listed(self) -> Any:
-        """Returns what the list is that is made of it."""
+    def from_tensor(self) -> Any:
+        """Return the value of TensorListFromTensor: a list, or itself."""
         return self
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class PartedVector:
+class VariantVector(Variant):
     """A vector of variants that came from a list.
 
     Attributes:
@@ -166,15 +180,14 @@ class PartedVector:
     """
 
     rows: TensorList
-    is_pytree_handle = True
 
     def tree_flatten(self) -> tuple[tuple[TensorList], None]:
-        """Returns the list."""
+        """Return the list."""
         return (self.rows,), None
 
     @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> PartedVector:
-        """Undoes `tree_flatten`."""
+    def tree_unflatten(cls, aux: Any, children: Any) -> VariantVector:
+        """Undo `tree_flatten`."""
         del aux
         return cls(*children)
 
@@ -184,44 +197,43 @@ class PartedVector:
         return (self.rows.length, *(self.element.shape if self.element is not None else ()))
 
     @property
-    def element(self) -> Parted | None:
+    def element(self) -> VariantRow | None:
         """One of its elements, or all of them stacked; None if none was ever set."""
         elements = (self.rows.buffer, *(self.rows.items or ()))
-        return next((v for v in elements if isinstance(v, Parted)), None)
+        return next((v for v in elements if isinstance(v, VariantRow)), None)
 
-    def common_form(self, other: PartedVector) -> PartedVector:
-        """Returns the form that both forms fit: see `tf2jax_lite.values.specs`."""
-        return PartedVector(self.rows.common_form(other.rows))
+    def common_spec(self, other: VariantVector) -> VariantVector:
+        """Return the spec that values of both specs can be coerced to: that of the lists."""
+        return VariantVector(self.rows.common_spec(other.rows))
 
-    def fitted(self, form: PartedVector) -> PartedVector:
-        """Returns it in a form that `common_form` gave."""
-        return PartedVector(self.rows.fitted(form.rows))
+    def coerce(self, spec: VariantVector) -> VariantVector:
+        """Return it in a spec that `common_spec` returned."""
+        return VariantVector(self.rows.coerce(spec.rows))
 
 
-def is_list_of_parted(value: Any) -> bool:
-    """Whether a value is a list of variants of parts."""
-    if isinstance(value, PartedRows):
+def is_variant_row_list(value: Any) -> bool:
+    """Return whether a value is a list of variant rows."""
+    if isinstance(value, VariantRows):
         return True
     if not isinstance(value, TensorList):
         return False
-    return isinstance(value.buffer, Parted) or any(isinstance(item, Parted) for item in value.items or ())
+    return isinstance(value.buffer, VariantRow) or any(isinstance(item, VariantRow) for item in value.items or ())
 
 
 def is_unset(value: Any) -> bool:
-    """Whether a value is a list of which no element was ever set."""
+    """Return whether a value is a list of which no element was ever set."""
     return isinstance(value, TensorList) and value.buffer is None and not any(v is not None for v in value.items or ())
 
 
-def unset_like(value: Any) -> TensorList:
-    """Returns a list of as many elements, none of them set: gradients of 0, which need no splits."""
-    if isinstance(value, TensorList) and value.is_traced:
-        raise OpError("gradients of variants in a list whose length depends on data")
-    count = value.count if isinstance(value, PartedRows) else value.length
-    return TensorList(None, count, items=(None,) * count if isinstance(count, int) else None)
+def concatenate(arrays: list[Any], axis: int = 0) -> Any:
+    """Return arrays concatenated, in NumPy if all are static."""
+    if all(static_value(v) is not None for v in arrays):
+        return np.concatenate([np.asarray(v) for v in arrays], axis)
+    return lax.concatenate([jnp.asarray(v) for v in arrays], axis)
 
 
-def cut_to(x: Any, size: Any) -> Any:
-    """Returns an array cut, or padded with zeros, to a size along its first axis."""
+def pad_or_truncate(x: Any, size: Any) -> Any:
+    """Return an array truncated, or padded with zeros, to a size along its first axis."""
     if x.shape[0] is size or x.shape[0] == size:
         return x
     x = jnp.asarray(x)

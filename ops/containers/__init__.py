@@ -1,7 +1,23 @@
 """TensorList, TensorArray, TensorMap, Optional, TF1 stacks and lookup tables.
 
-The list itself is `tf2jax_lite.values.tensor_list`; `tensor_list_elements` has the ops on one element,
-`tensor_list_stack` those on all. Imports `ops.linalg` and what is below it.
+The list value is `tf2jax_lite.values.tensor_list`. Read in this order:
+
+- `tensor_list`: making and resizing lists, length and shape;
+- `tensor_list_elements`: push, pop, set, get;
+- `tensor_list_stack`: stack, gather, scatter, split, concatenate;
+- `tensor_array`, `stack`: TF1's TensorArray and stacks, on top of lists;
+- `tensor_map`, `optional`, `lookup_table`: each has its value and its ops.
+
+Imports `ops.linalg` and what is below it.
 """
 
-from . import lookup_table, optional, stack, tensor_array, tensor_list_elements, tensor_list_stack, tensor_map  # noqa: F401
+from . import (  # noqa: F401
+    lookup_table,
+    optional,
+    stack,
+    tensor_array,
+    tensor_list,
+    tensor_list_elements,
+    tensor_list_stack,
+    tensor_map,
+)

@@ -1,7 +1,7 @@
-"""Lookup tables, read only: whatever fills a table runs before the function does.
+"""Lookup tables, read only: tables are initialized before the function runs.
 
-A table is a value, a `Table`; the loader makes one of what TensorFlow's table holds. Inserting gives a new one
-(`inserted`). Numeric keys are looked up by bisection; strings, which JAX cannot hold, while tracing.
+The loader makes a `Table` of the contents of TensorFlow's table. Numeric keys are looked up by binary search; strings,
+which JAX has no arrays for, at trace time.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import beyond_32_bits
-from tf2jax_lite.values.static import as_array, canonical, is_static, known
+from tf2jax_lite.values.int64 import exceeds_32_bits
+from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
 
-__all__ = ["Table", "inserted", "table_of"]
+__all__ = ["Table", "table_of"]
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """What a lookup table holds.
+    """The contents of a lookup table.
 
     Attributes:
-      keys: in increasing order, without repetition: numpy, or a traced vector. Strings are an object array of bytes.
-      values: one row for each key: numpy or traced, an object array of bytes for strings.
+      keys: [n], increasing: static or traced. Strings are an object array of bytes.
+      values: [n, ...], static or traced; an object array of bytes for strings.
     """
 
     keys: Any
@@ -37,14 +37,14 @@ class Table:
     is_pytree_handle = True
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """Returns numeric keys and values as children; strings are auxiliary data."""
+        """Return numeric keys and values as children; strings are auxiliary data."""
         parts = (self.keys, self.values)
         children = tuple(p for p in parts if not _holds_strings(p))
         return children, tuple(_Strings(p) if _holds_strings(p) else None for p in parts)
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> Table:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         numeric = iter(children)
         return cls(*(next(numeric) if strings is None else strings.array for strings in aux))
 
@@ -59,7 +59,7 @@ def _holds_strings(value: Any) -> bool:
 
 
 class _Strings:
-    """An array of strings that compares as a whole, as auxiliary data of pytrees has to."""
+    """An array of strings with equality and hash of the whole, as auxiliary data of pytrees needs."""
 
     def __init__(self, array: np.ndarray):
         self.array = array
@@ -72,7 +72,7 @@ class _Strings:
 
 
 def table_of(keys: Any, values: Any) -> Table:
-    """Returns a table of known keys, in any order, and their values; the last value of a repeated key counts.
+    """Return a table of static keys, in any order, and their values; of a repeated key the last value.
 
     Raises:
       OpError: the numbers of keys and values differ.
@@ -87,79 +87,82 @@ def table_of(keys: Any, values: Any) -> Table:
     return Table(keys[order], values[order])
 
 
-def inserted(table: Table, keys: Any, values: Any) -> Table:
-    """Returns the table with more keys, or other values for its keys; keys must be known."""
-    old, new = known(table.keys), known(keys)
-    if old is None or new is None:
-        raise OpError("keys must be known while tracing to be put into a table")
-    new = new.reshape(-1)
-    xp: Any = np if known(table.values) is not None and known(values) is not None else jnp
-    rows = values.reshape(new.shape[0], *table.values.shape[1:])
-    return table_of(np.concatenate([old, new]), xp.concatenate([table.values, rows]))
-
-
 def _is_table(value: Any) -> Table:
     if not isinstance(value, Table):
         raise OpError(f"expected a lookup table, got {type(value).__name__}")
     return value
 
 
-def _whole(value: Any) -> Any:
+def _operand(value: Any) -> Any:
     return value if is_static(value) else as_array(value)
 
 
 def _within_32_bits(table: Table) -> Table:
-    """Returns a table without keys that no traced query can equal, which would leave the others out of order."""
-    if jax.config.jax_enable_x64 or not beyond_32_bits(table.keys):
+    """Return a table without keys that exceed 32 bits: no traced query equals them, and truncated they are unsorted."""
+    if jax.config.jax_enable_x64 or not exceeds_32_bits(table.keys):
         return table
-    narrow = table.keys == table.keys.astype(canonical(table.keys.dtype))
-    return Table(table.keys[narrow], table.values[np.flatnonzero(narrow)])
+    fits = table.keys == table.keys.astype(canonical(table.keys.dtype))
+    return Table(table.keys[fits], table.values[np.flatnonzero(fits)])
 
 
 @op("LookupTableFindV2", partial=("keys", "default_value"))
 def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> Any:
-    """Returns the values of keys, the default where there is no such key. See tf.raw_ops.LookupTableFindV2.
+    """Return the values of keys, the default for other keys.
 
-    Strings are found while tracing, so they must be known then.
+    TF: tf.raw_ops.LookupTableFindV2 (core/kernels/lookup_table_op.cc).
+
+    Args:
+      table_handle: a table.
+      keys: of any shape; static if keys or values of the table are strings.
+      default_value: of the shape of a value.
+
+    Returns:
+      Values, of the shape of ``keys`` and then that of a value.
+
+    Raises:
+      OpError: strings are to be looked up for traced keys.
     """
     table = _is_table(table_handle)
-    query, default = _whole(keys), _whole(default_value)
+    query, default = _operand(keys), _operand(default_value)
     element = table.values.shape[1:]
-    found = known(query)
+    found = static_value(query)
     if found is None and (_holds_strings(table.keys) or _holds_strings(table.values)):
         raise OpError("a table of strings can only be asked for keys that are known while tracing")
-    static = known(table.keys)
+    static = static_value(table.keys)
     if found is not None and static is not None:
-        place = np.searchsorted(static, found)
-        place = np.asarray(np.minimum(place, max(len(static) - 1, 0)))
-        hit = np.asarray(static[place] == found) if len(static) else np.zeros(found.shape, bool)
+        position = np.searchsorted(static, found)
+        position = np.asarray(np.minimum(position, max(len(static) - 1, 0)))
+        hit = np.asarray(static[position] == found) if len(static) else np.zeros(found.shape, bool)
     else:
         table = _within_32_bits(table)
-        place = jnp.searchsorted(jnp.asarray(table.keys), jnp.asarray(query, canonical(table.keys.dtype)))
-        place = jnp.minimum(place, max(table.size - 1, 0))
-        hit = take(table.keys, place, 0) == query if table.size else jnp.zeros(query.shape, bool)
-    wide: Any = hit.reshape(hit.shape + (1,) * len(element)) if element else hit
-    values, fallback = known(table.values), known(default)
-    if isinstance(place, np.ndarray) and values is not None and fallback is not None:
-        rows = values[place] if len(values) else np.empty((*place.shape, *element), values.dtype)
+        position = jnp.searchsorted(jnp.asarray(table.keys), jnp.asarray(query, canonical(table.keys.dtype)))
+        position = jnp.minimum(position, max(table.size - 1, 0))
+        hit = take(table.keys, position, 0) == query if table.size else jnp.zeros(query.shape, bool)
+    mask: Any = hit.reshape(hit.shape + (1,) * len(element)) if element else hit
+    values, fallback = static_value(table.values), static_value(default)
+    if isinstance(position, np.ndarray) and values is not None and fallback is not None:
+        rows = values[position] if len(values) else np.empty((*position.shape, *element), values.dtype)
         out = np.empty(rows.shape, rows.dtype)
-        out[...] = np.where(wide, rows, np.asarray(fallback, values.dtype))
+        out[...] = np.where(mask, rows, np.asarray(fallback, values.dtype))
         return out if _holds_strings(out) else out.astype(canonical(out.dtype))
-    rows = take(table.values, place, 0) if table.size else jnp.zeros((*place.shape, *element), table.values.dtype)
-    return jnp.where(wide, rows, jnp.asarray(default, rows.dtype))
+    rows = take(table.values, position, 0) if table.size else jnp.zeros((*position.shape, *element), table.values.dtype)
+    return jnp.where(mask, rows, jnp.asarray(default, rows.dtype))
 
 
 @op("LookupTableSizeV2")
 def lookup_table_size_v2(table_handle: Any) -> Any:
-    """Returns the number of keys. See tf.raw_ops.LookupTableSizeV2."""
+    """Return the number of keys, int64.
+
+    TF: tf.raw_ops.LookupTableSizeV2 (core/kernels/lookup_table_op.cc).
+    """
     return np.asarray(_is_table(table_handle).size, canonical(np.int64))
 
 
 @op("LookupTableExportV2")
 def lookup_table_export_v2(table_handle: Any) -> tuple[Any, Any]:
-    """Returns all keys, in order, and their values (in no order in TensorFlow). See tf.raw_ops.LookupTableExportV2."""
+    """Return all keys in order and their values (TensorFlow: in any order).
+
+    TF: tf.raw_ops.LookupTableExportV2 (core/kernels/lookup_table_op.cc).
+    """
     table = _is_table(table_handle)
     return table.keys, table.values
-
-
-from . import tensor_map as tensor_map  # noqa: E402 -- registers its ops

@@ -1,7 +1,7 @@
-"""Stacks: a resource that values are pushed to and popped from, as TF1's gradients of loops use it.
+"""Stack resources, as TF1's gradients of loops use them.
 
-The contents are a tensor list, kept with the variables' values; StackV2 itself, which makes the handle, belongs to
-the lowering (tf2jax_lite/lowering/op_lowerings/variable_ops.py).
+The contents are a tensor list in the state, beside the values of variables. StackV2 itself, which makes the handle, is
+in `tf2jax_lite.lowering.op_lowerings.variable_ops`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _ANY = np.asarray(-1)  # an element shape of unknown rank
 
 @op("StackPushV2", reads=("handle",), writes=("handle",))
 def stack_push(handle: Any, elem: Any, *, swap_memory: bool = False) -> tuple[Any, Any]:
-    """Pushes an element and returns it. See tf.raw_ops.StackPushV2."""
+    """Push an element and return it. TF: tf.raw_ops.StackPushV2."""
     return lists.tensor_list_push_back(handle, elem, element_dtype=handle.dtype), elem
 
 
 @op("StackPopV2", reads=("handle",), writes=("handle",))
 def stack_pop(handle: Any, *, elem_type: Any) -> tuple[Any, Any]:
-    """Pops the element pushed last. See tf.raw_ops.StackPopV2."""
+    """Pop the element pushed last. TF: tf.raw_ops.StackPopV2."""
     return lists.tensor_list_pop_back(handle, _ANY, element_dtype=elem_type)
 
 
 @op("StackCloseV2", reads=("handle",))
 def stack_close(handle: Any) -> tuple[()]:
-    """Does nothing: memory is not managed here. See tf.raw_ops.StackCloseV2."""
+    """Do nothing: memory is not managed here. TF: tf.raw_ops.StackCloseV2."""
     return ()

@@ -1,13 +1,13 @@
-"""TensorArrays, as TF1 and the raw ops have them: a resource handle and a ``flow`` that orders its uses.
+"""TensorArrays of TF1 and of raw ops: a resource handle and a ``flow`` that orders its uses.
 
-In TensorFlow the contents are behind the handle and the flow is a dummy scalar. Here it is the other way round: the
-flow carries the contents, as a tensor list, so that loops and branches take them along; the handle is a symbol.
+In TensorFlow the handle refers to the contents, and the flow is a dummy scalar. Here the flow is the contents, a tensor
+list, so that loops and branches carry them; the handle is a symbol.
 
-A gradient array (TensorArrayGradV3) starts as zeros, and its writes add. TensorFlow's gradient code starts each of
-them from the *forward* array's flow and adds up the flows that result, which is why a flow knows whose it is.
+A gradient array (TensorArrayGradV3) starts as zeros, and writes to it accumulate. TensorFlow's gradient code starts
+each of them from the flow of the *forward* array and adds the resulting flows; so a flow stores its owner.
 
 Not checked: that an element is read once only (``clear_after_read``) and, in arrays that are not gradients, written
-once only. A correct program does not depend on it.
+once only. Correct programs do not depend on it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_unset
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, known
-from tf2jax_lite.values.tensor_list import TensorList, reaching, resized
+from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, static_value
+from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
 
 from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
+from .tensor_list import as_list, plain_dtype, tensor_list_length
 
 __all__ = ["ArrayHandle"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrayHandle:
-    """What the resource tensor of a TensorArray is here.
+    """The resource handle of a TensorArray.
 
     Attributes:
-      dtype: element dtype, None of variants (the rows of a ragged tensor).
+      dtype: element dtype, None for variants (the rows of a ragged tensor).
       shape: element shape, None for unknown dimensions or rank.
-      size: elements when it was made.
-      dynamic: whether writing past the end makes it longer.
-      sources: names of the gradient computations that it belongs to, outermost last; none for a forward array.
+      size: initial number of elements.
+      dynamic: whether writes past the end extend it.
+      sources: names of the gradient computations that it belongs to, outermost last; empty for a forward array.
     """
 
     dtype: np.dtype | None
@@ -51,18 +52,18 @@ class ArrayHandle:
     sources: tuple[str, ...] = ()
 
     @property
-    def is_host(self) -> bool:
-        """Numpy can go on with it: how long an array becomes is known where the places that are written are."""
+    def is_foldable(self) -> bool:
+        """Whether NumPy can evaluate ops on it: the length follows from the indices that are written."""
         return isinstance(self.size, int)
 
     def contents(self, flow: Any) -> Any:
-        """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet.
+        """Return the contents of a flow: unset elements if the flow is another array's, or a number.
 
-        That is a `TensorList`, or the `PartedRows` that an array was filled with.
+        They are a `TensorList`, or the `VariantRows` that an array was filled with.
         """
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
-        if isinstance(flow, PartedRows) and not self.sources:
+        if isinstance(flow, VariantRows) and not self.sources:
             return flow
         length = self.size
         if self.dtype is None:
@@ -80,7 +81,7 @@ def _handle(value: Any) -> ArrayHandle:
 
 
 def _vector(shape: Any) -> np.ndarray:
-    """Returns an element shape the way the tensor list ops take it."""
+    """Return an element shape as an operand of tensor list ops."""
     if shape is None:
         return np.asarray(-1)
     out = np.empty(len(shape), object)
@@ -99,9 +100,24 @@ def tensor_array(
     identical_element_shapes: bool = False,
     tensor_array_name: str = "",
 ) -> tuple[ArrayHandle, TensorList]:
-    """Makes an array of unset elements. See tf.raw_ops.TensorArrayV3."""
+    """Make an array of unset elements.
+
+    TF: tf.raw_ops.TensorArrayV3 (core/kernels/tensor_array_ops.cc).
+
+    Args:
+      size: scalar, static; may be symbolic.
+      dtype: dtype of the elements.
+      element_shape: shape of an element, None if unknown.
+      dynamic_size: whether writes past the end extend the array.
+      clear_after_read: unused.
+      identical_element_shapes: unused.
+      tensor_array_name: unused.
+
+    Returns:
+      The handle, and the flow.
+    """
     (count,) = dims(size)
-    handle = ArrayHandle(lists.plain_dtype(dtype), element_shape, count, dynamic_size)
+    handle = ArrayHandle(plain_dtype(dtype), element_shape, count, dynamic_size)
     return handle, handle.contents(None)
 
 
@@ -109,7 +125,7 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
     array = _handle(handle)
     forward = array.contents(flow_in)
     if array.dtype is None:
-        count = forward.count if isinstance(forward, PartedRows) else forward.length
+        count = forward.count if isinstance(forward, VariantRows) else forward.length
         return ArrayHandle(None, None, count, False, (*array.sources, source)), flow_in
     shape = array.shape
     if forward.buffer is not None:
@@ -123,7 +139,10 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
 
 @op("TensorArrayGradV3")
 def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayHandle, Any]:
-    """Makes the array that gradients of an array's elements are added up in. See tf.raw_ops.TensorArrayGradV3."""
+    """Make the array that accumulates gradients of an array's elements.
+
+    TF: tf.raw_ops.TensorArrayGradV3 (core/kernels/tensor_array_ops.cc).
+    """
     return _gradient(handle, flow_in, source, ())
 
 
@@ -131,7 +150,19 @@ def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayH
 def tensor_array_grad_with_shape(
     handle: Any, flow_in: Any, shape_to_prepend: Static, *, source: str
 ) -> tuple[ArrayHandle, Any]:
-    """Like TensorArrayGradV3, with further dimensions before the elements'. See tf.raw_ops.TensorArrayGradWithShape."""
+    """Make a gradient array with dimensions before the elements'.
+
+    TF: tf.raw_ops.TensorArrayGradWithShape (core/kernels/tensor_array_ops.cc).
+
+    Args:
+      handle: the handle of the forward array.
+      flow_in: its flow.
+      shape_to_prepend: static dimensions before those of the elements.
+      source: name of the gradient computation.
+
+    Returns:
+      The handle of the gradient array, and the flow.
+    """
     return _gradient(handle, flow_in, source, dims(shape_to_prepend))
 
 
@@ -149,19 +180,22 @@ def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
 
 @op("TensorArrayWriteV3", host=_host_write, lazy=True)
 def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
-    """Sets an element; adds to it in a gradient array. See tf.raw_ops.TensorArrayWriteV3."""
+    """Set an element; add to it in a gradient array.
+
+    TF: tf.raw_ops.TensorArrayWriteV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     contents, value = array.contents(flow_in), value if array.dtype is None else jnp.asarray(value)
     if array.sources and not _is_unset(contents, index):
         old = lists.tensor_list_get_item(contents, index, _vector(None), element_dtype=array.dtype)
-        value = old.added(value) if array.dtype is None else old + value
+        value = old.add(value) if array.dtype is None else old + value
     return lists.tensor_list_set_item(
         contents, index, value, element_dtype=array.dtype, resize_if_index_out_of_bounds=array.dynamic
     )
 
 
 def _is_unset(contents: TensorList, index: Any) -> bool:
-    position = known(index)
+    position = static_value(index)
     if contents.items is not None and position is not None:
         return int(position) >= len(contents.items) or contents.items[int(position)] is None
     return contents.packed().buffer is None
@@ -169,17 +203,23 @@ def _is_unset(contents: TensorList, index: Any) -> bool:
 
 @op("TensorArrayReadV3")
 def tensor_array_read(handle: Any, index: Any, flow_in: Any, *, dtype: Any) -> Any:
-    """Returns an element. See tf.raw_ops.TensorArrayReadV3."""
+    """Return an element.
+
+    TF: tf.raw_ops.TensorArrayReadV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     return lists.tensor_list_get_item(array.contents(flow_in), index, _vector(array.shape), element_dtype=dtype)
 
 
 @op("TensorArrayGatherV3")
 def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None) -> Any:
-    """Stacks the elements at ``indices``. See tf.raw_ops.TensorArrayGatherV3."""
+    """Stack the elements at ``indices``.
+
+    TF: tf.raw_ops.TensorArrayGatherV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
     contents = array.contents(flow_in)
-    positions = known(indices)
+    positions = static_value(indices)
     if array.dtype is None:
         return _gather_rows(contents, positions)
     if positions is not None and not contents.is_traced and isinstance(contents.length, int):
@@ -192,8 +232,8 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
 
 
 def _gather_rows(contents: Any, positions: Any) -> Any:
-    """Returns a vector of variants: all of them as they are, some one by one."""
-    count = contents.count if isinstance(contents, PartedRows) else contents.length
+    """Return a vector of variants: all without copies, or single ones."""
+    count = contents.count if isinstance(contents, VariantRows) else contents.length
     if positions is None:
         raise OpError("which variants of a TensorArray are gathered depends on data")
     if isinstance(count, int) and np.array_equal(positions, np.arange(count)):
@@ -201,16 +241,29 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
     if positions.size and not (positions.min() >= 0 and (not isinstance(count, int) or positions.max() < count)):
         raise OpError(f"index {int(positions.max())} is out of range for an array of {count} elements")
     rows = [lists.tensor_list_get_item(contents, p, _vector(None), element_dtype=None) for p in positions]
-    return PartedVector(TensorList(None, len(rows), items=tuple(rows)))
+    return VariantVector(TensorList(None, len(rows), items=tuple(rows)))
 
 
 @op("_TensorArrayStack", dynamic_shape="prefix")
 def tensor_array_stack(
     handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | DynamicShapes | None = None
 ) -> Any:
-    """Stacks all elements: TensorArrayGatherV3 at ``range(size)``.
+    """Stack all elements. TF: tf.raw_ops.TensorArrayGatherV3 at ``range(size)``.
 
-    Where the size depends on data, as TensorListStack.
+    For a dynamic size, see `tensor_list_stack`.
+
+    Args:
+      handle: the handle.
+      flow_in: the flow.
+      dtype: dtype of the elements.
+      element_shape: static shape of an element, None if unknown.
+      bound: capacity of the result if the size is dynamic.
+
+    Returns:
+      [size, ...], or a vector of variants.
+
+    Raises:
+      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
     array = _handle(handle)
     shape = element_shape if array.shape is None else array.shape
@@ -219,15 +272,18 @@ def tensor_array_stack(
 
 @op("TensorArrayScatterV3")
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
-    """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
+    """Set the elements at ``indices``; add to them in a gradient array.
+
+    TF: tf.raw_ops.TensorArrayScatterV3 (core/kernels/tensor_array_ops.cc).
+    """
     array = _handle(handle)
-    if isinstance(value, PartedRows | PartedVector):
+    if isinstance(value, VariantRows | VariantVector):
         return _scatter_rows(array, indices, value, array.contents(flow_in))
-    contents, value = array.contents(flow_in).packed().settled(), jnp.asarray(value)
+    contents, value = array.contents(flow_in).packed().resolved(), jnp.asarray(value)
     if contents.buffer is None:
         empty = jnp.zeros((contents.capacity, *value.shape[1:]), value.dtype)
         contents = contents.with_buffer(empty)
-    positions = known(indices)
+    positions = static_value(indices)
     if positions is not None and positions.size and not contents.is_traced and isinstance(contents.length, int):
         needed = int(positions.max()) + 1
         if positions.min() < 0 or (needed > contents.length and not array.dynamic):
@@ -235,57 +291,80 @@ def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) ->
         if needed > contents.length:
             contents = contents.with_buffer(resized(contents, needed), needed)
     elif contents.is_traced and array.dynamic and value.shape[0] != 0:
-        contents = reaching(contents, indices)
+        contents = extended_to(contents, indices)
     if tuple(value.shape[1:]) != tuple(contents.buffer.shape[1:]):
         raise OpError(
             f"elements of shape {list(value.shape[1:])} do not fit an array of {list(contents.buffer.shape[1:])}"
         )
     rows = jnp.asarray(contents.buffer).at[jnp.asarray(indices)]
     rows = rows.add(value, mode="drop") if array.sources else rows.set(value, mode="drop")
-    return contents.with_buffer(rows).with_spare(contents.spare)
+    return contents.with_buffer(rows).with_free_slots(contents.free_slots)
 
 
 def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) -> Any:
-    """Sets elements to the rows of a tensor: where they are all that there is, they stay beside each other."""
-    positions, count = known(indices), rows.shape[0]
-    whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
-    if whole and isinstance(rows, PartedRows) and not array.sources:
-        rows = rows.listed()
+    """Set elements to the rows of a tensor; all of them without copies."""
+    positions, count = static_value(indices), rows.shape[0]
+    is_all = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
+    if is_all and isinstance(rows, VariantRows) and not array.sources:
+        rows = rows.from_tensor()
     else:
-        rows = lists.as_list(rows) if isinstance(rows, PartedRows) else rows.rows
-    if whole and (not array.sources or is_unset(contents)):
+        rows = as_list(rows) if isinstance(rows, VariantRows) else rows.rows
+    if is_all and (not array.sources or is_unset(contents)):
         return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
     if positions is None:
-        raise OpError("variants are put at places of a TensorArray that depend on data")
-    for row, place in enumerate(positions):
+        raise OpError("variants are put at indices of a TensorArray that depend on data")
+    for row, position in enumerate(positions):
         element = lists.tensor_list_get_item(rows, np.int32(row), _vector(None), element_dtype=None)
-        contents = tensor_array_write(array, place, element, contents)
+        contents = tensor_array_write(array, position, element, contents)
     return contents
 
 
 @op("TensorArrayUnpack")
 def tensor_array_unpack(handle: Any, value: Any, flow_in: Any) -> TensorList:
-    """Sets all elements to the rows of a tensor, as TF1 first had it. See the OpDef TensorArrayUnpack."""
+    """Set all elements to the rows of a tensor.
+
+    TF: the OpDef TensorArrayUnpack of early TF1 (core/kernels/tensor_array_ops.cc).
+    """
     (count,) = np.shape(value)[:1]
     return tensor_array_scatter(handle, np.arange(count, dtype=np.int32), value, flow_in)
 
 
 @op("TensorArraySplitV3")
 def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
-    """Sets all elements to pieces of a tensor, cut along its first axis. See tf.raw_ops.TensorArraySplitV3."""
+    """Set all elements to parts of a tensor, split along its first axis.
+
+    TF: tf.raw_ops.TensorArraySplitV3 (core/kernels/tensor_array_ops.cc).
+
+    Args:
+      handle: the handle.
+      value: [n, ...].
+      lengths: static sizes of the elements; their sum is n.
+      flow_in: the flow.
+
+    Returns:
+      The flow.
+
+    Raises:
+      OpError: the lengths do not add up to n, or their number is not the size of the array.
+    """
     array = _handle(handle)
-    pieces = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
+    parts = bulk.tensor_list_split(value, _vector(None), lengths, element_dtype=array.dtype)
     contents = array.contents(flow_in)
-    if not contents.is_traced and contents.length != pieces.length and not array.dynamic:
-        raise OpError(f"{pieces.length} pieces do not fit an array of {contents.length} elements")
-    if pieces.items is not None:  # of different lengths
-        return contents.with_items(pieces.items)
-    return tensor_array_scatter(array, np.arange(pieces.length), pieces.buffer, contents)
+    if not contents.is_traced and contents.length != parts.length and not array.dynamic:
+        raise OpError(f"{parts.length} parts do not fit an array of {contents.length} elements")
+    if parts.items is not None:  # of different lengths
+        return contents.with_items(parts.items)
+    return tensor_array_scatter(array, np.arange(parts.length), parts.buffer, contents)
 
 
 @op("TensorArrayConcatV3")
 def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_except0: Any = None) -> tuple[Any, Any]:
-    """Joins the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorArrayConcatV3."""
+    """Concatenate the elements along their first axis.
+
+    TF: tf.raw_ops.TensorArrayConcatV3 (core/kernels/tensor_array_ops.cc).
+
+    Returns the elements as one array, and the first dimension of each.
+    """
     array = _handle(handle)
     return bulk.tensor_list_concat_v2(
         array.contents(flow_in), _vector(array.shape), np.zeros(0, np.int64), element_dtype=dtype
@@ -294,11 +373,17 @@ def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_
 
 @op("TensorArraySizeV3")
 def tensor_array_size(handle: Any, flow_in: Any) -> Any:
-    """Returns the number of elements. See tf.raw_ops.TensorArraySizeV3."""
-    return lists.tensor_list_length(_handle(handle).contents(flow_in))
+    """Return the number of elements, int32.
+
+    TF: tf.raw_ops.TensorArraySizeV3 (core/kernels/tensor_array_ops.cc).
+    """
+    return tensor_list_length(_handle(handle).contents(flow_in))
 
 
 @op("TensorArrayCloseV3")
 def tensor_array_close(handle: Any) -> tuple[()]:
-    """Does nothing: memory is not managed here. See tf.raw_ops.TensorArrayCloseV3."""
+    """Do nothing: memory is not managed here.
+
+    TF: tf.raw_ops.TensorArrayCloseV3 (core/kernels/tensor_array_ops.cc).
+    """
     return ()

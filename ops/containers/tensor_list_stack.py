@@ -1,4 +1,4 @@
-"""Ops on all elements of a tensor list at once: stacking, gathering, scattering, cutting and joining."""
+"""Ops on all elements of a tensor list: stack, gather, scatter, split, concatenate; batches of lists."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_list_of_parted, is_unset
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import UNKNOWN, canonical, known
-from tf2jax_lite.values.tensor_list import TensorList, is_full, reaching, resized, zeros
-from tf2jax_lite.values.tensor_list_batch import ListBatch
+from tf2jax_lite.values.static import UNKNOWN, canonical, static_value
+from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, is_fully_defined, resized, zero_buffer
 
-from .tensor_list_elements import as_list, plain_dtype, resize_list, tensor_list_push_back, unset_element, unset_shape
+from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
+from .tensor_list_elements import tensor_list_push_back
 
 __all__ = [
     "tensor_list_concat_v2",
@@ -53,15 +53,30 @@ def tensor_list_stack(
     num_elements: int = -1,
     bound: int | DynamicShapes | None = None,
 ) -> Any:
-    """Stacks all elements on a new first axis. See tf.raw_ops.TensorListStack.
+    """Stack all elements on a new first axis.
 
-    Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
-    with room for all that the list may come to have.
+    TF: tf.raw_ops.TensorListStack (core/kernels/list_kernels.cc).
+
+    If the length is dynamic, the result has ``bound`` elements, zeros past the length. With a tracker of dynamic shapes
+    it has a dynamic dimension with the capacity of the list.
+
+    Args:
+      input_handle: a list, or rows of a ragged or sparse tensor.
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      element_dtype: dtype of the elements.
+      num_elements: the length, or -1.
+      bound: capacity of the result if the length is dynamic.
+
+    Returns:
+      [length, ...], or a vector of variants.
+
+    Raises:
+      OpError: elements differ in shape, or the shape of unset elements is unknown.
     """
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         return input_handle
-    if is_list_of_parted(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
-        return PartedVector(input_handle)
+    if is_variant_row_list(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
+        return VariantVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
         size = row_capacity(bound, lst.capacity, _PROBLEM)
@@ -77,13 +92,13 @@ def tensor_list_stack(
 
 
 def _filled(lst: TensorList, element_shape: Any, dtype: Any, count: Any) -> Any:
-    """Returns ``count`` elements of a packed list."""
+    """Return ``count`` elements of a packed list."""
     if lst.buffer is not None:
         return resized(lst, count)
     shape = unset_shape(lst, element_shape)
-    if not is_full(shape):
+    if not is_fully_defined(shape):
         raise OpError(f"the elements of a list are read that were never set, and whose shape is not known ({shape})")
-    return zeros(count, shape, dtype)
+    return zero_buffer(count, shape, dtype)
 
 
 def _cleared(lst: TensorList, count: int) -> Any:
@@ -94,9 +109,24 @@ def _cleared(lst: TensorList, count: int) -> Any:
 
 @op("TensorListGather")
 def tensor_list_gather(input_handle: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> Any:
-    """Stacks the elements at ``indices``. See tf.raw_ops.TensorListGather."""
+    """Stack the elements at ``indices``.
+
+    TF: tf.raw_ops.TensorListGather (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      indices: [n], integers.
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      [n, ...].
+
+    Raises:
+      OpError: a static index is out of range, or elements differ in shape.
+    """
     lst = as_list(input_handle)
-    positions = known(indices)
+    positions = static_value(indices)
     if lst.items is not None and positions is not None and positions.size:
         if positions.min() < 0 or positions.max() >= lst.length:
             raise OpError(f"an index is out of range for a list of {lst.length} elements ({positions.tolist()})")
@@ -115,7 +145,22 @@ def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
 
 @op("TensorListScatter")
 def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
-    """Makes a list whose element ``indices[i]`` is ``tensor[i]``. See tf.raw_ops.TensorListScatter."""
+    """Make a list whose element ``indices[i]`` is ``tensor[i]``.
+
+    TF: tf.raw_ops.TensorListScatter (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...].
+      indices: [n], static.
+      element_shape: unused.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      A list up to the largest index.
+
+    Raises:
+      OpError: the indices are traced.
+    """
     return tensor_list_scatter_v2(tensor, indices, element_shape, np.int32(-1), element_dtype=element_dtype)
 
 
@@ -123,11 +168,27 @@ def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, ele
 def tensor_list_scatter_v2(
     tensor: Any, indices: Any, element_shape: Static, num_elements: Static, *, element_dtype: Any
 ) -> TensorList:
-    """Like TensorListScatter, for a list of ``num_elements`` (-1: as many as needed)."""
+    """Make a list whose element ``indices[i]`` is ``tensor[i]``.
+
+    TF: tf.raw_ops.TensorListScatterV2 (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...].
+      indices: [n], integers.
+      element_shape: unused.
+      num_elements: scalar, static: the length; -1: up to the largest index.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+
+    Raises:
+      OpError: ``num_elements`` is -1 and the indices are traced.
+    """
     tensor = jnp.asarray(tensor)
     count = int(num_elements)
     if count < 0:
-        positions = known(indices)
+        positions = static_value(indices)
         if positions is None:
             raise OpError("the length of the list depends on indices that are not known while tracing")
         count = int(positions.max(initial=-1)) + 1
@@ -138,23 +199,43 @@ def tensor_list_scatter_v2(
 def tensor_list_scatter_into_existing_list(
     input_handle: Any, tensor: Any, indices: Any, *, element_dtype: Any
 ) -> TensorList:
-    """Sets the elements at ``indices``. See tf.raw_ops.TensorListScatterIntoExistingList."""
+    """Set the elements at ``indices``.
+
+    TF: tf.raw_ops.TensorListScatterIntoExistingList (core/kernels/list_kernels.cc).
+    """
     lst = as_list(input_handle)
     tensor = jnp.asarray(tensor)
-    positions = known(indices)
+    positions = static_value(indices)
     if positions is not None and not lst.is_traced and isinstance(lst.length, int) and positions.size:
         lst = resize_list(lst, max(lst.length, int(positions.max()) + 1))
     lst = lst.packed()
     if lst.is_traced and tensor.shape[0] != 0:
         if lst.buffer is None:
-            lst = lst.with_buffer(jnp.zeros((lst.places, *tensor.shape[1:]), tensor.dtype)).with_spare(lst.spare)
-        lst = reaching(lst, indices)
-    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_spare(lst.spare)
+            lst = lst.with_buffer(jnp.zeros((lst.required_capacity, *tensor.shape[1:]), tensor.dtype)).with_free_slots(
+                lst.free_slots
+            )
+        lst = extended_to(lst, indices)
+    return lst.with_buffer(_scattered(lst.capacity, tensor, indices, lst.buffer)).with_free_slots(lst.free_slots)
 
 
 @op("TensorListSplit")
 def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, element_dtype: Any) -> TensorList:
-    """Splits a tensor along its first axis into the elements of a list. See tf.raw_ops.TensorListSplit."""
+    """Split a tensor along its first axis into elements of a list.
+
+    TF: tf.raw_ops.TensorListSplit (core/kernels/list_kernels.cc).
+
+    Args:
+      tensor: [n, ...].
+      element_shape: unused.
+      lengths: static sizes of the elements; their sum is n.
+      element_dtype: dtype of the elements.
+
+    Returns:
+      The list.
+
+    Raises:
+      OpError: the lengths do not add up to n.
+    """
     sizes = [int(n) for n in np.asarray(lengths)]
     if sum(sizes) != tensor.shape[0]:
         raise OpError(f"the lengths {sizes} do not add up to the first dimension ({tensor.shape[0]})")
@@ -177,18 +258,34 @@ def tensor_list_concat_v2(
     shape_type: Any = None,
     bound: int | DynamicShapes | None = None,
 ) -> tuple[Any, Any]:
-    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcatV2.
+    """Concatenate the elements along their first axis.
 
-    Where the list's length depends on data, as `tensor_list_stack`.
+    TF: tf.raw_ops.TensorListConcatV2 (core/kernels/list_kernels.cc).
+
+    For a dynamic length, see `tensor_list_stack`.
+
+    Args:
+      input_handle: a list.
+      element_shape: static shape of an element, -1 for unknown dimensions or rank.
+      leading_dims: first dimensions of unset elements.
+      element_dtype: dtype of the elements.
+      shape_type: unused.
+      bound: capacity of the list if its length is dynamic.
+
+    Returns:
+      The elements as one array, and the first dimension of each.
+
+    Raises:
+      OpError: elements are scalars or differ in shape, or the shape of unset elements is unknown.
     """
     lst = as_list(input_handle)
     if lst.items:
         return _concatenated(lst, element_shape, leading_dims, element_dtype)
     if lst.buffer is None and not lst.is_traced and lst.length == 0:
         shape = unset_shape(lst, element_shape)
-        if not shape or not is_full(shape[1:]):
+        if not shape or not is_fully_defined(shape[1:]):
             raise OpError(f"all but the first dimension of an empty list's elements must be known, not {shape}")
-        return zeros(0, shape[1:], element_dtype), np.zeros(0, np.int64)
+        return zero_buffer(0, shape[1:], element_dtype), np.zeros(0, np.int64)
     stacked = tensor_list_stack(lst, element_shape, element_dtype=element_dtype, bound=bound)
     if stacked.ndim < 2:
         raise OpError("concatenating a list of scalars")
@@ -202,7 +299,7 @@ def tensor_list_concat_v2(
 
 
 def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype: Any) -> tuple[Any, Any]:
-    leading = known(leading_dims) if leading_dims is not None else None
+    leading = static_value(leading_dims) if leading_dims is not None else None
     assert lst.items is not None
     shape = _shape_from_others(lst.items, unset_shape(lst, element_shape))
     parts: list[Any] = []
@@ -210,7 +307,7 @@ def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype:
         if item is None and shape and leading is not None and index < leading.size:
             item = unset_element(lst, np.asarray([int(leading[index]), *shape[1:]]), dtype)
         elif item is None:
-            item = unset_element(lst, np.asarray(shape) if is_full(shape) else element_shape, dtype)
+            item = unset_element(lst, np.asarray(shape) if is_fully_defined(shape) else element_shape, dtype)
         if not item.ndim:
             raise OpError("concatenating a list of scalars")
         parts.append(jnp.asarray(item))
@@ -220,9 +317,9 @@ def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype:
 
 
 def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
-    """Returns the shape of elements never set: what is not known of it is that of the elements that were, if one."""
+    """Return the shape of unset elements, completed by that of set elements if they agree."""
     shapes = {jnp.shape(item) for item in items if item is not None}
-    if is_full(shape) or not shapes or () in shapes:
+    if is_fully_defined(shape) or not shapes or () in shapes:
         return shape
     first, rest = {s[0] for s in shapes}, next(iter(shapes))[1:]
     given = None if not shape else shape[0]
@@ -234,13 +331,31 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
 def tensor_list_concat(
     input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | DynamicShapes | None = None
 ) -> tuple[Any, Any]:
-    """Concatenates the elements along their first axis, and gives their lengths. See tf.raw_ops.TensorListConcat."""
+    """Concatenate the elements along their first axis.
+
+    TF: tf.raw_ops.TensorListConcat (core/kernels/list_kernels.cc).
+
+    Args:
+      input_handle: a list.
+      element_dtype: dtype of the elements.
+      element_shape: unused.
+      bound: capacity of the list if its length is dynamic.
+
+    Returns:
+      The elements as one array, and the first dimension of each.
+
+    Raises:
+      OpError: elements are scalars or differ in shape.
+    """
     return tensor_list_concat_v2(as_list(input_handle), np.asarray(-1), None, element_dtype=element_dtype, bound=bound)
 
 
 @op("TensorListConcatLists")
 def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) -> TensorList:
-    """Appends the elements of one list to another. See tf.raw_ops.TensorListConcatLists."""
+    """Append the elements of one list to another.
+
+    TF: tf.raw_ops.TensorListConcatLists (core/kernels/list_kernels.cc).
+    """
     a, b = as_list(input_a), as_list(input_b)
     if a.is_traced or b.is_traced:
         raise OpError("joining lists whose length depends on data")
@@ -252,7 +367,7 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
     if a.buffer is None or b.buffer is None:
         filled = a if a.buffer is not None else b
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), filled.buffer)
-        blank = specs.fitted(None, row)
+        blank = specs.coerce(None, row)
         parts = [
             x.buffer if x.buffer is not None else jax.tree.map(lambda leaf, n=x.length: jnp.stack([leaf] * n), blank)
             for x in (a, b)
@@ -266,7 +381,10 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
 
 @op("TensorListPushBackBatch")
 def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
-    """Appends a row of a tensor to each list of a batch. See tf.raw_ops.TensorListPushBackBatch."""
+    """Append a row of a tensor to each list of a batch.
+
+    TF: tf.raw_ops.TensorListPushBackBatch (core/kernels/list_kernels.cc).
+    """
     if not isinstance(input_handles, ListBatch):
         raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
     tensor = jnp.asarray(tensor)

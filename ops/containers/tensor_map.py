@@ -1,4 +1,4 @@
-"""Tensor maps: variant tensors that map tensors to tensors. Keys must be known while tracing."""
+"""Tensor maps: variants that map static tensors (keys) to values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tf2jax_lite.ops.math import elementwise
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.variant import Variant
 
 __all__ = ["TensorMap"]
 
@@ -20,7 +21,7 @@ Key = tuple[str, tuple[int, ...], Any]
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
-class TensorMap:
+class TensorMap(Variant):
     """A map, immutable: inserting makes a new one. Keys are part of the tree's structure, values its leaves.
 
     Attributes:
@@ -30,23 +31,22 @@ class TensorMap:
 
     keys: tuple[Key, ...] = ()
     values: tuple[Any, ...] = ()
-    is_pytree_handle = True
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """Returns the values as children and the keys as auxiliary data."""
+        """Return the values as children and the keys as auxiliary data."""
         return self.values, self.keys
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorMap:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         return cls(aux, tuple(children))
 
     def zeros_like(self) -> TensorMap:
-        """Returns an empty map, as TensorFlow does: what a sum of maps lacks counts as zero."""
+        """Return an empty map, as TensorFlow does: in a sum of maps, missing values are zeros."""
         return TensorMap()
 
-    def added(self, other: Any) -> TensorMap:
-        """Returns the sum, as AddN does: all keys of both, and the sums of values that both have."""
+    def add(self, other: Any) -> TensorMap:
+        """Return the sum: all keys of both, and the sums of values that both have."""
         more = _is_map(other)
         total = dict(zip(self.keys, self.values, strict=True))
         for key, value in zip(more.keys, more.values, strict=True):
@@ -78,21 +78,32 @@ def _array(key: Key) -> np.ndarray:
 
 @op("EmptyTensorMap")
 def empty_tensor_map() -> TensorMap:
-    """Makes an empty map. See tf.raw_ops.EmptyTensorMap."""
+    """Make an empty map. TF: tf.raw_ops.EmptyTensorMap (core/kernels/map_kernels.cc)."""
     return TensorMap()
 
 
 @op("TensorMapInsert")
 def tensor_map_insert(input_handle: Any, key: Static, value: Any) -> TensorMap:
-    """Sets the value of a key. See tf.raw_ops.TensorMapInsert."""
+    """Set the value of a key.
+
+    TF: tf.raw_ops.TensorMapInsert (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+      value: any value.
+
+    Returns:
+      The new map.
+    """
     old, name = _is_map(input_handle), _key(key)
     if name in old.keys:
-        place = old.keys.index(name)
-        return TensorMap(old.keys, (*old.values[:place], value, *old.values[place + 1 :]))
+        position = old.keys.index(name)
+        return TensorMap(old.keys, (*old.values[:position], value, *old.values[position + 1 :]))
     return TensorMap((*old.keys, name), (*old.values, value))
 
 
-def _place(source: TensorMap, key: Any) -> int:
+def _position(source: TensorMap, key: Any) -> int:
     try:
         return source.keys.index(_key(key))
     except ValueError:
@@ -101,36 +112,75 @@ def _place(source: TensorMap, key: Any) -> int:
 
 @op("TensorMapLookup")
 def tensor_map_lookup(input_handle: Any, key: Static) -> Any:
-    """Returns the value of a key, which must be there. See tf.raw_ops.TensorMapLookup."""
+    """Return the value of a key.
+
+    TF: tf.raw_ops.TensorMapLookup (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+
+    Returns:
+      The value.
+
+    Raises:
+      OpError: there is no such key.
+    """
     source = _is_map(input_handle)
-    return source.values[_place(source, key)]
+    return source.values[_position(source, key)]
 
 
 @op("TensorMapErase")
 def tensor_map_erase(input_handle: Any, key: Static) -> TensorMap:
-    """Removes a key, which must be there. See tf.raw_ops.TensorMapErase."""
+    """Remove a key. TF: tf.raw_ops.TensorMapErase (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+
+    Returns:
+      The new map.
+
+    Raises:
+      OpError: there is no such key.
+    """
     source = _is_map(input_handle)
-    place = _place(source, key)
-    return TensorMap(
-        (*source.keys[:place], *source.keys[place + 1 :]), (*source.values[:place], *source.values[place + 1 :])
-    )
+    position = _position(source, key)
+    keys, values = ((*v[:position], *v[position + 1 :]) for v in (source.keys, source.values))
+    return TensorMap(keys, values)
 
 
 @op("TensorMapHasKey")
 def tensor_map_has_key(input_handle: Any, key: Static) -> Any:
-    """Whether there is such a key; known while tracing. See tf.raw_ops.TensorMapHasKey."""
+    """Return whether there is such a key.
+
+    TF: tf.raw_ops.TensorMapHasKey (core/kernels/map_kernels.cc).
+
+    Args:
+      input_handle: a map.
+      key: static.
+
+    Returns:
+      A static bool.
+    """
     return np.asarray(_key(key) in _is_map(input_handle).keys)
 
 
 @op("TensorMapSize")
 def tensor_map_size(input_handle: Any) -> Any:
-    """Returns the number of keys, known while tracing. See tf.raw_ops.TensorMapSize."""
+    """Return the number of keys, a static int32.
+
+    TF: tf.raw_ops.TensorMapSize (core/kernels/map_kernels.cc).
+    """
     return np.asarray(len(_is_map(input_handle).keys), np.int32)
 
 
 @op("TensorMapStackKeys")
 def tensor_map_stack_keys(input_handle: Any, *, key_dtype: Any) -> Any:
-    """Stacks the keys, in order of insertion (TensorFlow leaves it open). See tf.raw_ops.TensorMapStackKeys."""
+    """Stack the keys, in order of insertion (TensorFlow: in any).
+
+    TF: tf.raw_ops.TensorMapStackKeys (core/kernels/map_kernels.cc).
+    """
     keys = [_array(key) for key in _is_map(input_handle).keys]
     if not keys:
         raise OpError("an empty map has no keys to stack")

@@ -4,4 +4,4 @@
 `ops.quantization` or `ops.state`.
 """
 
-from . import color, crop_and_resize, nms, resize, sample_distorted_box  # noqa: F401
+from . import color, crop_and_resize, legacy, nms, resize, sample_distorted_box  # noqa: F401

@@ -14,7 +14,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from ._greedy_nms import intersection_over_union, suppress, suppress_by_class
 
@@ -28,7 +28,7 @@ def _checked(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int:
         raise OpError(f"scores are a vector, not of rank {scores.ndim}")
     if int(limit) < 0:
         raise OpError("output size must be non-negative")
-    value = known(threshold)
+    value = static_value(threshold)
     if value is not None and not 0 <= float(value) <= 1:
         raise OpError(f"iou_threshold must be in [0, 1], not {float(value)}")
     return int(limit)
@@ -45,7 +45,7 @@ def _run(
     padded: bool,
 ) -> tuple[Any, Any, Any]:
     count = _checked(boxes, scores, limit, threshold)
-    given = None if sigma is None else known(sigma)
+    given = None if sigma is None else static_value(sigma)
     if given is not None and not float(given) > 0:
         sigma = None
 
@@ -63,7 +63,7 @@ def _dynamic(
     best: Callable[..., Any], inputs: tuple[Any, ...], count: int, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
     """Returns only the valid results where inputs are known; else the bound's number, the index of padding being -1."""
-    values = [None if v is None else known(v) for v in inputs]
+    values = [None if v is None else static_value(v) for v in inputs]
     if all(v is None or k is not None for v, k in zip(inputs, values, strict=True)):
         with jax.ensure_compile_time_eval():
             indices, chosen, valid = (np.asarray(v) for v in best(*values, min(count, inputs[0].shape[0])))

@@ -20,7 +20,7 @@ from tf2jax_lite.ops.random._samplers import float_units
 from tf2jax_lite.ops.random.philox import block, scramble, skip
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 __all__: list[str] = []
@@ -73,7 +73,7 @@ def _attributes(
 def _image_size(image_size: Any) -> tuple[Any, Any]:
     if image_size.shape != (3,):
         raise OpError(f"image_size must be height, width and channels, not of shape {image_size.shape}")
-    found = known(image_size)
+    found = static_value(image_size)
     if found is not None and not all(0 <= int(d) < np.iinfo(_I32).max for d in found[:2]):
         raise OpError(f"an image cannot be {found[0]} by {found[1]}")
     height, width = (jnp.asarray(image_size[i]).astype(_I32) for i in (0, 1))
@@ -89,7 +89,7 @@ def _objects(boxes: Any, height: Any, width: Any, whole_image: bool) -> _Box:
             raise OpError("there are no bounding_boxes, and use_image_if_no_bounding_boxes is not set")
         corner = jnp.zeros(1, _I32)
         return _Box(corner, corner, width.reshape(1), height.reshape(1))
-    found = known(boxes)
+    found = static_value(boxes)
     if found is not None and not ((found >= 0) & (found <= 1)).all():
         raise OpError("the coordinates of bounding_boxes must be in [0, 1]")
     across, down = width.astype(_F32), height.astype(_F32)
@@ -182,7 +182,7 @@ def _sampled(
     objects = _objects(boxes, height, width, attributes.whole_image)
     if covered.shape != ():
         raise OpError(f"min_object_covered must be a number, not of shape {covered.shape}")
-    least = known(covered)
+    least = static_value(covered)
     if least is not None and not least >= 0:
         raise OpError(f"min_object_covered must not be negative, got {least}")
     low, high = attributes.ratios

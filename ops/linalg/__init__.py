@@ -5,4 +5,4 @@ zero eigenvalues are in `_decomposition_jvps`; `banded` solves tridiagonal syste
 diagonals. Imports `ops.math`, `ops.arrays` and `ops.common` at most.
 """
 
-from . import decompositions, diagonal, matmul  # noqa: F401
+from . import decompositions, diagonal, legacy, matmul  # noqa: F401

@@ -13,7 +13,7 @@ from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, dims, known
+from tf2jax_lite.values.static import as_array, dims, static_value
 
 
 def _is_int(value: Any) -> bool:
@@ -68,7 +68,7 @@ def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
         (num_lower, "num_lower", lax.sub(row, column), rows),
         (num_upper, "num_upper", lax.sub(column, row), columns),
     ):
-        static = known(width)
+        static = static_value(width)
         if static is not None and static.dtype != object:
             if int(static) < 0:
                 continue

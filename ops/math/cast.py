@@ -10,9 +10,9 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import Words, from_words, is_wide, narrow, to_words
-from tf2jax_lite.values.static import as_array, canonical, is_string, is_symbolic, of_sizes
-from tf2jax_lite.values.symbolic_float import RealSize, is_real_size, whole
+from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, is_int64, to_32_bits, to_u32_pair
+from tf2jax_lite.values.static import as_array, canonical, dims_dtype, is_string, is_symbolic
+from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
 
 # Low bits of the mantissa that a truncating cast clears before it rounds. For other pairs TensorFlow rounds as usual.
 _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
@@ -41,21 +41,21 @@ def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
 
 def _host_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
     """Casts dimension expressions, which stay what they are as integers of any width; most types need an array."""
-    if dtype.kind in "iu" and not is_real_size(x):
+    if dtype.kind in "iu" and not is_float_dim(x):
         return x
     if dtype.kind in "iu":
-        change: Any = whole
+        change: Any = truncate_to_dim
     elif dtype.name in ("float32", "float64"):
         change = _as_real
     else:
         return cast(as_array(x), DstT=dtype)
-    out = np.empty(x.shape, of_sizes(dtype))
+    out = np.empty(x.shape, dims_dtype(dtype))
     out.flat[:] = [change(v) for v in x.flat]
     return out
 
 
 def _as_real(size: Any) -> Any:
-    return size if isinstance(size, (RealSize, float, np.floating)) else RealSize(size)
+    return size if isinstance(size, (FloatDim, float, np.floating)) else FloatDim(size)
 
 
 def _truncated(x: Any, bits: int) -> Any:
@@ -93,11 +93,11 @@ def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
 
     Without 64-bit mode, signed integers as uint64 keep the high word that their sign gives: seeds become counters so.
     """
-    if isinstance(x, Words) and np.dtype(DstT).itemsize == 8 and np.dtype(DstT).kind in "iu":
+    if isinstance(x, U32Pair) and np.dtype(DstT).itemsize == 8 and np.dtype(DstT).kind in "iu":
         return x.astype(DstT)
-    x = jnp.asarray(narrow(x))
+    x = jnp.asarray(to_32_bits(x))
     if DstT == np.uint64 and canonical(DstT) != DstT and jnp.issubdtype(x.dtype, jnp.signedinteger):
-        return from_words(to_words(x), DstT)
+        return from_u32_pair(to_u32_pair(x), DstT)
     dtype = canonical(DstT)
     if x.dtype == dtype:
         return x
@@ -138,18 +138,18 @@ def _part(dtype: np.dtype) -> np.dtype:
 def bitcast(input: Any, *, type: Any) -> Any:
     """Reads the same bits as another type. See tf.raw_ops.Bitcast."""
     dtype = np.dtype(type)
-    if isinstance(input, Words):
+    if isinstance(input, U32Pair):
         if dtype.itemsize == 8 and dtype.kind in "iu":
             return input.astype(dtype)
         if dtype.itemsize < 8:
             return lax.reshape(bitcast(input.data, type=dtype), (*input.shape, 8 // dtype.itemsize))
-    elif is_wide(input):
-        return bitcast(from_words(to_words(input), input.dtype), type=dtype)
-    input = jnp.asarray(narrow(input))
+    elif is_int64(input):
+        return bitcast(from_u32_pair(to_u32_pair(input), input.dtype), type=dtype)
+    input = jnp.asarray(to_32_bits(input))
     if canonical(dtype) != dtype:
         if dtype.kind in "iu" and input.dtype.kind in "iu" and input.dtype.itemsize == 4:
             _bitcast_shape(input.shape, input.dtype, dtype)
-            return from_words(lax.bitcast_convert_type(input, np.uint32), dtype)
+            return from_u32_pair(lax.bitcast_convert_type(input, np.uint32), dtype)
         raise UnsupportedAttributeError(f"the bits of {dtype} need jax_enable_x64")
     shape = _bitcast_shape(input.shape, input.dtype, dtype)
     if input.dtype == dtype:

@@ -16,7 +16,7 @@ from tf2jax_lite.ops.random._samplers import float_units, wide
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import to_words
+from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import canonical
 from tf2jax_lite.values.uint64 import U64
 
@@ -72,7 +72,7 @@ def kmeans_plus_plus_initialization(
     if not 0 < count <= number:
         raise OpError(f"num_to_sample must be between 1 and the number of points, {number}, got {count}")
     tries = 1 + (2 + int(math.log(count)) if retries < 0 else retries)
-    return _far_apart(points, jnp.asarray(to_words(seed)), count=count, tries=tries)
+    return _far_apart(points, jnp.asarray(to_u32_pair(seed)), count=count, tries=tries)
 
 
 @jax.jit
@@ -97,4 +97,4 @@ def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
     distances = jnp.asarray(distances)
     if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
         raise OpError(f"distances must be a vector of known length, got shape {distances.shape}")
-    return _walked(distances, jnp.asarray(to_words(seed))).astype(canonical(np.int64))
+    return _walked(distances, jnp.asarray(to_u32_pair(seed))).astype(canonical(np.int64))

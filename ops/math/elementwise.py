@@ -19,13 +19,11 @@ from tf2jax_lite.ops.common.broadcasting import array, matched, pair
 from tf2jax_lite.ops.common.derivatives import linear_product, with_slope
 from tf2jax_lite.ops.common.elementwise_derivatives import differentiable
 from tf2jax_lite.ops.common.logistic import logistic
-from tf2jax_lite.ops.common.variant_rows import is_list_of_parted, unset_like
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, is_static, is_string, is_symbolic
-from tf2jax_lite.values.symbolic_float import is_real_size
-from tf2jax_lite.values.tensor_list import TensorList, add_lists, zeros_like_list
-from tf2jax_lite.values.variant import Variant
+from tf2jax_lite.values.symbolic_float import is_float_dim
+from tf2jax_lite.values.variant import Variant, add_variants
 from tf2jax_lite.xla_cpu import inverse_trig
 
 
@@ -191,7 +189,7 @@ def _host_extreme(fn: Callable[[Any, Any], Any], of_dimensions: Callable[[Any, A
     def host(x: Any, y: Any) -> Any:
         if x.dtype.kind != "O" and y.dtype.kind != "O":
             return fn(x, y)
-        decided = not is_real_size(x) and not is_real_size(y)
+        decided = not is_float_dim(x) and not is_float_dim(y)
         x, y = np.broadcast_arrays(x, y)
         out = np.empty(x.shape, object)
         for index in np.ndindex(*x.shape):
@@ -217,7 +215,7 @@ def _ordered(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns a comparison that knows, too, how large sizes that data decides can be."""
 
     def host(x: Any, y: Any) -> Any:
-        if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_real_size(v) for v in (x, y)):
+        if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_float_dim(v) for v in (x, y)):
             return fn(x, y)
         (least, most), (lower, upper) = dim_bounds(x.item()), dim_bounds(y.item())
         first, last = fn(0, upper - least), fn(0, lower - most)  # it depends on the difference's sign alone
@@ -290,12 +288,8 @@ def _host_zeros_like(x: Any) -> Any:
 @op("ZerosLike", host=_host_zeros_like)
 def zeros_like(x: Any) -> Any:
     """Returns zeros, of a list and of other variants, too. See tf.raw_ops.ZerosLike."""
-    if is_list_of_parted(x):
-        return unset_like(x)
-    if hasattr(x, "zeros_like"):
+    if isinstance(x, Variant):
         return x.zeros_like()
-    if isinstance(x, TensorList):
-        return zeros_like_list(x)
     return np.zeros(x.shape, x.dtype) if is_small(x.shape) else jnp.zeros_like(x)
 
 
@@ -308,9 +302,8 @@ def ones_like(x: Any) -> Any:
 @op("Add", "AddV2", host=_host2(np.add))
 def add(x: Any, y: Any) -> Any:
     """Adds; of lists (the contents of TensorArrays, as TF1's gradients add them) the elements. See tf.raw_ops.AddV2."""
-    if isinstance(x, TensorList) or isinstance(y, TensorList):
-        return add_lists([x, y])
-    return lax.add(*matched(x, y))
+    total = add_variants([x, y])
+    return lax.add(*matched(x, y)) if total is None else total
 
 
 _binary("Sub", lax.sub, np.subtract, operands=matched)
@@ -387,10 +380,9 @@ def logical_or(x: Any, y: Any) -> Any:
 @op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
 def add_n(inputs: list[Any]) -> Any:
     """Adds tensors of one shape, tensor lists of one length, or other variants. See tf.raw_ops.AddN."""
-    if any(isinstance(value, TensorList) for value in inputs):
-        return add_lists(inputs)
-    if hasattr(inputs[0], "added"):
-        return functools.reduce(lambda total, value: total.added(value), inputs)
+    total = add_variants(inputs)
+    if total is not None:
+        return total
     arrays = list(map(jnp.asarray, inputs))
 
     def added(*values: Any) -> Any:

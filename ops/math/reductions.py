@@ -18,7 +18,7 @@ from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, m
 from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, is_symbolic, known, normalize_axis
+from tf2jax_lite.values.static import canonical, is_symbolic, normalize_axis, static_value
 from tf2jax_lite.xla_cpu.cumulative import cumulative
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
@@ -347,7 +347,7 @@ def cumulative_logsumexp(x: Any, axis: Static, *, exclusive: bool = False, rever
 
 def _bins(size: Any, bound: int | DynamicShapes | None) -> Any:
     """Returns the number of bins, or the bound if the size is only known at run time."""
-    value = known(size)
+    value = static_value(size)
     if value is not None:
         if value.size != 1 or int(value.reshape(())) < 0:
             raise OpError(f"size must be one number >= 0, got {value}")
@@ -373,7 +373,7 @@ def _count(values: Any, weights: Any, size: Any, bins: int, binary: bool) -> Any
 
 
 def _refuse_negative(values: Any) -> None:
-    found = known(values)
+    found = static_value(values)
     if found is not None and found.size and found.min() < 0:
         raise OpError("bin numbers must not be negative")
 
@@ -474,7 +474,7 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype
     nbins = int(nbins)
     if nbins <= 0:
         raise OpError(f"nbins must be positive, got {nbins}")
-    limits = known(value_range)
+    limits = static_value(value_range)
     if limits is not None and not limits[0] < limits[1]:
         raise OpError(f"value_range must be increasing, got {limits}")
     values, value_range = jnp.ravel(values), jnp.asarray(value_range)

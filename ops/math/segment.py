@@ -15,7 +15,7 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims, known
+from tf2jax_lite.values.static import dims, static_value
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 _FOLD = {"Sum": lax.scatter_add, "Prod": lax.scatter_mul, "Max": lax.scatter_max, "Min": lax.scatter_min}
@@ -116,7 +116,7 @@ def _unsorted(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any:
     if isinstance(count, int):
         if count < 0:
             raise OpError(f"num_segments must not be negative, got {count}")
-        found = known(segment_ids)
+        found = static_value(segment_ids)
         if found is not None and found.size and found.max() >= count:
             raise OpError(f"segment id {found.max()} is out of range [0, {count})")
     return fold(kind, data, segment_ids, count)
@@ -158,7 +158,7 @@ def _check_ids(segment_ids: Any, length: Any, limit: int | None = None) -> None:
         raise OpError(f"segment_ids must be a vector, not of rank {segment_ids.ndim}")
     if segment_ids.shape[0] != length:
         raise OpError(f"{segment_ids.shape[0]} segment_ids for {length} rows")
-    found = known(segment_ids)
+    found = static_value(segment_ids)
     if found is None or not found.size:
         return
     if np.any(found[1:] < found[:-1]):
@@ -174,7 +174,7 @@ def _number(segment_ids: Any, bound: int | DynamicShapes | None) -> Any:
 
     As a size that data decides it is taken to be no more than there are rows, which is so unless many are empty.
     """
-    found = known(segment_ids)
+    found = static_value(segment_ids)
     if found is not None:
         return int(found[-1]) + 1 if found.size else 0
     if isinstance(bound, DynamicShapes):
@@ -363,7 +363,7 @@ def sparse_segment_sqrt_n_n(
 
 
 def _check_rows(indices: Any, rows: int) -> None:
-    found = known(indices)
+    found = static_value(indices)
     if found is not None and found.size and not 0 <= found.min() <= found.max() < rows:
         raise OpError(f"indices {found.min()} to {found.max()} are out of range [0, {rows})")
 
@@ -398,8 +398,8 @@ def sparse_segment_sqrt_n_grad(grad: Any, indices: Any, segment_ids: Any, output
 
 
 def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any, bound: int | None) -> Any:
-    found = known(indices)
-    limit = known(rows)
+    found = static_value(indices)
+    limit = static_value(rows)
     if found is not None:
         if limit is not None:
             _check_rows(indices, int(limit))

@@ -14,7 +14,7 @@ from jax.scipy import special
 
 from tf2jax_lite.ops.common.elementwise_derivatives import differentiable, gamma_slope
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.values.int64 import Words, is_wide, narrow, to_words
+from tf2jax_lite.values.int64 import U32Pair, is_int64, to_32_bits, to_u32_pair
 
 from .bessel import in_float
 
@@ -186,14 +186,14 @@ def left_shift(x: Any, y: Any) -> Any:
 
     Without 64-bit mode, what is shifted as uint64 keeps both of its words: keys of generators are put together so.
     """
-    wide = isinstance(x, Words) or any(is_wide(v) and v.dtype == np.uint64 for v in (x, y))
+    wide = isinstance(x, U32Pair) or any(is_int64(v) and v.dtype == np.uint64 for v in (x, y))
     if wide and not jax.config.jax_enable_x64:
-        return _shifted_words(jnp.asarray(to_words(x)), jnp.asarray(to_words(y)), getattr(x, "dtype", np.uint64))
-    x, y = jnp.broadcast_arrays(jnp.asarray(narrow(x)), jnp.asarray(narrow(y)))
+        return _shifted_words(jnp.asarray(to_u32_pair(x)), jnp.asarray(to_u32_pair(y)), getattr(x, "dtype", np.uint64))
+    x, y = jnp.broadcast_arrays(jnp.asarray(to_32_bits(x)), jnp.asarray(to_32_bits(y)))
     return lax.shift_left(x, _clamped(y))
 
 
-def _shifted_words(x: Any, y: Any, dtype: Any) -> Words:
+def _shifted_words(x: Any, y: Any, dtype: Any) -> U32Pair:
     low, high, count = x[..., 0], x[..., 1], y[..., 0]
     negative = lax.bitcast_convert_type(y[..., 1], np.int32) < 0
     count = jnp.where(
@@ -203,14 +203,14 @@ def _shifted_words(x: Any, y: Any, dtype: Any) -> Words:
     # Shifts by 32 and more give 0 here.
     carried = lax.shift_right_logical(low, np.uint32(32) - count) | lax.shift_left(low, count - np.uint32(32))
     words = jnp.stack([lax.shift_left(low, count), lax.shift_left(high, count) | carried], -1)
-    return Words(words, np.dtype(dtype if np.dtype(dtype).itemsize == 8 else np.uint64))
+    return U32Pair(words, np.dtype(dtype if np.dtype(dtype).itemsize == 8 else np.uint64))
 
 
 def _bitwise(name: str, fn: Callable[..., Any]) -> None:
     def run(x: Any, y: Any) -> Any:
-        found = [v.dtype for v in (x, y) if isinstance(v, Words)]
+        found = [v.dtype for v in (x, y) if isinstance(v, U32Pair)]
         if found:
-            return Words(fn(jnp.asarray(to_words(x)), jnp.asarray(to_words(y))), found[0])
+            return U32Pair(fn(jnp.asarray(to_u32_pair(x)), jnp.asarray(to_u32_pair(y))), found[0])
         return fn(jnp.asarray(x), jnp.asarray(y))
 
     run.__doc__ = f"See tf.raw_ops.{name}."

@@ -2,7 +2,7 @@
 
 `conv` and `pooling` hand their work to `tf2jax_lite.xla_cpu`, which picks another lowering on CPU. `fused_conv` and
 `fused_onednn` have the ops that Grappler writes, `rnn_cells` and `cudnn_rnn` the fused cells. Read `activations`,
-then `conv`. Never imports `ops.quantization`, `ops.state` or `ops.legacy`.
+then `conv`. Never imports `ops.quantization` or `ops.state`.
 """
 
 from . import (  # noqa: F401
@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     fractional_pooling,
     fused_conv,
     fused_onednn,
+    legacy,
     losses,
     morphology,
     normalization,

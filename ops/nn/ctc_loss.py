@@ -17,7 +17,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 # Stands for the logarithm of zero: the difference of two infinities would be NaN in derivatives.
 _NEVER = -1e30
@@ -29,7 +29,7 @@ def check_lengths(inputs: Any, sequence_length: Any) -> None:
         raise OpError(f"inputs have time, batch and classes, not rank {inputs.ndim}")
     if sequence_length.ndim != 1 or sequence_length.shape[0] != inputs.shape[1]:
         raise OpError(f"sequence_length {sequence_length.shape} does not fit inputs {inputs.shape}")
-    found = known(sequence_length)
+    found = static_value(sequence_length)
     if found is not None and isinstance(inputs.shape[0], int) and (found > inputs.shape[0]).any():
         raise OpError(f"sequence_length {found.max()} is longer than the inputs' {inputs.shape[0]} steps")
 
@@ -50,7 +50,7 @@ def _in_rows(indices: Any, values: Any, batch: int, steps: Any, collapse: bool) 
       collapse: whether traced labels are left out that repeat the one before.
     """
     count = indices.shape[0]
-    found, labels = known(indices), known(values)
+    found, labels = static_value(indices), static_value(values)
     if found is not None and labels is not None:
         owner = found[:, 0]
         lengths = np.bincount(owner, minlength=batch).astype(np.int32)
@@ -99,7 +99,7 @@ def _targets(rows: Any, lengths: Any, blank: int, collapse: bool) -> tuple[Any, 
 
 def _check_labels(rows: Any, lengths: Any, sequence_length: Any, blank: int, ignore_longer: bool) -> None:
     """Refuses what TensorFlow refuses, if the labels are known."""
-    found, counts, times = known(rows), known(lengths), known(sequence_length)
+    found, counts, times = static_value(rows), static_value(lengths), static_value(sequence_length)
     if found is None or counts is None:
         return
     if (counts == 0).any():
@@ -212,7 +212,7 @@ def ctc_loss(
         raise OpError(f"labels_indices {labels_indices.shape} do not fit labels_values {labels_values.shape}")
     inputs, lengths = jnp.asarray(inputs), jnp.asarray(sequence_length)
     batch, blank = inputs.shape[1], inputs.shape[2] - 1
-    found = known(labels_indices)
+    found = static_value(labels_indices)
     if found is not None and found.size and ((found[:, 0] < 0) | (found[:, 0] >= batch)).any():
         raise OpError(f"an index of the labels is out of range for {batch} sequences")
     if found is not None and (np.diff(found[:, 0]) < 0).any():

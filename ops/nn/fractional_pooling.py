@@ -19,7 +19,7 @@ from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.random.philox import block
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, dims, known
+from tf2jax_lite.values.static import canonical, dims, static_value
 
 
 class _Philox:
@@ -119,7 +119,7 @@ def _sequences(
 
 def _places(sequence: Any, size: int, overlapping: bool) -> tuple[Any, Any]:
     """Returns the places of each region, [regions, most], and which of them count."""
-    static = known(sequence)
+    static = static_value(sequence)
     count = sequence.shape[0] - 1
     most = int(np.diff(static).max()) if static is not None and count else size // max(count, 1) + 1
     most += overlapping

@@ -10,7 +10,7 @@ from jax import lax
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 
 @jax.custom_jvp
@@ -57,7 +57,7 @@ def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tupl
     """
     features = jnp.asarray(features)
     classes = features.shape[-1]
-    found = known(labels)
+    found = static_value(labels)
     if found is not None and isinstance(classes, int) and found.size and not ((found >= 0) & (found < classes)).all():
         raise OpError(f"a label outside [0, {classes})")
     labels = jnp.asarray(labels)

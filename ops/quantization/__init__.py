@@ -7,6 +7,7 @@ rescales int32 without 64-bit integers.
 
 from . import (  # noqa: F401
     fake_quant,
+    legacy,
     min_max,
     onednn_conv,
     onednn_matmul,

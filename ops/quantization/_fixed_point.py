@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 __all__ = ["multiplier", "rescaled"]
 
@@ -22,7 +22,7 @@ def multiplier(*scales: Any, over: Any) -> tuple[Any, Any]:
     Raises:
       OpError: a scale is known and not positive.
     """
-    values = [known(s) for s in (*scales, over)]
+    values = [static_value(s) for s in (*scales, over)]
     for value in values:
         if value is not None and not (value > 0).all():
             raise OpError(f"scales must be all positive, got {value}")

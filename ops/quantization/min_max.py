@@ -12,7 +12,7 @@ from tf2jax_lite.ops.common.rounding import product, quotient, rounded
 from tf2jax_lite.ops.math.cast import cast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 __all__: list[str] = []
 
@@ -88,7 +88,7 @@ def quantize_v2(
     """Turns floats into quantized values; returns the range that they stand for. See tf.raw_ops.QuantizeV2."""
     x, dtype = jnp.asarray(input), np.dtype(T)
     lowest, highest = _limits(dtype)
-    low, high = known(min_range), known(max_range)
+    low, high = static_value(min_range), static_value(max_range)
     if low is not None and high is not None and (high < low).any():
         raise OpError(f"input_max_range must be larger than input_min_range, got {high} and {low}")
     low, high = _slices(x.shape, min_range, max_range, axis)

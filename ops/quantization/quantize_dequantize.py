@@ -12,15 +12,15 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 __all__: list[str] = []
 
 
 def _steps(num_bits: Any, signed: bool, narrow: bool, dtype: Any) -> tuple[Any, Any]:
     """Returns the lowest and the highest quantized value, as floats."""
-    if known(num_bits) is not None:
-        bits = int(np.asarray(known(num_bits)).reshape(()))
+    if static_value(num_bits) is not None:
+        bits = int(np.asarray(static_value(num_bits)).reshape(()))
         if not 0 < bits < (62 if signed else 63):
             raise OpError(f"num_bits is out of range: {bits} with signed_input {signed}")
         count = 1 << (bits - 1 if signed else bits)
@@ -62,7 +62,7 @@ def _check_range(low: Any, high: Any, x: Any, axis: int) -> None:
     for name, value in (("input_min", low), ("input_max", high)):
         if value.shape != wanted:
             raise OpError(f"{name} has shape {value.shape}; it must have shape {wanted}")
-    low, high = known(low), known(high)
+    low, high = static_value(low), static_value(high)
     if low is not None and high is not None and (low > high).any():
         raise OpError(f"Invalid range: input_min {low} > input_max {high}")
 
@@ -104,7 +104,7 @@ def _straight_through(
     _check_axis(axis, x.ndim)
     if given:
         _check_range(input_min, input_max, x, axis)
-    bits = known(num_bits)
+    bits = static_value(num_bits)
 
     @jax.custom_jvp
     def call(x: Any, low: Any, high: Any, num_bits: Any) -> Any:

@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 from tf2jax_lite.values.uint64 import product as word_product
 
 __all__ = ["from_float", "moved_in_single", "product_range", "scalar", "steps", "to_float", "zero_point"]
@@ -38,13 +38,13 @@ def scalar(name: str, value: Any) -> Any:
     """
     if np.ndim(value) != 0 and np.shape(value) != (1,):
         raise OpError(f"{name} must be a scalar, got shape {tuple(np.shape(value))}")
-    found = known(value)
+    found = static_value(value)
     return np.asarray(found, _FLOAT).reshape(()) if found is not None else jnp.reshape(value, ())
 
 
 def _wide(*ends: Any) -> tuple[Any, ...]:
     """Returns ends of ranges in float64 where they are known or JAX has it."""
-    if all(known(end) is not None for end in ends):
+    if all(static_value(end) is not None for end in ends):
         return tuple(np.asarray(end, np.float64) for end in ends)
     return tuple(jnp.asarray(end).astype(canonical(np.float64)) for end in ends)
 
@@ -195,7 +195,7 @@ def requantize(
         scalar("requested_output_min", requested_output_min),
         scalar("requested_output_max", requested_output_max),
     )
-    for name, value, wrong in (("min", known(out_low), np.greater), ("max", known(out_high), np.less)):
+    for name, value, wrong in (("min", static_value(out_low), np.greater), ("max", static_value(out_high), np.less)):
         if value is not None and wrong(value, 0):
             raise OpError(f"requested_output_{name} must be {'<=' if name == 'min' else '>='} 0, got {value}")
     span, out_span, start, middle = _wide(high - low, out_high - out_low, out_low, low + high)

@@ -1,7 +1,12 @@
 """RaggedTensor ops: values with row splits.
 
-`conversion` has ranges, gathers and conversions to tensors and sparse tensors; `variant` and `variant_ops` hold
-ragged tensors in variants. Imports `ops.sparse` and what is below it.
+Read in this order:
+
+- `range_gather`: ranges, repetition, gathering of rows;
+- `conversion`: conversion to dense and sparse tensors;
+- `variant`, `variant_ops`: ragged tensors as variants, and their conversion.
+
+Imports `ops.sparse` and what is below it. No other family imports this one.
 """
 
-from . import conversion, variant_ops  # noqa: F401
+from . import conversion, range_gather, variant_ops  # noqa: F401

@@ -1,7 +1,7 @@
-"""Ragged tensors as single values: variants, as TensorFlow has rows that a loop over a ragged tensor takes and makes.
+"""Ragged tensors as variants, as loops over the rows of a ragged tensor use them.
 
-A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `PartedVector`: a list
-of `Ragged`, as a loop puts them together. The ops are in variant_ops.py.
+A vector of them is `RaggedRows`, the components of one ragged tensor, or a `VariantVector`: a list of `Ragged`, as a
+loop builds it. The ops are in variant_ops.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.variant_rows import Parted, PartedRows
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
 __all__ = ["Ragged", "RaggedRows"]
@@ -26,7 +26,7 @@ __all__ = ["Ragged", "RaggedRows"]
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ragged(Parted):
+class Ragged(VariantRow):
     """One ragged tensor, or a dense one.
 
     Attributes:
@@ -36,31 +36,33 @@ class Ragged(Parted):
     kind = "ragged tensor"
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        """Returns its arrays."""
+        """Return its arrays."""
         return (self.parts, self.counts), None
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> Ragged:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         del aux
         return cls(*children)
 
     def zeros_like(self) -> Ragged:
-        """Returns one of the same splits, of zeros."""
+        """Return zeros with the same splits."""
         return Ragged((*self.parts[:-1], jnp.zeros_like(self.parts[-1])), self.counts)
 
-    def added(self, other: Ragged) -> Ragged:
-        """Returns the sum of two of the same splits; what is unset, and so 0 in all, is added, too."""
-        a, b = specs.aligned([self, other])
-        splits = (x if known(x) is not None else jnp.maximum(x, y) for x, y in zip(a.parts[:-1], b.parts, strict=False))
+    def add(self, other: Ragged) -> Ragged:
+        """Return the sum of two of the same splits; an unset one has splits and values of 0."""
+        a, b = specs.coerce_all([self, other])
+        splits = (
+            x if static_value(x) is not None else jnp.maximum(x, y) for x, y in zip(a.parts[:-1], b.parts, strict=False)
+        )
         counts = None if a.counts is None else tuple(map(jnp.maximum, a.counts, b.counts))
         return Ragged((*splits, jnp.asarray(a.parts[-1]) + b.parts[-1]), counts)
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class RaggedRows(PartedRows):
-    """The rows of a ragged tensor: a vector of variants, and the list that is made of it.
+class RaggedRows(VariantRows):
+    """The rows of a ragged tensor: a vector of variants, and the list made of it.
 
     Attributes:
       splits: row splits, outermost first, at least one.
@@ -72,30 +74,30 @@ class RaggedRows(PartedRows):
     kind = "ragged tensor"
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        """Returns its arrays."""
+        """Return its arrays."""
         return (self.splits, self.values), None
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> RaggedRows:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         del aux
         return cls(*children)
 
     @property
     def count(self) -> Any:
-        """How many rows there are."""
+        """Number of rows."""
         return self.splits[0].shape[0] - 1
 
     def row(self, index: Any) -> Ragged:
-        """Returns a row: as it is if it is known where it begins and ends, else padded.
+        """Return a row: not padded if its boundaries are static.
 
         Raises:
-          OpError: the index is known to be out of range.
+          OpError: the static index is out of range.
         """
-        place = self.known_place(index)
-        splits = [known(s) for s in self.splits]
-        if place is not None and all(s is not None for s in splits):
-            return self._known_row(place, splits)
+        position = self.static_index(index)
+        splits = [static_value(s) for s in self.splits]
+        if position is not None and all(s is not None for s in splits):
+            return self._static_row(position, splits)
         index = jnp.asarray(index)
         first, *rest = map(jnp.asarray, self.splits)
         begin, end = (take(first, index + i, 0) for i in (0, 1))
@@ -111,33 +113,33 @@ class RaggedRows(PartedRows):
         parts.append(take(self.values, jnp.where(step < end - begin, begin + step, -1), 0))
         return Ragged(tuple(parts), (*counts, (end - begin).astype(np.int32)))
 
-    def _known_row(self, place: int, splits: list[Any]) -> Ragged:
+    def _static_row(self, position: int, splits: list[Any]) -> Ragged:
         first, *rest = splits
-        begin, end = int(first[place]), int(first[place + 1])
+        begin, end = int(first[position]), int(first[position + 1])
         parts = []
         for inner in rest:
             parts.append(inner[begin : end + 1] - inner[begin])
             begin, end = int(inner[begin]), int(inner[end])
-        whole = self.values
-        if isinstance(whole, np.ndarray):
-            row = whole[begin:end]
-        elif is_traced(whole):
-            row = lax.slice_in_dim(whole, begin, end)
+        values = self.values
+        if isinstance(values, np.ndarray):
+            row = values[begin:end]
+        elif is_traced(values):
+            row = lax.slice_in_dim(values, begin, end)
         else:  # compiled once for all rows of a length
-            row = lax.dynamic_slice_in_dim(whole, begin, end - begin)
+            row = lax.dynamic_slice_in_dim(values, begin, end - begin)
         return Ragged((*parts, row))
 
     def as_list(self) -> TensorList:
-        """Returns its rows as a list, packed if they are known to be equally long.
+        """Return its rows as a list, packed if their lengths are static and equal.
 
         Raises:
-          OpError: their number is not known.
+          OpError: their number is dynamic.
         """
         return (self._uniform() if isinstance(self.count, int) else None) or super().as_list()
 
     def _uniform(self) -> TensorList | None:
-        """Returns its rows as a packed list if they are known to be equally long; None if not."""
-        splits = known(self.splits[0])
+        """Return its rows as a packed list if their lengths are static and equal, else None."""
+        splits = static_value(self.splits[0])
         if len(self.splits) > 1 or splits is None or len(splits) < 2 or not isinstance(self.values.shape[0], int):
             return None
         sizes = set(np.diff(splits).tolist())
@@ -146,12 +148,12 @@ class RaggedRows(PartedRows):
         buffer = self.values.reshape((self.count, *sizes, *self.values.shape[1:]))
         return TensorList(Ragged((buffer,)), self.count)
 
-    def listed(self) -> Any:
-        """Returns what the list is that is made of it: itself, unless its rows are equally long."""
+    def from_tensor(self) -> Any:
+        """Return the value of TensorListFromTensor: itself, or a packed list if its rows have equal lengths."""
         return self._uniform() or self
 
 
-def _longest(splits: Any, most: Any) -> Any:
-    """Returns how long the longest row can be, of ``most`` values together."""
-    found = known(splits)
-    return most if found is None else int(np.diff(found).max(initial=0))
+def _longest(splits: Any, total: Any) -> Any:
+    """Return an upper bound of the length of a row, of ``total`` values in all rows."""
+    found = static_value(splits)
+    return total if found is None else int(np.diff(found).max(initial=0))

@@ -1,7 +1,7 @@
-"""Ops that put ragged tensors into variants and take them out again, as `tf.map_fn` over ragged tensors does.
+"""Conversion of ragged tensors to variants and back, as `tf.map_fn` over ragged tensors does.
 
-Where it is known how long a row is, it has that size. Where the splits depend on data, and where one loop goes over
-rows of different lengths, a row has a size that data decides (docs/sizes.md).
+Rows of static length have that size. Where the splits are traced, or one loop runs over rows of different lengths, the
+size is dynamic (docs/sizes.md).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import PartedVector, cut_to, is_list_of_parted
+from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
+from tf2jax_lite.ops.common.variant_rows import VariantVector, concatenate, is_variant_row_list, pad_or_truncate
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, canonical, dims, is_string, known
+from tf2jax_lite.values.static import as_array, canonical, dims, is_string, static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .conversion import check_splits
@@ -39,7 +39,10 @@ def _host_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batch
 
 @op("RaggedTensorToVariant", host=_host_to_variant)
 def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batched_input: bool) -> Any:
-    """Makes a variant of a ragged tensor, or of each of its rows. See tf.raw_ops.RaggedTensorToVariant."""
+    """Make a variant of a ragged tensor, or of each of its rows.
+
+    TF: tf.raw_ops.RaggedTensorToVariant (core/kernels/ragged_tensor_to_variant_op.cc).
+    """
     values = rt_dense_values
     if (batched_input or rt_nested_splits) and not values.ndim:
         raise OpError("values of a ragged tensor must have a first dimension")
@@ -50,7 +53,7 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
         return RaggedRows(tuple(rt_nested_splits), values)
     if values.ndim < 2:
         raise OpError(f"values of rank {values.ndim} have no rows")
-    return PartedVector(TensorList(Ragged((values,)), values.shape[0]))
+    return VariantVector(TensorList(Ragged((values,)), values.shape[0]))
 
 
 @op("RaggedTensorFromVariant", dynamic_shape="prefix")
@@ -63,7 +66,24 @@ def ragged_tensor_from_variant(
     Tsplits: Any = _INT64,
     bound: int | DynamicShapes | None,
 ) -> tuple[list[Any], Any]:
-    """Makes a ragged tensor of a variant, or of a vector of them. See tf.raw_ops.RaggedTensorFromVariant."""
+    """Make a ragged tensor of a variant, or of a vector of variants.
+
+    TF: tf.raw_ops.RaggedTensorFromVariant (core/kernels/ragged_tensor_from_variant_op.cc).
+
+    Args:
+      encoded_ragged: a variant, or a vector of them.
+      input_ragged_rank: ragged rank of one variant, or -1.
+      output_ragged_rank: ragged rank of the result.
+      Tvalues: dtype of the values.
+      Tsplits: dtype of the row splits.
+      bound: capacity of the result if lengths are dynamic.
+
+    Returns:
+      Row splits, outermost first, and values.
+
+    Raises:
+      OpError: ranks or dtypes do not fit, or elements of a list are unset.
+    """
     rank = _rank(encoded_ragged)
     if input_ragged_rank not in (-1, output_ragged_rank - rank) or output_ragged_rank < rank:
         raise OpError(
@@ -72,7 +92,7 @@ def ragged_tensor_from_variant(
         )
     inner, dtype = output_ragged_rank - rank, canonical(Tsplits)
     if isinstance(encoded_ragged, Ragged):
-        *splits, values = _cut_parts(encoded_ragged.settled(), bound)
+        *splits, values = _truncated_parts(encoded_ragged.resolved(), bound)
     elif isinstance(encoded_ragged, RaggedRows):
         splits, values = list(encoded_ragged.splits), encoded_ragged.values
     else:
@@ -85,60 +105,49 @@ def ragged_tensor_from_variant(
 
 
 def _rank(encoded: Any) -> int:
-    """Returns the rank of a tensor of variants."""
+    """Return the rank of a tensor of variants."""
     if isinstance(encoded, Ragged):
         return 0
     if isinstance(encoded, RaggedRows):
         return 1
-    if isinstance(encoded, PartedVector) and isinstance(encoded.element, Ragged | None):
+    if isinstance(encoded, VariantVector) and isinstance(encoded.element, Ragged | None):
         return 1
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
 
-def _cut_parts(value: Ragged, bound: int | DynamicShapes | None) -> list[Any]:
-    """Returns the parts of a variant in the sizes that they have."""
+def _truncated_parts(value: Ragged, bound: int | DynamicShapes | None) -> list[Any]:
+    """Return the parts of a variant truncated to their counts."""
     if value.counts is None:
         return list(value.parts)
     *splits, values = value.parts
     out = []
     for part, count in zip(splits, value.counts, strict=False):
-        out.append(_splits(_cut_to_count(part[1:] - part[:-1], count - 1, count, bound)))
-    return [*out, _cut_to_count(values, value.counts[-1], value.counts[-1], bound)]
+        out.append(from_lengths(_truncate_to_count(part[1:] - part[:-1], count - 1, count, bound)))
+    return [*out, _truncate_to_count(values, value.counts[-1], value.counts[-1], bound)]
 
 
-def _cut_to_count(x: Any, count: Any, of: Any, bound: int | DynamicShapes | None) -> Any:
+def _truncate_to_count(x: Any, count: Any, of: Any, bound: int | DynamicShapes | None) -> Any:
     size = row_capacity(bound, x.shape[0], _PROBLEM)
-    (x,) = truncate_rows(bound, lambda: count, cut_to(jnp.asarray(x), size), of=(of,))
+    (x,) = truncate_rows(bound, lambda: count, pad_or_truncate(jnp.asarray(x), size), of=(of,))
     return x
 
 
-def _splits(lengths: Any) -> Any:
-    """Returns the splits of rows of these lengths."""
-    if known(lengths) is not None:
-        return np.concatenate([[0], np.cumsum(np.asarray(lengths))])
-    zero = jnp.zeros(1, lengths.dtype)
-    return lax.concatenate([zero, jnp.cumsum(lengths, dtype=lengths.dtype)], 0)
-
-
-# ---- one ragged tensor of many ----
-
-
 def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | DynamicShapes | None) -> tuple[list[Any], Any]:
-    """Returns the splits and values of a ragged tensor whose rows the elements of a list are."""
-    vector = vector.settled()
+    """Return the splits and values of the ragged tensor whose rows are the elements of a list."""
+    vector = vector.resolved()
     if vector.is_traced:
         raise OpError("a ragged tensor is made of a list whose length depends on data; give the TensorArray its size")
     if vector.items is None:
-        return _of_packed(vector.buffer, vector.length, bound)
+        return _from_packed(vector.buffer, vector.length, bound)
     if not vector.items:
         empty = np.zeros(1, canonical(_INT64))
         return [empty] * (inner + 1), np.zeros(0, canonical(dtype))
     if any(item is None for item in vector.items):
         raise OpError("a ragged tensor is made of a list of which elements were never set")
-    items = [item.settled() for item in vector.items if item is not None]
+    items = [item.resolved() for item in vector.items if item is not None]
     if any(item.counts is not None for item in items):
         packed = vector.packed()
-        return _of_packed(packed.buffer, packed.length, bound)
+        return _from_packed(packed.buffer, packed.length, bound)
     if len({len(item.parts) for item in items}) > 1:
         raise OpError("a ragged tensor is made of variants of different ragged ranks")
     columns = list(zip(*(item.parts for item in items), strict=True))
@@ -148,19 +157,13 @@ def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | DynamicShap
     if len({v.shape[1:] for v in values}) > 1:
         raise OpError(f"rows of values of shapes {[list(v.shape) for v in values]} make no ragged tensor")
     sizes = [len(s) - 1 for s in columns[0]] if columns else [v.shape[0] for v in values]
-    splits = [_splits(np.asarray(sizes, canonical(_INT64)))]
-    splits += [_splits(_concatenated([s[1:] - s[:-1] for s in column])) for column in columns]
-    return splits, _concatenated(list(values))
+    splits = [from_lengths(np.asarray(sizes, canonical(_INT64)))]
+    splits += [from_lengths(concatenate([s[1:] - s[:-1] for s in column])) for column in columns]
+    return splits, concatenate(list(values))
 
 
-def _concatenated(arrays: list[Any]) -> Any:
-    if all(known(v) is not None for v in arrays):
-        return np.concatenate(arrays)
-    return lax.concatenate([jnp.asarray(v) for v in arrays], 0)
-
-
-def _of_packed(stacked: Any, length: Any, bound: int | DynamicShapes | None) -> tuple[list[Any], Any]:
-    """Returns the splits and values of a ragged tensor whose rows are stacked."""
+def _from_packed(stacked: Any, length: Any, bound: int | DynamicShapes | None) -> tuple[list[Any], Any]:
+    """Return the result of `_joined` for stacked rows."""
     if not isinstance(stacked, Ragged):
         raise OpError("a ragged tensor is made of a list of which elements were never set")
     *columns, values = stacked.parts
@@ -169,45 +172,54 @@ def _of_packed(stacked: Any, length: Any, bound: int | DynamicShapes | None) -> 
         raise OpError("values of a ragged tensor must have a first dimension")
     if counts is None:
         sizes = [p.shape[1] - (i < len(columns)) for i, p in enumerate(stacked.parts)]
-        outer = np.arange(length + 1, dtype=canonical(_INT64)) * sizes[0] if _ints(length, sizes[0]) else None
-        first = jnp.arange(length + 1) * sizes[0] if outer is None else outer
-        inner = [_splits((s[:, 1:] - s[:, :-1]).reshape(-1)) for s in columns]
+        if isinstance(length, int) and isinstance(sizes[0], int):
+            first: Any = np.arange(length + 1, dtype=canonical(_INT64)) * sizes[0]
+        else:
+            first = jnp.arange(length + 1) * sizes[0]
+        inner = [from_lengths((s[:, 1:] - s[:, :-1]).reshape(-1)) for s in columns]
         return [first, *inner], values.reshape((length * sizes[-1], *values.shape[2:]))
     rows = [count - (i < len(columns)) for i, count in enumerate(counts)]
-    inner = [_splits(_compacted(s[:, 1:] - s[:, :-1], n, bound)) for s, n in zip(columns, rows, strict=False)]
-    return [_splits(rows[0]), *inner], _compacted(values, rows[-1], bound)
-
-
-def _ints(*sizes: Any) -> bool:
-    return all(isinstance(size, int) for size in sizes)
+    inner = [from_lengths(_compacted(s[:, 1:] - s[:, :-1], n, bound)) for s, n in zip(columns, rows, strict=False)]
+    return [from_lengths(rows[0]), *inner], _compacted(values, rows[-1], bound)
 
 
 def _compacted(padded: Any, counts: Any, bound: int | DynamicShapes | None) -> Any:
-    """Returns the first ``counts`` of each row of a padded array, one after the other."""
+    """Return the first ``counts`` elements of each row of a padded array, concatenated."""
     rows, width = padded.shape[:2]
     flat = jnp.reshape(padded, (rows * width, *padded.shape[2:]))
-    found = known(counts)
+    found = static_value(counts)
     if found is not None:
         within = np.arange(width) < found[:, None]
         return take(flat, np.flatnonzero(within), 0)
     size = row_capacity(bound, rows * width, _PROBLEM)
-    splits = _splits(counts)
+    splits = from_lengths(counts)
     row = row_of(splits, size)
-    place = row * width + lax.iota(splits.dtype, size) - take(splits, row, 0)
-    values = take(flat, jnp.where(row < rows, place, -1), 0)
+    index = row * width + lax.iota(splits.dtype, size) - take(splits, row, 0)
+    values = take(flat, jnp.where(row < rows, index, -1), 0)
     return truncate_rows(bound, lambda: splits[-1], values, of=(counts,))[0]
-
-
-# ---- gradients ----
 
 
 @op("RaggedTensorToVariantGradient")
 def ragged_tensor_to_variant_gradient(
     encoded_ragged_grad: Any, row_splits: Any, dense_values_shape: Static, *, Tvalues: Any
 ) -> Any:
-    """Returns the values of variants that are gradients. See tf.raw_ops.RaggedTensorToVariantGradient.
+    """Return the values of variants that are gradients.
+
+    TF: tf.raw_ops.RaggedTensorToVariantGradient (core/kernels/ragged_tensor_to_variant_op.cc).
 
     Elements that were never set are gradients of 0.
+
+    Args:
+      encoded_ragged_grad: a variant, or a vector of them.
+      row_splits: row splits of the input of RaggedTensorToVariant.
+      dense_values_shape: static shape of its values.
+      Tvalues: dtype of the values.
+
+    Returns:
+      Gradients of the values.
+
+    Raises:
+      OpError: shapes do not fit.
     """
     shape, dtype = dims(dense_values_shape), canonical(Tvalues)
     encoded = encoded_ragged_grad
@@ -215,26 +227,26 @@ def ragged_tensor_to_variant_gradient(
         return _shaped(encoded.parts[-1], shape)
     if isinstance(encoded, RaggedRows):
         return _shaped(encoded.values, shape)
-    if not isinstance(encoded, PartedVector) or not isinstance(encoded.element, Ragged | None):
+    if not isinstance(encoded, VariantVector) or not isinstance(encoded.element, Ragged | None):
         raise OpError(f"expected a vector of ragged tensors, got {type(encoded).__name__}")
     encoded = encoded.rows
-    if not is_list_of_parted(encoded):
+    if not is_variant_row_list(encoded):
         return jnp.zeros(shape, dtype)
-    splits = known(row_splits)
-    items = None if encoded.items is None else [item and item.settled() for item in encoded.items]
+    splits = static_value(row_splits)
+    items = None if encoded.items is None else [item and item.resolved() for item in encoded.items]
     if items is not None and splits is not None and all(item is None or item.counts is None for item in items):
         sizes = np.diff(splits).tolist()
         blanks = (jnp.zeros((size, *shape[1:]), dtype) for size in sizes)
         parts = [v if item is None else item.parts[-1] for item, v in zip(items, blanks, strict=True)]
-        return _shaped(_concatenated(parts), shape)
+        return _shaped(concatenate(parts), shape)
     stacked = encoded.packed().checked().buffer
     values = stacked.parts[-1]
     if len(stacked.parts) == 1:
-        # Rows are where the splits say, whether they were set or not.
+        # The splits give the position of each row, whether it was set or not.
         splits = jnp.asarray(row_splits)
         row = row_of(splits, shape[0])
-        place = row * values.shape[1] + lax.iota(splits.dtype, shape[0]) - take(splits, row, 0)
-        return take(jnp.reshape(values, (math.prod(values.shape[:2]), *values.shape[2:])), place, 0)
+        index = row * values.shape[1] + lax.iota(splits.dtype, shape[0]) - take(splits, row, 0)
+        return take(jnp.reshape(values, (math.prod(values.shape[:2]), *values.shape[2:])), index, 0)
     if stacked.counts is None:
         return jnp.reshape(values, shape)
     size = shape[0] if isinstance(shape[0], int) else dim_upper_bound(shape[0])
@@ -242,7 +254,7 @@ def ragged_tensor_to_variant_gradient(
 
 
 def _shaped(values: Any, shape: tuple[Any, ...]) -> Any:
-    """Returns gradients of values in their shape."""
+    """Return gradients truncated or padded to the shape of the values."""
     if values.shape[1:] != tuple(shape[1:]) or len(values.shape) != len(shape):
         raise OpError(f"gradients of shape {list(values.shape)} for values of shape {list(shape)}")
-    return cut_to(values, shape[0]) if shape else values
+    return pad_or_truncate(values, shape[0]) if shape else values

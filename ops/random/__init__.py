@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     distributions,
     generator,
     index_shuffle,
+    legacy,
     sobol,
     stateful,
     stateless,

@@ -16,7 +16,7 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import from_words, to_words
+from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
 from tf2jax_lite.xla_cpu.materialize import materialize
 
@@ -60,7 +60,7 @@ def size(shape: Any, *, symbolic: bool = False) -> tuple[tuple[Any, ...], Any]:
 
 def state(key: Any, counter: Any) -> tuple[Any, Any]:
     """Returns the words of the key and counter inputs of an op."""
-    return jnp.asarray(to_words(key)).reshape(-1), jnp.asarray(to_words(counter)).reshape(-1)
+    return jnp.asarray(to_u32_pair(key)).reshape(-1), jnp.asarray(to_u32_pair(counter)).reshape(-1)
 
 
 def units(words: Any, dtype: Any) -> Any:
@@ -125,7 +125,7 @@ def full_int(shape: Any, key: Any, counter: Any, dtype: Any) -> Any:
     wanted, count = size(shape, symbolic=True)
     words = _numbers(bits(key, counter, count * _words_per(dtype)), dtype)
     if _words_per(dtype) == 2:
-        return from_words(words[:count].reshape((*wanted, 2)), dtype)
+        return from_u32_pair(words[:count].reshape((*wanted, 2)), dtype)
     return lax.bitcast_convert_type(words[:count], dtype).reshape(wanted)
 
 
@@ -139,7 +139,7 @@ def uniform_int(shape: Any, key: Any, counter: Any, minval: Any, maxval: Any, dt
     low, high = jnp.asarray(minval, dtype), jnp.asarray(maxval, dtype)
     span = high.astype(unsigned) - low.astype(unsigned)
     if wide and dtype.itemsize == 4:
-        drawn = to_words(full_int(shape, key, counter, np.uint64))
+        drawn = to_u32_pair(full_int(shape, key, counter, np.uint64))
         left = _remainder(drawn[..., 1], drawn[..., 0], jnp.broadcast_to(span, drawn.shape[:-1]))
         return (low.astype(unsigned) + left).astype(dtype)
     drawn = full_int(shape, key, counter, unsigned)

@@ -14,7 +14,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from ._samplers import double_units, wide
 from .philox import block, scramble, skip
@@ -76,7 +76,7 @@ def _checked_classes(true_classes: Any, num_true: int, range_max: int) -> Any:
     classes = jnp.asarray(true_classes)
     if classes.ndim != 2 or classes.shape[1] != num_true:
         raise OpError(f"true_classes must be a matrix of {num_true} columns, got shape {classes.shape}")
-    values = known(true_classes)
+    values = static_value(true_classes)
     if values is not None and np.any((values < 0) | (values >= range_max)):
         raise OpError(f"true_classes must be in [0, {range_max})")
     return classes

@@ -14,8 +14,8 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import from_words, to_words
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
+from tf2jax_lite.values.static import static_value
 
 from ._fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .distributions import draw_binomial
@@ -30,7 +30,7 @@ def _words(resource: Any, least: int = 3) -> Any:
         raise OpError(f"the state of a random generator is 64-bit integers, but it arrives as {resource.dtype}")
     if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < least:
         raise OpError(f"a random generator's state is a vector of {least} integers, not of shape {resource.shape}")
-    return jnp.asarray(to_words(resource))
+    return jnp.asarray(to_u32_pair(resource))
 
 
 def _key_and_counter(words: Any) -> tuple[Any, Any]:
@@ -39,12 +39,12 @@ def _key_and_counter(words: Any) -> tuple[Any, Any]:
 
 def _advanced(words: Any, delta: Any) -> Any:
     """Returns the state after ``delta`` numbers: each moves the counter by 256, whatever was drawn."""
-    return from_words(_counted(words, delta), np.int64)
+    return from_u32_pair(_counted(words, delta), np.int64)
 
 
 def _counted(words: Any, delta: Any) -> Any:
     # Eight bits leave the low word for the high one, as in a product of 64-bit integers.
-    low, high = to_words(delta)
+    low, high = to_u32_pair(delta)
     low, high = low << np.uint32(8), (high << np.uint32(8)) | (low >> np.uint32(24))
     counter = jnp.stack(skip(words[:2].reshape(-1), low, high)).reshape(2, 2)
     return lax.concatenate([counter, words[2:]], 0)
@@ -62,7 +62,7 @@ def rng_read_and_skip(resource: Any, alg: Static, delta: Any) -> tuple[Any, Any]
     """Moves the generator on and returns its state before. See tf.raw_ops.RngReadAndSkip."""
     check_algorithm(alg)
     words = _words(resource)
-    return _advanced(words, delta), from_words(words, np.int64)
+    return _advanced(words, delta), from_u32_pair(words, np.int64)
 
 
 @op("RngSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
@@ -112,12 +112,12 @@ def stateful_standard_normal(resource: Any, shape: Static, *, dtype: Any = _FLOA
 
     A traced algorithm is taken to be Philox, the only one of TensorFlow's CPU kernels.
     """
-    words, found = _words(resource, 4), known(resource)
+    words, found = _words(resource, 4), static_value(resource)
     if found is not None:
         check_algorithm(found[0])
     after = _counted(words[1:], np.asarray(size(shape)[1], np.int64))
     drawn = normal(shape, *_key_and_counter(words[1:]), dtype)
-    return from_words(lax.concatenate([words[:1], after], 0), np.int64), drawn
+    return from_u32_pair(lax.concatenate([words[:1], after], 0), np.int64), drawn
 
 
 @op("StatefulTruncatedNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))

@@ -12,7 +12,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 _CONSTANT, _SEQUENCE = 0xFFFFFFFC, 0x7369F885192C0EF5
 
@@ -46,7 +46,7 @@ def random_index_shuffle(index: Any, seed: Any, max_index: Any, *, rounds: int =
     """
     if rounds < 4 or rounds % 2:
         raise OpError(f"rounds must be even and at least 4, got {rounds}")
-    known_index, known_max = known(index), known(max_index)
+    known_index, known_max = static_value(index), static_value(max_index)
     if known_index is not None and known_max is not None and np.any(known_index > known_max):
         raise OpError("an index is larger than max_index")
     index, seed, max_index = jnp.asarray(index), jnp.asarray(seed), jnp.asarray(max_index)

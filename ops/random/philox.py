@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.tracing_cache import shared
-from tf2jax_lite.values.int64 import to_words
+from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.uint64 import product, wrapping
 
 __all__ = ["at", "bits", "block", "scramble", "side_by_side", "skip"]
@@ -40,7 +40,7 @@ def block(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any
 
 def scramble(seed: Any) -> tuple[Any, Any]:
     """Returns key words (2,) and counter words (4,) for a seed of two integers, as TensorFlow's GenerateKey does."""
-    words = jnp.asarray(to_words(seed))
+    words = jnp.asarray(to_u32_pair(seed))
     mixed = block((words[0, 0], words[0, 1], words[1, 0], words[1, 1]), (jnp.uint32(_KEY[0]), jnp.uint32(_KEY[1])))
     zero = jnp.zeros((), np.uint32)
     return jnp.stack(mixed[:2]), jnp.stack([zero, zero, mixed[2], mixed[3]])

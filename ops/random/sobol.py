@@ -18,7 +18,7 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 _FLOAT32 = np.dtype(np.float32)
 _DIGITS = 31  # a point's number is an int32
@@ -53,7 +53,7 @@ def sobol_sample(dim: Static, num_results: Static, skip: Any, *, dtype: Any = _F
         raise OpError(f"dim must be between 1 and {_DIMENSIONS}, got {dimensions}")
     if count < 1:
         raise OpError(f"num_results must be at least one, got {count}")
-    first = known(skip)
+    first = static_value(skip)
     if first is not None and int(first) < 0:
         raise OpError(f"skip must not be negative, got {int(first)}")
     digits = _DIGITS if first is None else min((int(first) + count).bit_length(), _DIGITS)

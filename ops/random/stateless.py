@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.values.int64 import from_words
+from tf2jax_lite.values.int64 import from_u32_pair
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
 from ._samplers import permutation
@@ -28,7 +28,7 @@ def stateless_random_get_alg() -> Any:
 def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
     """Returns key and counter for a seed. See tf.raw_ops.StatelessRandomGetKeyCounter."""
     key, counter = scramble(seed)
-    return from_words(key.reshape(1, 2)), from_words(counter.reshape(2, 2))
+    return from_u32_pair(key.reshape(1, 2)), from_u32_pair(counter.reshape(2, 2))
 
 
 @op("StatelessRandomGetKeyCounterAlg", words="whole")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.values.int64 import to_words
+from tf2jax_lite.values.int64 import to_u32_pair
 
 from ._fill import check_algorithm, units
 from .philox import block, skip
@@ -31,7 +31,7 @@ def stochastic_cast_to_int(input: Any, key: Any, counter: Any, alg: Static, *, T
     # Only numbers that are rounded take a step of the generator.
     index = (jnp.cumsum(flat, dtype=np.uint32) - flat.astype(np.uint32)).reshape(x.shape)
     # The kernel hands the counter's first integer to the generator as its seed, and the key as its stream.
-    key_words, stream = to_words(counter).reshape(-1)[:2], to_words(key).reshape(-1)
+    key_words, stream = to_u32_pair(counter).reshape(-1)[:2], to_u32_pair(key).reshape(-1)
     words = block(skip((np.uint32(0), np.uint32(0), stream[0], stream[1]), index), (key_words[0], key_words[1]))
     number = units(jnp.stack(words[:2], axis=-1) if x.dtype == np.float64 else words[0], x.dtype)
     number = number.reshape(x.shape)

@@ -1,14 +1,15 @@
-"""Sparse tensors in coordinate form: indices of shape (entries, rank), values, dense shape.
+"""COO sparse tensors: indices of shape (entries, rank), values, dense shape. Shared helpers; reorder, reshape, concat.
 
-The number of entries has to be known while tracing; so most ops that choose entries need indices that are known while
-tracing (values may be traced), or the config option ``dynamic_shape_bound``; those that merge them do not, where only
-what is computed of the result is returned. Results padded to the bound hold -1
-in all indices and 0 in the values of what is past the last entry; ops that scatter or gather skip such entries.
+The number of entries must be static, or bounded. So most ops that select entries need static indices (values may be
+traced), or the config option ``dynamic_shape_bound``; ops that merge entries do not if only values computed from the
+result are returned. Results padded to the bound have indices of -1 and values of 0 past the last entry; ops that
+scatter or gather skip such entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,29 +18,31 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
+from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, known, normalize_axis
+from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
 
 _INT64 = np.dtype(np.int64)
 
 
-def pick(values: Any, places: Any) -> Any:
-    """Gathers along the first axis; gives zeros where the place is negative."""
-    if isinstance(places, np.ndarray):
+def pick(values: Any, positions: Any) -> Any:
+    """Gather along the first axis; zeros where the position is negative."""
+    if isinstance(positions, np.ndarray):
         if isinstance(values, np.ndarray):
-            out = np.zeros((*places.shape, *values.shape[1:]), values.dtype)
-            out[places >= 0] = values[places[places >= 0]]
+            out = np.zeros((*positions.shape, *values.shape[1:]), values.dtype)
+            out[positions >= 0] = values[positions[positions >= 0]]
             return out
-        if not (places < 0).any():
-            return take(values, places, 0)
-    return take(values, jnp.asarray(places), 0)
+        if not (positions < 0).any():
+            return take(values, positions, 0)
+    return take(values, jnp.asarray(positions), 0)
 
 
 def check_indices(indices: Any, values: Any, shape: Any) -> None:
-    """Refuses a sparse tensor whose parts do not fit each other, as far as they are known."""
+    """Raise OpError if the components of a sparse tensor do not fit each other, as far as they are static."""
     if indices.ndim != 2:
         raise OpError(f"indices must be a matrix, not of rank {indices.ndim}")
     if values is not None and values.ndim != 1:
@@ -48,15 +51,15 @@ def check_indices(indices: Any, values: Any, shape: Any) -> None:
         raise OpError(f"{indices.shape[0]} indices for {values.shape[0]} values")
     if shape is None:
         return
-    limits = dims(shape) if known(shape) is not None else None
+    limits = dims(shape) if static_value(shape) is not None else None
     if shape.shape[0] != indices.shape[1]:
         raise OpError(f"indices of rank {indices.shape[1]} in a shape of rank {shape.shape[0]}")
     check_range(indices, limits)
 
 
 def check_range(indices: Any, limits: Any) -> None:
-    """Refuses known index vectors outside of a known shape; rows of padding (-1) are let through."""
-    found = known(indices)
+    """Raise OpError if static indices are outside a static shape; rows of padding (-1) are not."""
+    found = static_value(indices)
     if found is None or limits is None or not found.size or not all(isinstance(d, int) for d in limits):
         return
     bad = np.any((found < 0) | (found >= np.asarray(limits)), axis=1) & ~np.all(found == -1, axis=1)
@@ -65,20 +68,14 @@ def check_range(indices: Any, limits: Any) -> None:
         raise OpError(f"indices[{row}] = {found[row].tolist()} is out of bounds: shape is {list(limits)}")
 
 
-def _canonical_dims(shape: Any) -> Any:
-    """Returns a shape vector in the dtype that shapes have here."""
-    found = known(shape)
-    return shape if found is None else found.astype(canonical(_INT64)) if found.dtype != object else found
-
-
-def _inside(indices: Any) -> Any:
-    """Tells entries from padding."""
+def _is_entry(indices: Any) -> Any:
+    """Return a mask of the entries that are not padding."""
     return indices[:, 0] >= 0 if indices.shape[1] else jnp.ones(indices.shape[0], bool)
 
 
 def order_of(indices: Any) -> Any:
-    """Returns the permutation that puts index vectors in lexicographic order, padding last."""
-    found = known(indices)
+    """Return the permutation that sorts indices in lexicographic order, padding last."""
+    found = static_value(indices)
     if found is not None:
         if found.shape[1] == 0:
             return np.arange(found.shape[0])
@@ -86,13 +83,13 @@ def order_of(indices: Any) -> Any:
         return np.lexsort((*found.T[::-1], padding))
     count, rank = indices.shape
     largest = jnp.iinfo(indices.dtype).max
-    first = jnp.where(_inside(indices), indices[:, 0], largest)
+    first = jnp.where(_is_entry(indices), indices[:, 0], largest)
     keys = [first, *(indices[:, i] for i in range(1, rank))]
     return lax.sort((*keys, lax.iota(np.int32, count)), num_keys=rank, is_stable=True)[-1]
 
 
 def scatter_entries(start: Any, indices: Any, updates: Any, kind: str) -> Any:
-    """Sets, adds or maximizes entries of a dense array; indices outside of it are dropped."""
+    """Scatter to a dense array by "set", "add" or "max"; indices out of range are dropped."""
     start, updates = jnp.asarray(start), jnp.asarray(updates)
     depth = indices.shape[1]
     if depth == 0 or any(isinstance(d, int) and d == 0 for d in (*start.shape, *updates.shape)):
@@ -108,158 +105,6 @@ def scatter_entries(start: Any, indices: Any, updates: Any, kind: str) -> Any:
     return fold(start, jnp.asarray(indices), updates, numbers, mode=lax.GatherScatterMode.FILL_OR_DROP)
 
 
-# ---- products and sums with dense arrays ----
-
-
-@op("SparseTensorDenseMatMul")
-def sparse_tensor_dense_mat_mul(
-    a_indices: Any, a_values: Any, a_shape: Static, b: Any, *, adjoint_a: bool = False, adjoint_b: bool = False
-) -> Any:
-    """Multiplies a sparse matrix by a dense one. See tf.raw_ops.SparseTensorDenseMatMul.
-
-    Traced indices out of range are skipped (an error in TensorFlow on CPU).
-    """
-    shape = dims(a_shape)
-    if len(shape) != 2 or b.ndim != 2:
-        raise OpError(f"two matrices are expected, not ranks {len(shape)} and {b.ndim}")
-    check_indices(a_indices, a_values, a_shape)
-    b = lax.conj(b.T) if adjoint_b and jnp.iscomplexobj(b) else b.T if adjoint_b else b
-    a_values = lax.conj(a_values) if adjoint_a and jnp.iscomplexobj(a_values) else a_values
-    row, column = (1, 0) if adjoint_a else (0, 1)
-    if isinstance(shape[column], int) and isinstance(b.shape[0], int) and shape[column] != b.shape[0]:
-        raise OpError(f"cannot multiply: the inner dimensions are {shape[column]} and {b.shape[0]}")
-    dtype = jnp.asarray(b).dtype
-    # TensorFlow, too, sums 16-bit floats in float32.
-    wide = jnp.float32 if dtype in (jnp.bfloat16, jnp.float16) else dtype
-    rows = lax.convert_element_type(take(b, jnp.asarray(a_indices[:, column]), 0), wide)
-    parts = lax.convert_element_type(a_values, wide)[:, None] * rows
-    out = scatter_entries(jnp.zeros((shape[row], b.shape[1]), wide), a_indices[:, row : row + 1], parts, "add")
-    return lax.convert_element_type(out, dtype)
-
-
-@op("SparseTensorDenseAdd")
-def sparse_tensor_dense_add(a_indices: Any, a_values: Any, a_shape: Any, b: Any) -> Any:
-    """Adds a sparse to a dense tensor. See tf.raw_ops.SparseTensorDenseAdd.
-
-    Traced indices out of range are skipped (an error in TensorFlow).
-    """
-    check_indices(a_indices, a_values, a_shape)
-    found = known(a_shape)
-    if a_indices.shape[1] != b.ndim or (
-        found is not None and any(isinstance(d, int) and d != s for d, s in zip(b.shape, dims(found), strict=True))
-    ):
-        raise OpError(f"a dense tensor of shape {b.shape} and a sparse one of shape {found}")
-    return scatter_entries(b, a_indices, a_values, "add")
-
-
-def _dense_parts(sparse_indices: Any, sparse_values: Any, output_shape: Any) -> tuple[Any, Any, tuple[Any, ...]]:
-    shape = dims(output_shape)
-    indices, values = sparse_indices, sparse_values
-    if indices.ndim > 2 or values.ndim > 1 or np.ndim(output_shape) != 1:
-        raise OpError("indices must be at most a matrix, values at most a vector, and output_shape a vector")
-    if indices.ndim < 2:
-        indices = indices.reshape((1, 1) if indices.ndim == 0 else (-1, 1))
-    if indices.shape[1] != len(shape):
-        raise OpError(f"indices of rank {indices.shape[1]} in a shape of rank {len(shape)}")
-    count = indices.shape[0]
-    if values.ndim and values.shape[0] != count:
-        raise OpError(f"{count} indices for {values.shape[0]} values")
-    return indices, values, shape
-
-
-def _check_unique(indices: Any, validate: bool) -> None:
-    """Checks what TensorFlow checks of indices that are known: that they increase."""
-    found = known(indices)
-    if not validate or found is None or found.shape[0] < 2:
-        return
-    step = found[1:] - found[:-1]
-    first = np.argmax(step != 0, axis=1) if step.shape[1] else np.zeros(len(step), int)
-    sign = np.take_along_axis(step, first[:, None], axis=1)[:, 0] if step.shape[1] else first
-    if (sign <= 0).any():
-        row = int(np.argmax(sign <= 0)) + 1
-        raise OpError(f"indices[{row}] = {found[row].tolist()} is repeated or out of order")
-
-
-def _host_sparse_to_dense(
-    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
-) -> Any:
-    indices, values, shape = _dense_parts(sparse_indices, sparse_values, output_shape)
-    if not all(isinstance(d, int) for d in shape):
-        return sparse_to_dense(
-            *(as_array(v) for v in (sparse_indices, output_shape, sparse_values, default_value)),
-            validate_indices=validate_indices,
-        )
-    check_range(indices, shape)
-    _check_unique(indices, validate_indices)
-    out = np.full(shape, default_value, dtype=np.asarray(values).dtype)
-    out[tuple(indices.T)] = values
-    return out
-
-
-@op("SparseToDense", host=_host_sparse_to_dense, elements=result_size.from_sizes(1))
-def sparse_to_dense(
-    sparse_indices: Any, output_shape: Static, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
-) -> Any:
-    """Makes a dense tensor. See tf.raw_ops.SparseToDense.
-
-    Traced indices are not checked: those out of range are skipped, and a repeated one leaves one of its values.
-    """
-    indices, values, shape = _dense_parts(sparse_indices, sparse_values, output_shape)
-    check_range(indices, shape)
-    _check_unique(indices, validate_indices)
-    values = jnp.broadcast_to(values, (indices.shape[0],))
-    return scatter_entries(jnp.broadcast_to(default_value, shape), indices, values, "set")
-
-
-def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, Any]:
-    """Returns the values, and those of the dense tensor, broadcast, at the same places."""
-    check_indices(indices, values, shape)
-    rank = indices.shape[1]
-    if dense.ndim > rank:
-        raise OpError(f"a dense tensor of rank {dense.ndim} does not broadcast to a sparse one of rank {rank}")
-    found = known(shape)
-    skipped = rank - dense.ndim
-    for i, size in enumerate(dense.shape):
-        if found is not None and size != 1 and isinstance(size, int) and size != dims(found)[skipped + i]:
-            raise OpError(f"a dense tensor of shape {dense.shape} does not broadcast to {list(found)}")
-    stretched = np.array([d == 1 for d in dense.shape], bool)
-    own = indices[:, skipped:]
-    # Padding (-1) must stay out of range.
-    places = jnp.where(stretched & (jnp.asarray(own) >= 0), 0, own) if stretched.any() else own
-    if dense.ndim == 0:
-        return jnp.asarray(values), jnp.broadcast_to(dense, values.shape)
-    from tf2jax_lite.ops.arrays.gather import take_nd
-
-    return jnp.asarray(values), take_nd(dense, jnp.asarray(places))
-
-
-@op("SparseDenseCwiseAdd")
-def sparse_dense_cwise_add(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Adds a dense tensor, broadcast, at the entries of a sparse one. See tf.raw_ops.SparseDenseCwiseAdd."""
-    return lax.add(*_dense_at(sp_indices, sp_values, sp_shape, dense))
-
-
-@op("SparseDenseCwiseMul")
-def sparse_dense_cwise_mul(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Multiplies the entries of a sparse tensor by a dense one. See tf.raw_ops.SparseDenseCwiseMul."""
-    return lax.mul(*_dense_at(sp_indices, sp_values, sp_shape, dense))
-
-
-@op("SparseDenseCwiseDiv")
-def sparse_dense_cwise_div(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
-    """Divides the entries of a sparse tensor by a dense one. See tf.raw_ops.SparseDenseCwiseDiv.
-
-    A traced zero gives what division gives (TensorFlow fails for a zero anywhere in the dense tensor).
-    """
-    found = known(dense)
-    if found is not None and (found == 0).any():
-        raise OpError("cannot divide by zero, but the dense tensor contains zero")
-    return lax.div(*_dense_at(sp_indices, sp_values, sp_shape, dense))
-
-
-# ---- order and shape ----
-
-
 def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> Any:
     check_indices(input_indices, input_values, input_shape)
     order = order_of(input_indices)
@@ -268,7 +113,10 @@ def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any
 
 @op("SparseReorder", host=_host_sparse_reorder)
 def sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> tuple[Any, Any]:
-    """Sorts entries by their index vectors. See tf.raw_ops.SparseReorder."""
+    """Sort entries by index in lexicographic order, padding last.
+
+    TF: tf.raw_ops.SparseReorder (core/kernels/sparse_reorder_op.cc).
+    """
     check_indices(input_indices, input_values, input_shape)
     order = order_of(input_indices)
     if isinstance(order, np.ndarray):
@@ -277,23 +125,16 @@ def sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> t
 
 
 def _strides(shape: Any) -> list[Any]:
-    """Returns the row-major strides of a shape, as Python numbers if they are known, dimension by dimension."""
+    """Return the row-major strides of a shape, ints where static."""
     strides: list[Any] = [1]
     for d in reversed(shape[1:]):
         strides.insert(0, strides[0] * d)
     return strides[: len(shape)]
 
 
-def _product(shape: Iterable[Any]) -> Any:
-    total: Any = 1
-    for d in shape:
-        total = total * d
-    return total
-
-
 def sizes_of(shape: Any) -> tuple[Any, ...]:
-    """Returns the entries of a shape: numbers where they are known, traced scalars otherwise."""
-    found = known(shape)
+    """Return the sizes of a shape: ints or symbolic dimensions where static, else traced scalars."""
+    found = static_value(shape)
     if found is not None:
         return dims(found)
     parts = enumerate(entries(shape, shape.shape[0]))
@@ -301,10 +142,10 @@ def sizes_of(shape: Any) -> tuple[Any, ...]:
 
 
 def shape_of(sizes: Sequence[Any]) -> Any:
-    """Returns a shape as a vector: static if all of its entries are known."""
+    """Return sizes as a shape vector, static if all sizes are."""
     dtype = canonical(_INT64)
     if any(isinstance(size, jax.Array) for size in sizes):
-        return jnp.stack([_number(size, dtype) for size in sizes])
+        return jnp.stack([jnp.asarray(size, dtype) for size in sizes])
     return dims_array(sizes, dtype)
 
 
@@ -315,26 +156,22 @@ def _reshaped(input_shape: Any, new_shape: Any) -> tuple[tuple[Any, ...], tuple[
     unknown = [i for i, d in enumerate(new) if isinstance(d, int) and d == -1]
     if len(unknown) > 1:
         raise OpError(f"only one dimension of the new shape may be -1, got {new}")
-    total = _product(old)
+    total = math.prod(old)
     if unknown:
-        others = _product(d for i, d in enumerate(new) if i != unknown[0])
+        others = math.prod(d for i, d in enumerate(new) if i != unknown[0])
         if isinstance(others, int) and others == 0:
             raise OpError(f"cannot infer the -1 in {new}: the other dimensions hold no element")
         if isinstance(others, int) and isinstance(total, int) and total % others:
             raise OpError(f"cannot reshape {list(old)} to {new}")
         new[unknown[0]] = total // others
-    elif isinstance(total, int) and all(isinstance(d, int) for d in new) and _product(new) != total:
+    elif isinstance(total, int) and all(isinstance(d, int) for d in new) and math.prod(new) != total:
         raise OpError(f"cannot reshape {list(old)} ({total} elements) to {new}")
-    elif known(new_shape) is None:
+    elif static_value(new_shape) is None:
         sizes = jnp.asarray(new_shape)
         others = jnp.prod(jnp.where(sizes == -1, 1, sizes), dtype=sizes.dtype)
-        sizes = jnp.where(sizes == -1, _number(total, sizes.dtype) // jnp.maximum(others, 1), sizes)
+        sizes = jnp.where(sizes == -1, jnp.asarray(total, sizes.dtype) // jnp.maximum(others, 1), sizes)
         new = [d if isinstance(d, int) else sizes[i] for i, d in enumerate(new)]
     return old, tuple(new)
-
-
-def _number(value: Any, dtype: Any) -> Any:
-    return jnp.asarray(value, dtype)
 
 
 def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> Any:
@@ -351,30 +188,43 @@ def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -
 
 @op("SparseReshape", host=_host_sparse_reshape, partial=("input_shape", "new_shape"))
 def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tuple[Any, Any]:
-    """Gives the entries the indices that they have in another shape. See tf.raw_ops.SparseReshape.
+    """Convert indices to those of another dense shape.
+
+    TF: tf.raw_ops.SparseReshape (core/kernels/sparse_reshape_op.cc).
 
     Without ``jax_enable_x64`` the tensor may not have more than 2**31 elements.
+
+    Args:
+      input_indices: [n, rank], integers.
+      input_shape: [rank].
+      new_shape: [new rank]; one entry may be -1.
+
+    Returns:
+      Indices [n, new rank], and the new shape: static if its entries are.
+
+    Raises:
+      OpError: static sizes do not have the same number of elements, or -1 cannot be inferred.
     """
-    input_shape, new_shape = (v if known(v) is not None else as_array(v) for v in (input_shape, new_shape))
+    input_shape, new_shape = (v if static_value(v) is not None else as_array(v) for v in (input_shape, new_shape))
     old, new = _reshaped(input_shape, new_shape)
     check_indices(input_indices, None, input_shape)
     indices = jnp.asarray(input_indices)
     dtype = indices.dtype
     flat = jnp.zeros(indices.shape[0], dtype)
     for i, s in enumerate(_strides(old)):
-        flat = flat + indices[:, i] * _number(s, dtype)
+        flat = flat + indices[:, i] * jnp.asarray(s, dtype)
     columns = []
     for s, d in zip(_strides(new), new, strict=True):
-        # Of a shape without elements there are no entries; only a division by zero has to be kept away.
-        stride, size = (jnp.maximum(_number(v, dtype), 1) for v in (s, d))
+        # A shape without elements has no entries; only a division by zero must be avoided.
+        stride, size = (jnp.maximum(jnp.asarray(v, dtype), 1) for v in (s, d))
         columns.append(lax.rem(lax.div(flat, jnp.broadcast_to(stride, flat.shape)), jnp.broadcast_to(size, flat.shape)))
     out = jnp.stack(columns, 1) if columns else jnp.zeros((indices.shape[0], 0), dtype)
-    out = jnp.where(_inside(indices)[:, None], out, -1)
+    out = jnp.where(_is_entry(indices)[:, None], out, -1)
     return out, shape_of(new)
 
 
 def _concat_parts(indices: list[Any], values: list[Any], shapes: list[Any], axis: int) -> tuple[int, list[Any], Any]:
-    """Checks; returns the axis, where each part starts along it, and the resulting dimensions."""
+    """Return the axis, the offset of each part along it, and the shape; raise OpError if parts differ."""
     for i, v, s in zip(indices, values, shapes, strict=True):
         check_indices(i, v, s)
     sizes = [sizes_of(s) for s in shapes]
@@ -405,18 +255,107 @@ def _host_sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any]
 
 @op("SparseConcat", host=_host_sparse_concat, partial=("shapes",))
 def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, concat_dim: int) -> Any:
-    """Joins sparse tensors along a dimension. See tf.raw_ops.SparseConcat."""
-    shapes = [s if known(s) is not None else as_array(s) for s in shapes]
+    """Concatenate sparse tensors along a dimension.
+
+    TF: tf.raw_ops.SparseConcat (core/kernels/sparse_concat_op.cc).
+
+    Args:
+      indices: [n_i, rank] each.
+      values: [n_i] each, of one dtype.
+      shapes: [rank] each; static entries must agree outside ``concat_dim``.
+      concat_dim: in [-rank, rank).
+
+    Returns:
+      Indices, values and shape of the result, in order unless inputs are static and ``concat_dim`` is 0.
+
+    Raises:
+      OpError: ranks or static sizes differ.
+    """
+    shapes = [s if static_value(s) is not None else as_array(s) for s in shapes]
     axis, starts, shape = _concat_parts(indices, values, shapes, concat_dim)
     moved = []
     for i, start in zip(indices, starts, strict=True):
         i = jnp.asarray(i)
         own = jnp.arange(i.shape[1]) == axis
-        moved.append(i + jnp.where(own & _inside(i)[:, None], _number(start, i.dtype), 0).astype(i.dtype))
+        moved.append(i + jnp.where(own & _is_entry(i)[:, None], jnp.asarray(start, i.dtype), 0).astype(i.dtype))
     joined, flat = jnp.concatenate(moved), jnp.concatenate([jnp.asarray(v) for v in values])
     order = order_of(joined)
-    if axis or any(known(i) is None for i in indices):
+    if axis or any(static_value(i) is None for i in indices):
         joined, flat = take(joined, order, 0), take(flat, order, 0)
-    if any(isinstance(d, jax.Array) for d in shape):
-        return joined, flat, jnp.stack([_number(d, canonical(_INT64)) for d in shape])
-    return joined, flat, dims_array(shape, canonical(_INT64))
+    return joined, flat, shape_of(shape)
+
+
+def static_integers(value: Any, what: str) -> np.ndarray:
+    """Return a static value as int64; raise OpError if it is traced or symbolic."""
+    found = static_value(value)
+    if found is None or found.dtype == np.dtype(object):
+        raise OpError(f"{what} must be known while tracing")
+    return found.astype(np.int64)
+
+
+def union(a: Any, b: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
+    """Return the sorted union of indices, and for each its position in ``a`` and in ``b`` (-1: none)."""
+    ours, theirs = static_value(a), static_value(b)
+    split = a.shape[0]
+    if ours is not None and theirs is not None:
+        rows, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        at_a, at_b = np.full(len(rows), -1), np.full(len(rows), -1)
+        at_a[inverse[:split]] = np.arange(split)
+        at_b[inverse[split:]] = np.arange(len(theirs))
+        return rows.astype(ours.dtype), at_a, at_b
+    size = row_capacity(bound, split + b.shape[0], "the entries of a sum depend on traced indices")
+    rows = lax.concatenate([jnp.asarray(a), jnp.asarray(b)], 0)
+    order = order_of(rows)
+    rows = take(rows, order, 0)
+    fresh = (starts(rows) | (lax.iota(np.int32, rows.shape[0]) == 0)) & (rows[:, 0] >= 0)
+    to = jnp.where(rows[:, 0] < 0, size, jnp.cumsum(fresh, dtype=np.int32) - 1)
+    blank = jnp.full(size, -1, np.int32)
+    at_a = blank.at[jnp.where(order < split, to, size)].set(order, mode="drop")
+    at_b = blank.at[jnp.where(order < split, size, to)].set(order - split, mode="drop")
+    out = jnp.full((size, rows.shape[1]), -1, rows.dtype).at[to].set(rows, mode="drop")
+    return truncate_rows(bound, lambda: jnp.count_nonzero(fresh), out, at_a, at_b, of=(a, b))  # type: ignore[return-value]
+
+
+def same_rows(a: Any, b: Any) -> Any:
+    """Return, for each row of ``a``, the position of an equal row of ``b``, or -1."""
+    ours, theirs = static_value(a), static_value(b)
+    if ours is not None and theirs is not None:
+        _, inverse = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        out = np.full(inverse.max(initial=-1) + 1, -1)
+        out[inverse[len(ours) :]] = np.arange(len(theirs))
+        return out[inverse[: len(ours)]]
+    if b.shape[0] == 0:
+        return np.full(a.shape[0], -1)
+    pairs = a.shape[0] * b.shape[0]
+    if not isinstance(pairs, int) or pairs > MOST_COMPARED:
+        return _same_sorted(jnp.asarray(a), jnp.asarray(b))
+    equal = jnp.all(jnp.asarray(a)[:, None] == jnp.asarray(b)[None], axis=2) & (jnp.asarray(a)[:, :1] >= 0)
+    return jnp.where(equal.any(1), jnp.argmax(equal, 1), -1)
+
+
+def _same_sorted(a: Any, b: Any) -> Any:
+    """Return `same_rows` by sorting: equal rows are adjacent then, a row of ``b`` first."""
+    count, rows = b.shape[0], lax.concatenate([b, a.astype(b.dtype)], 0)
+    own = lax.iota(np.int32, rows.shape[0])
+    *columns, order = lax.sort((*(rows[:, i] for i in range(rows.shape[1])), own), num_keys=rows.shape[1] + 1)
+    first = lax.cummax(jnp.where(starts(jnp.stack(columns, 1)), own, 0))
+    theirs = lax.cummax(jnp.where(order < count, own, -1))
+    position = jnp.where(theirs >= first, take(order, jnp.maximum(theirs, 0), 0), -1)
+    to = jnp.where(order < count, a.shape[0], order - count)
+    found = jnp.full(a.shape[0], -1, np.int32).at[to].set(position, mode="drop")
+    return jnp.where(a[:, 0] >= 0, found, -1)
+
+
+def select_entries(
+    keep: Any, indices: Any, values: Any, start: Any, bound: int | DynamicShapes | None, problem: str
+) -> tuple[Any, Any]:
+    """Return the entries where ``keep`` holds, with indices relative to ``start``; ``bound`` is their capacity."""
+    if isinstance(keep, np.ndarray):
+        kept: Any = np.nonzero(keep)[0]
+        return np.asarray(indices)[kept] - start, pick(values, kept)
+    size = row_capacity(bound, keep.shape[0], problem)
+    (kept,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), places(keep, size, -1), of=(keep,))
+    rows = pick(indices, kept)
+    return jnp.where((kept >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, kept)

@@ -1,6 +1,6 @@
-"""Counts of values, as sparse tensors: tf.math.bincount of rows that are dense, sparse or ragged.
+"""Sparse bincount: counts of values as sparse tensors (tf.math.bincount) of dense, sparse or ragged rows.
 
-Each row's counts are in the order of the values. How many different values there are, data decides.
+Each row's counts are in the order of the values. The number of unique values is dynamic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.common.row_splits import row_of
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices
 
@@ -32,35 +32,35 @@ def _check(values: Any, weights: Any, minlength: int, maxlength: int) -> None:
         raise OpError(f"minlength {minlength} and maxlength {maxlength} must be -1 or more")
     if 0 not in weights.shape and weights.shape != values.shape:
         raise OpError(f"weights of shape {tuple(weights.shape)} for values of shape {tuple(values.shape)}")
-    found = known(values)
+    found = static_value(values)
     if found is not None and (found < 0).any():
         raise OpError("values must not be negative")
 
 
 def _length(largest: Any, minlength: int, maxlength: int) -> Any:
-    """Returns how many values there could be, as counts have it for a shape."""
+    """Return the last size of the result: the number of possible values."""
     if maxlength >= 0:
         return maxlength
-    return (np if known(largest) is not None else jnp).maximum(largest + 1, max(minlength, 0))
+    return (np if static_value(largest) is not None else jnp).maximum(largest + 1, max(minlength, 0))
 
 
-def _added(parts: Any, weights: Any, count: Any, dtype: Any, binary: bool) -> Any:
-    """Sums weights (1 each if there are none) by the part that each belongs to; those past the last are dropped."""
+def _segment_sums(segments: Any, weights: Any, count: Any, dtype: Any, binary: bool) -> Any:
+    """Sum weights (default 1) by segment; segments past ``count`` are dropped."""
     if binary:
-        return np.ones(count, dtype) if isinstance(parts, np.ndarray) else jnp.ones((count,), dtype)
-    if isinstance(parts, np.ndarray) and (weights is None or known(weights) is not None):
+        return np.ones(count, dtype) if isinstance(segments, np.ndarray) else jnp.ones((count,), dtype)
+    if isinstance(segments, np.ndarray) and (weights is None or static_value(weights) is not None):
         out = np.zeros(count, dtype)
-        np.add.at(out, parts, np.ones((), dtype) if weights is None else np.asarray(weights))
+        np.add.at(out, segments, np.ones((), dtype) if weights is None else np.asarray(weights))
         return out
-    ones = jnp.ones(parts.shape, dtype) if weights is None else jnp.asarray(weights)
-    return jnp.zeros((count,), dtype).at[jnp.asarray(parts)].add(ones, mode="drop")
+    ones = jnp.ones(segments.shape, dtype) if weights is None else jnp.asarray(weights)
+    return jnp.zeros((count,), dtype).at[jnp.asarray(segments)].add(ones, mode="drop")
 
 
 def _known_counts(rows: Any, values: Any, weights: Any, dtype: Any, maxlength: int, binary: bool) -> tuple[Any, ...]:
-    places = np.flatnonzero((rows >= 0) & (values >= 0) & ((values < maxlength) | (maxlength < 0)))
-    found, part = np.unique(np.column_stack([rows, values])[places], axis=0, return_inverse=True)
-    counts = _added(part.reshape(-1), None if weights is None else weights[places], len(found), dtype, binary)
-    return found.astype(canonical(_INT64)), counts, values[places].max(initial=0)
+    kept = np.flatnonzero((rows >= 0) & (values >= 0) & ((values < maxlength) | (maxlength < 0)))
+    found, segment = np.unique(np.column_stack([rows, values])[kept], axis=0, return_inverse=True)
+    counts = _segment_sums(segment.reshape(-1), None if weights is None else weights[kept], len(found), dtype, binary)
+    return found.astype(canonical(_INT64)), counts, values[kept].max(initial=0)
 
 
 def _traced_counts(
@@ -77,7 +77,7 @@ def _traced_counts(
     valid = others == 0
     first = (lax.iota(np.int32, count) == 0) | starts(rows) | starts(values) | starts(others)
     run = jnp.cumsum(first, dtype=np.int32) - 1
-    counts = _added(
+    counts = _segment_sums(
         jnp.where(valid, run, count), None if weights is None else take(weights, order, 0), count, dtype, binary
     )
     keep = first & valid
@@ -100,21 +100,21 @@ def _counts(
     binary_output: bool,
     bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts values by rows.
+    """Count values by rows.
 
     Args:
-      rows: each value's row, -1 for padding.
-      values: a vector.
-      weights: a vector, or an empty array.
-      batches: how many rows there are; None: one, which results do not name.
-      minlength: the least size of the result's last dimension.
-      maxlength: that size, from which on values do not count; -1: as large as values are.
-      binary_output: whether 1 stands for any count.
-      bound: how many counts there is room for.
+      rows: [n], each value's row, -1 for padding.
+      values: [n].
+      weights: [n], or empty.
+      batches: number of rows; None: one row, which indices of the result omit.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size; larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result.
     """
     _check(values, weights, minlength, maxlength)
     given, dtype = (None if 0 in weights.shape else weights), weights.dtype
-    if known(rows) is not None and known(values) is not None:
+    if static_value(rows) is not None and static_value(values) is not None:
         ours, known_values = np.asarray(rows), np.asarray(values)
         found, counts, largest = _known_counts(ours, known_values, given, dtype, maxlength, binary_output)
     else:
@@ -122,7 +122,7 @@ def _counts(
     length = _length(largest, minlength, maxlength)
     sizes = [length] if batches is None else [batches, length]
     int64 = canonical(_INT64)
-    if all(isinstance(d, int) or known(d) is not None for d in sizes):
+    if all(isinstance(d, int) or static_value(d) is not None for d in sizes):
         shape: Any = np.array([int(d) for d in sizes], int64)
     else:
         shape = jnp.stack([jnp.asarray(d).astype(int64) for d in sizes])
@@ -139,14 +139,31 @@ def dense_count_sparse_output(
     binary_output: bool,
     bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts the values of a vector, or of each row of a matrix. See tf.raw_ops.DenseCountSparseOutput."""
+    """Count the values of a vector, or of each row of a matrix.
+
+    TF: tf.raw_ops.DenseCountSparseOutput (core/kernels/count_ops.cc).
+
+    Args:
+      values: [n] or [rows, n], integers >= 0.
+      weights: of the shape of ``values``, or empty.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size: larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
+
+    Raises:
+      OpError: shapes differ, or static values are negative.
+    """
     if values.ndim not in (1, 2):
         raise OpError(f"values must be a vector or a matrix, not of rank {values.ndim}")
     batches = values.shape[0] if values.ndim == 2 else None
     if isinstance(batches, int) and batches == 0:
         raise OpError("a matrix of values must have at least one row")
     _check(values, weights, minlength, maxlength)
-    if known(values) is not None:
+    if static_value(values) is not None:
         rows = np.indices(values.shape)[0].reshape(-1) * (values.ndim - 1)
     else:
         rows = lax.broadcasted_iota(np.int32, values.shape, 0).reshape(-1) * (values.ndim - 1)
@@ -174,12 +191,31 @@ def sparse_count_sparse_output(
     binary_output: bool,
     bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts the values of each first index. See tf.raw_ops.SparseCountSparseOutput."""
+    """Count the values of each row (first index) of a sparse tensor.
+
+    TF: tf.raw_ops.SparseCountSparseOutput (core/kernels/count_ops.cc).
+
+    Args:
+      indices: [n, rank].
+      values: [n], integers >= 0.
+      dense_shape: [rank].
+      weights: [n], or empty.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size: larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
+
+    Raises:
+      OpError: shapes differ, or static values are negative.
+    """
     check_indices(indices, values, dense_shape)
     rank = indices.shape[1]
     if rank == 0:
         raise OpError("dense_shape must have at least one element")
-    sizes = known(dense_shape)
+    sizes = static_value(dense_shape)
     if sizes is not None and rank > 1 and int(sizes[0]) < 1:
         raise OpError(f"a dense_shape of {sizes.tolist()} has no rows")
     rows = indices[:, 0]
@@ -206,16 +242,34 @@ def ragged_count_sparse_output(
     binary_output: bool,
     bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
-    """Counts the values of each row. See tf.raw_ops.RaggedCountSparseOutput."""
+    """Count the values of each row of a ragged tensor.
+
+    TF: tf.raw_ops.RaggedCountSparseOutput (core/kernels/count_ops.cc).
+
+    Args:
+      splits: [rows + 1].
+      values: [n], integers >= 0.
+      weights: [n], or empty.
+      minlength: lower bound of the last size of the result.
+      maxlength: that size: larger values are not counted; -1: one more than the largest value.
+      binary_output: return 1 instead of counts.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices (row, value) in order, the counts or sums of weights, and the dense shape.
+
+    Raises:
+      OpError: shapes differ, or static splits or values are invalid.
+    """
     if splits.ndim != 1 or values.ndim != 1 or (isinstance(splits.shape[0], int) and splits.shape[0] < 2):
         raise OpError(f"splits of shape {tuple(splits.shape)} and values of shape {tuple(values.shape)} make no rows")
-    found, count, batches = known(splits), values.shape[0], splits.shape[0] - 1
+    found, count, batches = static_value(splits), values.shape[0], splits.shape[0] - 1
     if found is not None and isinstance(count, int) and (found[0] != 0 or found[-1] != count):
         raise OpError(f"splits must begin with 0 and end with the number of values {count}, not {found.tolist()}")
     rows = row_of(splits, count)
-    past = rows >= (batches if known(rows) is not None else jnp.asarray(batches).astype(rows.dtype))
+    past = rows >= (batches if static_value(rows) is not None else jnp.asarray(batches).astype(rows.dtype))
     return _counts(
-        (np if known(rows) is not None else jnp).where(past, -1, rows),
+        (np if static_value(rows) is not None else jnp).where(past, -1, rows),
         values,
         weights,
         batches,

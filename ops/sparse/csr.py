@@ -1,8 +1,8 @@
-"""Sparse matrices (CSRSparseMatrix): variants that hold a matrix, or a batch of them, by its entries.
+"""The CSRSparseMatrix variant: one matrix or a batch; its conversions.
 
-Here they hold what a sparse tensor does: index vectors in the order of rows, values, and the shape. Row pointers are
-made where a graph asks for them. Indices that are known while tracing stay so; of others the number is known, or data
-decides it (docs/sizes.md). As in coo.py, rows of -1 are padding.
+The value is stored as COO: indices in the order of rows, values, and the shape. Row pointers are computed only where a
+graph reads them. Static indices stay static; the number of traced ones is static, or dynamic with a bound
+(docs/sizes.md). As in coo.py, rows of -1 are padding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, dims, dims_array, known
+from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
 from tf2jax_lite.values.variant import Variant
 
-from .coo import check_indices, check_range, order_of, pick, scatter_entries
-from .coo_elementwise import union
+from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
 
 __all__ = ["SparseMatrix", "as_matrix"]
 
@@ -37,25 +36,24 @@ class SparseMatrix(Variant):
     """A sparse matrix, or a batch of them.
 
     Attributes:
-      indices: index vectors (batch, row, column), in the order of batches and rows.
-      values: the entries.
+      indices: [n, rank], in the order of batches and rows.
+      values: [n].
       dims: the shape, of rank 2 or 3.
     """
 
     indices: Any
     values: Any
     dims: tuple[Any, ...]
-    is_pytree_handle = True
     shape = ()
     """Its shape as a tensor: a variant is a scalar."""
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
-        """Returns its arrays, and its shape."""
+        """Return its arrays, and its shape."""
         return (self.indices, self.values), self.dims
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> SparseMatrix:
-        """Undoes `tree_flatten`."""
+        """Undo `tree_flatten`."""
         indices, values = children
         return cls(indices, values, aux)
 
@@ -66,30 +64,30 @@ class SparseMatrix(Variant):
 
     @property
     def batches(self) -> Any:
-        """How many matrices there are."""
+        """Number of matrices."""
         return self.dims[0] if len(self.dims) == 3 else 1
 
     def with_values(self, values: Any) -> SparseMatrix:
-        """Returns the matrix with other values in the same places."""
+        """Return the matrix with other values at the same indices."""
         return dataclasses.replace(self, values=values)
 
     def zeros_like(self) -> SparseMatrix:
-        """Returns zeros in the same places."""
+        """Return zeros at the same indices."""
         return self.with_values(jnp.zeros_like(self.values))
 
-    def added(self, other: SparseMatrix) -> SparseMatrix:
-        """Returns the sum, with an entry wherever one of both has one."""
+    def add(self, other: SparseMatrix) -> SparseMatrix:
+        """Return the sum, with an entry wherever either operand has one."""
         if self.dims != other.dims:
             raise OpError(f"sparse matrices of shapes {list(self.dims)} and {list(other.dims)} cannot be added")
         indices, first, second = union(self.indices, other.indices, None)
         return SparseMatrix(indices, pick(self.values, first) + pick(other.values, second), self.dims)
 
     def conj(self) -> SparseMatrix:
-        """Returns the conjugate."""
+        """Return the conjugate."""
         return self.with_values(lax.conj(self.values)) if jnp.iscomplexobj(self.values) else self
 
     def transposed(self) -> SparseMatrix:
-        """Returns the transposed matrix, of each of a batch."""
+        """Return the transposed matrix, of each of a batch."""
         indices = self.indices[:, (*range(len(self.dims) - 2), -1, -2)]
         order = order_of(indices)
         new = (*self.dims[:-2], self.dims[-1], self.dims[-2])
@@ -97,7 +95,7 @@ class SparseMatrix(Variant):
         return SparseMatrix(ordered, take(self.values, order, 0), new)
 
     def flat(self) -> tuple[Any, Any]:
-        """Returns rows and columns of the entries, counted through all matrices of a batch."""
+        """Return rows and columns of the entries in the block-diagonal matrix of the batch."""
         rows, columns = self.indices[:, -2], self.indices[:, -1]
         if len(self.dims) == 2:
             return rows, columns
@@ -106,19 +104,19 @@ class SparseMatrix(Variant):
         return batch * height + rows, batch * width + columns
 
     def dense(self) -> Any:
-        """Returns the dense matrix."""
+        """Return the dense matrix."""
         return scatter_entries(jnp.zeros(self.dims, self.values.dtype), self.indices, self.values, "add")
 
 
 def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
-    """Returns a sparse matrix.
+    """Return a value that is a sparse matrix.
 
     Args:
-      value: what should be one.
-      dtype: what it should hold, None for anything.
+      value: any value.
+      dtype: the expected dtype, None for any.
 
     Raises:
-      OpError: it is none, or of another dtype.
+      OpError: it is no sparse matrix, or has another dtype.
     """
     if not isinstance(value, SparseMatrix):
         raise OpError(f"expected a sparse matrix, got {type(value).__name__}")
@@ -127,26 +125,26 @@ def as_matrix(value: Any, dtype: Any = None) -> SparseMatrix:
     return value
 
 
-def _made(indices: Any, values: Any, shape: tuple[Any, ...]) -> SparseMatrix:
-    """Returns a matrix of its parts.
+def _matrix(indices: Any, values: Any, shape: tuple[Any, ...]) -> SparseMatrix:
+    """Return a matrix of its components.
 
     Raises:
-      OpError: they do not fit each other, as far as is known.
+      OpError: they do not fit each other, as far as they are static.
     """
     if len(shape) not in (2, 3):
         raise OpError(f"a sparse matrix has rank 2 or 3, not {len(shape)}")
     check_indices(indices, values, dims_array(shape, _INT64))
-    found = known(indices)
+    found = static_value(indices)
     if found is None:
         return SparseMatrix(indices, values, shape)
     there = found[found[:, 0] >= 0]
-    if (there[1:, 0] < there[:-1, 0]).any() or _falls(there[:, :-1]):
+    if (there[1:, 0] < there[:-1, 0]).any() or _is_unsorted(there[:, :-1]):
         raise OpError("indices of a sparse matrix must be in the order of its rows; use tf.sparse.reorder")
     return SparseMatrix(found, values, shape)
 
 
-def _falls(rows: np.ndarray) -> bool:
-    """Whether any row of index vectors comes before the one above it."""
+def _is_unsorted(rows: np.ndarray) -> bool:
+    """Return whether the rows of indices are out of order."""
     if rows.shape[1] == 1:
         return bool((rows[1:, 0] < rows[:-1, 0]).any())
     same = rows[1:, 0] == rows[:-1, 0]
@@ -155,16 +153,32 @@ def _falls(rows: np.ndarray) -> bool:
 
 @op("SparseTensorToCSRSparseMatrix")
 def sparse_tensor_to_csr_sparse_matrix(indices: Any, values: Any, dense_shape: Static) -> SparseMatrix:
-    """Makes a matrix of a sparse tensor. See tf.raw_ops.SparseTensorToCSRSparseMatrix.
+    """Convert a sparse tensor to a matrix.
 
-    Indices that are not in the order of rows are refused if they are known (TensorFlow mixes up their rows).
+    TF: tf.raw_ops.SparseTensorToCSRSparseMatrix (core/kernels/sparse/sparse_tensor_to_csr_sparse_matrix_op.cc).
+
+    Static indices that are not in the order of rows raise an error (TensorFlow mixes up their rows).
+
+    Args:
+      indices: [n, 2], or [n, 3] for a batch.
+      values: [n].
+      dense_shape: [2] or [3], static.
+
+    Returns:
+      The matrix.
+
+    Raises:
+      OpError: shapes do not fit, or static indices are out of order.
     """
-    return _made(indices, values, dims(dense_shape))
+    return _matrix(indices, values, dims(dense_shape))
 
 
 @op("CSRSparseMatrixToSparseTensor")
 def csr_sparse_matrix_to_sparse_tensor(sparse_matrix: Any, *, type: Any) -> tuple[Any, Any, Any]:
-    """Returns the parts of a sparse tensor. See tf.raw_ops.CSRSparseMatrixToSparseTensor."""
+    """Return indices, values and dense shape of a matrix.
+
+    TF: tf.raw_ops.CSRSparseMatrixToSparseTensor (core/kernels/sparse/csr_sparse_matrix_to_sparse_tensor_op.cc).
+    """
     matrix = as_matrix(sparse_matrix, type)
     int64 = canonical(_INT64)
     return matrix.indices.astype(int64), matrix.values, dims_array(matrix.dims, int64)
@@ -172,22 +186,28 @@ def csr_sparse_matrix_to_sparse_tensor(sparse_matrix: Any, *, type: Any) -> tupl
 
 @op("DenseToCSRSparseMatrix")
 def dense_to_csr_sparse_matrix(dense_input: Any, indices: Any) -> SparseMatrix:
-    """Makes a matrix of some elements of a dense one. See tf.raw_ops.DenseToCSRSparseMatrix."""
-    shape, found = tuple(dense_input.shape), known(indices)
+    """Make a matrix of the elements of a dense one at given indices.
+
+    TF: tf.raw_ops.DenseToCSRSparseMatrix (core/kernels/sparse/dense_to_csr_sparse_matrix_op.cc).
+    """
+    shape, found = tuple(dense_input.shape), static_value(indices)
     if indices.ndim != 2 or indices.shape[1] != len(shape):
         raise OpError(f"indices of shape {list(indices.shape)} for elements of a tensor of rank {len(shape)}")
     check_range(indices, shape)
-    return _made(indices, take_nd(dense_input, jnp.asarray(indices if found is None else found)), shape)
+    return _matrix(indices, take_nd(dense_input, jnp.asarray(indices if found is None else found)), shape)
 
 
 @op("CSRSparseMatrixToDense")
 def csr_sparse_matrix_to_dense(sparse_input: Any, *, type: Any) -> Any:
-    """Makes a dense matrix. See tf.raw_ops.CSRSparseMatrixToDense."""
+    """Convert a matrix to a dense one.
+
+    TF: tf.raw_ops.CSRSparseMatrixToDense (core/kernels/sparse/csr_sparse_matrix_to_dense_op.cc).
+    """
     return as_matrix(sparse_input, type).dense()
 
 
 def _counts(matrix: SparseMatrix, groups: Any, count: Any) -> Any:
-    """Returns how many entries there are of each of some groups, int32."""
+    """Count the entries of each group, int32."""
     if isinstance(groups, np.ndarray) and isinstance(count, int):
         return np.bincount(groups[groups >= 0], minlength=count).astype(np.int32)
     there = jnp.asarray(matrix.indices)[:, 0] >= 0
@@ -196,9 +216,12 @@ def _counts(matrix: SparseMatrix, groups: Any, count: Any) -> Any:
 
 @op("SparseMatrixNNZ")
 def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
-    """Counts the entries of each matrix. See tf.raw_ops.SparseMatrixNNZ."""
+    """Count the entries of each matrix, int32.
+
+    TF: tf.raw_ops.SparseMatrixNNZ (core/kernels/sparse/nnz_op.cc).
+    """
     matrix = as_matrix(sparse_matrix)
-    found = known(matrix.indices)
+    found = static_value(matrix.indices)
     if len(matrix.dims) == 3:
         return _counts(matrix, matrix.indices[:, 0] if found is None else found[:, 0], matrix.dims[0])
     if found is not None:
@@ -210,21 +233,35 @@ def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
 def csr_sparse_matrix_components(
     csr_sparse_matrix: Any, index: Any, *, type: Any, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
-    """Returns row pointers, columns and values of one matrix. See tf.raw_ops.CSRSparseMatrixComponents."""
-    matrix, place = as_matrix(csr_sparse_matrix, type), known(index)
-    if place is not None and isinstance(matrix.batches, int) and not 0 <= int(place) < matrix.batches:
-        raise OpError(f"index {int(place)} is out of range [0, {matrix.batches})")
+    """Return row pointers, columns and values of one matrix.
+
+    TF: tf.raw_ops.CSRSparseMatrixComponents (core/kernels/sparse/sparse_matrix_components_op.cc).
+
+    Args:
+      csr_sparse_matrix: a matrix, or a batch of them.
+      index: scalar: which matrix of the batch.
+      type: dtype of the values.
+      bound: capacity of columns and values if indices of a batch are traced.
+
+    Returns:
+      int32 [rows + 1], int32 [n] and values [n].
+
+    Raises:
+      OpError: a static index is out of range.
+    """
+    matrix, position = as_matrix(csr_sparse_matrix, type), static_value(index)
+    if position is not None and isinstance(matrix.batches, int) and not 0 <= int(position) < matrix.batches:
+        raise OpError(f"index {int(position)} is out of range [0, {matrix.batches})")
     indices, values = matrix.indices, matrix.values
     if len(matrix.dims) == 3:
         own = indices[:, 0] == index
-        if isinstance(own, np.ndarray) or known(own) is not None:
+        if isinstance(own, np.ndarray) or static_value(own) is not None:
             where = np.flatnonzero(own)
             indices, values = indices[where], take(values, where, 0)
         else:
             count = values.shape[0]
             size = row_capacity(bound, count, "how many entries a matrix of a batch has depends on traced indices")
-            where = jnp.where(places(own, size, count) < count, places(own, size, count), -1)
-            (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(own), where, of=(own,))
+            (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(own), places(own, size, -1), of=(own,))
             indices = jnp.where((where >= 0)[:, None], pick(indices, where), -1)
             values = pick(values, where)
     height = matrix.dims[-2]
@@ -237,13 +274,29 @@ def csr_sparse_matrix_components(
 
 @op("SparseMatrixTranspose")
 def sparse_matrix_transpose(input: Any, *, conjugate: bool = False, type: Any) -> SparseMatrix:
-    """Transposes each matrix. See tf.raw_ops.SparseMatrixTranspose."""
+    """Transpose each matrix.
+
+    TF: tf.raw_ops.SparseMatrixTranspose (core/kernels/sparse/transpose_op.cc).
+    """
     matrix = as_matrix(input, type).transposed()
     return matrix.conj() if conjugate else matrix
 
 
 @op("SparseMatrixZeros")
 def sparse_matrix_zeros(dense_shape: Static, *, type: Any) -> SparseMatrix:
-    """Makes a matrix without entries. See tf.raw_ops.SparseMatrixZeros."""
+    """Make a matrix without entries.
+
+    TF: tf.raw_ops.SparseMatrixZeros (core/kernels/sparse/zeros_op.cc).
+
+    Args:
+      dense_shape: [2] or [3], static.
+      type: dtype of the values.
+
+    Returns:
+      The matrix.
+
+    Raises:
+      OpError: the rank is not 2 or 3.
+    """
     shape = dims(dense_shape)
-    return _made(np.zeros((0, len(shape)), canonical(_INT64)), jnp.zeros(0, canonical(type)), shape)
+    return _matrix(np.zeros((0, len(shape)), canonical(_INT64)), jnp.zeros(0, canonical(type)), shape)

@@ -1,4 +1,4 @@
-"""The Cholesky factor of sparse matrices, with the entries that elimination fills in."""
+"""Sparse Cholesky factorization with fill-in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take_nd
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .csr import SparseMatrix, as_matrix
 
@@ -19,10 +19,23 @@ __all__: list[str] = []
 
 @op("SparseMatrixSparseCholesky", heavy=True)
 def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any) -> SparseMatrix:
-    """Factors matrices, of which the lower half is read. See tf.raw_ops.SparseMatrixSparseCholesky.
+    """Factor matrices, of which the lower triangle is read.
 
-    Where entries are must be known while tracing; their values are computed in a dense matrix. A traced matrix that is
-    not positive definite gives NaN (an error in TensorFlow).
+    TF: tf.raw_ops.SparseMatrixSparseCholesky (core/kernels/sparse/sparse_cholesky_op.cc).
+
+    Values are computed in a dense matrix. A traced matrix that is not positive definite gives NaN (an error in
+    TensorFlow).
+
+    Args:
+      input: matrices [..., n, n] with static indices.
+      permutation: [..., n], static: the elimination order.
+      type: dtype of the values.
+
+    Returns:
+      The lower factor, with its fill-in.
+
+    Raises:
+      OpError: shapes do not fit, indices are traced, or a concrete matrix is not positive definite.
     """
     matrix = as_matrix(input, type)
     height, width = matrix.matrix
@@ -31,7 +44,7 @@ def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any)
         raise OpError(f"a matrix of shape {list(matrix.dims)} and a permutation of shape {list(orders.shape)}")
     if (np.sort(orders, axis=-1) != np.arange(height)).any():
         raise OpError("Cholesky factorization: not a permutation")
-    found = known(matrix.indices)
+    found = static_value(matrix.indices)
     if found is None:
         raise OpError("which entries a Cholesky factor has depends on traced indices; they must be known while tracing")
     batched = len(matrix.dims) == 3
@@ -39,35 +52,35 @@ def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any)
     indices = []
     for number, order in enumerate(orders):
         own = found[found[:, 0] == number][:, 1:] if batched else found
-        rows = _filled(own, order)
+        rows = _with_fill_in(own, order)
         indices.append(np.concatenate([np.full((len(rows), 1), number), rows], 1) if batched else rows)
     where = np.concatenate(indices).astype(canonical(np.int64)) if indices else found
     factor = _factor(matrix.dense(), orders.reshape(*matrix.dims[:-2], height))
     values = take_nd(factor, jnp.asarray(where))
-    result = known(values)
+    result = static_value(values)
     if result is not None and np.isnan(result).any():
         raise OpError("Cholesky factorization failed: a matrix may not be positive definite")
     return SparseMatrix(where, values, matrix.dims)
 
 
 def _factor(dense: Any, order: np.ndarray) -> Any:
-    """Returns the lower factor of the permuted matrix that the lower half of a dense one stands for."""
+    """Return the lower factor of the permuted Hermitian matrix whose lower triangle is given."""
     lower, strict = jnp.tril(dense), jnp.tril(dense, -1)
-    whole = lower + jnp.swapaxes(strict.conj(), -1, -2)
-    rows = jnp.take_along_axis(whole, order[..., :, None], axis=-2)
+    full = lower + jnp.swapaxes(strict.conj(), -1, -2)
+    rows = jnp.take_along_axis(full, order[..., :, None], axis=-2)
     return jnp.linalg.cholesky(jnp.take_along_axis(rows, order[..., None, :], axis=-1), symmetrize_input=False)
 
 
-def _filled(indices: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Returns the entries of a factor: those of the matrix, and where eliminating a column makes others."""
-    place = np.argsort(order)
+def _with_fill_in(indices: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the indices of the entries of a factor: those of the matrix, and its fill-in."""
+    inverse = np.argsort(order)
     below = indices[indices[:, 0] >= indices[:, 1]]
-    rows, columns = place[below[:, 0]], place[below[:, 1]]
-    there = np.eye(len(order), dtype=bool)
-    there[np.maximum(rows, columns), np.minimum(rows, columns)] = True
+    rows, columns = inverse[below[:, 0]], inverse[below[:, 1]]
+    nonzero = np.eye(len(order), dtype=bool)
+    nonzero[np.maximum(rows, columns), np.minimum(rows, columns)] = True
     for column in range(len(order)):
-        # A column's entries below are handed on to that of the first of them: the tree of elimination.
-        under = np.flatnonzero(there[column + 1 :, column]) + column + 1
+        # A column's entries below the diagonal propagate to its parent in the elimination tree.
+        under = np.flatnonzero(nonzero[column + 1 :, column]) + column + 1
         if under.size:
-            there[under, under[0]] = True
-    return np.argwhere(there)
+            nonzero[under, under[0]] = True
+    return np.argwhere(nonzero)

@@ -1,4 +1,4 @@
-"""Sums, multiples and softmax of sparse matrices. TensorFlow has kernels for these on GPUs alone."""
+"""Sums, scaling and softmax of CSR matrices. TensorFlow has kernels for these on GPUs only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import fold
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims_array, known
+from tf2jax_lite.values.static import dims_array, static_value
 
-from .coo import pick
-from .coo_elementwise import same_rows, sparse_softmax, union
+from .coo import pick, same_rows, union
+from .coo_elementwise import sparse_softmax
 from .csr import SparseMatrix, as_matrix
 
 __all__: list[str] = []
@@ -25,23 +25,41 @@ __all__: list[str] = []
 
 @op("SparseMatrixAdd", dynamic_shape="prefix")
 def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | DynamicShapes | None) -> SparseMatrix:
-    """Returns ``alpha * a + beta * b``, with an entry wherever one of them has one. See tf.raw_ops.SparseMatrixAdd.
+    """Return ``alpha * a + beta * b``, with an entry wherever one has one.
+
+    TF: tf.raw_ops.SparseMatrixAdd (core/kernels/sparse/add_op.cc).
 
     As in TensorFlow, ``alpha`` and ``beta`` have no gradients.
+
+    Args:
+      a: a matrix.
+      b: a matrix of the same shape.
+      alpha: scalar.
+      beta: scalar.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      The sum.
+
+    Raises:
+      OpError: shapes or dtypes differ.
     """
     a, b = as_matrix(a, alpha.dtype), as_matrix(b, beta.dtype)
     if a.dims != b.dims:
         raise OpError(f"sparse matrices of shapes {list(a.dims)} and {list(b.dims)} cannot be added")
     if alpha.ndim or beta.ndim:
         raise OpError("alpha and beta must be scalars")
-    indices, place_a, place_b = union(a.indices, b.indices, bound)
+    indices, at_a, at_b = union(a.indices, b.indices, bound)
     alpha, beta = (lax.stop_gradient(jnp.asarray(v)) for v in (alpha, beta))
-    return SparseMatrix(indices, alpha * pick(a.values, place_a) + beta * pick(b.values, place_b), a.dims)
+    return SparseMatrix(indices, alpha * pick(a.values, at_a) + beta * pick(b.values, at_b), a.dims)
 
 
 @op("SparseMatrixMul")
 def sparse_matrix_mul(a: Any, b: Any) -> SparseMatrix:
-    """Multiplies by a scalar, or each matrix of a batch by one. See tf.raw_ops.SparseMatrixMul."""
+    """Multiply by a scalar, or each matrix of a batch by one.
+
+    TF: tf.raw_ops.SparseMatrixMul (core/kernels/sparse/mul_op.cc).
+    """
     matrix, b = as_matrix(a, b.dtype), jnp.asarray(b)
     if not b.ndim:
         return matrix.with_values(matrix.values * b)
@@ -53,7 +71,10 @@ def sparse_matrix_mul(a: Any, b: Any) -> SparseMatrix:
 
 @op("SparseMatrixSoftmax")
 def sparse_matrix_softmax(logits: Any, *, type: Any) -> SparseMatrix:
-    """Softmax of the entries of each row; there are none elsewhere. See tf.raw_ops.SparseMatrixSoftmax."""
+    """Softmax over the entries of each row.
+
+    TF: tf.raw_ops.SparseMatrixSoftmax (core/kernels/sparse/softmax_op.cc).
+    """
     matrix = as_matrix(logits, type)
     if not matrix.values.shape[0]:
         return matrix
@@ -62,13 +83,16 @@ def sparse_matrix_softmax(logits: Any, *, type: Any) -> SparseMatrix:
 
 @op("SparseMatrixSoftmaxGrad")
 def sparse_matrix_softmax_grad(softmax: Any, grad_softmax: Any, *, type: Any) -> SparseMatrix:
-    """Returns the gradient of SparseMatrixSoftmax. See tf.raw_ops.SparseMatrixSoftmaxGrad."""
+    """Return the gradient of SparseMatrixSoftmax.
+
+    TF: tf.raw_ops.SparseMatrixSoftmaxGrad (core/kernels/sparse/softmax_op.cc).
+    """
     matrix, gradient = as_matrix(softmax, type), as_matrix(grad_softmax, type)
     if matrix.dims != gradient.dims:
         raise OpError(f"gradients of shape {list(gradient.dims)} for a softmax of shape {list(matrix.dims)}")
     count = matrix.values.shape[0]
     upstream = pick(gradient.values, same_rows(matrix.indices, gradient.indices))
-    found = known(matrix.indices)
+    found = static_value(matrix.indices)
     rows = numbered((jnp.asarray(matrix.indices) if found is None else found)[:, :-1])
-    along = take(fold("Sum", matrix.values * upstream, rows, count), rows, 0)
-    return matrix.with_values((upstream - along) * matrix.values)
+    sums = take(fold("Sum", matrix.values * upstream, rows, count), rows, 0)
+    return matrix.with_values((upstream - sums) * matrix.values)

@@ -1,4 +1,4 @@
-"""Products of sparse matrices, with dense ones and with each other."""
+"""Products of CSR matrices with dense ones (SpMM) and with each other (SpGEMM)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import scatter_entries
 from .csr import SparseMatrix, as_matrix
@@ -21,8 +21,8 @@ from .csr import SparseMatrix, as_matrix
 __all__: list[str] = []
 
 
-def _check_sides(a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
-    """Refuses shapes that cannot be multiplied."""
+def _check_shapes(a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
+    """Raise OpError if shapes cannot be multiplied."""
     if len(a) != len(b):
         raise OpError(f"matrices of ranks {len(a)} and {len(b)} cannot be multiplied")
     for one, other, what in ((a[-1], b[-2], "inner dimensions"), (a[0], b[0], "batch sizes")):
@@ -37,7 +37,7 @@ def _check_flags(transpose: bool, adjoint: bool, which: str) -> None:
         raise OpError(f"only one of adjoint_{which} and transpose_{which} may be true")
 
 
-def _dense_side(b: Any, transpose: bool, adjoint: bool) -> Any:
+def _dense_operand(b: Any, transpose: bool, adjoint: bool) -> Any:
     b = jnp.asarray(b)
     if b.ndim > 1 and (transpose or adjoint):
         b = jnp.swapaxes(b, -1, -2)
@@ -56,18 +56,21 @@ def sparse_matrix_mat_mul(
     transpose_output: bool = False,
     conjugate_output: bool = False,
 ) -> Any:
-    """Multiplies a sparse matrix by a dense one. See tf.raw_ops.SparseMatrixMatMul."""
+    """Multiply a sparse matrix by a dense one.
+
+    TF: tf.raw_ops.SparseMatrixMatMul (core/kernels/sparse/mat_mul_op.cc).
+    """
     _check_flags(transpose_a, adjoint_a, "a")
     _check_flags(transpose_b, adjoint_b, "b")
-    matrix, b = as_matrix(a, b.dtype), _dense_side(b, transpose_b, adjoint_b)
+    matrix, b = as_matrix(a, b.dtype), _dense_operand(b, transpose_b, adjoint_b)
     rows, columns = matrix.flat()
     height, width = matrix.matrix
     if transpose_a or adjoint_a:
         rows, columns, height, width = columns, rows, width, height
     values = matrix.conj().values if adjoint_a else matrix.values
-    _check_sides((*matrix.dims[:-2], height, width), b.shape)
+    _check_shapes((*matrix.dims[:-2], height, width), b.shape)
     flat = jnp.reshape(b, (matrix.batches * width, b.shape[-1]))
-    # Only entries count: what stands beside a missing one may be NaN.
+    # Only entries are multiplied: rows of b without an entry may be NaN.
     parts = jnp.asarray(values)[:, None] * take(flat, jnp.asarray(columns), 0)
     start = jnp.zeros((matrix.batches * height, b.shape[-1]), parts.dtype)
     out = scatter_entries(start, jnp.asarray(rows)[:, None], parts, "add")
@@ -77,7 +80,7 @@ def sparse_matrix_mat_mul(
     return lax.conj(out) if conjugate_output and jnp.iscomplexobj(out) else out
 
 
-def _side(matrix: Any, dtype: Any, transpose: bool, adjoint: bool) -> SparseMatrix:
+def _operand(matrix: Any, dtype: Any, transpose: bool, adjoint: bool) -> SparseMatrix:
     matrix = as_matrix(matrix, dtype)
     if transpose or adjoint:
         matrix = matrix.transposed()
@@ -96,17 +99,35 @@ def sparse_matrix_sparse_mat_mul(
     adjoint_b: bool = False,
     bound: int | DynamicShapes | None,
 ) -> SparseMatrix:
-    """Multiplies sparse matrices. See tf.raw_ops.SparseMatrixSparseMatMul.
+    """Multiply sparse matrices.
 
-    There is an entry wherever entries of both are multiplied, be their sum 0. With traced indices all is computed as if
-    the matrices were dense.
+    TF: tf.raw_ops.SparseMatrixSparseMatMul (core/kernels/sparse/sparse_mat_mul_op.cc).
+
+    There is an entry wherever entries of both are multiplied, even if their sum is 0. With traced indices the product
+    is computed as one of dense matrices.
+
+    Args:
+      a: a matrix [..., n, k].
+      b: a matrix [..., k, m].
+      type: dtype of the values.
+      transpose_a: transpose ``a`` first.
+      transpose_b: transpose ``b`` first.
+      adjoint_a: use the adjoint of ``a``.
+      adjoint_b: use the adjoint of ``b``.
+      bound: capacity of the result if indices are traced.
+
+    Returns:
+      The product.
+
+    Raises:
+      OpError: shapes or dtypes do not fit.
     """
     _check_flags(transpose_a, adjoint_a, "a")
     _check_flags(transpose_b, adjoint_b, "b")
-    a, b = _side(a, type, transpose_a, adjoint_a), _side(b, type, transpose_b, adjoint_b)
-    _check_sides(a.dims, b.dims)
+    a, b = _operand(a, type, transpose_a, adjoint_a), _operand(b, type, transpose_b, adjoint_b)
+    _check_shapes(a.dims, b.dims)
     shape = (*a.dims[:-2], a.dims[-2], b.dims[-1])
-    if known(a.indices) is None or known(b.indices) is None:
+    if static_value(a.indices) is None or static_value(b.indices) is None:
         return _traced_product(a, b, shape, bound)
     ours, theirs, indices, to = _terms(a, b)
     terms = take(a.values, ours, 0) * take(b.values, theirs, 0)
@@ -115,16 +136,16 @@ def sparse_matrix_sparse_mat_mul(
 
 
 def _terms(a: SparseMatrix, b: SparseMatrix) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Finds what is multiplied: entries of both, the product's indices, and which of these each term belongs to."""
+    """Return the positions of both factors of each term, the product's indices, and the index of each term's sum."""
     first, second = np.asarray(a.indices), np.asarray(b.indices)
-    first_there, second_there = (np.flatnonzero(x[:, 0] >= 0) for x in (first, second))
-    inner = np.asarray(a.flat()[1])[first_there]
-    rows = np.asarray(b.flat()[0])[second_there]  # in order, as all matrices are
+    first_valid, second_valid = (np.flatnonzero(x[:, 0] >= 0) for x in (first, second))
+    inner = np.asarray(a.flat()[1])[first_valid]
+    rows = np.asarray(b.flat()[0])[second_valid]  # in order, as all matrices are
     begin, end = (np.searchsorted(rows, inner, side) for side in ("left", "right"))
     counts = end - begin
     ours = np.repeat(np.arange(len(inner)), counts)
     theirs = np.arange(counts.sum()) + np.repeat(begin - np.cumsum(counts) + counts, counts)
-    ours, theirs = first_there[ours], second_there[theirs]
+    ours, theirs = first_valid[ours], second_valid[theirs]
     found = np.concatenate([first[ours][:, :-1], second[theirs][:, -1:]], axis=1)
     indices, to = np.unique(found, axis=0, return_inverse=True)
     return ours, theirs, indices.astype(canonical(np.int64)), to.reshape(-1)
@@ -135,12 +156,12 @@ def _traced_product(
 ) -> SparseMatrix:
     product = jnp.matmul(a.dense(), b.dense(), precision=lax.Precision.HIGHEST)
     ones = (m.with_values(jnp.ones(m.values.shape, np.float32)).dense() for m in (a, b))
-    there = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
-    count = there.shape[0]
+    nonzero = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
+    count = nonzero.shape[0]
     size = row_capacity(bound, count, "which entries a product has depends on traced indices")
-    where = places(there, size, count)
+    where = places(nonzero, size, count)
     of = (a.indices, b.indices)
-    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(there), where, of=of)
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(nonzero), where, of=of)
     columns, rest = [], where
     for d in reversed(shape):
         columns.insert(0, rest % d)

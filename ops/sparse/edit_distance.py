@@ -1,4 +1,4 @@
-"""Edit distances between sequences that sparse tensors hold."""
+"""Levenshtein distance of sequences in sparse tensors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["edit_distance"]
 
 
 def _sequences(indices: Any, values: Any, width: Any, groups: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Returns the sequences of a sparse tensor as rows of a dense one, and their lengths."""
+    """Return the sequences of a sparse tensor as rows of a dense one, and their lengths."""
     total = math.prod(groups)
     flat = jnp.zeros(indices.shape[0], np.int32)
     for axis in range(len(groups)):
         flat = flat * jnp.asarray(groups[axis]).astype(np.int32) + indices[:, axis].astype(np.int32)
     flat = jnp.where(indices[:, 0] < 0, jnp.asarray(total).astype(np.int32), flat)
     lengths = jnp.zeros(total, np.int32).at[flat].add(1, mode="drop")
-    # Only the order of a sequence's entries counts, not which columns they stand in.
+    # The order of a sequence's entries matters, their column indices do not.
     before = jnp.cumsum(lengths) - lengths
     position = lax.iota(np.int32, indices.shape[0]) - jnp.take(before, flat, mode="fill", fill_value=0)
     rows = jnp.zeros((total, width), values.dtype).at[flat, position].set(values, mode="drop")
@@ -39,18 +39,18 @@ def _sequences(indices: Any, values: Any, width: Any, groups: tuple[Any, ...]) -
 
 
 def _width(shape: Any, values: Any) -> Any:
-    """Returns the most that a sequence of a sparse tensor can be long."""
+    """Return an upper bound of the length of a sequence of a sparse tensor."""
     (last,) = entries(shape, shape.shape[0])[-1:]
-    rooms = [last.offset if last.is_known else inferred_bound(value_of(last)), values.shape[0]]
-    rooms = [dim_upper_bound(n) if is_data_dependent(n) else n for n in rooms if n is not None]
-    rooms = [n for n in rooms if n is not None]
-    if not rooms:
-        raise OpError("nothing tells how long the sequences can be")
-    return next((n for n in rooms if not isinstance(n, int)), None) or min(rooms)
+    limits = [last.offset if last.is_known else inferred_bound(value_of(last)), values.shape[0]]
+    limits = [dim_upper_bound(n) if is_data_dependent(n) else n for n in limits if n is not None]
+    limits = [n for n in limits if n is not None]
+    if not limits:
+        raise OpError("the lengths of the sequences have no upper bound")
+    return next((n for n in limits if not isinstance(n, int)), None) or min(limits)
 
 
 def _groups(*shapes: Any) -> tuple[Any, ...]:
-    """Returns how many sequences there are, of the shapes of sparse tensors that hold them."""
+    """Return the leading sizes of sparse tensors of sequences."""
     found = []
     for column in zip(*(entries(shape, shape.shape[0])[:-1] for shape in shapes), strict=True):
         sizes = [entry.offset for entry in column if entry.is_known and not is_data_dependent(entry.offset)]
@@ -61,7 +61,7 @@ def _groups(*shapes: Any) -> tuple[Any, ...]:
 
 
 def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
-    """Edit distances between rows of ``a`` and ``b``, one row of the table for each symbol of ``a``."""
+    """Return the edit distances of rows of ``a`` and ``b``; a scan over ``a`` updates one row of the table."""
     width = b.shape[1]
     first = jnp.broadcast_to(lax.iota(np.float32, width + 1), (b.shape[0], width + 1))
 
@@ -70,9 +70,9 @@ def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
         changed = row[:, :-1] + (symbol[:, None] != b)
         best = jnp.minimum(row[:, 1:] + 1, changed)
         best = jnp.concatenate([jnp.broadcast_to((i + 1).astype(row.dtype), (b.shape[0], 1)), best], 1)
-        # An insertion adds one per place: a running minimum of what is left when that is taken off.
-        places = lax.iota(row.dtype, width + 1)
-        new = lax.cummin(best - places, axis=1) + places
+        # Insertions: the minimum over i <= j of best[i] + (j - i) is a cumulative minimum.
+        columns = lax.iota(row.dtype, width + 1)
+        new = lax.cummin(best - columns, axis=1) + columns
         new = jnp.where((i < length_a)[:, None], new, row)
         return new, None
 
@@ -92,9 +92,27 @@ def edit_distance(
     normalize: bool = True,
     bound: int | DynamicShapes | None,
 ) -> Any:
-    """Levenshtein distance between sequences. See tf.raw_ops.EditDistance.
+    """Return the Levenshtein distance of pairs of sequences.
 
-    How many sequences there are must be known while tracing, how long they are need not be.
+    TF: tf.raw_ops.EditDistance (core/kernels/edit_distance_op.cc).
+
+    The number of sequences must be static, their lengths need not be.
+
+    Args:
+      hypothesis_indices: [n, rank].
+      hypothesis_values: [n].
+      hypothesis_shape: [rank].
+      truth_indices: [m, rank].
+      truth_values: [m].
+      truth_shape: [rank].
+      normalize: divide by the length of the truth; inf if that is 0 and the hypothesis is not empty.
+      bound: unused: results have static shapes.
+
+    Returns:
+      float32 [rank - 1 leading sizes].
+
+    Raises:
+      OpError: ranks differ, or the number or the upper bound of the lengths of sequences is unknown.
     """
     del bound
     check_indices(hypothesis_indices, hypothesis_values, hypothesis_shape)
@@ -116,7 +134,7 @@ def edit_distance(
 
 
 def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
-    """Numbers strings that are known, so that they can be compared."""
+    """Return values as numbers: static strings by their rank among all, since JAX cannot compare them."""
     if getattr(a, "dtype", None) != np.dtype(object):
         return a, b
     _, numbers = np.unique(np.concatenate([a, b]), return_inverse=True)

@@ -1,7 +1,7 @@
-"""Crosses of categorical columns: each row's features of one column with each of another's (tf.sparse.cross).
+"""Feature crosses of categorical columns: the product of each row's features of all columns (tf.sparse.cross).
 
-How many features a row has must be known while tracing, as it is of dense columns; integers may be traced, and so may
-strings that were written of them.
+The number of features of a row must be static, as it is for dense columns. Integers, and strings formatted from them,
+may be traced.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.strings import hashing
-from tf2jax_lite.ops.strings.string_ops import as_rows, from_u64, is_text
+from tf2jax_lite.ops.strings.byte_strings import as_rows, from_u64, is_text
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.int64 import to_words
-from tf2jax_lite.values.static import is_static, known
+from tf2jax_lite.values.int64 import to_u32_pair
+from tf2jax_lite.values.static import is_static, static_value
 from tf2jax_lite.values.uint64 import U64, number, wrapping
 
 _INT64 = np.dtype(np.int64)
@@ -26,17 +26,17 @@ _LARGEST = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """A column: its features one after the other, and for each row the first of its own, with the end at the end."""
+    """A column: its features, and the row splits of the rows."""
 
     features: Any
     starts: np.ndarray
 
 
-def _known(value: Any, what: str) -> np.ndarray:
-    found = known(value)
+def _static(value: Any, what: str) -> np.ndarray:
+    found = static_value(value)
     if found is None:
         raise OpError(
-            f"{what} must be known while tracing to be crossed; dense columns, or calls outside jit, may be data"
+            f"{what} must be known while tracing for a feature cross; dense columns, or calls outside jit, may be data"
         )
     return found
 
@@ -46,7 +46,7 @@ def _dense(values: Any) -> _Column:
         raise OpError(f"dense columns are matrices, got shape {tuple(values.shape)}")
     rows, count = values.shape
     if not isinstance(rows, int) or not isinstance(count, int):
-        raise OpError(f"the shape {tuple(values.shape)} of a column must be known while tracing to be crossed")
+        raise OpError(f"the shape {tuple(values.shape)} of a column must be known while tracing for a feature cross")
     return _Column(_flat(values), np.arange(rows + 1) * count)
 
 
@@ -59,29 +59,29 @@ def _flat(values: Any) -> Any:
 
 
 def _sparse(indices: Any, values: Any, shape: Any) -> _Column:
-    shape = _known(shape, "the shape of a sparse column")
+    shape = _static(shape, "the shape of a sparse column")
     if shape.shape != (2,):
         raise OpError(f"sparse columns are matrices, got the shape {shape.tolist()}")
-    rows = _known(indices, "the indices of a sparse column")
+    rows = _static(indices, "the indices of a sparse column")
     if rows.ndim != 2 or rows.shape[-1] != 2 or rows.shape[0] != values.shape[0]:
         raise OpError(f"indices of shape {rows.shape} for values of shape {tuple(values.shape)}")
     return _Column(values, np.searchsorted(rows[:, 0], np.arange(int(shape[0]) + 1)))
 
 
 def _ragged(values: Any, splits: Any) -> _Column:
-    return _Column(values, _known(splits, "the row splits of a ragged column"))
+    return _Column(values, _static(splits, "the row splits of a ragged column"))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Places:
-    """Where crosses take their features: for each column its places, and how many crosses there are in each row."""
+class _Crosses:
+    """The feature indices of each cross, by column, and the number of crosses of each row."""
 
     picks: list[np.ndarray]
     counts: np.ndarray
 
 
-def _places(columns: list[_Column]) -> _Places:
-    """Enumerates the crosses row by row; the last column's features change fastest."""
+def _crosses(columns: list[_Column]) -> _Crosses:
+    """Enumerate the crosses row by row; the last column's features vary fastest."""
     if not columns:
         raise OpError("there are no columns to cross")
     rows = {len(column.starts) for column in columns}
@@ -96,35 +96,35 @@ def _places(columns: list[_Column]) -> _Places:
         mine = np.maximum(sizes[row, c], 1)
         picks.insert(0, columns[c].starts[row] + left % mine)
         left = left // mine
-    return _Places(picks, counts)
+    return _Crosses(picks, counts)
 
 
 def _hashes(values: Any, salt: tuple[int, int] | None) -> U64:
-    """Returns the features of a column as numbers: strings by their hash."""
+    """Return the features of a column as 64-bit integers: strings by their hash."""
     if is_text(values):
         rows = as_rows(values)
         return hashing.farm(rows) if salt is None else hashing.sip(rows, salt)
-    if salt is not None:  # TensorFlow takes them for strings, and its process dies
+    if salt is not None:  # TensorFlow's kernel reads integers as strings, and crashes
         raise OpError("strong_hash is for columns of strings; make strings of integers (tf.strings.as_string)")
     if is_static(values) and values.dtype.itemsize < 8:
         values = values.astype(np.int64)
-    words = to_words(values)
+    words = to_u32_pair(values)
     return U64(words[..., 0], words[..., 1])
 
 
-def _picked(value: U64, places: np.ndarray) -> U64:
-    return U64(_rows(value.low, places), _rows(value.high, places))
+def _picked(value: U64, indices: np.ndarray) -> U64:
+    return U64(_rows(value.low, indices), _rows(value.high, indices))
 
 
-def _rows(value: Any, places: np.ndarray) -> Any:
-    return value[places] if isinstance(value, np.ndarray) else take(value, places, 0)
+def _rows(value: Any, indices: np.ndarray) -> Any:
+    return value[indices] if isinstance(value, np.ndarray) else take(value, indices, 0)
 
 
 def _hashed(
-    columns: list[_Column], places: _Places, buckets: int, start: int | None, salt: tuple[int, int] | None = None
+    columns: list[_Column], crosses: _Crosses, buckets: int, start: int | None, salt: tuple[int, int] | None = None
 ) -> Any:
     with wrapping():
-        features = [_picked(_hashes(c.features, salt), p) for c, p in zip(columns, places.picks, strict=True)]
+        features = [_picked(_hashes(c.features, salt), p) for c, p in zip(columns, crosses.picks, strict=True)]
         value = features[0] if start is None else hashing.joined(number(start), features[0])
         for more in features[1:]:
             value = hashing.joined(value, more)
@@ -132,22 +132,24 @@ def _hashed(
         return from_u64(U64(value.low + zero, value.high + zero) % (buckets if buckets > 0 else _LARGEST))
 
 
-def _text(columns: list[_Column], places: _Places, separator: bytes) -> Any:
-    """Returns the features of each cross joined as text, in an object array."""
+def _text(columns: list[_Column], crosses: _Crosses, separator: bytes) -> Any:
+    """Return the features of each cross joined as strings, in an object array."""
     parts = []
-    for column, picks in zip(columns, places.picks, strict=True):
-        values = column.features if is_text(column.features) else known(column.features)
+    for column, picks in zip(columns, crosses.picks, strict=True):
+        values = column.features if is_text(column.features) else static_value(column.features)
         if not isinstance(values, np.ndarray):
-            raise OpError("columns must be known while tracing to be crossed into strings; hashed they may be data")
+            raise OpError(
+                "columns must be known while tracing for a feature cross into strings; for hashes they may be data"
+            )
         parts.append([v if isinstance(v, bytes) else str(int(v)).encode() for v in values[picks]])
-    out = np.empty(len(places.picks[0]), object)
+    out = np.empty(len(crosses.picks[0]), object)
     out[:] = [separator.join(row) for row in zip(*parts, strict=True)]
     return out
 
 
-def _as_sparse(values: Any, places: _Places) -> tuple[Any, Any, Any]:
-    """Returns indices, values and dense shape."""
-    counts = places.counts
+def _as_sparse(values: Any, crosses: _Crosses) -> tuple[Any, Any, Any]:
+    """Return indices, values and dense shape."""
+    counts = crosses.counts
     row = np.repeat(np.arange(len(counts)), counts)
     order = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.stack([row, order], axis=-1).astype(np.int64), values, np.array([len(counts), max(counts, default=0)])
@@ -171,12 +173,30 @@ def sparse_cross(
     num_buckets: int,
     hash_key: int,
 ) -> Any:
-    """Crosses columns, sparse ones before dense ones, into hashes or strings. See tf.raw_ops.SparseCross."""
+    """Cross columns, sparse ones before dense ones, into hashes or strings.
+
+    TF: tf.raw_ops.SparseCross (core/kernels/sparse_cross_op.cc).
+
+    Args:
+      indices: static [n_i, 2] of each sparse column.
+      values: [n_i] of each sparse column: integers or strings.
+      shapes: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      hashed_output: return int64 hashes, not strings.
+      num_buckets: hashes are taken modulo this, or 2**63 - 1 if 0.
+      hash_key: initial value of the hash.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: numbers of rows differ, or a static input is traced.
+    """
     columns = _columns(indices, values, shapes, dense_inputs)
-    places = _places(columns)
+    crosses = _crosses(columns)
     if not hashed_output:
-        return _as_sparse(_text(columns, places, b"_X_"), places)
-    return _as_sparse(_hashed(columns, places, num_buckets, hash_key), places)
+        return _as_sparse(_text(columns, crosses, b"_X_"), crosses)
+    return _as_sparse(_hashed(columns, crosses, num_buckets, hash_key), crosses)
 
 
 @op("SparseCrossHashed", words="whole", partial=_LISTS)
@@ -189,21 +209,55 @@ def sparse_cross_hashed(
     strong_hash: Static,
     salt: Static,
 ) -> Any:
-    """Crosses columns into hashes, of strings with a key if ``strong_hash``. See tf.raw_ops.SparseCrossHashed."""
+    """Cross columns into hashes; strings by a keyed hash if ``strong_hash``.
+
+    TF: tf.raw_ops.SparseCrossHashed (core/kernels/sparse_cross_op.cc).
+
+    Args:
+      indices: static [n_i, 2] of each sparse column.
+      values: [n_i] of each sparse column: integers or strings.
+      shapes: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      num_buckets: scalar, static: hashes are taken modulo this, or 2**63 - 1 if 0.
+      strong_hash: scalar bool, static: SipHash instead of FarmHash.
+      salt: [2], static: the key of SipHash.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: numbers of rows differ, a static input is traced, or integers are to be hashed by SipHash.
+    """
     columns = _columns(indices, values, shapes, dense_inputs)
-    places = _places(columns)
+    crosses = _crosses(columns)
     key = (int(salt[0]), int(salt[1])) if bool(strong_hash) else None
-    return _as_sparse(_hashed(columns, places, int(num_buckets), None, key), places)
+    return _as_sparse(_hashed(columns, crosses, int(num_buckets), None, key), crosses)
 
 
 @op("SparseCrossV2", words="whole", partial=_LISTS)
 def sparse_cross_v2(
     indices: list[Any], values: list[Any], shapes: list[Any], dense_inputs: list[Any], sep: Static
 ) -> Any:
-    """Crosses columns into strings, with a separator. See tf.raw_ops.SparseCrossV2."""
+    """Cross columns into strings, with a separator.
+
+    TF: tf.raw_ops.SparseCrossV2 (core/kernels/sparse_cross_op.cc).
+
+    Args:
+      indices: static [n_i, 2] of each sparse column.
+      values: [n_i] of each sparse column: integers or strings.
+      shapes: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      sep: scalar string, static.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor.
+
+    Raises:
+      OpError: numbers of rows differ, or an input is traced.
+    """
     columns = _columns(indices, values, shapes, dense_inputs)
-    places = _places(columns)
-    return _as_sparse(_text(columns, places, sep[()]), places)
+    crosses = _crosses(columns)
+    return _as_sparse(_text(columns, crosses, sep[()]), crosses)
 
 
 @op(
@@ -225,9 +279,28 @@ def ragged_cross(
     hash_key: int,
     out_row_splits_type: Any = _INT64,
 ) -> Any:
-    """Crosses columns, in the order that ``input_order`` names their kinds, into ragged rows.
+    """Cross columns into ragged rows.
 
-    See tf.raw_ops.RaggedCross.
+    TF: tf.raw_ops.RaggedCross (core/kernels/ragged_cross_op.cc).
+
+    Args:
+      ragged_values: [n_i] of each ragged column.
+      ragged_row_splits: static [rows + 1] of each ragged column.
+      sparse_indices: static [n_i, 2] of each sparse column.
+      sparse_values: [n_i] of each sparse column.
+      sparse_shape: static [2] of each sparse column.
+      dense_inputs: [rows, features] of each dense column.
+      input_order: kinds of the columns in order: R, S or D.
+      hashed_output: return int64 hashes, not strings.
+      num_buckets: hashes are taken modulo this, or 2**63 - 1 if 0.
+      hash_key: initial value of the hash.
+      out_row_splits_type: dtype of the row splits.
+
+    Returns:
+      Values and row splits.
+
+    Raises:
+      OpError: numbers of rows differ, or a static input is traced.
     """
     kinds = {
         "R": map(_ragged, ragged_values, ragged_row_splits),
@@ -235,8 +308,8 @@ def ragged_cross(
         "D": map(_dense, dense_inputs),
     }
     columns = [next(kinds[kind]) for kind in input_order]
-    places = _places(columns)
-    splits = np.concatenate([[0], np.cumsum(places.counts)]).astype(np.dtype(out_row_splits_type))
+    crosses = _crosses(columns)
+    splits = np.concatenate([[0], np.cumsum(crosses.counts)]).astype(np.dtype(out_row_splits_type))
     if hashed_output:
-        return _hashed(columns, places, num_buckets, hash_key), splits
-    return _text(columns, places, b"_X_"), splits
+        return _hashed(columns, crosses, num_buckets, hash_key), splits
+    return _text(columns, crosses, b"_X_"), splits

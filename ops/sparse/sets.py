@@ -1,7 +1,7 @@
-"""Sets in the last dimension of tensors (tf.sets): of dense ones, or of the entries of sparse ones.
+"""Set operations on the last dimension of dense and sparse tensors (tf.sets).
 
-A set is the entries that share all but the last index, its group. Results are sparse tensors: each group's values in
-order, at the places from 0 on. How many there are, data decides.
+A set is the entries that share all but the last index (its group). Results are sparse tensors: each set's values in
+order, at indices from 0. Their number is dynamic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tf2jax_lite.ops.common.nonzero import places
 from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .coo import check_indices
 
@@ -30,7 +30,7 @@ _INT64 = np.dtype(np.int64)
 
 
 class _Entries(NamedTuple):
-    """Values, each with its group (a row, -1 for padding), and the groups' shape (a tuple, or traced)."""
+    """Values, the group index of each (a row, -1 for padding), and the shape of groups (a tuple, or traced)."""
 
     groups: Any
     values: Any
@@ -38,13 +38,13 @@ class _Entries(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        return known(self.groups) is not None and known(self.values) is not None
+        return static_value(self.groups) is not None and static_value(self.values) is not None
 
 
 def _dense(x: Any) -> _Entries:
     if x.ndim < 2:
         raise OpError(f"sets are in the last of two or more dimensions, not in a tensor of rank {x.ndim}")
-    xp: Any = jnp if known(x) is None else np
+    xp: Any = jnp if static_value(x) is None else np
     if xp is np:
         groups = np.stack(np.indices(x.shape)[:-1], axis=-1)
     else:
@@ -87,11 +87,11 @@ def _wanted(set_operation: str, in_a: Any, in_b: Any) -> Any:
 def _known_result(a: _Entries, b: _Entries, set_operation: str) -> tuple[Any, Any, Any]:
     groups, values = np.concatenate([a.groups, b.groups]), np.concatenate([a.values, b.values])
     distinct, number = np.unique(values, return_inverse=True)
-    # Each row a group and a value's number, so that rows are in the order of results.
+    # Rows of group index and rank of the value, so that sorted rows are in the order of results.
     rows = np.column_stack([groups, number.reshape(-1)])
-    rows, place = np.unique(rows, axis=0, return_inverse=True)
+    rows, inverse = np.unique(rows, axis=0, return_inverse=True)
     member = np.zeros((2, len(rows)), bool)
-    member[(np.arange(len(values)) >= len(a.values)).astype(int), place.reshape(-1)] = True
+    member[(np.arange(len(values)) >= len(a.values)).astype(int), inverse.reshape(-1)] = True
     kept = rows[_wanted(set_operation, *member) & (rows[:, 0] >= 0)]
     first = np.ones(len(kept), bool)
     first[1:] = (kept[1:, :-1] != kept[:-1, :-1]).any(axis=1)
@@ -101,7 +101,7 @@ def _known_result(a: _Entries, b: _Entries, set_operation: str) -> tuple[Any, An
 
 
 class _Sorted(NamedTuple):
-    """Entries in order of groups and values; ``first`` marks each one's first, ``begins`` each group's first."""
+    """Entries sorted by group and value; ``first`` marks first occurrences, ``begins`` the first of each group."""
 
     columns: list[Any]
     values: Any
@@ -135,7 +135,7 @@ def _traced_result(
     member = [take(jnp.zeros((count,), bool).at[run].max(s.source == i), run, 0) for i in (0, 1)]
     keep = s.first & s.valid & _wanted(set_operation, *member)
     number = jnp.cumsum(keep, dtype=np.int32)
-    # How many there are in all groups before: that rises from group to group.
+    # Entries kept in all earlier groups: increasing from group to group.
     before = lax.cummax(jnp.where(s.begins, number - keep, 0))
     position = number - before - 1
     largest = jnp.max(jnp.where(keep, position + 1, 0), initial=0)
@@ -156,7 +156,7 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicS
         indices, values, largest = _traced_result(a, b, set_operation, bound)
     if not isinstance(a.shape, tuple):
         return indices, values, jnp.concatenate([a.shape.astype(dtype), jnp.asarray(largest, dtype).reshape(1)])
-    if known(largest) is not None and all(isinstance(d, int) for d in a.shape):
+    if static_value(largest) is not None and all(isinstance(d, int) for d in a.shape):
         return indices, values, np.array([*a.shape, int(largest)], dtype)
     return indices, values, jnp.stack([jnp.asarray(d).astype(dtype) for d in (*a.shape, largest)])
 
@@ -165,7 +165,22 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicS
 def dense_to_dense_set_operation(
     set1: Any, set2: Any, *, set_operation: str, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
-    """Differences, intersections and unions of rows. See tf.raw_ops.DenseToDenseSetOperation."""
+    """Return differences, intersections or unions of rows.
+
+    TF: tf.raw_ops.DenseToDenseSetOperation (core/kernels/set_kernels.cc).
+
+    Args:
+      set1: [..., n], integers or strings.
+      set2: [..., m], of the same leading sizes.
+      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor: the values of each set in order.
+
+    Raises:
+      OpError: static leading sizes differ.
+    """
     return _operate(_dense(set1), _dense(set2), set_operation, bound)
 
 
@@ -179,7 +194,24 @@ def dense_to_sparse_set_operation(
     set_operation: str,
     bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
-    """As `dense_to_dense_set_operation`, with sparse rows. See tf.raw_ops.DenseToSparseSetOperation."""
+    """Return differences, intersections or unions of dense and sparse rows.
+
+    TF: tf.raw_ops.DenseToSparseSetOperation (core/kernels/set_kernels.cc).
+
+    Args:
+      set1: [..., n], integers or strings.
+      set2_indices: [m, rank].
+      set2_values: [m].
+      set2_shape: [rank].
+      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor: the values of each set in order.
+
+    Raises:
+      OpError: static leading sizes differ.
+    """
     return _operate(_dense(set1), _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
 
@@ -195,22 +227,55 @@ def sparse_to_sparse_set_operation(
     set_operation: str,
     bound: int | DynamicShapes | None,
 ) -> tuple[Any, Any, Any]:
-    """As `dense_to_dense_set_operation`, of sparse rows. See tf.raw_ops.SparseToSparseSetOperation."""
+    """Return differences, intersections or unions of sparse rows.
+
+    TF: tf.raw_ops.SparseToSparseSetOperation (core/kernels/set_kernels.cc).
+
+    Args:
+      set1_indices: [n, rank].
+      set1_values: [n].
+      set1_shape: [rank].
+      set2_indices: [m, rank].
+      set2_values: [m].
+      set2_shape: [rank].
+      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
+      bound: capacity of the result if values are traced.
+
+    Returns:
+      Indices, values and dense shape of a sparse tensor: the values of each set in order.
+
+    Raises:
+      OpError: static leading sizes differ.
+    """
     first = _sparse(set1_indices, set1_values, set1_shape)
     return _operate(first, _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
 
 @op("SetSize")
 def set_size(set_indices: Any, set_values: Any, set_shape: Any) -> Any:
-    """How many different values each group has. See tf.raw_ops.SetSize. All sizes but the last have to be known."""
+    """Count the unique values of each set.
+
+    TF: tf.raw_ops.SetSize (core/kernels/set_kernels.cc).
+
+    Args:
+      set_indices: [n, rank].
+      set_values: [n].
+      set_shape: [rank]; all but the last size must be static.
+
+    Returns:
+      int32, of the leading sizes.
+
+    Raises:
+      OpError: a leading size is traced.
+    """
     rows = _sparse(set_indices, set_values, set_shape)
     if not isinstance(rows.shape, tuple):
         raise OpError("all sizes but the last of set_shape must be known while tracing")
     values = rows.values
-    if isinstance(values, np.ndarray) and values.dtype == object:  # strings are numbered
+    if isinstance(values, np.ndarray) and values.dtype == object:  # strings are replaced by their ranks
         values = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int32)
     values = jnp.asarray(values)
     s = _sorted(jnp.asarray(rows.groups), values, jnp.zeros(values.shape, np.int32))
     ones = (s.first & s.valid).astype(np.int32)
-    place = tuple(jnp.where(s.valid, c, d) for c, d in zip(s.columns, rows.shape, strict=True))
-    return jnp.zeros(rows.shape, np.int32).at[place].add(ones, mode="drop")
+    target = tuple(jnp.where(s.valid, c, d) for c, d in zip(s.columns, rows.shape, strict=True))
+    return jnp.zeros(rows.shape, np.int32).at[target].add(ones, mode="drop")

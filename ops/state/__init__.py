@@ -1,7 +1,12 @@
 """Resource variables, optimizer updates and ops with side effects.
 
-`variables` first; `optimizers` and `sparse_optimizers` update dense variables and rows of them; `side_effects` has
-Assert, Print and the like. No other family imports this one.
+Read in this order:
+
+- `variables`: read, assign, shape;
+- `optimizers`, `sparse_optimizers`: steps on variables, and on rows of them;
+- `side_effects`: Assert, Print, StringFormat, Timestamp.
+
+Imports `ops.xla`, `ops.strings` and what is below them. No other family imports this one.
 """
 
 from . import optimizers, side_effects, sparse_optimizers, variables  # noqa: F401

@@ -1,7 +1,6 @@
-"""Optimizer steps on variables, as TensorFlow's CPU kernels do them.
+"""Optimizer steps on variables (``ResourceApply*``), with the formulas of TensorFlow's CPU kernels.
 
-The steps on single rows (``ResourceSparseApply*``) are the same formulas on gathered rows:
-ops/state/sparse_optimizers.py.
+`sparse_optimizers` applies them to gathered rows (``ResourceSparseApply*``).
 """
 
 from __future__ import annotations
@@ -16,13 +15,19 @@ from tf2jax_lite.ops.registry import op
 
 @op("ResourceApplyGradientDescent", reads=("var",), writes=("var",))
 def gradient_descent(var: Any, alpha: Any, delta: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyGradientDescent."""
+    """Take a step of gradient descent.
+
+    TF: tf.raw_ops.ResourceApplyGradientDescent (core/kernels/training_ops.cc).
+    """
     return var - alpha * delta
 
 
 @op("ResourceApplyMomentum", reads=("var", "accum"), writes=("var", "accum"))
 def momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool = False) -> Any:
-    """See tf.raw_ops.ResourceApplyMomentum."""
+    """Take a step of gradient descent with momentum.
+
+    TF: tf.raw_ops.ResourceApplyMomentum (core/kernels/training_ops.cc).
+    """
     accum = accum * momentum + grad
     step = grad * lr + accum * momentum * lr if use_nesterov else accum * lr
     return var - step, accum
@@ -30,21 +35,30 @@ def momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nes
 
 @op("ResourceApplyKerasMomentum", reads=("var", "accum"), writes=("var", "accum"))
 def keras_momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool = False) -> Any:
-    """See tf.raw_ops.ResourceApplyKerasMomentum."""
+    """Take a step of gradient descent with momentum, as Keras defines it.
+
+    TF: tf.raw_ops.ResourceApplyKerasMomentum (core/kernels/training_ops.cc).
+    """
     accum = accum * momentum - grad * lr
     return var + (accum * momentum - grad * lr if use_nesterov else accum), accum
 
 
 @op("ResourceApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
 def adagrad(var: Any, accum: Any, lr: Any, grad: Any, *, update_slots: bool = True) -> Any:
-    """See tf.raw_ops.ResourceApplyAdagrad."""
+    """Take a step of Adagrad.
+
+    TF: tf.raw_ops.ResourceApplyAdagrad (core/kernels/training_ops.cc).
+    """
     accum = accum + grad * grad if update_slots else accum
     return var - lr * grad * lax.rsqrt(accum), accum
 
 
 @op("ResourceApplyAdagradV2", reads=("var", "accum"), writes=("var", "accum"))
 def adagrad_v2(var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, *, update_slots: bool = True) -> Any:
-    """See tf.raw_ops.ResourceApplyAdagradV2."""
+    """Take a step of Adagrad with epsilon.
+
+    TF: tf.raw_ops.ResourceApplyAdagradV2 (core/kernels/training_ops.cc).
+    """
     accum = accum + grad * grad if update_slots else accum
     return var - lr * grad / (jnp.sqrt(accum) + epsilon), accum
 
@@ -64,7 +78,10 @@ def adagrad_da(
     l2: Any,
     global_step: Any,
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyAdagradDA."""
+    """Take a step of Adagrad dual averaging.
+
+    TF: tf.raw_ops.ResourceApplyAdagradDA (core/kernels/training_ops.cc).
+    """
     sums, squares = gradient_accumulator + grad, gradient_squared_accumulator + grad * grad
     step = jnp.asarray(global_step).astype(sums.dtype)
     shrunk = jnp.where(l1 > 0, jnp.sign(sums) * jnp.maximum(jnp.abs(sums) - step * l1, 0), sums)
@@ -73,7 +90,10 @@ def adagrad_da(
 
 @op("ResourceApplyAdadelta", reads=("var", "accum", "accum_update"), writes=("var", "accum", "accum_update"))
 def adadelta(var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyAdadelta."""
+    """Take a step of Adadelta.
+
+    TF: tf.raw_ops.ResourceApplyAdadelta (core/kernels/training_ops.cc).
+    """
     accum = accum * rho + grad * grad * (1 - rho)
     update = jnp.sqrt(accum_update + epsilon) * lax.rsqrt(accum + epsilon) * grad
     return var - update * lr, accum, accum_update * rho + update * update * (1 - rho)
@@ -94,7 +114,10 @@ def adam(
     *,
     use_nesterov: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyAdam."""
+    """Take a step of Adam.
+
+    TF: tf.raw_ops.ResourceApplyAdam (core/kernels/training_ops.cc).
+    """
     rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
     m = m + (grad - m) * (1 - beta1)
     v = v + (grad * grad - v) * (1 - beta2)
@@ -116,7 +139,10 @@ def adam_with_amsgrad(
     epsilon: Any,
     grad: Any,
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyAdamWithAmsgrad."""
+    """Take a step of Adam with AMSGrad.
+
+    TF: tf.raw_ops.ResourceApplyAdamWithAmsgrad (core/kernels/training_ops.cc).
+    """
     rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
     m = m + (grad - m) * (1 - beta1)
     v = v + (grad * grad - v) * (1 - beta2)
@@ -128,7 +154,10 @@ def adam_with_amsgrad(
 def ada_max(
     var: Any, m: Any, v: Any, beta1_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyAdaMax."""
+    """Take a step of AdaMax.
+
+    TF: tf.raw_ops.ResourceApplyAdaMax (core/kernels/training_ops.cc).
+    """
     m = m + (grad - m) * (1 - beta1)
     v = jnp.maximum(beta2 * v, jnp.abs(grad))
     return var - lr / (1 - beta1_power) * (m / (v + epsilon)), m, v
@@ -136,7 +165,10 @@ def ada_max(
 
 @op("ResourceApplyRMSProp", reads=("var", "ms", "mom"), writes=("var", "ms", "mom"))
 def rms_prop(var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyRMSProp."""
+    """Take a step of RMSProp.
+
+    TF: tf.raw_ops.ResourceApplyRMSProp (core/kernels/training_ops.cc).
+    """
     ms = ms + (grad * grad - ms) * (1 - rho)
     mom = mom * momentum + grad * lr * lax.rsqrt(ms + epsilon)
     return var - mom, ms, mom
@@ -146,7 +178,10 @@ def rms_prop(var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsi
 def centered_rms_prop(
     var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyCenteredRMSProp."""
+    """Take a step of centered RMSProp.
+
+    TF: tf.raw_ops.ResourceApplyCenteredRMSProp (core/kernels/training_ops.cc).
+    """
     ms = ms + (grad * grad - ms) * (1 - rho)
     mg = mg + (grad - mg) * (1 - rho)
     mom = mom * momentum + grad * lr * lax.rsqrt(ms - mg * mg + epsilon)
@@ -155,33 +190,45 @@ def centered_rms_prop(
 
 @op("ResourceApplyAddSign", reads=("var", "m"), writes=("var", "m"))
 def add_sign(var: Any, m: Any, lr: Any, alpha: Any, sign_decay: Any, beta: Any, grad: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyAddSign."""
+    """Take a step of AddSign.
+
+    TF: tf.raw_ops.ResourceApplyAddSign (core/kernels/training_ops.cc).
+    """
     m = m * beta + grad * (1 - beta)
     return var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
 
 
 @op("ResourceApplyPowerSign", reads=("var", "m"), writes=("var", "m"))
 def power_sign(var: Any, m: Any, lr: Any, logbase: Any, sign_decay: Any, beta: Any, grad: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyPowerSign."""
+    """Take a step of PowerSign.
+
+    TF: tf.raw_ops.ResourceApplyPowerSign (core/kernels/training_ops.cc).
+    """
     m = m * beta + grad * (1 - beta)
     return var - lr * jnp.exp(logbase * sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
 
 
 def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
-    """Returns the proximal step for L1 and L2 penalties."""
+    """Return the proximal step for L1 and L2 penalties."""
     shrunk = jnp.sign(value) * jnp.maximum(jnp.abs(value) - rate * l1, 0)
     return jnp.where(l1 > 0, shrunk, value) / (1 + rate * l2)
 
 
 @op("ResourceApplyProximalGradientDescent", reads=("var",), writes=("var",))
 def proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, delta: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyProximalGradientDescent."""
+    """Take a step of proximal gradient descent (FOBOS).
+
+    TF: tf.raw_ops.ResourceApplyProximalGradientDescent (core/kernels/training_ops.cc).
+    """
     return _shrink(var - alpha * delta, alpha, l1, l2)
 
 
 @op("ResourceApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
 def proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any) -> Any:
-    """See tf.raw_ops.ResourceApplyProximalAdagrad."""
+    """Take a step of proximal Adagrad (FOBOS).
+
+    TF: tf.raw_ops.ResourceApplyProximalAdagrad (core/kernels/training_ops.cc).
+    """
     accum = accum + grad * grad
     rate = lr * lax.rsqrt(accum)
     return _shrink(var - rate * grad, rate, l1, l2), accum
@@ -190,9 +237,9 @@ def proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any)
 def _ftrl(
     var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, shrinkage: Any, power: Any, scaled: bool
 ) -> Any:
-    # linear is kept times lr if ``scaled``.
-    grown = accum + grad * grad
-    before, after = jnp.power(accum, -power), jnp.power(grown, -power)
+    # ``linear`` is stored multiplied by lr if ``scaled``.
+    new_accum = accum + grad * grad
+    before, after = jnp.power(accum, -power), jnp.power(new_accum, -power)
     shrunk = grad + 2 * shrinkage * var
     if scaled:
         linear = linear + shrunk * lr - (after - before) * var
@@ -204,7 +251,7 @@ def _ftrl(
         threshold = l1
     # Not a clip: TensorFlow sets a weight whose linear term is NaN to zero.
     active = (threshold * jnp.sign(linear) - linear) / quadratic
-    return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), grown, linear
+    return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), new_accum, linear
 
 
 @op("ResourceApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
@@ -220,7 +267,10 @@ def ftrl(
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyFtrl."""
+    """Take a step of FTRL-proximal.
+
+    TF: tf.raw_ops.ResourceApplyFtrl (core/kernels/training_ops.cc).
+    """
     return _ftrl(var, accum, linear, grad, lr, l1, l2, jnp.zeros_like(lr), lr_power, multiply_linear_by_lr)
 
 
@@ -238,5 +288,8 @@ def ftrl_v2(
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceApplyFtrlV2."""
+    """Take a step of FTRL-proximal with shrinkage.
+
+    TF: tf.raw_ops.ResourceApplyFtrlV2 (core/kernels/training_ops.cc).
+    """
     return _ftrl(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr)

@@ -1,4 +1,4 @@
-"""Ops that watch: assertions, printing, text made for them, and the clock."""
+"""Ops with side effects: Assert, Print, StringFormat, Timestamp."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ import numpy as np
 from jax.experimental import checkify
 
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.strings.string_ops import ByteStrings, encoded, hosted
+from tf2jax_lite.ops.strings.byte_strings import ByteStrings, encoded, to_numpy
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import narrow
-from tf2jax_lite.values.static import as_array, canonical, is_static, known
+from tf2jax_lite.values.int64 import to_32_bits
+from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
 
 
 @op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",), conditional=True)
 def assert_(
     condition: Any, data: list[Any], *, summarize: int = 3, enable_checkify_for_asserts: bool = False, certain: bool
 ) -> Any:
-    """Refuses a condition known to be false; a traced one is checked if configured. See tf.raw_ops.Assert.
+    """Raise if a static condition is false; check a traced one if configured.
 
-    In a branch that data picks (the default of a `tf.switch_case`, say) a false condition is as one that is traced: it
-    fails only if the branch is taken.
+    TF: tf.raw_ops.Assert (core/kernels/logging_ops.cc).
+
+    In a branch chosen at run time (such as the default of `tf.switch_case`) a false static condition is checked like a
+    traced one: it fails only if the branch is taken.
     """
-    found = known(condition)
+    found = static_value(condition)
     if found is not None and bool(np.all(found)):
         return ()
     if found is not None and certain:
-        raise OpError(f"assertion failed: {_shown(data, summarize)}")
+        raise OpError(f"assertion failed: {_format_data(data, summarize)}")
     if enable_checkify_for_asserts:
-        text = f"assertion failed: {_shown(data, summarize)}"
+        text = f"assertion failed: {_format_data(data, summarize)}"
         checkify.check(jnp.all(condition), text.replace("{", "{{").replace("}", "}}"))
     return ()
 
 
-def _shown(data: list[Any], count: int) -> str:
-    return ", ".join(_show(d, count) for d in data)
+def _format_data(data: list[Any], count: int) -> str:
+    return ", ".join(_format_value(d, count) for d in data)
 
 
-def _show(value: Any, count: int) -> str:
+def _format_value(value: Any, count: int) -> str:
     if isinstance(value, Text):
         return value.template
-    found = known(value)
+    found = static_value(value)
     if found is None:
         return f"<{value.dtype}{list(value.shape)}>"
     items = found.reshape(-1)[: count if count >= 0 else None]
@@ -59,13 +61,13 @@ def _show(value: Any, count: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A string made of traced values: JAX has no strings, so it can only be printed.
+    """A string formatted from traced values; it can only be printed, since JAX has no strings.
 
     Attributes:
-      template: what StringFormat was given.
-      placeholder: what in the template stands for a value.
+      template: the template of StringFormat.
+      placeholder: the substring of the template that is replaced by a value.
       inputs: the values, static or traced.
-      summarize: how many elements are shown at either end of a dimension.
+      summarize: number of elements printed at either end of a dimension.
     """
 
     template: str
@@ -90,7 +92,7 @@ def _escaped(text: str) -> str:
 
 
 def _element(value: Any) -> str:
-    """Writes one element as tensorflow/core/framework/tensor.cc does: the fewest of 6 or 9 (15 or 17) digits."""
+    """Format one element as tensorflow/core/framework/tensor.cc does: with 6 digits if exact, else 9 (15, 17)."""
     if isinstance(value, bytes):
         return f'"{_escaped(_decode(value))}"'
     dtype = np.asarray(value).dtype
@@ -108,7 +110,7 @@ def _element(value: Any) -> str:
     return str(int(value))
 
 
-def _gap(level: int, rank: int) -> str:
+def _separator(level: int, rank: int) -> str:
     return " " if level == rank - 1 else "\n" * (rank - 1 - level) + " " * (level + 1)
 
 
@@ -118,11 +120,11 @@ def _dimension(value: np.ndarray, level: int, rank: int, ends: int) -> str:
     count = value.shape[0]
     out = ""
     for i in range(min(ends, count)):
-        out += (_gap(level, rank) if i else "") + _dimension(value[i, ...], level + 1, rank, ends)
+        out += (_separator(level, rank) if i else "") + _dimension(value[i, ...], level + 1, rank, ends)
     if count > 2 * ends:
-        out += _gap(level, rank) + "..."
+        out += _separator(level, rank) + "..."
     for i in range(max(ends, count - ends), count):
-        out += _gap(level, rank) + _dimension(value[i, ...], level + 1, rank, ends)
+        out += _separator(level, rank) + _dimension(value[i, ...], level + 1, rank, ends)
     return f"[{out}]"
 
 
@@ -145,15 +147,20 @@ def _filled(template: str, placeholder: str, inputs: list[Any], summarize: int) 
 
 @op("StringFormat", words="whole", partial=("inputs",))
 def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3) -> Any:
-    """Writes tensors into a template; of traced ones a `Text` to print. See tf.raw_ops.StringFormat."""
-    values = [v if known(v) is None else known(v) for v in map(_whole, inputs)]
+    """Format tensors by a template.
+
+    TF: tf.raw_ops.StringFormat (core/kernels/string_format_op.cc).
+
+    Returns a `Text`, which can only be printed, if a tensor is traced.
+    """
+    values = [v if static_value(v) is None else static_value(v) for v in map(_operand, inputs)]
     if all(isinstance(v, np.ndarray) for v in values):
         return _string(_filled(template, placeholder, values, summarize))
     return Text(template, placeholder, tuple(values), summarize)
 
 
-def _whole(value: Any) -> Any:
-    return value if is_static(value) or isinstance(value, ByteStrings) else as_array(narrow(value))
+def _operand(value: Any) -> Any:
+    return value if is_static(value) or isinstance(value, ByteStrings) else as_array(to_32_bits(value))
 
 
 # ---- printing ----
@@ -166,20 +173,20 @@ def _stream(name: str) -> Callable[[str], None]:
 
 
 def _print(write: Callable[[str], None], make: Callable[..., str], values: list[Any]) -> None:
-    """Prints when the node runs: each time, also inside ``jit``."""
-    static = [known(v) for v in values]
+    """Print when the node runs: each time, also under ``jit``."""
+    static = [static_value(v) for v in values]
     traced = [v for v, s in zip(values, static, strict=True) if s is None]
 
     def run(*found: Any) -> None:
         given = iter(found)
-        text = make([_found(next(given)) if s is None else s for s in static])
+        text = make([_to_numpy(next(given)) if s is None else s for s in static])
         write(encoded(text).decode("utf-8", "replace"))
 
     jax.debug.callback(run, *traced)
 
 
-def _found(value: Any) -> np.ndarray:
-    return hosted(value) if isinstance(value, ByteStrings) else np.asarray(value)
+def _to_numpy(value: Any) -> np.ndarray:
+    return to_numpy(value) if isinstance(value, ByteStrings) else np.asarray(value)
 
 
 def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> Any:
@@ -194,26 +201,34 @@ def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> 
 
 @op("PrintV2", host=_print_v2, effect=True, words="whole", partial=("input",))
 def print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> Any:
-    """Prints a string each time the function runs, in no fixed order inside ``jit``. See tf.raw_ops.PrintV2."""
+    """Print a string when the function runs, in no fixed order under ``jit``.
+
+    TF: tf.raw_ops.PrintV2 (core/kernels/logging_ops.cc).
+    """
     return _print_v2(input, output_stream=output_stream, end=end)
 
 
 @op("Print", effect=True, partial=("data",))
 def print_(input: Any, data: list[Any], *, message: str = "", first_n: int = -1, summarize: int = 3) -> Any:
-    """Hands its input on and prints the data. See tf.raw_ops.Print.
+    """Return the input and print the data.
 
-    The layout is that of StringFormat. ``first_n`` counts runs in TensorFlow; there is no such state here, so it only
-    matters whether it is 0.
+    TF: tf.raw_ops.Print (core/kernels/logging_ops.cc).
+
+    The format is that of StringFormat. ``first_n`` counts runs in TensorFlow; there is no such state here, so only 0
+    has an effect.
     """
     if first_n != 0:
         write = _stream("stderr")
         _print(
-            write, lambda v: message + "".join(f"[{_summary(d, summarize)}]" for d in v) + "\n", [*map(_whole, data)]
+            write, lambda v: message + "".join(f"[{_summary(d, summarize)}]" for d in v) + "\n", [*map(_operand, data)]
         )
     return input
 
 
 @op("Timestamp")
 def timestamp() -> Any:
-    """Seconds since the epoch when the function was traced: a constant inside ``jit``. See tf.raw_ops.Timestamp."""
+    """Return seconds since the epoch at tracing time, a constant under ``jit``.
+
+    TF: tf.raw_ops.Timestamp.
+    """
     return np.asarray(time.time(), canonical(np.float64))

@@ -1,8 +1,8 @@
-"""Optimizer steps on single rows of variables.
+"""Optimizer steps on rows of variables (``ResourceSparseApply*``).
 
-TensorFlow's CPU kernels take the rows in the order given, so that a row that comes twice is stepped twice. Here rows
-that are all different are stepped at once; otherwise a loop does as the kernels do. An index out of range is an error
-in TensorFlow; inside ``jit`` its row is left out.
+TensorFlow's CPU kernels update the rows in the given order; a repeated row is updated repeatedly. Here unique rows are
+updated in one scatter; repeated ones in a loop, as in the kernels. An index out of range is an error in TensorFlow;
+under ``jit`` its row is skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import known
+from tf2jax_lite.values.static import static_value
 
 from . import optimizers as dense
 
@@ -25,21 +25,21 @@ Step = Callable[..., Any]
 
 
 def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tuple[Any, ...]:
-    """Applies a step to rows of variables.
+    """Apply a step to rows of variables.
 
     Args:
-      step: takes rows of each variable and of the gradient, gives the new rows (a tuple).
-      variables: equally many rows each.
-      grad: one row for each index.
-      indices: which rows.
+      step: a function of rows of each variable and of the gradient; returns a tuple of new rows.
+      variables: [rows, ...] each.
+      grad: [n, ...], one row for each index.
+      indices: [n], integers.
     """
     variables = tuple(jnp.asarray(v) for v in variables)
     grad, count = jnp.asarray(grad), variables[0].shape[0]
-    found = known(indices)
+    found = static_value(indices)
     if found is not None and isinstance(count, int) and ((found < 0) | (found >= count)).any():
         raise OpError(f"an index is out of range for a variable of {count} rows")
     indices = jnp.asarray(indices)
-    # Negative indices are out of range, too, and must not count from the end.
+    # Negative indices are out of range too, and must not index from the end.
     indices = jnp.where(indices < 0, jnp.asarray(count, indices.dtype), indices)
 
     def at_once(variables: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -58,7 +58,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
     if found is not None:
         return (at_once if np.unique(found).size == found.size else one_by_one)(variables)
     ordered = lax.sort(indices)
-    # Rows that are left out may share an index. Their number may be data's: slices would have sizes that are not equal.
+    # Skipped rows may share an index. Their number may be dynamic: slices would differ in size.
     before = lax.pad(ordered, np.asarray(-1, ordered.dtype), [(1, -1, 0)])
     repeated = (ordered == before) & (ordered < count)
     return lax.cond(jnp.any(repeated), one_by_one, at_once, variables)
@@ -70,7 +70,10 @@ def _tuple(result: Any) -> tuple[Any, ...]:
 
 @op("ResourceSparseApplyProximalGradientDescent", reads=("var",), writes=("var",))
 def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyProximalGradientDescent."""
+    """Take a step of proximal gradient descent (FOBOS) on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyProximalGradientDescent (core/kernels/training_ops.cc).
+    """
     return _rows(lambda v, g: _tuple(dense.proximal_gradient_descent(v, alpha, l1, l2, g)), (var,), grad, indices)
 
 
@@ -78,7 +81,10 @@ def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, gra
 def sparse_momentum(
     var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyMomentum."""
+    """Take a step of gradient descent with momentum on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyMomentum (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, g: dense.momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov), (var, accum), grad, indices
     )
@@ -88,7 +94,10 @@ def sparse_momentum(
 def sparse_keras_momentum(
     var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyKerasMomentum."""
+    """Take a step of gradient descent with momentum, as Keras defines it on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyKerasMomentum (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, g: dense.keras_momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov),
         (var, accum),
@@ -99,7 +108,10 @@ def sparse_keras_momentum(
 
 @op("ResourceSparseApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
 def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, update_slots: bool = True) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdagrad."""
+    """Take a step of Adagrad on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdagrad (core/kernels/training_ops.cc).
+    """
     return _rows(lambda v, a, g: dense.adagrad(v, a, lr, g, update_slots=update_slots), (var, accum), grad, indices)
 
 
@@ -107,7 +119,10 @@ def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, up
 def sparse_adagrad_v2(
     var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, indices: Any, *, update_slots: bool = True
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdagradV2."""
+    """Take a step of Adagrad with epsilon on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdagradV2 (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, g: dense.adagrad_v2(v, a, lr, epsilon, g, update_slots=update_slots), (var, accum), grad, indices
     )
@@ -115,7 +130,10 @@ def sparse_adagrad_v2(
 
 @op("ResourceSparseApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
 def sparse_proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyProximalAdagrad."""
+    """Take a step of proximal Adagrad (FOBOS) on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyProximalAdagrad (core/kernels/training_ops.cc).
+    """
     return _rows(lambda v, a, g: dense.proximal_adagrad(v, a, lr, l1, l2, g), (var, accum), grad, indices)
 
 
@@ -135,7 +153,10 @@ def sparse_adagrad_da(
     l2: Any,
     global_step: Any,
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdagradDA."""
+    """Take a step of Adagrad dual averaging on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdagradDA (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, s, g: dense.adagrad_da(v, a, s, g, lr, l1, l2, global_step),
         (var, gradient_accumulator, gradient_squared_accumulator),
@@ -148,7 +169,10 @@ def sparse_adagrad_da(
 def sparse_adadelta(
     var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any, indices: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyAdadelta."""
+    """Take a step of Adadelta on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyAdadelta (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, u, g: dense.adadelta(v, a, u, lr, rho, epsilon, g), (var, accum, accum_update), grad, indices
     )
@@ -158,7 +182,10 @@ def sparse_adadelta(
 def sparse_rms_prop(
     var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyRMSProp."""
+    """Take a step of RMSProp on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyRMSProp (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, s, m, g: dense.rms_prop(v, s, m, lr, rho, momentum, epsilon, g), (var, ms, mom), grad, indices
     )
@@ -168,7 +195,10 @@ def sparse_rms_prop(
 def sparse_centered_rms_prop(
     var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyCenteredRMSProp."""
+    """Take a step of centered RMSProp on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyCenteredRMSProp (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, c, s, m, g: dense.centered_rms_prop(v, c, s, m, lr, rho, momentum, epsilon, g),
         (var, mg, ms, mom),
@@ -191,7 +221,10 @@ def sparse_ftrl(
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyFtrl."""
+    """Take a step of FTRL-proximal on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyFtrl (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, n, g: dense.ftrl(v, a, n, g, lr, l1, l2, lr_power, multiply_linear_by_lr=multiply_linear_by_lr),
         (var, accum, linear),
@@ -215,7 +248,10 @@ def sparse_ftrl_v2(
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
-    """See tf.raw_ops.ResourceSparseApplyFtrlV2."""
+    """Take a step of FTRL-proximal with shrinkage on rows.
+
+    TF: tf.raw_ops.ResourceSparseApplyFtrlV2 (core/kernels/training_ops.cc).
+    """
     return _rows(
         lambda v, a, n, g: dense.ftrl_v2(
             v, a, n, g, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr=multiply_linear_by_lr

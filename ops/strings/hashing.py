@@ -1,10 +1,10 @@
-"""Hashes of strings of bytes, bit for bit those of TensorFlow: Fingerprint64, Hash64, SipHash, and how two are joined.
+"""Hashes of byte strings, bit for bit those of TensorFlow: Fingerprint64, Hash64, SipHash, FingerprintCat64.
 
 FarmHash (farmhashna, https://github.com/google/farmhash) is what tensorflow/core/platform/fingerprint.h calls
 Fingerprint64; Hash64 is that of tensorflow/tsl/platform/hash.cc (MurmurHash64A with another seed); SipHash-2-4 is
 Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012).
 
-Each works on rows of bytes with room for the longest, whose lengths may be data, in numpy or JAX.
+They work on rows of bytes padded to a capacity, whose lengths may be traced, in NumPy or JAX.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MURMUR = number(0xC6A4A7935BD1E995)
 
 
 class Rows:
-    """Strings of bytes: one row of words for each, and how many bytes of it count.
+    """Byte strings: one row of words each, and the number of valid bytes.
 
-    What is read lies at places that are known, counted from the start of a row or from its end: rows are brought
-    together at their ends once, by one gather.
+    Reads are at static offsets from the start of a row or from its end. For the latter, rows are aligned at their ends
+    once, by one gather.
 
     Args:
-      words: uint32 of shape (..., n), numpy or JAX: four bytes in each, the first of them its lowest.
-      length: whole numbers of the leading shape, or one for all (an int), numpy or JAX; at most 4 n.
+      words: uint32 of shape (..., n), NumPy or JAX: four bytes in each, little-endian.
+      length: integers of the leading shape, or an int for all rows, NumPy or JAX; at most 4 n.
     """
 
     def __init__(self, words: Any, length: Any):
@@ -42,45 +42,45 @@ class Rows:
         self._xp: Any = np if on_host else jnp
         more = max(2, words.shape[-1] + words.shape[-1] % 2) - words.shape[-1]
         self._words = self._xp.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, more)])
-        self.room: Any = length if self.static else 4 * words.shape[-1]
-        self.places: Any = length if self.static else self._xp.asarray(length).astype(np.int32)
+        self.capacity: Any = length if self.static else 4 * words.shape[-1]
+        self.byte_count: Any = length if self.static else self._xp.asarray(length).astype(np.int32)
         self.length = self._xp.broadcast_to(self._xp.asarray(length).astype(np.uint32), words.shape[:-1])
         self.size = from_small(self.length)
         self._last: Any = None
 
-    def word(self, place: Any) -> Any:
-        """Returns the four bytes at a multiple of four from the start, as a word; zeros past the end."""
-        place = place // 4
-        if isinstance(place, int):
+    def word(self, offset: Any) -> Any:
+        """Return the four bytes at an offset (a multiple of four) from the start as a word; zeros past the end."""
+        offset = offset // 4
+        if isinstance(offset, int):
             count = self._words.shape[-1]
-            return self._words[..., place] if place < count else self._words[..., 0] * np.uint32(0)
-        return lax.dynamic_index_in_dim(self._words, place, axis=-1, keepdims=False)
+            return self._words[..., offset] if offset < count else self._words[..., 0] * np.uint32(0)
+        return lax.dynamic_index_in_dim(self._words, offset, axis=-1, keepdims=False)
 
-    def start(self, place: Any) -> U64:
-        """Returns the eight bytes at a multiple of four from the start, as a number."""
-        return U64(self.word(place), self.word(place + 4))
+    def start(self, offset: Any) -> U64:
+        """Return the eight bytes at an offset (a multiple of four) from the start as an integer."""
+        return U64(self.word(offset), self.word(offset + 4))
 
-    def end(self, place: int) -> U64:
-        """Returns the eight bytes from ``place``, a multiple of four, before the end; anything if there are less."""
+    def end(self, offset: int) -> U64:
+        """Return the eight bytes ``offset`` (a multiple of four) before the end; undefined for shorter rows."""
         last = self._tail()
-        return U64(last[..., -(place // 4)], last[..., 1 - place // 4] if place > 4 else last[..., 0] * np.uint32(0))
+        return U64(last[..., -(offset // 4)], last[..., 1 - offset // 4] if offset > 4 else last[..., 0] * np.uint32(0))
 
     def _tail(self) -> Any:
-        """Returns the last bytes of each row, as many as anything reads."""
+        """Return the last words of each row, as many as the hashes read."""
         if self._last is None:
-            count = next(n for n in (2, 4, 8, 16) if 4 * n >= self.room or n == 16)
-            xp, first = self._xp, self.places - 4 * count
-            place = xp.clip((first if self.static else first[..., None]) // 4 + np.arange(count + 1), 0, None)
-            place = xp.minimum(place, self._words.shape[-1] - 1)
-            taken = xp.take_along_axis(self._words, xp.broadcast_to(place, (*self.length.shape, count + 1)), axis=-1)
+            count = next(n for n in (2, 4, 8, 16) if 4 * n >= self.capacity or n == 16)
+            xp, first = self._xp, self.byte_count - 4 * count
+            offset = xp.clip((first if self.static else first[..., None]) // 4 + np.arange(count + 1), 0, None)
+            offset = xp.minimum(offset, self._words.shape[-1] - 1)
+            taken = xp.take_along_axis(self._words, xp.broadcast_to(offset, (*self.length.shape, count + 1)), axis=-1)
             bits = (self.length[..., None] & np.uint32(3)) * np.uint32(8)
-            # Shifting by 32, as it would be for no bits, is not defined.
+            # A shift by 32, needed for 0 bits, is undefined.
             upper = (taken[..., 1:] << np.uint32(1)) << (np.uint32(31) - bits)
             self._last = (taken[..., :-1] >> bits) | upper
         return self._last
 
     def repeat(self, count: int, body: Any, state: Any) -> Any:
-        """Runs ``body(i, state)`` so many times, in a loop where it is traced: rows may be long."""
+        """Run ``body(i, state)`` ``count`` times, in a loop if traced: rows may be long."""
         if self._xp is np or count < 3:
             for i in range(count):
                 state = body(i, state)
@@ -95,9 +95,9 @@ class Rows:
         words = fori_loop(0, count, step, words)
         return [U64(*pair) for pair in jax.tree.unflatten(tree, words)]
 
-    def any_of(self, low: int, high: int) -> bool:
-        """Whether a row can have a length between two."""
-        return low <= self.places <= high if self.static else low <= self.room
+    def may_have_length(self, low: int, high: int) -> bool:
+        """Return whether a row can have a length in [low, high]."""
+        return low <= self.byte_count <= high if self.static else low <= self.capacity
 
 
 def _mixed(value: U64) -> U64:
@@ -105,7 +105,7 @@ def _mixed(value: U64) -> U64:
 
 
 def joined(first: U64, second: U64) -> U64:
-    """Returns the fingerprint of two fingerprints: tensorflow/core/platform/fingerprint.h's FingerprintCat64."""
+    """Return the fingerprint of two fingerprints: FingerprintCat64 of tensorflow/core/platform/fingerprint.h."""
     result = first ^ _MURMUR
     result = result ^ (_mixed(second * _MURMUR) * _MURMUR)
     result = _mixed(result * _MURMUR) * _MURMUR
@@ -123,21 +123,21 @@ def _pair(u: U64, v: U64, factor: U64) -> U64:
 def _to_16(rows: Rows) -> U64:
     length = rows.size
     result = _K2
-    if rows.any_of(1, 3):
+    if rows.may_have_length(1, 3):
         word = rows.word(0)
         first, middle, last = (
-            (word >> (np.uint32(8) * place)) & np.uint32(0xFF)
-            for place in (rows.length * np.uint32(0), (rows.length & np.uint32(3)) >> np.uint32(1), _before(rows))
+            (word >> (np.uint32(8) * offset)) & np.uint32(0xFF)
+            for offset in (rows.length * np.uint32(0), (rows.length & np.uint32(3)) >> np.uint32(1), _before(rows))
         )
         y = first + (middle << np.uint32(8))
         z = rows.length + (last << np.uint32(2))
         short = _mixed((from_small(y) * _K2) ^ (from_small(z) * _K0)) * _K2
         result = choose(rows.length > 0, short, _K2)
-    if rows.any_of(4, 7):
+    if rows.may_have_length(4, 7):
         factor = _K2 + (length << 1)
         a = length + (from_small(rows.word(0)) << 3)
         result = choose(rows.length >= 4, _pair(a, from_small(rows.end(4).low), factor), result)
-    if rows.any_of(8, 16):
+    if rows.may_have_length(8, 16):
         factor = _K2 + (length << 1)
         a, b = rows.start(0) + _K2, rows.end(8)
         c, d = b.rotated(37) * factor + a, (a.rotated(25) + b) * factor
@@ -146,7 +146,7 @@ def _to_16(rows: Rows) -> U64:
 
 
 def _before(rows: Rows) -> Any:
-    """Returns where the last byte is of rows of no more than four."""
+    """Return the index of the last byte of rows of at most four bytes."""
     return (rows.length - np.uint32(1)) & np.uint32(3)
 
 
@@ -178,7 +178,7 @@ def _weak(words: list[U64], a: U64, b: U64) -> tuple[U64, U64]:
 
 
 def _block(words: list[U64], state: Any, factor: U64, more: Any) -> Any:
-    """Takes up 64 bytes; the last of them are taken up in another way."""
+    """Absorb 64 bytes; ``more`` differs for the last block."""
     x, y, z, v0, v1, w0, w1 = state
     x = (x + y + v0 + words[1]).rotated(37) * factor
     y = (y + v1 + words[6]).rotated(42) * factor
@@ -195,13 +195,13 @@ def _longer(rows: Rows) -> U64:
     y = seed * _K1 + number(113)
     z = _mixed(y * _K2 + number(113)) * _K2
     state = [seed * _K2 + rows.start(0), y, z, zero, zero, zero, zero]
-    blocks = (rows.places - 1) // 64 if rows.static else (rows.places - 1) >> 6
+    blocks = (rows.byte_count - 1) // 64 if rows.static else (rows.byte_count - 1) >> 6
 
     def body(i: Any, state: Any) -> Any:
         after = _block([rows.start(i * 64 + 8 * k) for k in range(8)], state, _K1, lambda word: word)
         return after if rows.static else [choose(i < blocks, a, b) for a, b in zip(after, state, strict=True)]
 
-    x, y, z, v0, v1, w0, w1 = rows.repeat(blocks if rows.static else (rows.room - 1) // 64, body, state)
+    x, y, z, v0, v1, w0, w1 = rows.repeat(blocks if rows.static else (rows.capacity - 1) // 64, body, state)
     factor = _K1 + (U64(z.low & np.uint32(0xFF), z.high * np.uint32(0)) << 1)
     w0 = w0 + from_small((rows.length - np.uint32(1)) & np.uint32(63))
     v0 = v0 + w0
@@ -213,10 +213,10 @@ def _longer(rows: Rows) -> U64:
 
 
 def farm(rows: Rows) -> U64:
-    """Returns Fingerprint64 of each row."""
+    """Return Fingerprint64 of each row."""
     result = _to_16(rows)
     for low, high, of in ((17, 32, _to_32), (33, 64, _to_64), (65, 1 << 62, _longer)):
-        if rows.any_of(low, high):
+        if rows.may_have_length(low, high):
             result = of(rows) if rows.static else choose(rows.length >= low, of(rows), result)
     return _spread(result, rows)
 
@@ -230,16 +230,16 @@ def _spread(value: U64, rows: Rows) -> U64:
 
 
 def murmur(rows: Rows) -> U64:
-    """Returns Hash64 of each row."""
+    """Return Hash64 of each row."""
     state = [number(0xDECAFCAFFE) ^ (rows.size * _MURMUR)]
-    words = rows.places // 8 if rows.static else rows.places >> 3
+    words = rows.byte_count // 8 if rows.static else rows.byte_count >> 3
 
     def body(i: Any, state: Any) -> Any:
         taken = rows.start(i * 8) * _MURMUR
         after = (state[0] ^ ((taken ^ (taken >> 47)) * _MURMUR)) * _MURMUR
         return [after if rows.static else choose(i < words, after, state[0])]
 
-    (state,) = rows.repeat(rows.room // 8, body, state)
+    (state,) = rows.repeat(rows.capacity // 8, body, state)
     rest = _rest(rows)
     state = choose((rows.length & np.uint32(7)) > 0, (state ^ rest) * _MURMUR, state)
     state = (state ^ (state >> 47)) * _MURMUR
@@ -247,14 +247,14 @@ def murmur(rows: Rows) -> U64:
 
 
 def _rest(rows: Rows) -> U64:
-    """Returns the up to seven bytes that follow the last whole eight, zeros after them."""
+    """Return the up to seven bytes after the last full eight, then zeros."""
     last = rows.end(8)
-    # They are the highest of the last eight: what is before them goes out at the bottom.
+    # They are the high bytes of the last eight: earlier bytes are shifted out.
     unwanted = np.uint32(8) - (rows.length & np.uint32(7))
     for step in (1, 2, 4):
         last = choose((unwanted & np.uint32(step)) > 0, last >> (8 * step), last)
     last = choose((rows.length & np.uint32(7)) > 0, last, number(0))
-    return choose(rows.length < 8, rows.start(0), last)  # there are no eight
+    return choose(rows.length < 8, rows.start(0), last)  # rows of fewer than eight bytes
 
 
 # ---- SipHash ----
@@ -278,17 +278,17 @@ def _absorbed(state: Any, word: U64) -> Any:
 
 
 def sip(rows: Rows, key: tuple[int, int]) -> U64:
-    """Returns SipHash-2-4 of each row with a key of two numbers: StrongKeyedHash."""
+    """Return SipHash-2-4 of each row with a key of two numbers: StrongKeyedHash."""
     first, second = (number(k) for k in key)
     start = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     state = [number(s) ^ k for s, k in zip(start, (first, second, first, second), strict=True)]
-    words = rows.places // 8 if rows.static else rows.places >> 3
+    words = rows.byte_count // 8 if rows.static else rows.byte_count >> 3
 
     def body(i: Any, state: Any) -> Any:
         after = _absorbed(state, rows.start(i * 8))
         return after if rows.static else [choose(i < words, a, b) for a, b in zip(after, state, strict=True)]
 
-    state = rows.repeat(rows.room // 8, body, state)
+    state = rows.repeat(rows.capacity // 8, body, state)
     rest = _rest(rows)
     rest = U64(rest.low, rest.high | (rows.length << np.uint32(24)))
     a, b, c, d = _absorbed(state, rest)

@@ -1,7 +1,7 @@
-"""How much ops on strings make of strings that are known, for those that TensorFlow may evaluate at conversion.
+"""String ops that TensorFlow may evaluate at conversion, with upper bounds of the sizes of their results.
 
-They are functions of their inputs and touch nothing else. A regular expression's replacement, a padding to a width or a
-number of segments makes much of little, so what can become of it is looked at before.
+They are pure functions of static inputs. Replacement of a regular expression, padding to a width, or a number of
+segments can make large results of small inputs; so the bound is checked before evaluation.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 __all__ = ["MOST_BYTES", "linear", "text_bytes"]
 
-# Of a string in TensorFlow and in numpy, beside its bytes; and what a byte becomes that is a string of its own, with
-# its place in a sparse tensor.
+# Bytes of a string in TensorFlow and in NumPy, beside its characters; and of a string of one byte with its index in a
+# sparse tensor.
 _PER_STRING, _PER_BYTE = 128, 160
 
 
@@ -24,7 +24,7 @@ def _flat(args: Sequence[Any]) -> list[np.ndarray]:
 
 
 def text_bytes(array: np.ndarray) -> int:
-    """Returns how many bytes an array holds, be they of strings."""
+    """Return the number of bytes of an array or of its strings."""
     return sum(map(len, array.flat)) if array.dtype == object else array.nbytes
 
 
@@ -33,7 +33,7 @@ def _longest(array: np.ndarray) -> int:
 
 
 def linear(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """Results that are no larger than what goes in, but for a factor."""
+    """Return a bound for results of at most a constant factor of the size of the inputs."""
     del attrs
     flat = _flat(args)
     return _PER_BYTE * sum(map(text_bytes, flat)) + _PER_STRING * sum(v.size for v in flat)
@@ -44,17 +44,17 @@ def _text(attrs: Mapping[str, Any], name: str) -> int:
 
 
 def _replaced(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """There is a place to replace before and after each byte; a replacement may hold the match twice per two bytes."""
+    """Return a bound for replacements before and after each byte; two bytes of one may be a back-reference."""
     (text, *patterns) = _flat(args)
     rewrite = _longest(patterns[1]) if len(patterns) > 1 else _text(attrs, "rewrite")
     return (text_bytes(text) + text.size) * (1 + 2 * rewrite) + _PER_STRING * text.size
 
 
 def _joined(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """Strings joined along axes: a string for each place along the others, also where there is none to join."""
+    """Return a bound for strings joined along axes; there is a string also where none is joined."""
     text = _flat(args)[0]
-    places = math.prod(max(size, 1) for size in text.shape)
-    return text_bytes(text) + places * (_PER_STRING + _text(attrs, "separator"))
+    count = math.prod(max(size, 1) for size in text.shape)
+    return text_bytes(text) + count * (_PER_STRING + _text(attrs, "separator"))
 
 
 def _joined_by_segment(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
@@ -65,11 +65,11 @@ def _joined_by_segment(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
 
 def _parts(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     del attrs
-    text, *places = _flat(args)
+    text, *others = _flat(args)
     try:
-        count = math.prod(np.broadcast_shapes(text.shape, *(p.shape for p in places)))
+        count = math.prod(np.broadcast_shapes(text.shape, *(p.shape for p in others)))
     except ValueError:
-        count = text.size  # TensorFlow says what does not fit
+        count = text.size  # TensorFlow raises the error
     return count * (_PER_STRING + _longest(text))
 
 
@@ -106,4 +106,4 @@ MOST_BYTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], int]] = {
     "Substr": _parts,
     "UnsortedSegmentJoin": _joined_by_segment,
 }
-"""The bytes that the results of an op take at most, of its inputs (lists where they are lists) and attributes."""
+"""Upper bound of the bytes of an op's results, as a function of its inputs and attributes."""

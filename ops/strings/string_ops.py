@@ -1,12 +1,7 @@
-"""Strings. JAX has none: what is known while tracing stays with numpy, and what is written of traced numbers is bytes.
-
-So integers may become strings that are joined, hashed or printed, as Keras's Hashing does, but no result, nor what
-gradients or arithmetic see, may be one.
-"""
+"""String ops: formatting of numbers, joining, lengths, hash buckets and fingerprints."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -15,143 +10,17 @@ import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import Planes, Words, from_words, to_words
-from tf2jax_lite.values.static import is_static, known
+from tf2jax_lite.values.int64 import U32Pair, WordArray, to_u32_pair
+from tf2jax_lite.values.static import is_static, static_value
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
+from .byte_strings import ByteStrings, as_rows, as_strings, encoded, from_u64, is_text, pack_words, packed
 
-__all__ = ["ByteStrings", "as_rows", "as_strings", "encoded", "from_u64", "hosted", "is_text"]
-
-_OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 _BLANK, _ZERO, _MINUS, _PLUS = (np.uint32(ord(c)) for c in " 0-+")
 
 
-@jax.tree_util.register_pytree_node_class
-@dataclasses.dataclass(frozen=True)
-class ByteStrings(Planes):
-    """An array of strings: the last axis of ``data`` (uint32) holds the length and the bytes, four in a word."""
-
-    data: Any
-    dtype = _OBJECT
-
-    @property
-    def length(self) -> Any:
-        """Bytes of each string, int32."""
-        return self.data[..., 0].astype(np.int32)
-
-    @property
-    def room(self) -> int:
-        """Bytes that there is room for."""
-        return 4 * (self.data.shape[-1] - 1)
-
-    @property
-    def bytes(self) -> Any:
-        """The bytes, uint32 of shape (..., room); zeros after the last."""
-        words = self.data[..., 1:, None] >> np.arange(0, 32, 8, dtype=np.uint32)
-        return (words & np.uint32(0xFF)).reshape(*self.shape, self.room)
-
-    def rows(self) -> hashing.Rows:
-        """Returns what hashes take."""
-        return hashing.Rows(self.data[..., 1:], self.length)
-
-    def with_data(self, data: Any) -> ByteStrings:
-        """Returns other strings."""
-        return ByteStrings(data)
-
-    def words_of(self, value: Any) -> Any:
-        """Returns the words of strings."""
-        return as_strings(value).data
-
-    def narrow(self) -> Any:
-        """Refuses."""
-        raise OpError(
-            "strings that are not known while tracing reach what JAX would have to compute; they can be joined, moved "
-            "about, hashed and printed, and JAX has no string arrays"
-        )
-
-    def tree_flatten(self) -> Any:
-        """Returns the words as the only child."""
-        return (self.data,), None
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> ByteStrings:
-        """Undoes `tree_flatten`."""
-        return cls(children[0])
-
-
-def is_text(value: Any) -> bool:
-    """Whether a value is an array of strings, known or not."""
-    return isinstance(value, ByteStrings) or (isinstance(value, np.ndarray) and value.dtype == _OBJECT)
-
-
-def packed(text: Any, length: Any) -> ByteStrings:
-    """Returns strings for their bytes (..., room), of any integer type, and lengths; what lies past them is dropped."""
-    text, length = jnp.asarray(text).astype(np.uint32), jnp.asarray(length)
-    text = jnp.where(jnp.arange(text.shape[-1]) < length[..., None], text, np.uint32(0))
-    return ByteStrings(jnp.concatenate([length.astype(np.uint32)[..., None], _words(text)], axis=-1))
-
-
-def _words(text: Any) -> Any:
-    """Returns bytes (uint32), four in a word."""
-    xp: Any = np if isinstance(text, np.ndarray) else jnp
-    text = xp.pad(text, [(0, 0)] * (text.ndim - 1) + [(0, -text.shape[-1] % 4)])
-    words = text.reshape(*text.shape[:-1], -(-text.shape[-1] // 4), 4) << np.arange(0, 32, 8, dtype=np.uint32)
-    return words[..., 0] | words[..., 1] | words[..., 2] | words[..., 3]
-
-
-def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the words of known strings as rows of one length, and the strings' lengths."""
-    lengths = np.array([len(item) for item in value.flat], np.int32)
-    rows = np.zeros((value.size, int(max(lengths, default=0))), np.uint8)
-    for row, item in zip(rows, value.flat, strict=True):
-        row[: len(item)] = np.frombuffer(item, np.uint8)
-    words = _words(rows.astype(np.uint32))
-    return words.reshape(*value.shape, words.shape[-1]), lengths.reshape(value.shape)
-
-
-def as_strings(value: Any) -> ByteStrings:
-    """Returns strings, known ones too, as bytes.
-
-    Raises:
-      OpError: the value holds no strings.
-    """
-    if isinstance(value, ByteStrings):
-        return value
-    if not is_text(value):
-        raise OpError(f"expected strings, got {getattr(value, 'dtype', type(value).__name__)}")
-    words, lengths = _table(value)
-    return ByteStrings(jnp.asarray(np.concatenate([lengths.astype(np.uint32)[..., None], words], axis=-1)))
-
-
-def as_rows(value: Any) -> hashing.Rows:
-    """Returns strings as what hashes take, on the host if they are known.
-
-    Raises:
-      OpError: the value holds no strings.
-    """
-    if isinstance(value, np.ndarray) and is_text(value):
-        return hashing.Rows(*_table(value))
-    return as_strings(value).rows()
-
-
-def hosted(value: ByteStrings) -> np.ndarray:
-    """Returns strings whose data is numpy's, or known, as an object array of bytes."""
-    text, length = np.asarray(value.bytes).astype(np.uint8), np.asarray(value.length)
-    out = np.empty(length.shape, _OBJECT)
-    for place in np.ndindex(length.shape):
-        out[place] = text[place].tobytes()[: length[place]]
-    return out
-
-
-def from_u64(value: U64) -> Any:
-    """Returns numbers below 2^63 as int64: numpy's, JAX's, or `Words` outside JAX's 64-bit mode."""
-    if not isinstance(value.low, jax.Array):
-        return (np.asarray(value.high).astype(np.int64) << 32) | np.asarray(value.low).astype(np.int64)
-    return from_words(jnp.stack([value.low, value.high], axis=-1), _INT64)
-
-
-# ---- numbers as text ----
+# ---- formatting ----
 
 
 def _printf(
@@ -180,10 +49,10 @@ def _printf(
             parts = (f"%{digits}{kind}" % float(p) for p in (value.real, value.imag))
             return f"({','.join(parts)})".encode()
         if inexact:
-            # C pads what is no number with blanks, never zeros.
+            # C pads NaN and infinity with blanks, never zeros.
             plain = flag if np.isfinite(value) or flag != "0" else ""
             return (f"%{plain}{size}{digits}{kind}" % float(value)).encode()
-        plain = "" if flag in ("+", " ") and dtype.kind == "u" else flag  # what has no sign shows none
+        plain = "" if flag in ("+", " ") and dtype.kind == "u" else flag  # unsigned integers have no sign
         return (f"%{plain}{size}d" % int(value)).encode()
 
     out = np.empty(input.shape, object)
@@ -214,11 +83,23 @@ def as_string(
     width: int = -1,
     fill: str = "",
 ) -> Any:
-    """Writes numbers as text; of those that are not known while tracing only integers and booleans.
+    """Format numbers as text. TF: tf.raw_ops.AsString (core/kernels/as_string_op.cc).
 
-    See tf.raw_ops.AsString.
+    Args:
+      input: numbers, bools or strings; if traced, integers and bools only.
+      precision: digits after the point, -1 for the default.
+      scientific: printf's ``%e``.
+      shortest: printf's ``%g``.
+      width: minimum length, -1 for none.
+      fill: padding or sign flag: empty, space, 0, - or +.
+
+    Returns:
+      Strings of the shape of ``input``.
+
+    Raises:
+      OpError: the format does not fit the dtype, or the dtype is not supported for traced values.
     """
-    found = known(input)
+    found = static_value(input)
     if found is not None:
         return _printf(found, precision=precision, scientific=scientific, shortest=shortest, width=width, fill=fill)
     if isinstance(input, ByteStrings):
@@ -232,46 +113,46 @@ def as_string(
             f"{input.dtype} that is not known while tracing cannot become text, only integers and booleans can; JAX "
             "has no string arrays"
         )
-    return _written(input, width, fill if width >= 0 else "")
+    return _format_integers(input, width, fill if width >= 0 else "")
 
 
-def _written(value: Any, width: int, flag: str) -> ByteStrings:
-    """Writes integers as C's printf does."""
-    size = 8 if isinstance(value, Words) else value.dtype.itemsize
-    words = jnp.asarray(to_words(value))
+def _format_integers(value: Any, width: int, flag: str) -> ByteStrings:
+    """Format traced integers as C's printf does."""
+    size = 8 if isinstance(value, U32Pair) else value.dtype.itemsize
+    words = jnp.asarray(to_u32_pair(value))
     negative = (words[..., 1] >> np.uint32(31)) != 0 if jnp.issubdtype(value.dtype, jnp.signedinteger) else None
     left = U64(words[..., 0], words[..., 1])
     if negative is not None:
         left = choose(negative, U64(~left.low, ~left.high) + number(1), left)
-    most = {1: 3, 2: 5, 4: 10, 8: 20}[size]
-    digits, count = _decimals(left, most)
+    max_digits = {1: 3, 2: 5, 4: 10, 8: 20}[size]
+    digits, count = _decimals(left, max_digits)
     signed = jnp.zeros(count.shape, bool) if negative is None else negative
     sign = jnp.where(signed, _MINUS, _PLUS)
     prefix = jnp.ones_like(count) if flag == "+" and negative is not None else signed.astype(np.int32)
-    spare = jnp.maximum(width - prefix - count, 0)
-    nothing = jnp.zeros_like(spare)
-    blanks = spare if flag in ("", " ", "+") else nothing
-    zeros = spare if flag == "0" else nothing
-    if flag == " " and negative is not None:  # C leaves a blank where a sign would stand
+    fill_width = jnp.maximum(width - prefix - count, 0)
+    no_fill = jnp.zeros_like(fill_width)
+    blanks = fill_width if flag in ("", " ", "+") else no_fill
+    zeros = fill_width if flag == "0" else no_fill
+    if flag == " " and negative is not None:  # C writes a blank in the position of the sign
         blanks = jnp.maximum(blanks, 1 - prefix)
     start = blanks + prefix + zeros
-    length = start + count + (spare if flag == "-" else nothing)
-    place = jnp.arange(max(width, most + 1))
+    length = start + count + (fill_width if flag == "-" else no_fill)
+    position = jnp.arange(max(width, max_digits + 1))
     blanks, prefix, start, end = (v[..., None] for v in (blanks, prefix, start, start + count))
-    digit = jnp.take_along_axis(digits, jnp.clip(end - 1 - place, 0, digits.shape[-1] - 1), axis=-1)
-    text = jnp.where(place < blanks + prefix, sign[..., None], jnp.where(place < start, _ZERO, digit + _ZERO))
-    text = jnp.where((place < blanks) | (place >= end), _BLANK, text)
+    digit = jnp.take_along_axis(digits, jnp.clip(end - 1 - position, 0, digits.shape[-1] - 1), axis=-1)
+    text = jnp.where(position < blanks + prefix, sign[..., None], jnp.where(position < start, _ZERO, digit + _ZERO))
+    text = jnp.where((position < blanks) | (position >= end), _BLANK, text)
     return packed(text, length)
 
 
-def _decimals(value: U64, most: int) -> tuple[Any, Any]:
-    """Returns decimal digits, the lowest first along a new last axis, and how many there are (at least one)."""
-    parts = [value.high >> np.uint32(16), value.high & np.uint32(0xFFFF)] if most > 10 else []
+def _decimals(value: U64, max_digits: int) -> tuple[Any, Any]:
+    """Return decimal digits along a new last axis, lowest first, and their number (at least one)."""
+    parts = [value.high >> np.uint32(16), value.high & np.uint32(0xFFFF)] if max_digits > 10 else []
     parts += [value.low >> np.uint32(16), value.low & np.uint32(0xFFFF)]
     four, digits = np.uint32(10000), []
-    for _ in range(0, most, 4):
+    for _ in range(0, max_digits, 4):
         rest, quotients = jnp.zeros_like(value.low), []
-        for part in parts:  # divided by hand, 16 bits at a time
+        for part in parts:  # long division, 16 bits at a time
             rest = (rest << np.uint32(16)) | part
             quotients.append(rest // four)
             rest = rest % four
@@ -282,7 +163,7 @@ def _decimals(value: U64, most: int) -> tuple[Any, Any]:
     return stacked, count.astype(np.int32)
 
 
-# ---- strings of strings ----
+# ---- joining and lengths ----
 
 
 def _string_join(inputs: list[Any], *, separator: str = "") -> Any:
@@ -295,11 +176,6 @@ def _string_join(inputs: list[Any], *, separator: str = "") -> Any:
     return out
 
 
-def encoded(text: str) -> bytes:
-    """Returns the bytes of an attribute's text, of whatever bytes it was read."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _shape_of_join(inputs: list[Any]) -> Any:
     shape = next((v.shape for v in inputs if v.ndim), ())
     if any(v.ndim and v.shape != shape for v in inputs):
@@ -309,7 +185,10 @@ def _shape_of_join(inputs: list[Any]) -> Any:
 
 @op("StringJoin", host=_string_join, words="whole", partial=("inputs",))
 def string_join(inputs: list[Any], *, separator: str = "") -> Any:
-    """Joins strings. See tf.raw_ops.StringJoin."""
+    """Join strings element by element.
+
+    TF: tf.raw_ops.StringJoin (core/kernels/string_join_op.cc).
+    """
     for value in inputs:
         as_strings(value)
     shape = _shape_of_join(inputs)
@@ -322,13 +201,13 @@ def string_join(inputs: list[Any], *, separator: str = "") -> Any:
     text, length = jnp.broadcast_to(text, (*shape, text.shape[-1])), jnp.broadcast_to(length, shape)
     for part in parts[1:]:
         more, count = part.bytes, jnp.broadcast_to(part.length, shape)
-        if not part.room:
+        if not part.capacity:
             continue
-        more = jnp.broadcast_to(more, (*shape, part.room))
-        place = jnp.arange(text.shape[-1] + part.room)
-        old = jnp.pad(text, [(0, 0)] * len(shape) + [(0, part.room)])
-        new = jnp.take_along_axis(more, jnp.clip(place - length[..., None], 0, part.room - 1), axis=-1)
-        text = jnp.where(place < length[..., None], old, new)
+        more = jnp.broadcast_to(more, (*shape, part.capacity))
+        position = jnp.arange(text.shape[-1] + part.capacity)
+        old = jnp.pad(text, [(0, 0)] * len(shape) + [(0, part.capacity)])
+        new = jnp.take_along_axis(more, jnp.clip(position - length[..., None], 0, part.capacity - 1), axis=-1)
+        text = jnp.where(position < length[..., None], old, new)
         length = length + count
     return packed(text, length)
 
@@ -341,18 +220,21 @@ def _string_length(input: Any, *, unit: str = "BYTE") -> Any:
 
 
 def _characters(rows: hashing.Rows, xp: Any) -> Any:
-    """Counts the bytes that do not continue a character of UTF-8."""
+    """Count the bytes that are not UTF-8 continuation bytes."""
     total = rows.length
-    for place in range(0, rows.room, 4):
-        word = rows.word(place)
-        for i in range(4):  # what lies past the end are zeros, which do not continue anything
+    for position in range(0, rows.capacity, 4):
+        word = rows.word(position)
+        for i in range(4):  # zeros past the end are no continuation bytes
             total = total - ((word >> np.uint32(8 * i) & np.uint32(0xC0)) == 0x80).astype(np.uint32)
     return xp.asarray(total).astype(np.int32)
 
 
 @op("StringLength", host=_string_length, words="whole", partial=("input",))
 def string_length(input: Any, *, unit: str = "BYTE") -> Any:
-    """Returns the numbers of bytes, or of characters of UTF-8. See tf.raw_ops.StringLength."""
+    """Return the numbers of bytes, or of UTF-8 characters, int32.
+
+    TF: tf.raw_ops.StringLength (core/kernels/string_length_op.cc).
+    """
     rows = as_rows(input)
     return rows.length.astype(np.int32) if unit == "BYTE" else _characters(rows, jnp)
 
@@ -379,19 +261,28 @@ def _strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
 
 @op("StringToHashBucketFast", host=_fast, words="whole", partial=("input",))
 def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> Any:
-    """Returns FarmHash's Fingerprint64 modulo a number. See tf.raw_ops.StringToHashBucketFast."""
+    """Return FarmHash's Fingerprint64 modulo a number, int64.
+
+    TF: tf.raw_ops.StringToHashBucketFast (core/kernels/string_to_hash_bucket_fast_op.cc).
+    """
     return _fast(input, num_buckets=num_buckets)
 
 
 @op("StringToHashBucket", host=_plain, words="whole", partial=("string_tensor",))
 def string_to_hash_bucket(string_tensor: Any, *, num_buckets: int) -> Any:
-    """Returns TensorFlow's Hash64 modulo a number. See tf.raw_ops.StringToHashBucket."""
+    """Return TensorFlow's Hash64 modulo a number, int64.
+
+    TF: tf.raw_ops.StringToHashBucket (core/kernels/string_to_hash_bucket_op.cc).
+    """
     return _plain(string_tensor, num_buckets=num_buckets)
 
 
 @op("StringToHashBucketStrong", host=_strong, words="whole", partial=("input",))
 def string_to_hash_bucket_strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
-    """Returns SipHash modulo a number. See tf.raw_ops.StringToHashBucketStrong."""
+    """Return SipHash-2-4 modulo a number, int64.
+
+    TF: tf.raw_ops.StringToHashBucketStrong (core/kernels/string_to_hash_bucket_fast_op.cc).
+    """
     return _strong(input, num_buckets=num_buckets, key=key)
 
 
@@ -408,7 +299,7 @@ def _fingerprint(data: Any, method: Any, *, T: Any = None) -> Any:
             data = found
         text = _bytes(data)
         text = text.reshape(text.shape[0], int(np.prod(text.shape[1:])))
-        return _octets(hashing.farm(hashing.Rows(_words(text.astype(np.uint32)), text.shape[-1])))
+        return _octets(hashing.farm(hashing.Rows(pack_words(text.astype(np.uint32)), text.shape[-1])))
 
 
 def _octets(value: U64) -> Any:
@@ -418,11 +309,11 @@ def _octets(value: U64) -> Any:
 
 
 def _bytes(data: Any) -> Any:
-    """Returns the bytes of numbers along a new last axis."""
+    """Return the bytes of numbers along a new last axis."""
     if is_static(data):
         data = np.ascontiguousarray(data)
         return data.view(np.uint8).reshape(*data.shape, data.dtype.itemsize)
-    if isinstance(data, Words):
+    if isinstance(data, U32Pair):
         data = data.data
     if data.dtype == np.bool_:
         data = data.astype(np.uint8)
@@ -434,12 +325,26 @@ def _bytes(data: Any) -> Any:
 
 @op("Fingerprint", host=_fingerprint, words="whole", partial=("data",))
 def fingerprint(data: Any, method: Static, *, T: Any = None) -> Any:
-    """Returns FarmHash's Fingerprint64 of the bytes of each row, the lowest first. See tf.raw_ops.Fingerprint."""
+    """Return FarmHash's Fingerprint64 of the bytes of each row.
+
+    TF: tf.raw_ops.Fingerprint (core/kernels/fingerprint_op.cc).
+
+    Args:
+      data: [n, ...]; strings are hashed one by one first.
+      method: static; only farmhash64.
+      T: dtype that the graph declares.
+
+    Returns:
+      uint8 [n, 8], low byte first.
+
+    Raises:
+      OpError: ``data`` is a scalar, or its bytes in 64 bits are not known.
+    """
     declared = None if T is None else np.dtype(T)
-    if declared is not None and not is_static(data) and not isinstance(data, Planes) and declared != data.dtype:
+    if declared is not None and not is_static(data) and not isinstance(data, WordArray) and declared != data.dtype:
         if declared.kind not in "iu" or declared.itemsize != 8:
             raise OpError(
                 f"the bytes of {declared} are hashed, which JAX holds as {data.dtype} outside its 64-bit mode"
             )
-        data = Words(jnp.asarray(to_words(data)), declared)
+        data = U32Pair(jnp.asarray(to_u32_pair(data)), declared)
     return _fingerprint(data, method)

@@ -1,7 +1,14 @@
 """The Xla* ops that tf2xla and older jax2tf write.
 
-`arrays` has slices, gathers, products, convolutions and sharding; `computations` the ops that call a function,
-`protos` the reader of their protocol buffers.
+Read in this order:
+
+- `arrays`: slices, gathers, padding, sorting, random bits;
+- `linear`: convolution, dot products, eigenvalues, SVD;
+- `computations`: ops with a function argument: reductions, windows, scatter, sort;
+- `sharding`: shardings and collectives on a single device;
+- `protos`: the reader of their protocol buffers.
+
+Imports `ops.linalg`, `ops.random` and `ops.common`, no other family.
 """
 
-from . import arrays, computations  # noqa: F401
+from . import arrays, computations, linear, sharding  # noqa: F401

@@ -1,4 +1,4 @@
-"""Xla* ops: what tf.function code (jax2tf's, above all) writes for operations of XLA itself."""
+"""Xla* ops on arrays: slices, gathers, padding, grids, sorting, random bits, precision."""
 
 from __future__ import annotations
 
@@ -11,155 +11,74 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.int64 import Words, from_words, to_words
+from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
 
 from .computations import last_axis
-from .protos import conv_numbers, dot_numbers, fields, gather_fields, precision
+from .protos import gather_fields
 
-# ---- products ----
-
-
-def _conv(
-    lhs: Any, rhs: Any, strides: Any, padding: Any, base: Any, inner: Any, groups: Any, numbers: str, **options: Any
-) -> Any:
-    lhs, spec, holes = jnp.asarray(lhs), conv_numbers(numbers), dims(base)
-    pads = [(int(a), int(b)) for a, b in np.asarray(padding).reshape(-1, 2)]
-    if any(p < 0 for pair in pads for p in pair):
-        # XLA's CPU backend reads outside of the array for negative padding; so cut beforehand.
-        config = [(0, 0, 0)] * lhs.ndim
-        for axis, (low, high), b in zip(spec.lhs_spec[2:], pads, holes, strict=True):
-            config[axis] = (min(low, 0), min(high, 0), b - 1)
-        lhs = lax.pad(lhs, jnp.zeros((), lhs.dtype), config)
-        pads = [(max(low, 0), max(high, 0)) for low, high in pads]
-        holes = (1,) * len(holes)
-    return lax.conv_general_dilated(
-        lhs,
-        jnp.asarray(rhs),
-        window_strides=dims(strides),
-        padding=pads,
-        lhs_dilation=holes,
-        rhs_dilation=dims(inner),
-        dimension_numbers=spec,
-        feature_group_count=int(np.asarray(groups).reshape(())),
-        **options,
-    )
-
-
-@op("XlaConv", heavy=True)
-def xla_conv(
-    lhs: Any,
-    rhs: Any,
-    window_strides: Static,
-    padding: Static,
-    lhs_dilation: Static,
-    rhs_dilation: Static,
-    feature_group_count: Static,
-    *,
-    dimension_numbers: str,
-    precision_config: str,
-) -> Any:
-    """Convolves. See tf.raw_ops.XlaConv."""
-    parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
-    return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
-
-
-@op("XlaConvV2", heavy=True)
-def xla_conv_v2(
-    lhs: Any,
-    rhs: Any,
-    window_strides: Static,
-    padding: Static,
-    lhs_dilation: Static,
-    rhs_dilation: Static,
-    feature_group_count: Static,
-    *,
-    dimension_numbers: str,
-    precision_config: str,
-    preferred_element_type: Any,
-    batch_group_count: int = 1,
-) -> Any:
-    """Convolves. See tf.raw_ops.XlaConvV2."""
-    parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
-    return _conv(
-        *_common(lhs, rhs, preferred_element_type),
-        *parts,
-        dimension_numbers,
-        precision=precision(precision_config),
-        preferred_element_type=canonical(preferred_element_type),
-        batch_group_count=batch_group_count,
-    )
-
-
-def _common(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
-    """Brings operands of different dtypes to that of the result."""
-    if lhs.dtype == rhs.dtype:
-        return lhs, rhs
-    return lhs.astype(canonical(dtype)), rhs.astype(canonical(dtype))
-
-
-@op("XlaDot", heavy=True)
-def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str) -> Any:
-    """Multiplies and sums over chosen dimensions. See tf.raw_ops.XlaDot."""
-    return lax.dot_general(
-        jnp.asarray(lhs), jnp.asarray(rhs), dot_numbers(dimension_numbers), precision=precision(precision_config)
-    )
-
-
-@op("XlaDotV2", heavy=True)
-def xla_dot_v2(
-    lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
-) -> Any:
-    """Multiplies and sums over chosen dimensions. See tf.raw_ops.XlaDotV2."""
-    lhs, rhs = _common(lhs, rhs, preferred_element_type)
-    return lax.dot_general(
-        jnp.asarray(lhs),
-        jnp.asarray(rhs),
-        dot_numbers(dimension_numbers),
-        precision=precision(precision_config),
-        preferred_element_type=canonical(preferred_element_type),
-    )
-
-
-@op("XlaEinsum", heavy=True)
-def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
-    """Einstein sum of two tensors. See tf.raw_ops.XlaEinsum."""
-    return jnp.einsum(equation, a, b)
-
-
-# ---- parts of arrays ----
+# ---- slicing ----
 
 
 @op("XlaDynamicSlice", moves=True)
 def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> Any:
-    """Returns a box; its start is moved so that it fits. See tf.raw_ops.XlaDynamicSlice."""
+    """Return a box whose start is clamped so that it fits.
+
+    TF: tf.raw_ops.XlaDynamicSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
+
+    Args:
+      input: [d0, ..., dn].
+      start_indices: [n + 1].
+      size_indices: [n + 1], static.
+
+    Returns:
+      The box, of shape ``size_indices``.
+
+    Raises:
+      OpError: lengths are not the rank.
+    """
     sizes = dims(size_indices)
     if start_indices.ndim != 1 or start_indices.shape[0] != input.ndim or len(sizes) != input.ndim:
         raise OpError(f"start and size must be vectors of {input.ndim} numbers")
     starts = jnp.asarray(start_indices)
-    places = [starts[i] for i in range(input.ndim)]
-    return lax.dynamic_slice(jnp.asarray(input), places, sizes, allow_negative_indices=False)
+    offsets = [starts[i] for i in range(input.ndim)]
+    return lax.dynamic_slice(jnp.asarray(input), offsets, sizes, allow_negative_indices=False)
 
 
 @op("XlaDynamicUpdateSlice", moves=True)
 def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
-    """Replaces a box; its start is moved so that it fits. See tf.raw_ops.XlaDynamicUpdateSlice."""
+    """Replace a box whose start is clamped so that it fits.
+
+    TF: tf.raw_ops.XlaDynamicUpdateSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
+    """
     if indices.ndim != 1 or indices.shape[0] != input.ndim or update.ndim != input.ndim:
         raise OpError(f"the update must have rank {input.ndim}, and the indices as many numbers")
     starts = jnp.asarray(indices)
-    places = [starts[i] for i in range(input.ndim)]
-    return lax.dynamic_update_slice(jnp.asarray(input), jnp.asarray(update), places, allow_negative_indices=False)
+    offsets = [starts[i] for i in range(input.ndim)]
+    return lax.dynamic_update_slice(jnp.asarray(input), jnp.asarray(update), offsets, allow_negative_indices=False)
 
 
 @op("XlaGather", moves=True)
 def xla_gather(
     operand: Any, start_indices: Any, slice_sizes: Static, *, dimension_numbers: str, indices_are_sorted: bool
 ) -> Any:
-    """Gathers boxes; their starts are moved so that they fit. See tf.raw_ops.XlaGather."""
+    """Gather boxes whose starts are clamped so that they fit.
+
+    TF: tf.raw_ops.XlaGather (compiler/tf2xla/kernels/gather_scatter_ops.cc).
+
+    Args:
+      operand: the array.
+      start_indices: starts of the boxes.
+      slice_sizes: [rank], static.
+      dimension_numbers: serialized GatherDimensionNumbers.
+      indices_are_sorted: a promise that starts are in order.
+
+    Returns:
+      The boxes.
+    """
     numbers, axis = gather_fields(dimension_numbers)
     return lax.gather(
         jnp.asarray(operand),
@@ -173,7 +92,23 @@ def xla_gather(
 
 @op("XlaPad", moves=True)
 def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: Static, padding_interior: Static) -> Any:
-    """Pads outside and between elements; negative padding cuts. See tf.raw_ops.XlaPad."""
+    """Pad outside and between elements; negative padding truncates.
+
+    TF: tf.raw_ops.XlaPad (compiler/tf2xla/kernels/xla_pad_op.cc).
+
+    Args:
+      input: [d0, ..., dn].
+      padding_value: scalar.
+      padding_low: [n + 1], static.
+      padding_high: [n + 1], static.
+      padding_interior: [n + 1], static.
+
+    Returns:
+      The padded array.
+
+    Raises:
+      OpError: lengths are not the rank.
+    """
     if not np.size(padding_low) == np.size(padding_high) == np.size(padding_interior) == input.ndim:
         raise OpError(f"paddings must have {input.ndim} numbers each")
     config = list(zip(dims(padding_low), dims(padding_high), dims(padding_interior), strict=True))
@@ -182,7 +117,21 @@ def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: S
 
 @op("XlaBroadcastHelper")
 def xla_broadcast_helper(lhs: Any, rhs: Any, broadcast_dims: Static) -> tuple[Any, Any]:
-    """Gives the operand of lower rank the other's, with dimensions of 1. See tf.raw_ops.XlaBroadcastHelper."""
+    """Expand the operand of lower rank to the rank of the other.
+
+    TF: tf.raw_ops.XlaBroadcastHelper (compiler/tf2xla/kernels/xla_broadcast_helper_op.cc).
+
+    Args:
+      lhs: an array.
+      rhs: an array.
+      broadcast_dims: static: the dimension of the larger rank for each of the smaller, increasing.
+
+    Returns:
+      Both operands, of one rank.
+
+    Raises:
+      OpError: the dimensions do not fit.
+    """
     axes = dims(broadcast_dims)
     if lhs.ndim == rhs.ndim or not lhs.ndim or not rhs.ndim:
         if axes and lhs.ndim != rhs.ndim:
@@ -207,7 +156,10 @@ def _grid(counts: list[int], paddings: list[int], rank: int, number: int) -> tup
 
 @op("XlaConcatND", moves=True)
 def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = ()) -> Any:
-    """Joins a grid of tensors and cuts padding off at the end. See tf.raw_ops.XlaConcatND."""
+    """Concatenate a grid of tensors and remove padding at the end.
+
+    TF: tf.raw_ops.XlaConcatND.
+    """
     counts, pads = _grid(num_concats, paddings, inputs[0].ndim, len(inputs))
     parts = [jnp.asarray(v) for v in inputs]
     if any(p.shape != parts[0].shape for p in parts):
@@ -223,7 +175,10 @@ def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = 
 
 @op("XlaSplitND", moves=True)
 def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = ()) -> Any:
-    """Splits into a grid of tensors, padded with zeros at the end. See tf.raw_ops.XlaSplitND."""
+    """Split into a grid of tensors, padded with zeros at the end.
+
+    TF: tf.raw_ops.XlaSplitND.
+    """
     counts, pads = _grid(num_splits, paddings, input.ndim, N)
     x = jnp.asarray(input)
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, p, 0) for p in pads])
@@ -241,14 +196,17 @@ def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = (
 
 @op("XlaSort", stored=True)
 def xla_sort(input: Any) -> Any:
-    """Sorts the last dimension, -0 before 0 and NaN last. See tf.raw_ops.XlaSort."""
+    """Sort along the last dimension, -0 before 0 and NaN last. TF: tf.raw_ops.XlaSort."""
     x = jnp.asarray(input)
     return lax.sort(x, dimension=x.ndim - 1) if x.ndim else x
 
 
 @op("XlaKeyValueSort", stored=True)
 def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
-    """Sorts the last dimension of two tensors by the first. See tf.raw_ops.XlaKeyValueSort."""
+    """Sort keys along the last dimension, and values with them.
+
+    TF: tf.raw_ops.XlaKeyValueSort.
+    """
     if keys.shape != values.shape:
         raise OpError(f"keys of shape {keys.shape} and values of shape {values.shape}")
     if not keys.ndim:
@@ -257,48 +215,21 @@ def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
     return keys, values
 
 
-# ---- decompositions ----
-
-
-@op("XlaSelfAdjointEig")
-def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) -> tuple[Any, Any]:
-    """Eigenvalues, increasing, and eigenvectors. See tf.raw_ops.XlaSelfAdjointEig.
-
-    How many steps are made, and to which accuracy, is up to JAX.
-    """
-    del max_iter, epsilon
-    a = jnp.asarray(a)
-    triangle = jnp.tril(a) if lower else jnp.triu(a)
-    strict = jnp.tril(a, -1) if lower else jnp.triu(a, 1)
-    full = triangle + jnp.conj(jnp.swapaxes(strict, -1, -2))
-    values, vectors = eigh(full)
-    return values.astype(a.dtype), vectors
-
-
-@op("XlaSvd")
-def xla_svd(a: Any, *, max_iter: int, epsilon: float, precision_config: str) -> tuple[Any, Any, Any]:
-    """Singular values, and square matrices u and v. See tf.raw_ops.XlaSvd.
-
-    How many steps are made, and to which accuracy, is up to JAX.
-    """
-    del max_iter, epsilon, precision_config
-    a = jnp.asarray(a)
-    s, u, v = svd(a, True)
-    return s.astype(a.dtype), u, v
-
-
 # ---- numbers ----
 
 
 @op("XlaReducePrecision")
 def xla_reduce_precision(operand: Any, *, exponent_bits: int, mantissa_bits: int) -> Any:
-    """Rounds to a float of fewer bits. See tf.raw_ops.XlaReducePrecision."""
+    """Round to a float of fewer bits. TF: tf.raw_ops.XlaReducePrecision."""
     return lax.reduce_precision(jnp.asarray(operand), exponent_bits, mantissa_bits)
 
 
 @op("XlaDequantize")
 def xla_dequantize(input: Any, *, min_range: float, max_range: float, mode: str, transpose_output: bool) -> Any:
-    """Unpacks four bytes from each uint32, the highest first, to bfloat16. See tf.raw_ops.XlaDequantize."""
+    """Unpack four bytes of each uint32, high byte first, to bfloat16.
+
+    TF: tf.raw_ops.XlaDequantize.
+    """
     if mode != "MIN_COMBINED":
         raise UnsupportedAttributeError(f"mode {mode!r}: only MIN_COMBINED exists in XLA")
     if input.ndim == 0:
@@ -320,14 +251,28 @@ _UINT64 = np.dtype(np.uint64)
 def xla_rng_bit_generator(
     algorithm: Static, initial_state: Any, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:
-    """Random bits and the state after them, XLA's own. See tf.raw_ops.XlaRngBitGenerator.
+    """Return the new state and random bits of XLA's generators.
 
-    Without ``jax_enable_x64`` the state is a pair of words for each number, and 64-bit results have 32 bits.
+    TF: tf.raw_ops.XlaRngBitGenerator.
+
+    Without ``jax_enable_x64`` the state is a `U32Pair`, and 64-bit results have 32 bits.
+
+    Args:
+      algorithm: scalar, static: 1 Philox, 2 ThreeFry, 3 default.
+      initial_state: uint64 [2] or [3].
+      shape: static.
+      dtype: integer dtype of the bits.
+
+    Returns:
+      The state, and bits of ``shape``.
+
+    Raises:
+      OpError: the algorithm is unknown, or the state does not fit it.
     """
     kind = int(np.asarray(algorithm).reshape(()))
     if kind not in (_PHILOX, _THREEFRY, _AUTO):
         raise OpError(f"unknown algorithm {kind}")
-    words = jnp.asarray(to_words(initial_state))
+    words = jnp.asarray(to_u32_pair(initial_state))
     count = words.shape[0]
     if count not in (2, 3) or (kind == _THREEFRY and count == 3):
         raise OpError(f"a state of {count} numbers does not fit algorithm {kind}")
@@ -335,15 +280,15 @@ def xla_rng_bit_generator(
     unsigned = np.dtype(f"uint{out.itemsize * 8}")
     if count == 2:
         algorithm_ = lax.RandomAlgorithm.RNG_THREE_FRY if kind == _THREEFRY else lax.RandomAlgorithm.RNG_PHILOX
-        state, values = _one_by_one(words.reshape(4), dims(shape), unsigned, algorithm_)
+        state, values = _sequential_bits(words.reshape(4), dims(shape), unsigned, algorithm_)
         state = state.reshape(2, 2)
     else:
         state, values = _philox(words, dims(shape), unsigned)
-    return _like(state, initial_state), lax.bitcast_convert_type(values, out)
+    return _like_state(state, initial_state), lax.bitcast_convert_type(values, out)
 
 
-def _one_by_one(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any, Any]:
-    # Under vmap JAX would draw other numbers, for all rows at once.
+def _sequential_bits(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any, Any]:
+    # Under vmap JAX would draw other bits, in one call for all rows.
     @jax.custom_batching.sequential_vmap
     def draw(state: Any) -> tuple[Any, Any]:
         return lax.rng_bit_generator(state, shape, dtype, algorithm=algorithm)
@@ -351,18 +296,18 @@ def _one_by_one(state: Any, shape: Any, dtype: Any, algorithm: Any) -> tuple[Any
     return draw(state)
 
 
-def _like(words: Any, given: Any) -> Any:
-    if isinstance(given, Words) or given.dtype.itemsize == 8:
-        return from_words(words)
+def _like_state(words: Any, given: Any) -> Any:
+    if isinstance(given, U32Pair) or given.dtype.itemsize == 8:
+        return from_u32_pair(words)
     return words[:, 0]
 
 
 def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
-    """Philox with a key and a counter of two numbers."""
+    """Return the new state and bits of Philox with a key of one and a counter of two 64-bit integers."""
     number = math.prod(shape)
-    wide = dtype.itemsize == 8
+    is_64_bit = dtype.itemsize == 8
     counter = jnp.stack([words[1, 0], words[1, 1], words[2, 0], words[2, 1]])
-    total = number * 2 if wide else number
+    total = number * 2 if is_64_bit else number
     found = bits((words[0, 0], words[0, 1]), counter, total).reshape(-1)[:total]
     steps = -(-total // 4)
     low = counter[0] + np.uint32(steps)
@@ -372,28 +317,52 @@ def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
     third = counter[2] + carry
     fourth = counter[3] + (carry & (third == 0).astype(np.uint32))
     state = jnp.stack([words[0], jnp.stack([low, second]), jnp.stack([third, fourth])])
-    values = lax.bitcast_convert_type(found.reshape(-1, 2), np.uint64) if wide else found.astype(dtype)
+    values = lax.bitcast_convert_type(found.reshape(-1, 2), np.uint64) if is_64_bit else found.astype(dtype)
     return state, values.reshape(shape)
 
 
-# ---- hints, and what only means something on several devices ----
+# ---- hints ----
 
 
 @op("XlaOptimizationBarrier")
 def xla_optimization_barrier(input: list[Any]) -> Any:
-    """Keeps XLA from optimizing across it. See tf.raw_ops.XlaOptimizationBarrier."""
+    """Prevent XLA from optimizing across it. TF: tf.raw_ops.XlaOptimizationBarrier."""
     return list(lax.optimization_barrier([jnp.asarray(v) for v in input]))
 
 
 @op("XlaSetBound", host=lambda input, bound: input)
 def xla_set_bound(input: Any, bound: Static) -> Any:
-    """Hands its input on; the bound is a hint for dynamic shapes. See tf.raw_ops.XlaSetBound."""
+    """Return the input; the bound is a hint for dynamic shapes.
+
+    TF: tf.raw_ops.XlaSetBound.
+
+    Args:
+      input: any value.
+      bound: unused.
+
+    Returns:
+      The input.
+    """
     return input
 
 
 @op("XlaSetDynamicDimensionSize")
 def xla_set_dynamic_dimension_size(input: Any, dim_index: Static, size: Static) -> Any:
-    """Cuts a dimension to a size known while tracing. See tf.raw_ops.XlaSetDynamicDimensionSize."""
+    """Truncate a dimension to a static size.
+
+    TF: tf.raw_ops.XlaSetDynamicDimensionSize.
+
+    Args:
+      input: [d0, ..., dn].
+      dim_index: scalar, static.
+      size: scalar, static.
+
+    Returns:
+      The truncated array.
+
+    Raises:
+      OpError: the dimension is out of range.
+    """
     axis, (limit,) = int(np.asarray(dim_index).reshape(())), dims(size)
     if not 0 <= axis < input.ndim:
         raise OpError(f"dimension {axis} is out of range for a tensor of rank {input.ndim}")
@@ -402,65 +371,17 @@ def xla_set_dynamic_dimension_size(input: Any, dim_index: Static, size: Static) 
 
 @op("XlaRemoveDynamicDimensionSize")
 def xla_remove_dynamic_dimension_size(input: Any, dim_index: Static) -> Any:
-    """Hands its input on: dimensions have one size here. See tf.raw_ops.XlaRemoveDynamicDimensionSize.
+    """Return the input: dimensions are not dynamic here.
 
-    In XLA the elements cut off before come back.
+    TF: tf.raw_ops.XlaRemoveDynamicDimensionSize.
+
+    XLA restores the truncated elements.
+
+    Args:
+      input: any array.
+      dim_index: unused.
+
+    Returns:
+      The input.
     """
-    return input
-
-
-@op("XlaReplicaId")
-def xla_replica_id() -> Any:
-    """Returns 0, the only replica. See tf.raw_ops.XlaReplicaId."""
-    return np.asarray(0, np.int32)
-
-
-@op("XlaSharding", host=lambda input, *, sharding="", unspecified_dims=(): input)
-def xla_sharding(input: Any, *, sharding: str = "", unspecified_dims: Any = ()) -> Any:
-    """Hands its input on: how arrays are laid out over devices is up to JAX. See tf.raw_ops.XlaSharding."""
-    return input
-
-
-def _refuse_tiles(sharding: str) -> None:
-    """Refuses a sharding that gives a device less than everything."""
-    found = fields(sharding, 1, 3, 6)
-    tiles = found.get(3, [])
-    if found.get(6, [0])[-1]:
-        tiles = tiles[:-1]
-    if math.prod(tiles) > 1:
-        raise OpError(f"the sharding splits the tensor into {tiles} parts; only one device is supported")
-
-
-@op("XlaSpmdFullToShardShape")
-def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int = -1, unspecified_dims: Any = ()) -> Any:
-    """Hands its input on: one device has all of it. See tf.raw_ops.XlaSpmdFullToShardShape."""
-    _refuse_tiles(manual_sharding)
-    return input
-
-
-@op("XlaSpmdShardToFullShape")
-def xla_spmd_shard_to_full_shape(
-    input: Any, *, manual_sharding: str, full_shape: Any, dim: int = -1, unspecified_dims: Any = ()
-) -> Any:
-    """Hands its input on: one device has all of it. See tf.raw_ops.XlaSpmdShardToFullShape."""
-    _refuse_tiles(manual_sharding)
-    return input
-
-
-def _refuse_groups(groups: Any) -> None:
-    if np.ndim(groups) != 2 or np.shape(groups)[1] > 1:
-        raise OpError(f"a collective over {np.shape(groups)} replicas; only groups of one are supported")
-
-
-@op("XlaAllReduce")
-def xla_all_reduce(input: Any, group_assignment: Static, *, reduce_op: str, mode: str) -> Any:
-    """Hands its input on where groups have one replica. See tf.raw_ops.XlaAllReduce."""
-    _refuse_groups(group_assignment)
-    return input
-
-
-@op("XlaReduceScatter")
-def xla_reduce_scatter(input: Any, group_assignment: Static, scatter_dimension: Static, *, reduce_op: str) -> Any:
-    """Hands its input on where groups have one replica. See tf.raw_ops.XlaReduceScatter."""
-    _refuse_groups(group_assignment)
     return input

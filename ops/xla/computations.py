@@ -1,7 +1,7 @@
-"""Xla* ops that take a function: reductions, windows, scatter, select-and-scatter, sort with a comparator.
+"""Xla* ops with a function argument: reductions, windows, scatter, select-and-scatter, sort with a comparator.
 
-A function is a Python callable of arrays that returns a list of results. Where it is one plain operation (found by
-tracing it), JAX's own form of the op is used, which is faster and can be differentiated.
+A function is a Python callable of arrays that returns a list of results. If its jaxpr is one primitive, JAX's
+specialized op is used, which is faster and differentiable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims, known
+from tf2jax_lite.values.static import dims, static_value
 
 from .protos import scatter_fields
 
@@ -30,14 +30,14 @@ _COMMUTATIVE = ("add", "mul", "max", "min", "and", "or")
 
 
 def plain_name(fn: Function, *dtypes: Any) -> str:
-    """Returns the primitive that a function of scalars is, "first" or "second" for an argument, or "".
+    """Return the primitive that a function of two scalars consists of, "first" or "second" for an argument, or "".
 
-    Primitives that mind the order of their operands count only if they take the first two arguments in order.
+    Primitives that are not commutative must take the arguments in order.
     """
     scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
     try:
         jaxpr = jax.make_jaxpr(lambda *args: [jnp.asarray(v) for v in fn(*args)])(*scalars).jaxpr
-    except Exception:  # whatever is wrong with it comes up, with its place, when it is used
+    except Exception:  # its error is raised, with the position in the graph, where it is called
         return ""
     return _plain_name(jaxpr)
 
@@ -73,7 +73,7 @@ _FOLD: dict[str, Any] = {
 
 
 def _identity(name: str, dtype: Any) -> np.ndarray | None:
-    """Returns the value that a fold starts from without changing anything."""
+    """Return the identity element of a reduction, None if it has none."""
     dtype = np.dtype(dtype)
     if name in ("add", "mul"):
         return np.asarray(0 if name == "add" else 1, dtype)
@@ -92,7 +92,7 @@ def _identity(name: str, dtype: Any) -> np.ndarray | None:
 
 
 def _same(a: Any, b: np.ndarray) -> bool:
-    found = known(a)
+    found = static_value(a)
     return found is not None and bool(found == b)
 
 
@@ -109,7 +109,10 @@ def _check_reduction(operands: list[Any], inits: list[Any], axes: tuple[int, ...
 
 @op("XlaReduce", stored=True)
 def xla_reduce(input: Any, init_value: Any, *, dimensions_to_reduce: list[int], reducer: Function) -> Any:
-    """Reduces dimensions with a function. See tf.raw_ops.XlaReduce."""
+    """Reduce dimensions by a function.
+
+    TF: tf.raw_ops.XlaReduce (compiler/tf2xla/kernels/xla_reduce_op.cc).
+    """
     axes = tuple(dimensions_to_reduce)
     _check_reduction([input], [init_value], axes)
     x, init = jnp.asarray(input), jnp.asarray(init_value)
@@ -135,7 +138,7 @@ def _variadic_reduce(
 def xla_variadic_reduce(
     input: list[Any], init_value: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
-    """Reduces several tensors together. See tf.raw_ops.XlaVariadicReduce."""
+    """Reduce several tensors together by a function. TF: tf.raw_ops.XlaVariadicReduce."""
     return _variadic_reduce(input, init_value, dimensions_to_reduce, reducer)
 
 
@@ -143,7 +146,10 @@ def xla_variadic_reduce(
 def xla_variadic_reduce_v2(
     inputs: list[Any], init_values: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
-    """Reduces several tensors together. See tf.raw_ops.XlaVariadicReduceV2."""
+    """Reduce several tensors together by a function.
+
+    TF: tf.raw_ops.XlaVariadicReduceV2.
+    """
     return _variadic_reduce(inputs, init_values, dimensions_to_reduce, reducer)
 
 
@@ -155,11 +161,11 @@ def _pairs(padding: Any) -> list[tuple[int, int]]:
 
 
 def _cumulative(shape: Any, window: Any, strides: Any, dilated: bool, padding: Any) -> tuple[int, bool] | None:
-    """Returns axis and direction if a window makes a cumulative reduction, the way jax2tf writes one."""
-    wide = [i for i, w in enumerate(window) if w != 1]
-    if dilated or len(wide) != 1 or any(s != 1 for s in strides):
+    """Return axis and direction if a window is a cumulative reduction, as jax2tf exports one; else None."""
+    extended = [i for i, w in enumerate(window) if w != 1]
+    if dilated or len(extended) != 1 or any(s != 1 for s in strides):
         return None
-    (axis,) = wide
+    (axis,) = extended
     if any(p != (0, 0) for i, p in enumerate(padding) if i != axis) or shape[axis] != window[axis]:
         return None
     if padding[axis] == (window[axis] - 1, 0):
@@ -180,7 +186,27 @@ def xla_reduce_window(
     computation: Function,
     infer_cumulative_reduction_from_jax2tf: bool = True,
 ) -> Any:
-    """Reduces windows with a function. See tf.raw_ops.XlaReduceWindow."""
+    """Reduce windows by a function.
+
+    TF: tf.raw_ops.XlaReduceWindow (compiler/tf2xla/kernels/reduce_window_op.cc).
+
+    Args:
+      input: [d0, ..., dn].
+      init_value: scalar.
+      window_dimensions: [n + 1], static.
+      window_strides: [n + 1], static.
+      base_dilations: [n + 1], static.
+      window_dilations: [n + 1], static.
+      padding: [n + 1, 2], static.
+      computation: a function of two scalars.
+      infer_cumulative_reduction_from_jax2tf: config option: lower a full one-sided window as a cumulative reduction.
+
+    Returns:
+      The reduced windows.
+
+    Raises:
+      OpError: lengths are not the rank.
+    """
     x, init = jnp.asarray(input), jnp.asarray(init_value)
     window, strides = dims(window_dimensions), dims(window_strides)
     base, inner, pads = dims(base_dilations), dims(window_dilations), _pairs(padding)
@@ -191,7 +217,7 @@ def xla_reduce_window(
     if start is None:
         return lax.reduce_window(x, init, lambda a, b: computation(a, b)[0], window, strides, pads, base, inner)
     if not _same(init_value, start):
-        # A window starts with the initial value; XLA leaves padding and holes out.
+        # Each window starts with the initial value; XLA omits padding and dilation.
         out = lax.reduce_window(x, start, _FOLD[name], window, strides, pads, base, inner)
         return _FOLD[name](out, jnp.broadcast_to(init, out.shape))
     if infer_cumulative_reduction_from_jax2tf and name in _CUMULATIVE:
@@ -204,17 +230,17 @@ def xla_reduce_window(
 # ---- select and scatter ----
 
 
-def _window_places(shape: tuple[int, ...], window: Any, strides: Any, pads: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Returns the flat places that each window covers (windows, covered), -1 for padding, and the windows' grid."""
+def _window_indices(shape: tuple[int, ...], window: Any, strides: Any, pads: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return the flat indices in each window (windows, window size), -1 for padding, and the grid of windows."""
     grid = tuple((d + lo + hi - w) // s + 1 for d, w, s, (lo, hi) in zip(shape, window, strides, pads, strict=True))
     flat = np.zeros((), np.int64)
     valid = np.ones((), bool)
     rank = len(shape)
     for i, (d, w, s, (lo, _)) in enumerate(zip(shape, window, strides, pads, strict=True)):
         own = np.arange(grid[i])[:, None] * s + np.arange(w) - lo
-        form = [1] * (2 * rank)
-        form[i], form[rank + i] = own.shape
-        own = own.reshape(form)
+        shape_of_axis = [1] * (2 * rank)
+        shape_of_axis[i], shape_of_axis[rank + i] = own.shape
+        own = own.reshape(shape_of_axis)
         flat = flat * d + own
         valid = valid & (own >= 0) & (own < d)
     covered = np.where(valid, flat, -1)
@@ -233,17 +259,36 @@ def xla_select_and_scatter(
     select: Function,
     scatter: Function,
 ) -> Any:
-    """Chooses an element of each window and scatters the source there. See tf.raw_ops.XlaSelectAndScatter."""
+    """Select an element of each window and scatter the source there.
+
+    TF: tf.raw_ops.XlaSelectAndScatter.
+
+    Args:
+      operand: [d0, ..., dn].
+      window_dimensions: [n + 1], static.
+      window_strides: [n + 1], static.
+      padding: [n + 1, 2], static.
+      source: one element for each window.
+      init_value: scalar.
+      select: a function of two scalars that returns a bool.
+      scatter: a function of two scalars.
+
+    Returns:
+      An array of the shape of ``operand``.
+
+    Raises:
+      OpError: the source does not have the shape of the grid of windows.
+    """
     x, updates, init = jnp.asarray(operand), jnp.asarray(source), jnp.asarray(init_value)
     window, strides, pads = dims(window_dimensions), dims(window_strides), _pairs(padding)
-    places, grid = _window_places(x.shape, window, strides, pads)
+    indices, grid = _window_indices(x.shape, window, strides, pads)
     if updates.shape != grid:
         raise OpError(f"a source of shape {updates.shape} for windows in a grid of {grid}")
     flat = x.reshape(-1)
-    best = jnp.full(len(places), -1, np.int32)
+    best = jnp.full(len(indices), -1, np.int32)
     choose = jax.vmap(lambda a, b: select(a, b)[0])
-    # Windows are small: one step for each place in them.
-    for column in np.asarray(places, np.int32).T:
+    # Windows are small: one step for each of their elements.
+    for column in np.asarray(indices, np.int32).T:
         kept = choose(flat[jnp.maximum(best, 0)], flat[np.maximum(column, 0)]) & (best >= 0)
         best = jnp.where((column < 0) | kept, best, column)
     name = plain_name(scatter, x.dtype, x.dtype)
@@ -255,7 +300,7 @@ def xla_select_and_scatter(
     def step(i: Any, out: Any) -> Any:
         return out.at[to[i]].set(scatter(out[to[i]], updates.reshape(-1)[i])[0], mode="drop")
 
-    return fori_loop(0, len(places), step, start).reshape(x.shape)
+    return fori_loop(0, len(indices), step, start).reshape(x.shape)
 
 
 # ---- scatter ----
@@ -270,7 +315,7 @@ _SCATTER: dict[str, Any] = {
 
 
 def last_axis(indices: Any, axis: int) -> Any:
-    """Returns indices with the dimension that holds index vectors last."""
+    """Return indices with the dimension of index vectors last."""
     indices = jnp.asarray(indices)
     return indices[..., None] if axis == indices.ndim else jnp.moveaxis(indices, axis, -1)
 
@@ -294,8 +339,8 @@ def _scatter_one_by_one(
 
     def step(i: Any, out: Any) -> Any:
         start: list[Any] = [jnp.zeros((), indices.dtype)] * operand.ndim
-        for place, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-            start[axis] = indices[i, place]
+        for column, axis in enumerate(numbers.scatter_dims_to_operand_dims):
+            start[axis] = indices[i, column]
         fits = jnp.stack([(s >= 0) & (s + n <= d) for s, n, d in zip(start, shape, out.shape, strict=True)]).all()
         old = lax.dynamic_slice(out, start, shape, allow_negative_indices=False)
         new = jnp.where(fits, apply(old, updates[i].reshape(shape)), old)
@@ -314,7 +359,10 @@ def xla_scatter(
     dimension_numbers: str,
     indices_are_sorted: bool,
 ) -> Any:
-    """Scatters windows with a function; those not inside are dropped. See tf.raw_ops.XlaScatter."""
+    """Scatter windows by a function; those not inside are dropped.
+
+    TF: tf.raw_ops.XlaScatter (compiler/tf2xla/kernels/gather_scatter_ops.cc).
+    """
     numbers, axis = scatter_fields(dimension_numbers)
     indices = last_axis(scatter_indices, axis)
     operand, updates = jnp.asarray(operand), jnp.asarray(updates)
@@ -331,7 +379,7 @@ def xla_scatter(
 
 
 def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
-    """Returns where each element of a vector goes: as many as come before it, and equal ones ahead of it."""
+    """Return the rank of each element of a vector: the number of smaller ones, and of equal ones before it."""
     count = row[0].shape[0]
     args = [v for x in row for v in (x[:, None], x[None, :])]
     over = jax.vmap(jax.vmap(lambda *a: comparator(*a)[0]))
@@ -342,10 +390,24 @@ def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
 
 @op("XlaVariadicSort", stored=True)
 def xla_variadic_sort(inputs: list[Any], dimension: Static, *, comparator: Function, is_stable: bool) -> Any:
-    """Sorts tensors together along a dimension, by a comparator. See tf.raw_ops.XlaVariadicSort.
+    """Sort tensors together along a dimension, by a comparator.
 
-    A comparator other than less-than or greater-than of the first tensor takes quadratic memory: all pairs are
-    compared. Sorting is always stable.
+    TF: tf.raw_ops.XlaVariadicSort.
+
+    Sorting is always stable. A comparator other than less-than or greater-than of the first tensor compares all pairs,
+    which takes quadratic memory.
+
+    Args:
+      inputs: arrays of one shape.
+      dimension: scalar, static.
+      comparator: a function of two scalars of each array.
+      is_stable: unused.
+
+    Returns:
+      The sorted arrays.
+
+    Raises:
+      OpError: the dimension is out of range.
     """
     del is_stable
     arrays = tuple(jnp.asarray(v) for v in inputs)

@@ -1,4 +1,4 @@
-"""The few XLA protos that stand, serialized, in attributes of Xla* ops, read without TensorFlow.
+"""Reader of the XLA protos in attributes of Xla* ops, without TensorFlow.
 
 Field numbers are those of xla/xla_data.proto.
 """
@@ -31,10 +31,10 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def fields(text: str, *wanted: int) -> Fields:
-    """Returns the integer fields of a serialized proto, or those that are wanted; a repeated one may be packed.
+    """Return the integer fields of a serialized proto by number: all, or those in ``wanted``. They may be packed.
 
     Raises:
-      OpError: the text is no such proto.
+      OpError: the text is not a valid proto.
     """
     data = text.encode("utf-8", "surrogateescape")
     found: dict[int, list[int]] = {}
@@ -71,7 +71,7 @@ def _all(found: Fields, number: int) -> tuple[int, ...]:
 
 
 def precision(text: str) -> tuple[lax.Precision, lax.Precision] | None:
-    """Returns what a PrecisionConfig says of the two operands."""
+    """Return the precisions of both operands in a PrecisionConfig, None for the default."""
     levels = (lax.Precision.DEFAULT, lax.Precision.HIGH, lax.Precision.HIGHEST)
     chosen = _all(fields(text, 1), 1)
     if not any(chosen):
@@ -82,7 +82,7 @@ def precision(text: str) -> tuple[lax.Precision, lax.Precision] | None:
 
 
 def conv_numbers(text: str) -> lax.ConvDimensionNumbers:
-    """Returns a ConvolutionDimensionNumbers."""
+    """Return a ConvolutionDimensionNumbers."""
     found = fields(text)
     return lax.ConvDimensionNumbers(
         lhs_spec=(_one(found, 7), _one(found, 8), *_all(found, 11)),
@@ -92,13 +92,13 @@ def conv_numbers(text: str) -> lax.ConvDimensionNumbers:
 
 
 def dot_numbers(text: str) -> jax.lax.DotDimensionNumbers:
-    """Returns a DotDimensionNumbers as `jax.lax.dot_general` takes it."""
+    """Return a DotDimensionNumbers as an argument of `jax.lax.dot_general`."""
     found = fields(text)
     return (_all(found, 1), _all(found, 2)), (_all(found, 3), _all(found, 4))
 
 
 def gather_fields(text: str) -> tuple[lax.GatherDimensionNumbers, int]:
-    """Returns a GatherDimensionNumbers, and the dimension of the indices that holds index vectors."""
+    """Return a GatherDimensionNumbers, and the dimension of the indices of index vectors."""
     found = fields(text)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=_all(found, 1),
@@ -111,7 +111,7 @@ def gather_fields(text: str) -> tuple[lax.GatherDimensionNumbers, int]:
 
 
 def scatter_fields(text: str) -> tuple[lax.ScatterDimensionNumbers, int]:
-    """Returns a ScatterDimensionNumbers, and the dimension of the indices that holds index vectors."""
+    """Return a ScatterDimensionNumbers, and the dimension of the indices of index vectors."""
     found = fields(text)
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=_all(found, 1),

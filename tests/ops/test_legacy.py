@@ -1,4 +1,4 @@
-"""Ops that TensorFlow runs in old graphs only: it is asked with a graph that says that it is one."""
+"""Ops that TensorFlow runs in old graphs only, by the producer version of the graph."""
 
 import jax
 import numpy as np
@@ -71,7 +71,7 @@ TESTED_OTHERWISE = {op for op, _, _ in ASKED} | {"RandomCrop", "RandomPoisson", 
 
 
 def graph_of(op, inputs, attrs):
-    """Returns a GraphDef of TensorFlow 0.5, before each of these ops was given up, and the names of its results."""
+    """Return a GraphDef of TensorFlow 0.5, in which these ops were current, and the names of its results."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.producer = 1 if op == "AdjustContrast" else 8
     names = [f"in{i}" for i in range(len(inputs))]
@@ -120,17 +120,17 @@ def test_against_tensorflow(op, inputs, attrs):
         actual = jax.jit(call)(*(v for i, v in enumerate(inputs) if i not in static))
     for ours, theirs in zip(actual, expected, strict=True):
         assert ours.dtype == theirs.dtype
-        if "Eig" in op:  # the signs of vectors are open
+        if "Eig" in op:  # eigenvectors are determined up to sign
             ours, theirs = np.abs(ours), np.abs(theirs)
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
 
 
-def test_names_that_changed_share_one_function():
+def test_renamed_ops_share_one_function():
     for op in {op for op in TESTED_OTHERWISE if op.startswith("Batch")} - {NORM, NORM_GRAD}:
         assert registry.lookup(op).fn is registry.lookup(op.removeprefix("Batch")).fn
 
 
-def test_shapes_are_checked():
+def test_invalid_shapes_raise():
     graph_def, names, results = graph_of(*ASKED[0])
     converted, params = tf2jax.convert_graph_def(graph_def, names, results)
     with pytest.raises(Tf2JaxError, match=r"'made' \(BatchNormWithGlobalNormalization\).*4 dimensions"):
@@ -153,20 +153,20 @@ def test_tile_grad():
 def drawn(op, inputs, count):
     graph_def, names, results = graph_of(op, inputs, {})
     converted, params = tf2jax.convert_graph_def(graph_def, names, results)
-    # What is known while tracing may be neither traced nor mapped.
+    # Static values may be neither traced nor mapped.
     return jax.jit(jax.vmap(lambda key: converted(params, *inputs, rng=key)[0][0]))(
         jax.random.split(jax.random.key(1), count)
     )
 
 
-def test_random_poisson_has_the_type_of_its_rates():
+def test_random_poisson_has_the_dtype_of_rates():
     fn = registry.lookup("RandomPoisson").fn
     for dtype in (np.float16, np.float32):
         found = jax.eval_shape(lambda key, d=dtype: fn(np.array([3, 2]), np.ones(4, d), key=key), jax.random.key(0))
         assert found.shape == (3, 2, 4) and found.dtype == dtype
 
 
-@pytest.mark.full  # the sampler compiles for long, and is RandomPoissonV2's
+@pytest.mark.full  # the sampler is RandomPoissonV2's, and compiles slowly
 def test_random_poisson():
     rates = np.float32([1.5, 30])
     found = drawn("RandomPoisson", [np.array([500], np.int32), rates], 4)

@@ -1,4 +1,4 @@
-"""Sizes in floating point: what comes of them is what float32 arithmetic gives, or nothing."""
+"""Dimensions in float arithmetic: results equal those of float32 arithmetic, or are arrays."""
 
 import math
 import operator
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
-from tf2jax_lite.values.static import as_array, of_sizes
-from tf2jax_lite.values.symbolic_float import RealSize, is_real_size, whole
+from tf2jax_lite.values.static import as_array, dims_dtype
+from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
 
 (N,) = jax.export.symbolic_shape("n")
 SIZES = (*range(1, 300), *np.random.default_rng(0).integers(300, 1_000_000, 2000).tolist())
 
-# What code does with a size between two casts.
+# Operations on a dimension between two casts.
 WAYS = {
     "half": lambda n: n * 0.5,
     "three quarters": lambda n: 0.75 * n,
@@ -25,7 +25,7 @@ WAYS = {
     "halves of thirds": lambda n: n / 3.0 * 0.5,
     "more than half": lambda n: (n + 1.0) / 2.0 + 0.25,
     "back": lambda n: -(-n / 16.0) * 2.0,
-    "what is left": lambda n: n - n * 0.5,
+    "remainder": lambda n: n - n * 0.5,
     "of 64": lambda n: 64.0 - n / 4.0,
     "seven eighths": lambda n: (n - n * 0.875) / 2.0,
     "most of it": lambda n: n * 0.9375,
@@ -35,13 +35,13 @@ WAYS = {
 
 @pytest.mark.parametrize("rounding", ["floor", "ceil", "rint", "cut off"])
 @pytest.mark.parametrize("name", WAYS)
-def test_whole_numbers_are_those_of_float32(name, rounding):
+def test_integers_are_those_of_float32(name, rounding):
     def rounded(n):
         found = WAYS[name](n)
         return found if rounding == "cut off" else getattr(np, rounding)(found)
 
     for size in SIZES:
-        assert whole(rounded(RealSize(size))) == int(rounded(np.float32(size)))
+        assert truncate_to_dim(rounded(FloatDim(size))) == int(rounded(np.float32(size)))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_whole_numbers_are_those_of_float32(name, rounding):
         lambda n: n != N,
     ],
 )
-def test_what_rounding_may_show_in_is_left_to_jax(way):
+def test_inexact_operations_are_left_to_jax(way):
     with pytest.raises(InconclusiveDimensionOperation):
-        way(RealSize(N))
+        way(FloatDim(N))
 
 
-def test_what_holds_for_all_sizes():
-    n = RealSize(N, 2)
-    assert n == RealSize(N, 2)
+def test_comparisons_for_all_sizes():
+    n = FloatDim(N, 2)
+    assert n == FloatDim(N, 2)
     assert n != n + 1.0
     for compare in (operator.gt, operator.ge):
         assert compare(n + 1.0, n)
@@ -83,17 +83,17 @@ def test_what_holds_for_all_sizes():
 def test_rounding_of_any_quotient():
     for a in range(-50, 50):
         for d in range(1, 18):
-            assert whole(RealSize(a, d)) == int(Fraction(a, d))
-            assert RealSize(a, d).rint().dividend == round(Fraction(a, d))
+            assert truncate_to_dim(FloatDim(a, d)) == int(Fraction(a, d))
+            assert FloatDim(a, d).rint().dividend == round(Fraction(a, d))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_they_become_arrays(dtype):
-    vector = np.array([RealSize(7, 3), 2.5, RealSize(4)], object)
-    assert is_real_size(vector)
-    assert not is_real_size(np.array([b"text"], object))
+def test_conversion_to_arrays(dtype):
+    vector = np.array([FloatDim(7, 3), 2.5, FloatDim(4)], object)
+    assert is_float_dim(vector)
+    assert not is_float_dim(np.array([b"text"], object))
     with jax.enable_x64(True):
-        found = as_array(vector.view(of_sizes(dtype)))
+        found = as_array(vector.view(dims_dtype(dtype)))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, np.array([7, 2.5, 4], dtype) / np.array([3, 1, 1], dtype))

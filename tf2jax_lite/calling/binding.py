@@ -14,7 +14,7 @@ from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import beyond_32_bits
+from tf2jax_lite.values.int64 import exceeds_32_bits
 
 from .coercion import SCALARS, as_strings, has_jax_dtype, in_kind, scalar_array, sequence_array
 from .composite_values import components, fits
@@ -183,7 +183,7 @@ class Binder:
             array = self._native(path, spec, array)
             if array.dtype.kind in "iub" and array.size <= _MAX_STATIC_SIZE:
                 return array  # small integers may be shapes, axes or counts: they stay static while tracing
-            if beyond_32_bits(array) and not jax.config.jax_enable_x64:
+            if exceeds_32_bits(array) and not jax.config.jax_enable_x64:
                 return array  # NumPy computes with all 64 bits outside jit
             if isinstance(value, np.ma.MaskedArray):
                 array = value  # JAX raises an error that explains masks

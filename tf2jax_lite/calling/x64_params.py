@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.values.int64 import Words, to_words
+from tf2jax_lite.values.int64 import U32Pair, to_u32_pair
 
 from .params import Variable
 
@@ -35,7 +35,7 @@ def as_param(value: Any, name: str) -> Any:
         return value
     if isinstance(value, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct((*value.shape, 2), np.uint32)
-    return Variable(to_words(np.asarray(value)), False, name)
+    return Variable(to_u32_pair(np.asarray(value)), False, name)
 
 
 def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
@@ -59,7 +59,7 @@ def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
         given[name] = value.dtype == np.uint32 and value.ndim > 0 and value.shape[-1] == 2
         if given[name]:
             words = jnp.asarray(value)
-            state[name] = lax.bitcast_convert_type(words, _INT64) if _x64() else Words(words, _INT64)
+            state[name] = lax.bitcast_convert_type(words, _INT64) if _x64() else U32Pair(words, _INT64)
         elif value.dtype != _INT64:
             raise InputError(
                 f"param {name!r} is 64-bit state (of a random generator), but arrives as {value.dtype}, which lost "
@@ -67,7 +67,7 @@ def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
                 f"{[*value.shape, 2]}, low word first), or set jax_enable_x64."
             )
         elif not _x64():
-            state[name] = Words(jnp.asarray(to_words(np.asarray(value))), _INT64)
+            state[name] = U32Pair(jnp.asarray(to_u32_pair(np.asarray(value))), _INT64)
     return given
 
 
@@ -76,7 +76,7 @@ def leave(state: dict[str, Any], given: Mapping[str, bool]) -> None:
     for name, words in given.items():
         if words or not _x64():
             value = state[name]
-            state[name] = value.data if isinstance(value, Words) else jnp.asarray(to_words(value))
+            state[name] = value.data if isinstance(value, U32Pair) else jnp.asarray(to_u32_pair(value))
 
 
 def _x64() -> bool:

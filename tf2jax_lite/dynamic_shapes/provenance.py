@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Var, is_traced
-from tf2jax_lite.values.static import dims, known
+from tf2jax_lite.values.static import dims, static_value
 
 __all__ = [
     "FORWARDING",
@@ -59,7 +59,7 @@ class Entry:
 
 def entries(vector: Any, length: int) -> list[Entry]:
     """Return the entries of a vector."""
-    found = known(vector)
+    found = static_value(vector)
     if found is not None:
         return [Entry(None, d) for d in dims(found)]
     return _vector(vector, length, 0) or [Entry((vector, i), 0) for i in range(length)]

@@ -29,7 +29,7 @@ from tf2jax_lite.support.config import Config, with_active_checks
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingParamError
 from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.values import static
-from tf2jax_lite.values.int64 import narrow
+from tf2jax_lite.values.int64 import to_32_bits
 
 __all__ = ["AnnotatedFunction", "ConvertedFunction"]
 
@@ -321,7 +321,7 @@ def _captured(value: Any) -> Any:
 
 
 def _result(value: Any) -> Any:
-    value = narrow(value)
+    value = to_32_bits(value)
     if static.is_static(value):
         if static.is_string(value) or (value.dtype == object and not value.size):
             return np.asarray(value)

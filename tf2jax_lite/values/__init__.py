@@ -1,7 +1,14 @@
-"""Values that flow between ops: static numpy, handles, int64 pairs, variants.
+"""Values that flow between ops: static NumPy values, handles, int64 pairs, variants.
 
-`static` first: what is static, what is traced, axes and shape vectors. `specs` describes pytrees of values and joins
-such descriptions, `int64` and `uint64` are pairs of 32-bit words, `symbolic_float` sizes in float arithmetic,
-`tensor_list` the TensorList value, `variant` the protocol of variants. Knows no op; imports neither `ops` nor
-`dynamic_shapes`.
+Entry functions: `static.static_value` (a value as NumPy if it is static) and `static.as_array` (an operand of
+`jax.lax`). Read
+
+- `types`: aliases `Array`, `ArrayLike`, `Dim`, `Shape`, `DType`;
+- `static`: static and traced values, axes, shape vectors;
+- `specs`: specs of pytrees of values, their join, coercion to a spec;
+- `variant`: the protocol of variants, and `tensor_list`, the TensorList value;
+- `int64`, `uint64`: 64-bit integers as pairs of 32-bit words;
+- `symbolic_float`: symbolic dimensions in float arithmetic.
+
+Registers no op. Imports neither `ops` nor `dynamic_shapes`.
 """

@@ -1,116 +1,126 @@
-"""64-bit integers where JAX has none: pairs of 32-bit words.
+"""64-bit integers without JAX's 64-bit mode: pairs of uint32 words.
 
-Random generators count in 64 bits. So that they need no 64-bit mode, their keys, counters and states travel as
-`Words`; other ops see the low words, which is how JAX narrows 64-bit integers.
+Random generators count in 64 bits. Outside 64-bit mode their keys, counters and states are `U32Pair` values; ops that
+have no rule for pairs get the low words, which is how JAX truncates 64-bit integers.
 
-`Words` are the first of what is held as several `Planes` beside each other; strings (ops/strings/string_ops.py) are,
-too.
+`U32Pair` is one kind of `WordArray`. Strings are the other: `tf2jax_lite.ops.strings.byte_strings`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["Planes", "Words", "beyond_32_bits", "each_word", "from_words", "is_wide", "narrow", "to_words"]
+from .types import DType, Shape
+
+__all__ = [
+    "U32Pair",
+    "WordArray",
+    "exceeds_32_bits",
+    "from_u32_pair",
+    "is_int64",
+    "per_word",
+    "to_32_bits",
+    "to_u32_pair",
+]
 
 _UINT64 = np.dtype(np.uint64)
 
 
-class Planes:
-    """Values each of which takes several words (uint32), along the last axis of ``data``.
+class WordArray:
+    """An array whose elements take several uint32 words each, along the last axis of ``data``.
 
-    What only moves elements about moves the words of each place by themselves: see `each_word`.
+    Ops that only move elements are applied to each word separately: see `per_word`.
     """
 
     data: Any
     is_pytree_handle = True
 
     @property
-    def shape(self) -> tuple[Any, ...]:
-        """Shape of the array of values."""
+    def shape(self) -> Shape:
+        """Shape of the array of elements."""
         return self.data.shape[:-1]
 
     @property
     def ndim(self) -> int:
-        """Rank of the array of values."""
+        """Rank of the array of elements."""
         return len(self.shape)
 
-    def with_data(self, data: Any) -> Any:
-        """Returns other values of the kind."""
+    def with_data(self, data: Any) -> Self:
+        """Return other elements of the same type."""
         raise NotImplementedError
 
     def words_of(self, value: Any) -> Any:
-        """Returns the words of what stands beside such values."""
+        """Return the words of another value, converted to this type."""
         raise NotImplementedError
 
-    def narrow(self) -> Any:
-        """Returns what JAX has for such values.
+    def to_32_bits(self) -> Any:
+        """Return the elements as an array that JAX has a dtype for.
 
         Raises:
-          OpError: it has nothing.
+          OpError: there is none.
         """
         raise NotImplementedError
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
-class Words(Planes):
+class U32Pair(WordArray):
     """An array of 64-bit integers: the last axis of ``data`` (uint32) holds the low and the high word."""
 
     data: Any
-    dtype: np.dtype = _UINT64
+    dtype: DType = _UINT64
 
-    def astype(self, dtype: Any) -> Words:
-        """Returns the same bits as another 64-bit type."""
-        return Words(self.data, np.dtype(dtype))
+    def astype(self, dtype: Any) -> U32Pair:
+        """Return the same bits as another 64-bit type."""
+        return U32Pair(self.data, np.dtype(dtype))
 
-    def with_data(self, data: Any) -> Words:
-        """Returns other integers of the type."""
-        return Words(data, self.dtype)
+    def with_data(self, data: Any) -> U32Pair:
+        """Return other integers of the same dtype."""
+        return U32Pair(data, self.dtype)
 
     def words_of(self, value: Any) -> Any:
-        """Returns the words of integers."""
-        return to_words(value)
+        """Return the words of integers."""
+        return to_u32_pair(value)
 
-    def narrow(self) -> Any:
-        """Returns the low words, as the 32-bit type that JAX has for these."""
+    def to_32_bits(self) -> Any:
+        """Return the low words as int32 or uint32."""
         return lax.bitcast_convert_type(self.data[..., 0], np.uint32 if self.dtype == np.uint64 else np.int32)
 
     def tree_flatten(self) -> Any:
-        """Returns the words as the only child."""
+        """Return the words as the only child."""
         return (self.data,), self.dtype
 
     @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> Words:
-        """Undoes `tree_flatten`."""
+    def tree_unflatten(cls, aux: Any, children: Any) -> U32Pair:
+        """Undo `tree_flatten`."""
         return cls(children[0], aux)
 
 
-def is_wide(value: Any) -> bool:
-    """Whether a value is a numpy array of 64-bit integers, of which JAX would keep the low words."""
+def is_int64(value: Any) -> bool:
+    """Return whether a value is a NumPy array of 64-bit integers, which JAX would truncate to the low words."""
     return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iu" and value.dtype.itemsize == 8
 
 
-def beyond_32_bits(value: Any) -> bool:
-    """Whether a value is a numpy array of 64-bit integers, some of which JAX's 32-bit type cannot hold."""
-    if not is_wide(value) or not value.size:
+def exceeds_32_bits(value: Any) -> bool:
+    """Return whether a value is a NumPy array of 64-bit integers, some of which do not fit in 32 bits."""
+    if not is_int64(value) or not value.size:
         return False
     limits = np.iinfo(np.uint32 if value.dtype.kind == "u" else np.int32)
     return bool(value.min() < limits.min or value.max() > limits.max)
 
 
-def to_words(value: Any) -> Any:
-    """Returns integers as 32-bit words: uint32 of shape (..., 2), low word first."""
-    if isinstance(value, Words):
+def to_u32_pair(value: Any) -> Any:
+    """Return integers as words: uint32 of shape (..., 2), low word first."""
+    if isinstance(value, U32Pair):
         return value.data
-    if is_wide(value):
+    if is_int64(value):
         return np.stack([value.astype(np.uint32), (value.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)], -1)
     value = jnp.asarray(value)
     if value.dtype.itemsize == 8:
@@ -122,50 +132,50 @@ def to_words(value: Any) -> Any:
     return jnp.stack([value.astype(np.uint32), high], axis=-1)
 
 
-def from_words(words: Any, dtype: Any = _UINT64) -> Any:
-    """Returns words as 64-bit integers in 64-bit mode, else as `Words`."""
+def from_u32_pair(words: Any, dtype: Any = _UINT64) -> Any:
+    """Return words (uint32, (..., 2)) as 64-bit integers in 64-bit mode, else as a `U32Pair`."""
     dtype = np.dtype(dtype)
     if jax.config.jax_enable_x64:
         return lax.bitcast_convert_type(jnp.asarray(words), dtype)
-    return Words(jnp.asarray(words), dtype)
+    return U32Pair(jnp.asarray(words), dtype)
 
 
-def narrow(value: Any) -> Any:
-    """Returns what JAX has for values of several words (`Planes.narrow`); any other value as it is."""
-    return value.narrow() if isinstance(value, Planes) else value
+def to_32_bits(value: Any) -> Any:
+    """Return a `WordArray` as an array that JAX has a dtype for; return any other value unchanged."""
+    return value.to_32_bits() if isinstance(value, WordArray) else value
 
 
-def each_word(fn: Callable[..., Any], args: list[Any]) -> Any:
-    """Applies a function that only moves elements about to the words of each place.
+def per_word(fn: Callable[..., Any], args: list[Any]) -> Any:
+    """Apply a function that only moves elements to each word separately.
 
     Args:
-      fn: a function of ``args`` that returns arrays, or tuples and lists of them.
-      args: its arguments, some of which are `Planes` of one kind or lists of them; what stands beside them in a list
-        is made such.
+      fn: a function of ``args`` that returns arrays, or tuples and lists of arrays.
+      args: its arguments. Some are `WordArray`s of one kind, or lists of them; other values in such a list are
+        converted to that kind.
 
     Returns:
-      The function's results, as such `Planes`.
+      The function's results as `WordArray`s of that kind.
     """
-    kind = next(v for arg in args for v in (arg if isinstance(arg, list) else [arg]) if isinstance(v, Planes))
+    kind = next(v for arg in args for v in (arg if isinstance(arg, list) else [arg]) if isinstance(v, WordArray))
     words = [_words(arg, kind) for arg in args]
-    count = max(w.shape[-1] for found in words for w in found or ())
+    count = max(w.shape[-1] for arrays in words for w in arrays or ())
 
-    def plane(index: int) -> Any:
+    def apply(index: int) -> Any:
         chosen = []
-        for arg, found in zip(args, words, strict=True):
-            taken = [_plane(w, index) for w in found or ()]
-            chosen.append(arg if found is None else taken if isinstance(arg, list) else taken[0])
+        for arg, arrays in zip(args, words, strict=True):
+            taken = [_word(w, index) for w in arrays or ()]
+            chosen.append(arg if arrays is None else taken if isinstance(arg, list) else taken[0])
         return fn(*chosen)
 
-    return jax.tree.map(lambda *each: kind.with_data(jnp.stack(each, -1)), *map(plane, range(count)))
+    return jax.tree.map(lambda *each: kind.with_data(jnp.stack(each, -1)), *map(apply, range(count)))
 
 
-def _words(arg: Any, kind: Planes) -> list[Any] | None:
-    """Returns the words of what is to be moved, None for any other argument."""
+def _words(arg: Any, kind: WordArray) -> list[Any] | None:
+    """Return the words of an argument with `WordArray`s, None for any other argument."""
     if isinstance(arg, list):
-        return [kind.words_of(v) for v in arg] if any(isinstance(v, Planes) for v in arg) else None
-    return [arg.data] if isinstance(arg, Planes) else None
+        return [kind.words_of(v) for v in arg] if any(isinstance(v, WordArray) for v in arg) else None
+    return [arg.data] if isinstance(arg, WordArray) else None
 
 
-def _plane(words: Any, index: int) -> Any:
+def _word(words: Any, index: int) -> Any:
     return words[..., index] if index < words.shape[-1] else jnp.zeros(words.shape[:-1], words.dtype)

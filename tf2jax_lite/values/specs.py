@@ -1,8 +1,8 @@
-"""The form of a value: its structure, shapes and dtypes; and how values of different forms meet.
+"""Specs: pytrees of values whose arrays are `jax.ShapeDtypeStruct`s; their join, and coercion to a spec.
 
-Arrays meet only in one form. Handles that are pytrees may do more: tensor lists of different lengths meet in one of
-the larger capacity. Such a class has two methods, ``common_form(other)`` and ``fitted(form)``, in which forms are
-instances of the class itself with `jax.ShapeDtypeStruct`s for arrays.
+Branches of a conditional and iterations of a loop must return values of one spec. Specs of arrays must be equal.
+Variants may do more: tensor lists of different lengths join to the larger capacity. A variant has two methods for this,
+``common_spec(other)`` and ``coerce(spec)``: see `tf2jax_lite.values.variant`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import jax.numpy as jnp
 
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["aligned", "common_form", "fitted", "form_of", "joint_form", "same_form", "shown"]
+__all__ = ["coerce", "coerce_all", "common_spec", "format_spec", "join_specs", "same_spec", "spec_of"]
 
 
-def form_of(value: Any) -> Any:
-    """Returns a value with each array replaced by its `jax.ShapeDtypeStruct`."""
+def spec_of(value: Any) -> Any:
+    """Return a value with each array replaced by its `jax.ShapeDtypeStruct`."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), value)
 
 
-def same_form(a: Any, b: Any) -> bool:
-    """Whether structure, shapes and dtypes agree."""
+def same_spec(a: Any, b: Any) -> bool:
+    """Return whether structure, shapes and dtypes are equal."""
     return _signature(a) == _signature(b)
 
 
@@ -34,49 +34,51 @@ def _signature(value: Any) -> Any:
     return treedef, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
 
 
-def common_form(a: Any, b: Any) -> Any:
-    """Returns the form in which values of forms ``a`` and ``b`` can meet; None, for no value, meets any.
+def common_spec(a: Any, b: Any) -> Any:
+    """Return the spec that values of specs ``a`` and ``b`` can be coerced to; None stands for no value.
 
-    What a value meets in is not always its own form: a list loses the marks that say something of its elements.
+    The join of a spec with itself may be more general: a list drops the metadata about its elements.
 
     Raises:
-      OpError: there is no such form.
+      OpError: there is none.
     """
     a, b = (b, b) if a is None else (a, a) if b is None else (a, b)
-    if type(a) is type(b) and hasattr(a, "common_form"):
-        return a.common_form(b)
-    if not same_form(a, b):
-        raise OpError(f"values of different forms ({shown(a)} and {shown(b)}) where JAX needs one")
+    if type(a) is type(b) and hasattr(a, "common_spec"):
+        return a.common_spec(b)
+    if not same_spec(a, b):
+        raise OpError(
+            f"values of different shapes or dtypes ({format_spec(a)} and {format_spec(b)}) where JAX needs one"
+        )
     return a
 
 
-def fitted(value: Any, form: Any) -> Any:
-    """Returns ``value`` in a form that `common_form` gave; zeros for None."""
+def coerce(value: Any, spec: Any) -> Any:
+    """Return ``value`` in a spec that `common_spec` returned; zeros for None."""
     if value is None:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
-    return value.fitted(form) if hasattr(value, "fitted") else value
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+    return value.coerce(spec) if hasattr(value, "coerce") else value
 
 
-def aligned(items: Sequence[Any]) -> list[Any]:
-    """Returns values in their common form.
-
-    Raises:
-      OpError: there is none.
-    """
-    form = joint_form([None if v is None else form_of(v) for v in items])
-    return [fitted(v, form) for v in items]
-
-
-def joint_form(forms: Sequence[Any]) -> Any:
-    """Returns the form in which values of all these forms can meet.
+def coerce_all(items: Sequence[Any]) -> list[Any]:
+    """Return values coerced to the join of their specs.
 
     Raises:
       OpError: there is none.
     """
-    present = [form for form in forms if form is not None]
-    return functools.reduce(common_form, present, present[0]) if present else None
+    spec = join_specs([None if v is None else spec_of(v) for v in items])
+    return [coerce(v, spec) for v in items]
 
 
-def shown(form: Any) -> str:
-    """Returns a form the way messages show it."""
-    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(form)) or "nothing"
+def join_specs(specs: Sequence[Any]) -> Any:
+    """Return the spec that values of all these specs can be coerced to.
+
+    Raises:
+      OpError: there is none.
+    """
+    present = [spec for spec in specs if spec is not None]
+    return functools.reduce(common_spec, present, present[0]) if present else None
+
+
+def format_spec(spec: Any) -> str:
+    """Return dtypes and shapes of a spec, as error messages show them."""
+    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(spec)) or "nothing"

@@ -1,15 +1,15 @@
-"""What a tensor list is here; the ops on it are in ops/containers/tensor_list_elements.py and
-ops/containers/tensor_list_stack.py.
+"""The tensor list value, and batches of lists. The ops are in `tf2jax_lite.ops.containers`.
 
-A list whose length is known while tracing holds its elements one by one (``items``): they keep what is known of them,
-and may differ in shape. In loops, and after branches that data picks, a list is *packed*: one buffer whose elements
-are stacked on a first axis. Then its length may be traced, the buffer is a fixed capacity, and elements past the
-length are zeros or stale.
+A list of static length holds its elements separately (``items``): static elements stay static, and shapes may differ.
+In loops, and after branches chosen at run time, a list is *packed*: one buffer with the elements stacked on a new first
+axis. Its length may then be traced. The buffer has a static capacity; elements past the length are zeros or
+uninitialized.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,102 +19,115 @@ import numpy as np
 from tf2jax_lite.support.errors import OpError
 
 from . import specs
-from .static import UNKNOWN, canonical, known
+from .static import UNKNOWN, canonical, static_value
+from .types import DType, Shape
+from .variant import Variant
 
 __all__ = [
     "ElementShape",
-    "ListLacksRoomError",
+    "ListBatch",
+    "ListCapacityError",
     "TensorList",
-    "add_lists",
-    "is_full",
-    "reaching",
+    "extended_to",
+    "is_fully_defined",
     "resized",
-    "zeros_like_list",
+    "unset_list",
+    "zero_buffer",
 ]
 
-ElementShape = tuple[Any, ...] | None
+ElementShape = Shape | None
+"""An element's shape, with None for unknown dimensions; None for unknown rank."""
 
 
-class ListLacksRoomError(OpError):
-    """A list is read that is longer within a loop's iteration than its room: the loop makes more and starts anew."""
+class ListCapacityError(OpError):
+    """A list is read in a loop that may be longer than its capacity; the loop traces again with a larger one."""
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class TensorList:
+class TensorList(Variant):
     """A list of elements.
 
     Attributes:
-      buffer: of a packed list, the elements stacked on a new first axis (a pytree of arrays, so that elements may be
-        lists themselves), or None as long as nothing is known of an element's shape.
+      buffer: of a packed list, the elements stacked on a new first axis (a pytree of arrays, since elements may be
+        lists), or None while the shape of an element is unknown.
       length: number of elements: an int, a symbolic dimension, or a traced int32 scalar.
       dtype: element dtype as the graph declares it (None for lists of lists).
       shape: element shape as the graph declares it, None for unknown dimensions or rank.
-      limit: most elements it may hold, or -1.
-      owner: which TensorArray's contents these are (ops/containers/tensor_array.py), or None.
-      items: of a list that is not packed, its elements, None for those never set. Its length is their number.
-      roomy: whether the capacity is known to be enough for what a loop hands on of it. It does not grow then, and
-        ``spare`` goes below zero instead.
-      spare: of a list whose length is traced, how many places are known to be free, whatever its length is. Below zero,
-        so many may be missing: then it cannot be read. None if nothing is known: then it does not grow, what is put
-        past its capacity is lost, and is NaN where it is read (as far as there is one).
-      stale: of such a list, whether what lies past its length may be what was there before, not zeros.
-      alike: what each element is, if a loop has put the same into every one: TensorFlow's gradients keep a list of the
-        weights that a loop reads, once for each iteration. What takes an element has it without reading the buffer.
-      most: the most elements that it, or one that it was made of, was known to have; for `lowering.trip_count` alone.
+      limit: maximum number of elements (TensorFlow's max_num_elements), or -1.
+      owner: the TensorArray whose contents these are (ops/containers/tensor_array.py), or None.
+      items: of a list that is not packed, its elements, None for unset ones. The length is their number.
+      has_capacity: whether the capacity is sufficient for what a loop forwards of the list. The list does not grow
+        then; ``free_slots`` becomes negative instead.
+      free_slots: of a list of traced length, a lower bound of the number of free slots. Negative: that many may be
+        missing, and the list cannot be read. None: unknown; then the list does not grow, writes past the capacity are
+        dropped, and reads of them are NaN (for inexact dtypes).
+      uninitialized_tail: of such a list, whether elements past its length may be old ones, not zeros.
+      uniform_element: the value of every element, if a loop has set all to the same one: TensorFlow's gradients keep
+        a list of the weights that a loop reads, one for each iteration. Reading an element needs no buffer then.
+      max_length: the largest static length of this list, or of the lists that it was made of; only for
+        `lowering.loops.trip_count`.
     """
 
     buffer: Any
     length: Any
-    dtype: Any = None
+    dtype: DType | None = None
     shape: ElementShape = None
     limit: int = -1
     owner: Any = None
     items: tuple[Any, ...] | None = None
-    roomy: bool = False
-    spare: int | None = 0
-    stale: bool = False
-    alike: Any = None
-    most: int = 0
+    has_capacity: bool = False
+    free_slots: int | None = 0
+    uninitialized_tail: bool = False
+    uniform_element: Any = None
+    max_length: int = 0
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """Returns children and auxiliary data: a static length is not a child."""
-        rest = (self.dtype, self.shape, self.limit, self.owner, (self.roomy, self.spare, self.stale))
+        """Return children and auxiliary data: a static length is not a child."""
+        capacity = (self.has_capacity, self.free_slots, self.uninitialized_tail)
+        rest = (self.dtype, self.shape, self.limit, self.owner, capacity)
         if self.is_traced:
-            return (self.buffer, self.items, self.alike, self.length), (True, None, *rest)
-        return (self.buffer, self.items, self.alike), (False, self.length, *rest)
+            return (self.buffer, self.items, self.uniform_element, self.length), (True, None, *rest)
+        return (self.buffer, self.items, self.uniform_element), (False, self.length, *rest)
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> TensorList:
-        """Undoes `tree_flatten`."""
-        traced, length, *rest, marks = aux
-        buffer, items, alike, *lengths = children
-        roomy, spare, stale = marks
-        length = lengths[0] if traced else length
-        return cls(buffer, length, *rest, items=items, roomy=roomy, spare=spare, stale=stale, alike=alike)
+        """Undo `tree_flatten`."""
+        traced, length, *rest, (has_capacity, free_slots, uninitialized_tail) = aux
+        buffer, items, uniform_element, *lengths = children
+        return cls(
+            buffer,
+            lengths[0] if traced else length,
+            *rest,
+            items=items,
+            has_capacity=has_capacity,
+            free_slots=free_slots,
+            uninitialized_tail=uninitialized_tail,
+            uniform_element=uniform_element,
+        )
 
     @property
     def capacity(self) -> Any:
-        """Elements that there is room for."""
+        """Number of slots of the buffer."""
         leaves = jax.tree.leaves(self.buffer)
         return leaves[0].shape[0] if leaves else (0 if self.is_traced else self.length)
 
     @property
-    def places(self) -> Any:
-        """Elements that there is room for, or would have to be if anything was known of them."""
-        return self.capacity - min(self.spare or 0, 0) if self.buffer is None else self.capacity
+    def required_capacity(self) -> Any:
+        """The capacity, or the one needed once an element's shape is known."""
+        return self.capacity - min(self.free_slots or 0, 0) if self.buffer is None else self.capacity
 
     @property
-    def longest(self) -> Any:
-        """The most elements that it may have: ``spare`` must be known."""
-        return self.capacity - self.spare
+    def length_bound(self) -> Any:
+        """Upper bound of the length; ``free_slots`` must not be None."""
+        return self.capacity - self.free_slots
 
-    def spare_of(self, capacity: Any) -> int | None:
-        """Returns what ``spare`` would be if it had another capacity."""
-        if self.spare is None:
+    def free_slots_at(self, capacity: Any) -> int | None:
+        """Return the value of ``free_slots`` at another capacity."""
+        if self.free_slots is None:
             return None
-        spare = capacity - self.longest
-        return spare if isinstance(spare, int) else min(self.spare, 0)
+        slots = capacity - self.length_bound
+        return slots if isinstance(slots, int) else min(self.free_slots, 0)
 
     @property
     def is_traced(self) -> bool:
@@ -122,8 +135,8 @@ class TensorList:
         return isinstance(self.length, jax.Array | jax.ShapeDtypeStruct | np.ndarray)
 
     @property
-    def is_host(self) -> bool:
-        """Whether numpy alone can go on with it: its length is an int, and no element is traced."""
+    def is_foldable(self) -> bool:
+        """Whether NumPy alone can evaluate ops on it: its length is an int, and no element is traced."""
         if self.is_traced or not isinstance(self.length, int):
             return False
         return self.buffer is UNKNOWN or all(
@@ -131,43 +144,50 @@ class TensorList:
         )
 
     def with_buffer(self, buffer: Any, length: Any = None) -> TensorList:
-        """Returns the list packed, with another buffer, and another length if given; no place of it is free then."""
+        """Return the list packed, with another buffer, and another length if given; it has no free slots then."""
         length = self.length if length is None else length
-        most = max(self.most, length) if isinstance(length, int) else self.most
-        new = dataclasses.replace(self, buffer=buffer, items=None, length=length, alike=None, most=most)
+        max_length = max(self.max_length, length) if isinstance(length, int) else self.max_length
+        new = dataclasses.replace(
+            self, buffer=buffer, items=None, length=length, uniform_element=None, max_length=max_length
+        )
         if not new.is_traced:
-            return dataclasses.replace(new, spare=0, stale=False)
-        return new.with_spare(None if self.spare is None else min(self.spare, 0))
+            return dataclasses.replace(new, free_slots=0, uninitialized_tail=False)
+        return new.with_free_slots(None if self.free_slots is None else min(self.free_slots, 0))
 
-    def with_spare(self, spare: int | None) -> TensorList:
-        """Returns the list with another number of places that are known to be free."""
-        return self if spare == self.spare else dataclasses.replace(self, spare=spare)
+    def with_free_slots(self, free_slots: int | None) -> TensorList:
+        """Return the list with another bound of its free slots."""
+        return self if free_slots == self.free_slots else dataclasses.replace(self, free_slots=free_slots)
 
     def with_capacity(self, capacity: Any) -> TensorList:
-        """Returns a packed list cut, or padded with zeros, to another capacity."""
+        """Return a packed list truncated, or padded with zeros, to another capacity."""
         if self.buffer is None or self.capacity == capacity:
             return self
-        lst = self.poisoned() if self.is_traced and self.spare is None else self  # zeros would stand for what is lost
-        return dataclasses.replace(lst.with_buffer(resized(lst, capacity)), spare=self.spare_of(capacity))
+        lst = self
+        if self.is_traced and self.free_slots is None:  # else zeros would stand for dropped elements
+            lst = self.invalidated()
+        return dataclasses.replace(lst.with_buffer(resized(lst, capacity)), free_slots=self.free_slots_at(capacity))
 
     def with_items(self, items: tuple[Any, ...]) -> TensorList:
-        """Returns the list with other elements, not packed."""
+        """Return the list with other elements, not packed."""
         count = len(items)
-        return dataclasses.replace(self, buffer=None, items=items, length=count, alike=None, most=max(self.most, count))
+        max_length = max(self.max_length, count)
+        return dataclasses.replace(
+            self, buffer=None, items=items, length=count, uniform_element=None, max_length=max_length
+        )
 
-    def forgotten(self, length: int | None = None) -> TensorList:
-        """Returns a list of which only the length is known, for numpy to go on with."""
+    def abstracted(self, length: int | None = None) -> TensorList:
+        """Return a list of which only the length is known, for evaluation by NumPy."""
         return self.with_buffer(UNKNOWN, length)
 
-    def settled(self) -> TensorList:
-        """Returns the list with its length as an int where that is known now, as it always is outside ``jit``."""
-        count = known(self.length) if self.is_traced else None
+    def resolved(self) -> TensorList:
+        """Return the list with its length as an int if that is concrete, as it always is outside ``jit``."""
+        count = static_value(self.length) if self.is_traced else None
         if count is None:
             return self
-        return dataclasses.replace(self.with_buffer(resized(self, int(count)), int(count)), roomy=False)
+        return dataclasses.replace(self.with_buffer(resized(self, int(count)), int(count)), has_capacity=False)
 
     def packed(self) -> TensorList:
-        """Returns the list with its elements in one buffer.
+        """Return the list with its elements in one buffer.
 
         Raises:
           OpError: they differ in shape or dtype.
@@ -175,24 +195,24 @@ class TensorList:
         if self.items is None:
             return self
         if all(item is None for item in self.items):
-            full = bool(self.items) and is_full(self.shape) and self.dtype is not None
-            return self.with_buffer(zeros(self.length, self.shape, self.dtype) if full else None)
+            full = bool(self.items) and is_fully_defined(self.shape) and self.dtype is not None
+            return self.with_buffer(zero_buffer(self.length, self.shape, self.dtype) if full else None)
         try:
-            rows = specs.aligned(self.items)
+            rows = specs.coerce_all(self.items)
         except OpError as error:
             raise OpError(f"a tensor list whose elements differ is put into one array: {error}") from None
         return self.with_buffer(jax.tree.map(_stacked, *rows))
 
     def unpacked(self) -> TensorList:
-        """Returns a list of known length with its elements apart."""
+        """Return a list of static length with its elements separate."""
         if self.items is not None or not isinstance(self.length, int):
             return self
         if self.buffer is None:
             return self.with_items((None,) * self.length)
         return self.with_items(tuple(jax.tree.map(lambda leaf: leaf[i, ...], self.buffer) for i in range(self.length)))  # noqa: B023
 
-    def poisoned(self) -> TensorList:
-        """Returns a packed list with NaN for elements, where they can be, if it has run over its capacity."""
+    def invalidated(self) -> TensorList:
+        """Return a packed list with NaN for elements (of inexact dtype) if its length exceeds its capacity."""
         over = self.length > self.capacity
 
         def one(leaf: Any) -> Any:
@@ -200,25 +220,27 @@ class TensorList:
                 return leaf
             return jnp.where(over, jnp.asarray(jnp.nan, leaf.dtype), leaf)
 
-        return self.with_buffer(jax.tree.map(one, self.buffer)).with_spare(self.spare)
+        return self.with_buffer(jax.tree.map(one, self.buffer)).with_free_slots(self.free_slots)
 
     def checked(self) -> TensorList:
-        """Returns the list to read from: a packed one whose length is traced holds what it should, or NaN.
+        """Return the list to read from: a packed one of traced length is complete, or NaN.
 
         Raises:
-          ListLacksRoomError: elements of it may be missing; the loop around starts anew.
+          ListCapacityError: elements may be missing; the surrounding loop traces again.
         """
         if not self.is_traced or self.buffer is None:
             return self
-        if self.spare is None:
-            return self.poisoned()
-        if self.spare < 0:
-            raise ListLacksRoomError("a tensor list is read within a loop that is longer than what the loop hands on")
+        if self.free_slots is None:
+            return self.invalidated()
+        if self.free_slots < 0:
+            raise ListCapacityError(
+                "a tensor list that a loop reads may be longer than the capacity that the loop carries"
+            )
         return self
 
     def cleared(self) -> TensorList:
-        """Returns a packed list whose places past its length are zeros."""
-        if not self.is_traced or not self.stale or self.buffer is None:
+        """Return a packed list whose slots past its length are zeros."""
+        if not self.is_traced or not self.uninitialized_tail or self.buffer is None:
             return self
         inside = jnp.arange(self.capacity) < self.length
 
@@ -227,53 +249,123 @@ class TensorList:
             return jnp.where(mask, leaf, jnp.zeros((), leaf.dtype))
 
         cleared = self.with_buffer(jax.tree.map(one, self.buffer))
-        return dataclasses.replace(cleared, spare=self.spare, stale=False)
+        return dataclasses.replace(cleared, free_slots=self.free_slots, uninitialized_tail=False)
 
-    def common_form(self, other: TensorList) -> TensorList:
-        """Returns the form that both forms fit: see `tf2jax_lite.values.specs`."""
-        a, b = _packed_form(self), _packed_form(other)
-        capacity = max(a.places, b.places)
-        buffer = specs.joint_form([None if x is None else _element_form(x) for x in (a.buffer, b.buffer)])
+    def zeros_like(self) -> TensorList:
+        """Return a list of as many zeros; of unset elements, if zeros of the elements need no sizes."""
+        if any(isinstance(v, Variant) and v.zeros_are_unset for v in (self.buffer, *(self.items or ()))):
+            if self.is_traced:
+                raise OpError("gradients of variants in a list whose length depends on data")
+            return unset_list(self.length)
+        buffer, items = (jax.tree.map(jnp.zeros_like, part) for part in (self.buffer, self.items))
+        return dataclasses.replace(self, buffer=buffer, items=items, uniform_element=None)
+
+    def add(self, other: Any) -> TensorList:
+        """Return the sum element by element, where unset elements are zeros; an ``other`` that is no list adds nothing.
+
+        TF1's gradients add the flows of TensorArrays so: see `tf2jax_lite.ops.containers.tensor_array`.
+        """
+        if not isinstance(other, TensorList):
+            return self
+        if self.items is not None and other.items is not None and self.length == other.length:
+            pairs = zip(self.items, other.items, strict=True)
+            return self.with_items(tuple(y if x is None else x if y is None else _sum(x, y) for x, y in pairs))
+        a, b = self.packed(), other.packed()
+        if a.buffer is None or b.buffer is None:
+            return a if b.buffer is None else b
+        a, b = specs.coerce_all([a.checked(), b.checked()])
+        return a.with_buffer(_sum(a.buffer, b.buffer)).with_free_slots(a.free_slots)
+
+    def stack(self, others: Sequence[TensorList]) -> ListBatch:
+        """Return this list and others of the same length as a batch.
+
+        Raises:
+          OpError: lengths differ, or are traced.
+        """
+        lists = [lst.resolved() for lst in (self, *others)]
+        first = lists[0]
+        if any(lst.is_traced or lst.length != first.length for lst in lists):
+            raise OpError("tensor lists of lengths that differ, or that are not known while tracing, make no batch")
+        rows = specs.coerce_all([lst.packed() for lst in lists])
+        buffers = [row.buffer for row in rows if row.buffer is not None]
+        buffer = jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *buffers) if buffers else None
+        return ListBatch(dataclasses.replace(first.with_buffer(buffer), shape=None), len(lists), first.shape)
+
+    def common_spec(self, other: TensorList) -> TensorList:
+        """Return the spec that lists of both specs can be coerced to: a packed list of the larger capacity."""
+        a, b = _packed_spec(self), _packed_spec(other)
+        capacity = max(a.required_capacity, b.required_capacity)
+        buffer = specs.join_specs([None if x is None else _element_spec(x) for x in (a.buffer, b.buffer)])
         buffer = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity, *leaf.shape), leaf.dtype), buffer)
         same = not a.is_traced and not b.is_traced and a.length == b.length
         shape, dtype = (b.shape, b.dtype) if a.buffer is None else (a.shape, a.dtype)
         length = a.length if same else jax.ShapeDtypeStruct((), np.dtype(np.int32))
-        form = dataclasses.replace(a.with_buffer(buffer, length), shape=shape, dtype=dtype, roomy=a.roomy and b.roomy)
-        if not form.is_traced:
-            return form
-        spares = [x.spare_of(form.capacity) for x in (a, b)]
-        spare = None if any(n is None for n in spares) else min(n for n in spares if n is not None)
-        return dataclasses.replace(form, spare=spare, stale=a.stale or b.stale)
+        has_capacity = a.has_capacity and b.has_capacity
+        spec = dataclasses.replace(a.with_buffer(buffer, length), shape=shape, dtype=dtype, has_capacity=has_capacity)
+        if not spec.is_traced:
+            return spec
+        slots = [x.free_slots_at(spec.capacity) for x in (a, b)]
+        free_slots = None if any(n is None for n in slots) else min(n for n in slots if n is not None)
+        tail = a.uninitialized_tail or b.uninitialized_tail
+        return dataclasses.replace(spec, free_slots=free_slots, uninitialized_tail=tail)
 
-    def fitted(self, form: TensorList) -> TensorList:
-        """Returns the list in a form that `common_form` gave."""
+    def coerce(self, spec: TensorList) -> TensorList:
+        """Return the list in a spec that `common_spec` returned."""
         lst = self.packed()
         buffer = lst.buffer
-        if buffer is None and form.buffer is not None:
-            buffer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form.buffer)
+        if buffer is None and spec.buffer is not None:
+            buffer = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec.buffer)
         elif buffer is not None:
-            buffer = _fit_elements(lst, form).with_capacity(form.capacity).buffer
-        length = jnp.asarray(lst.length, np.int32) if form.is_traced else lst.length
-        return dataclasses.replace(form, buffer=buffer, length=length, items=None, alike=None, most=0)
+            buffer = _coerce_elements(lst, spec).with_capacity(spec.capacity).buffer
+        length = jnp.asarray(lst.length, np.int32) if spec.is_traced else lst.length
+        return dataclasses.replace(spec, buffer=buffer, length=length, items=None, uniform_element=None, max_length=0)
 
 
-def _packed_form(form: TensorList) -> TensorList:
-    if form.items is None:
-        return form
-    return jax.eval_shape(lambda lst: lst.packed(), form)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ListBatch(Variant):
+    """A vector of list handles whose lists have the same length: one list whose elements have a batch axis first.
+
+    Attributes:
+      stacked: the list of batched elements.
+      count: how many lists there are.
+      shape: element shape of one list, as the graph declares it.
+    """
+
+    is_pytree_handle = False
+
+    stacked: TensorList
+    count: int = dataclasses.field(metadata={"static": True})
+    shape: Any = dataclasses.field(metadata={"static": True})
+
+    def unstack(self) -> list[TensorList]:
+        """Return the lists of the batch."""
+        stacked = self.stacked.packed()
+
+        def one(index: int) -> TensorList:
+            buffer = jax.tree.map(lambda leaf: leaf[:, index], stacked.buffer)
+            return dataclasses.replace(stacked.with_buffer(buffer), shape=self.shape)
+
+        return [one(index) for index in range(self.count)]
 
 
-def _element_form(buffer: Any) -> Any:
+def _packed_spec(spec: TensorList) -> TensorList:
+    if spec.items is None:
+        return spec
+    return jax.eval_shape(lambda lst: lst.packed(), spec)
+
+
+def _element_spec(buffer: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), buffer)
 
 
-def _fit_elements(lst: TensorList, form: TensorList) -> TensorList:
-    """Brings elements that are handles themselves to the form's, one by one under vmap."""
-    element = _element_form(form.buffer)
-    if specs.same_form(_element_form(lst.buffer), element):
+def _coerce_elements(lst: TensorList, spec: TensorList) -> TensorList:
+    """Coerce elements that are variants themselves, each under vmap."""
+    element = _element_spec(spec.buffer)
+    if specs.same_spec(_element_spec(lst.buffer), element):
         return lst
-    fitted = lst.with_buffer(jax.vmap(lambda value: specs.fitted(value, element))(lst.buffer))
-    return fitted.with_spare(lst.spare)
+    coerced = lst.with_buffer(jax.vmap(lambda value: specs.coerce(value, element))(lst.buffer))
+    return coerced.with_free_slots(lst.free_slots)
 
 
 def _stacked(*leaves: Any) -> Any:
@@ -282,19 +374,30 @@ def _stacked(*leaves: Any) -> Any:
     return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
 
 
-def is_full(shape: ElementShape) -> bool:
-    """Whether every dimension of an element is known."""
+def _sum(a: Any, b: Any) -> Any:
+    if isinstance(a, Variant):
+        return a.add(b)
+    return jax.tree.map(lambda x, y: jnp.asarray(x) + y, a, b)
+
+
+def is_fully_defined(shape: ElementShape) -> bool:
+    """Return whether every dimension of an element shape is known (`tf.TensorShape.is_fully_defined`)."""
     return shape is not None and all(d is not None for d in shape)
 
 
-def zeros(count: Any, shape: ElementShape, dtype: Any) -> Any:
-    """Returns a buffer for elements of a fully known shape."""
+def zero_buffer(count: Any, shape: ElementShape, dtype: Any) -> Any:
+    """Return a buffer of ``count`` zero elements of a fully defined shape."""
     assert shape is not None
     return jnp.zeros((count, *shape), canonical(dtype))
 
 
+def unset_list(count: Any) -> TensorList:
+    """Return a list of ``count`` unset elements of unknown dtype and shape."""
+    return TensorList(None, count, items=(None,) * count if isinstance(count, int) else None)
+
+
 def resized(target: TensorList, capacity: Any) -> Any:
-    """Returns the buffer of a packed list cut or padded with zeros to ``capacity`` elements."""
+    """Return the buffer of a packed list truncated, or padded with zeros, to ``capacity`` elements."""
 
     def one(leaf: Any) -> Any:
         have = leaf.shape[0]
@@ -307,51 +410,14 @@ def resized(target: TensorList, capacity: Any) -> Any:
     return jax.tree.map(one, target.buffer)
 
 
-def reaching(lst: TensorList, indices: Any) -> TensorList:
-    """Returns a packed list whose length is traced, as long as its elements at ``indices`` need; new ones are zeros."""
-    lst, positions = lst.cleared(), known(indices)
-    if positions is None:  # what lies past its capacity is lost, and NaN where it is read
+def extended_to(lst: TensorList, indices: Any) -> TensorList:
+    """Return a packed list of traced length, extended with zeros so that it has elements at ``indices``."""
+    lst, static_indices = lst.cleared(), static_value(indices)
+    if static_indices is None:  # writes past the capacity are dropped, and reads of them NaN
         length = jnp.maximum(lst.length, jnp.max(jnp.asarray(indices)).astype(np.int32) + 1)
-        return dataclasses.replace(lst, length=length, spare=None)
-    needed = int(positions.max()) + 1
-    if not lst.roomy:
+        return dataclasses.replace(lst, length=length, free_slots=None)
+    needed = int(static_indices.max()) + 1
+    if not lst.has_capacity:
         lst = lst.with_capacity(max(lst.capacity, needed))
-    spare = None if lst.spare is None else min(lst.spare, lst.capacity - needed)
-    return dataclasses.replace(lst, length=jnp.maximum(lst.length, needed), spare=spare)
-
-
-def add_lists(items: list[Any]) -> TensorList:
-    """Returns the element by element sum of lists (and of numbers, which count for nothing), as AddN does."""
-    total, *more = [item for item in items if isinstance(item, TensorList)]
-    for other in more:
-        total = _added(total, other)
-    return total
-
-
-def _added(a: TensorList, b: TensorList) -> TensorList:
-    if a.items is not None and b.items is not None and a.length == b.length:
-        pairs = zip(a.items, b.items, strict=True)
-        return a.with_items(tuple(y if x is None else x if y is None else _sum(x, y) for x, y in pairs))
-    a, b = a.packed(), b.packed()
-    if a.buffer is None or b.buffer is None:
-        return a if b.buffer is None else b
-    a, b = specs.aligned([a.checked(), b.checked()])
-    return a.with_buffer(_sum(a.buffer, b.buffer)).with_spare(a.spare)
-
-
-def _sum(a: Any, b: Any) -> Any:
-    if isinstance(a, TensorList):
-        return _added(a, b)
-    if hasattr(a, "added"):
-        return a.added(b)
-    return jax.tree.map(lambda x, y: jnp.asarray(x) + y, a, b)
-
-
-def zeros_like_list(value: TensorList) -> TensorList:
-    """Returns a list of as many zeros."""
-    return dataclasses.replace(
-        value,
-        buffer=jax.tree.map(jnp.zeros_like, value.buffer),
-        items=jax.tree.map(jnp.zeros_like, value.items),
-        alike=None,
-    )
+    free_slots = None if lst.free_slots is None else min(lst.free_slots, lst.capacity - needed)
+    return dataclasses.replace(lst, length=jnp.maximum(lst.length, needed), free_slots=free_slots)

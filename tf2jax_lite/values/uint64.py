@@ -1,6 +1,6 @@
-"""Whole numbers of 64 bits as pairs of 32-bit words: the arithmetic that hashes need, in JAX without its 64-bit mode.
+"""Unsigned 64-bit arithmetic on pairs of 32-bit words, as hashes need it, without JAX's 64-bit mode.
 
-It works on numpy's arrays as on JAX's, and stays on the host for the former.
+Operands are NumPy or JAX arrays; NumPy evaluates the former.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _HALF = np.uint32(0xFFFF)
 
 
 def wrapping() -> Any:
-    """Returns a context in which numpy does not warn of numbers that wrap, which they are to do here."""
+    """Return a context in which NumPy does not warn of integer overflow, which is intended here."""
     return np.errstate(over="ignore")
 
 
 def product(a: Any, b: Any) -> tuple[Any, Any]:
-    """Returns the low and the high word of the product of two words (uint32)."""
+    """Return the low and the high word of the product of two words (uint32)."""
     if isinstance(a, jax.Array) and not isinstance(b, jax.Array):
         a, b = b, a
     if isinstance(b, jax.Array) and hasattr(lax, "mulhi"):  # since JAX 0.10; it compiles in half the time
@@ -41,7 +41,7 @@ def product(a: Any, b: Any) -> tuple[Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class U64:
-    """Numbers modulo 2^64: arrays of their low and of their high words (uint32), or numpy's numbers."""
+    """Integers modulo 2^64: arrays or NumPy scalars of their low and of their high words (uint32)."""
 
     low: Any
     high: Any
@@ -64,14 +64,14 @@ class U64:
         return U64((self.low >> np.uint32(by)) | (self.high << rest), self.high >> np.uint32(by)) if by else self
 
     def __lshift__(self, by: int) -> U64:
-        flipped = U64(self.high, self.low)  # what moves up in one moves down in the other
+        flipped = U64(self.high, self.low)
         if by >= 32:
             return U64(np.zeros_like(self.low) if _is_host(self) else _zero(self), flipped.high << np.uint32(by - 32))
         rest = np.uint32(32 - by)
         return U64(self.low << np.uint32(by), (self.high << np.uint32(by)) | (self.low >> rest)) if by else self
 
     def rotated(self, by: int) -> U64:
-        """Returns the numbers with their bits rotated to the right, 0 < ``by`` < 64."""
+        """Return the integers with their bits rotated to the right, 0 < ``by`` < 64."""
         low, high = (self.low, self.high) if by < 32 else (self.high, self.low)
         by %= 32
         if not by:
@@ -80,7 +80,7 @@ class U64:
         return U64((low >> down) | (high << up), (high >> down) | (low << up))
 
     def __mod__(self, divisor: int) -> U64:
-        """Returns the remainders by a number between 1 and 2^63."""
+        """Return the remainders of division by an int in [1, 2^63]."""
         if divisor & (divisor - 1) == 0:
             mask = number(divisor - 1)
             return U64(self.low & mask.low, self.high & mask.high)
@@ -94,7 +94,7 @@ class U64:
 
 
 def _remainder(value: U64, divisor: U64) -> U64:
-    """Divides by hand, bit by bit: remainders stay below 2^63, so that doubling one fits."""
+    """Divide bit by bit. Remainders stay below 2^63, so that doubling one does not overflow."""
 
     def step(_: int, state: Any) -> Any:
         left, rest = (U64(*pair) for pair in state)
@@ -125,17 +125,17 @@ def _zero(value: U64) -> Any:
 
 
 def number(value: int) -> U64:
-    """Returns a known number."""
+    """Return a static integer."""
     return U64(np.uint32(value & 0xFFFFFFFF), np.uint32(value >> 32 & 0xFFFFFFFF))
 
 
 def from_small(value: Any) -> U64:
-    """Returns 32-bit words (uint32) as numbers."""
+    """Return 32-bit words (uint32) as 64-bit integers."""
     return U64(value, value * np.uint32(0))
 
 
 def choose(condition: Any, yes: U64, no: U64) -> U64:
-    """Returns the numbers of ``yes`` where the condition holds, else those of ``no``."""
+    """Return the integers of ``yes`` where the condition holds, else those of ``no``."""
     parts = (condition, yes.low, yes.high, no.low, no.high)
     xp: Any = jnp if any(isinstance(part, jax.Array) for part in parts) else np
     return U64(xp.where(condition, yes.low, no.low), xp.where(condition, yes.high, no.high))

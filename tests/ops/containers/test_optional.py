@@ -1,4 +1,4 @@
-"""Optionals against TensorFlow, known while tracing and picked by data, in branches, loops and lists."""
+"""Optionals against TensorFlow, static and traced, in branches, loops and lists."""
 
 import jax
 import numpy as np
@@ -37,7 +37,7 @@ def picked_by_data(x):
 
 
 def carried_by_a_loop(x):
-    # The optional changes from nothing to something inside the loop.
+    # The optional has no value before the loop, and one after it.
     def body(i, optional):
         return i + 1, tf.cond(tf.reduce_sum(x) > tf.cast(i, tf.float32), lambda: _some(x * 2.0), raw.OptionalNone)
 
@@ -46,7 +46,7 @@ def carried_by_a_loop(x):
 
 
 def other_kinds_in_other_branches(x):
-    # As gradients of tf.case keep what their branches have computed: a number in one, an optional in the other.
+    # As gradients of tf.case store values of branches: a number in one, an optional in the other.
     first, second = x[0, 1] > 0.7, x[1, 1] > 1.0
     one = tf.cond(second, lambda: _some(x[0] + 1.0), raw.OptionalNone)
     both = tf.cond(first, lambda: _some(x), lambda: raw.OptionalFromValue(components=[one]))
@@ -89,7 +89,7 @@ def test_against_tensorflow(fn, factor):
         np.testing.assert_array_equal(a, e)
 
 
-def test_nothing_has_no_value():
+def test_get_value_of_none_raises():
     def fn():
         return _value(raw.OptionalNone(), [])
 
@@ -97,7 +97,7 @@ def test_nothing_has_no_value():
         tf2jax.convert_functional(fn)()
 
 
-def test_kinds_that_the_reader_cannot_tell_apart():
+def test_ambiguous_alternatives_raise():
     def fn(x):
         optional = tf.cond(x[0, 0] > 0.0, lambda: _some(x), lambda: _some(x[0]))
         return raw.OptionalGetValue(optional=optional, output_types=[tf.float32], output_shapes=[tf.TensorShape(None)])
@@ -137,8 +137,8 @@ def test_gradient_of_a_case_with_branches_inside(x):
 
 @pytest.mark.full
 @pytest.mark.parametrize("x", [2.0, 0.5, -1.0])
-def test_gradients_of_gradients_that_the_graph_takes(x):
-    # tf.gradients begins the second with zeros of the optionals that the first one's branches give.
+def test_second_in_graph_gradients(x):
+    # The second tf.gradients starts with zeros of the optionals that the branches of the first return.
     def forward(x):
         return tf.cond(x > 0, lambda: tf.cond(x > 1, lambda: x**3 * tf.exp(x), lambda: tf.sin(x)), lambda: x**4)
 
@@ -157,7 +157,7 @@ def test_gradients_of_gradients_that_the_graph_takes(x):
 
 
 @pytest.mark.full
-def test_sums_of_something_and_nothing():
+def test_sum_with_none_raises():
     def fn():
         return raw.OptionalHasValue(optional=tf.raw_ops.AddN(inputs=[_some(tf.ones([2])), raw.OptionalNone()]))
 

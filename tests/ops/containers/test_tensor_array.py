@@ -162,13 +162,13 @@ def test_against_tensorflow(fn):
                 assert np.asarray(a).dtype == e.numpy().dtype
 
 
-def loop_then_scatter(x, count, places):
+def loop_then_scatter(x, count, indices):
     array = tf.TensorArray(F32, size=1, dynamic_size=True, clear_after_read=False, element_shape=[3])
     _, array = tf.while_loop(
         lambda i, _: i < count, lambda i, a: (i + 1, a.write(i, x[i])), (0, array), maximum_iterations=5
     )
-    array = array.scatter(places, x[2:] * 10)
-    return array.size(), array.read(0), array.read(3), array.read(places[1])
+    array = array.scatter(indices, x[2:] * 10)
+    return array.size(), array.read(0), array.read(3), array.read(indices[1])
 
 
 @pytest.mark.default_cases("lists-3-data", "resources-2-known")
@@ -176,12 +176,12 @@ def loop_then_scatter(x, count, places):
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["lists", "resources"])
 def test_array_grows_by_scattering_after_a_loop(kind, count, known):
-    # How long it is then depends on data twice: what is scattered past its end was lost.
-    given = [X, np.int32(count)] + ([] if known else [np.int32([3, 4])])  # data: within the loop's room
+    # The length is then dynamic twice: elements scattered past the end were dropped once.
+    given = [X, np.int32(count)] + ([] if known else [np.int32([3, 4])])  # traced: within the capacity of the loop
     specs = [tf.TensorSpec(v.shape, v.dtype) for v in given]
 
-    def fn(x, n, places=(3, 5)):
-        return loop_then_scatter(x, n, tf.constant(places) if known else places)
+    def fn(x, n, indices=(3, 5)):
+        return loop_then_scatter(x, n, tf.constant(indices) if known else indices)
 
     if kind == "lists":
         compiled = tf.function(fn, autograph=False)
@@ -209,7 +209,7 @@ def test_array_grows_by_scattering_after_a_loop(kind, count, known):
 
 @pytest.mark.default_cases("6")
 @pytest.mark.parametrize("size", [0, 2, 4, 6])
-def test_how_long_a_counted_loop_makes_an_array_is_known(size):
+def test_array_extended_by_a_counted_loop_has_static_length(size):
     # The array is of the resource kind in graphs with control flow v1: its stack has a shape under jit.
     v1.disable_control_flow_v2()
     try:
@@ -232,7 +232,7 @@ def test_how_long_a_counted_loop_makes_an_array_is_known(size):
 
 @pytest.fixture
 def _control_flow_v1():
-    """TensorFlow's gradient code knows this kind of TensorArray only where control flow v1 is on."""
+    """TensorFlow's gradient code supports this kind of TensorArray only in control flow v1."""
     v1.disable_control_flow_v2()
     yield
     v1.enable_control_flow_v2()
@@ -283,13 +283,13 @@ def some_rows(ragged):
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize("fn", [sums_of_rows, rows_backwards, rows_of_rows, some_rows], ids=lambda f: f.__name__)
 def test_arrays_of_ragged_rows(fn):
-    # What tf.map_fn makes of a ragged tensor in graphs with control flow v1: arrays of variants.
+    # tf.map_fn over a ragged tensor in control flow v1 makes arrays of variants.
     flat = X.reshape(-1)
     with tf.Graph().as_default() as graph, v1.Session() as session:
         x = v1.placeholder(F32, [12])
         result = fn(tf.RaggedTensor.from_row_splits(x, np.int64([0, 2, 5, 5, 12]), validate=False))
         results = [result]
-        if fn is not some_rows:  # TensorFlow cannot take the gradient
+        if fn is not some_rows:  # TensorFlow has no gradient
             results += v1.gradients(result**3, x)
         expected = session.run(results, {x: flat})
     for result, value in zip(results, expected, strict=True):
@@ -304,7 +304,7 @@ def test_arrays_of_ragged_rows(fn):
 @pytest.mark.default_cases("split_and_concat")
 @pytest.mark.parametrize("fn", [write_and_read, scatter_and_gather, in_a_loop, split_and_concat])
 def test_jax_gradient(fn):
-    """JAX's gradient through the converted function is that of the same thing written with tf.stack and indexing."""
+    """JAX's gradient of the converted function equals that of the same function with tf.stack and indexing."""
     plain = {
         write_and_read: lambda x: x[3] * 2.0,
         scatter_and_gather: lambda x: jnp.stack([x[1], x[0]]),

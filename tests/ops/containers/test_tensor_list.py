@@ -1,4 +1,4 @@
-"""Tensor lists against TensorFlow, through functions that put them together and take them apart."""
+"""Tensor lists against TensorFlow, in functions that build and read them."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def pop(x):
 
 def gather(x):
     handle = filled(x)
-    # No index twice: TensorFlow's gradient scatters, so that the last one wins; ours adds them up, as is right.
+    # Unique indices: TensorFlow's gradient scatters, so that the last one wins; ours sums, which is correct.
     picked = raw.TensorListGather(input_handle=handle, indices=[3, 1, 0], element_shape=ROW, element_dtype=F32)
     one = raw.TensorListGetItem(input_handle=handle, index=2, element_shape=ROW, element_dtype=F32)
     return picked, one
@@ -79,7 +79,7 @@ def concat_nothing(x):
 
 
 def concat_elements_never_set(x):
-    # Their shapes are those of the elements that are there, their lengths too if nothing else is said of them.
+    # Unset elements have the shape of set ones, and their first dimension unless it is declared.
     results = []
     for leading in ([], [1, 0, 3]):
         handle = raw.TensorListReserve(element_shape=-1, num_elements=3, element_dtype=F32)
@@ -126,7 +126,7 @@ def drain_in_a_loop(x):
     return total, raw.TensorListLength(input_handle=handle)
 
 
-def keep_the_last(x):  # of what a loop makes, as a recurrent layer that returns no sequences
+def keep_the_last(x):  # the last element of a loop's list, as a recurrent layer without return_sequences
     handle = raw.TensorListReserve(element_shape=ROW, num_elements=1, element_dtype=F32)
     state = tf.zeros([3])
     for i in tf.range(4):
@@ -226,7 +226,7 @@ def test_index_out_of_range():
 
 
 @pytest.mark.full
-def test_an_op_for_arrays_is_told_that_it_gets_a_list():
+def test_array_op_on_a_list_raises():
     @tf.function(input_signature=[tf.TensorSpec([4, 3])])
     def fn(x):
         return raw.TensorListLength(input_handle=tf.reshape(filled(x), []))

@@ -120,12 +120,12 @@ def test_traced_key():
         return ops.tensor_map_lookup(filled(x), x[0], tf.float32)
 
     jax_fn = tf2jax.convert_functional(tf.function(fn), tf.TensorSpec([3]))
-    np.testing.assert_array_equal(jax_fn(X), X)  # outside jit any key is known
+    np.testing.assert_array_equal(jax_fn(X), X)  # outside jit all keys are concrete
     with pytest.raises(ValueError, match="known while tracing"):
         jax.jit(jax_fn)(X)
 
 
-def test_stack_keys_that_cannot_be():
+def test_stack_keys_of_different_shapes_raises():
     empty = tensor_map.empty_tensor_map()
     with pytest.raises(ValueError, match="no keys"):
         tensor_map.tensor_map_stack_keys(empty, key_dtype=np.dtype("float32"))

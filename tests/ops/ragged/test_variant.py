@@ -37,7 +37,7 @@ def positive_in_two(r):
     return tf.RaggedTensor.from_row_lengths(found, [1, tf.size(found, tf.int64) - 1])
 
 
-# Names, functions of values (and splits), whether the sizes of results are known under jit.
+# Names, functions of values (and splits), whether the sizes of results are static under jit.
 KNOWN = {
     "sums": (lambda v: tf.map_fn(tf.reduce_sum, rows_of(v, S), fn_output_signature=F32), V),
     "rows": (lambda v: tf.map_fn(lambda r: tf.concat([r * 2, r * r], 0), rows_of(v, S)), V),
@@ -76,7 +76,7 @@ KNOWN = {
         V,
     ),
 }
-# What data decides, and what is reduced to sizes that it does not.
+# Results of dynamic sizes, and reductions of them to static ones.
 BY_DATA = {
     "sums": (lambda v, s: tf.map_fn(lambda r: tf.reduce_sum(r * r), rows_of(v, s), fn_output_signature=F32), V, S),
     "rows-to-rows": (lambda v, s: tf.reduce_sum(tf.map_fn(shares, rows_of(v, s)).values ** 2), V, S),
@@ -125,7 +125,7 @@ BY_DATA = {
 
 
 def flat(function):
-    """Returns a function of tensors that gives the components of what ``function`` gives."""
+    """Return a function of tensors that returns the components of the results of ``function``."""
     return tf.function(lambda *args: tf.nest.flatten(function(*args), expand_composites=True), autograph=False)
 
 
@@ -138,7 +138,7 @@ def loss(results):
 
 
 def check(function, *args):
-    """Compares values, and gradients by the first argument, outside and inside of jit."""
+    """Compare values, and gradients with respect to the first argument, without and with jit."""
     function = flat(function)
     values = tf.constant(args[0])
     with tf.GradientTape() as tape:
@@ -152,28 +152,28 @@ def check(function, *args):
         return jax_fn(*args), jax.grad(lambda v: loss(jax_fn(v, *args[1:])))(args[0])
 
     for run in (both, jax.jit(both, compiler_options=fast_options())):
-        results, slope = run(*args)
+        results, grad = run(*args)
         for e, a in zip(expected, results, strict=True):
             np.testing.assert_allclose(a, e, rtol=1e-5)
             assert a.shape == tuple(e.shape)
-        np.testing.assert_allclose(slope, gradient, rtol=1e-5)
+        np.testing.assert_allclose(grad, gradient, rtol=1e-5)
 
 
 @pytest.mark.default_cases("none")
 @pytest.mark.parametrize("name", KNOWN)
-def test_splits_that_are_known(name):
+def test_static_splits(name):
     check(*KNOWN[name])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", BY_DATA)
-def test_splits_that_data_decides(name):
+def test_traced_splits(name):
     check(*BY_DATA[name])
 
 
 @pytest.mark.full
-def test_many_rows_of_known_lengths():
-    """More than are unrolled."""
+def test_many_rows_of_static_lengths():
+    """More rows than a loop unrolls."""
     splits = np.cumsum([0, *(i % 3 for i in range(300))])
     values = np.linspace(-1, 1, splits[-1], dtype=np.float32)
     check(lambda v: tf.reduce_sum(tf.map_fn(lambda r: tf.concat([r, r], 0), rows_of(v, splits)), axis=1), values)
@@ -196,7 +196,7 @@ def test_rows_of_strings():
 
 @pytest.mark.default_cases("nested")
 @pytest.mark.parametrize("make", [rows_of, lambda v, s: nested(v, s)], ids=["rows", "nested"])
-def test_gradients_that_the_graph_takes(make):
+def test_in_graph_gradients(make):
     def gradient(v, splits=S):
         with tf.GradientTape() as tape:
             tape.watch(v)
@@ -223,7 +223,7 @@ def test_batches_and_export():
 
 
 @pytest.mark.full
-def test_results_whose_sizes_data_decides():
+def test_results_of_dynamic_sizes():
     function = flat(lambda v, s: tf.map_fn(lambda r: r * 2, rows_of(v, s)).values)
     with pytest.raises(ValueError, match=r"RaggedFromVariant.*how long a row.*dynamic_shape_bound"):
         jax.jit(converted(function, V, S))(V, S)
@@ -233,7 +233,7 @@ def test_results_whose_sizes_data_decides():
 
 
 def test_ranges_inside_with_a_bound():
-    """What a loop's body makes of a size alone needs what gives the size its value."""
+    """A loop body that computes from a dynamic size alone needs the value of that size."""
     numbers, ints = np.int32([2, 0, 3]), tf.RaggedTensorSpec([None], tf.int32)
     function = flat(lambda n: tf.reduce_sum(tf.map_fn(tf.range, n, fn_output_signature=ints), axis=1))
     with tf2jax.override_config("dynamic_shape_bound", 7):
@@ -265,7 +265,7 @@ def from_variant(encoded, rank, dtype=F32, of=-1, splits=tf.int64):
     ],
     ids=["scalar", "dense", "nested", "a tensor"],
 )
-def test_there_and_back(function):
+def test_to_variant_and_back(function):
     check(function, V)
 
 
@@ -281,18 +281,18 @@ def test_there_and_back(function):
     ],
     ids=["rank", "low rank", "dtype", "splits", "vector"],
 )
-def test_refusals(function, message):
+def test_invalid_input_raises(function, message):
     with pytest.raises(ValueError, match=message):
         converted(tf.function(function), V)(V)
 
 
 @pytest.mark.full
-def test_forms_meet():
+def test_common_spec_has_the_larger_capacity():
     a, b = rv.Ragged((np.arange(3),)), rv.Ragged((np.arange(5),))
-    form = jax.eval_shape(lambda: a).common_form(jax.eval_shape(lambda: b))
-    assert form.parts[0].shape == (5,)
-    np.testing.assert_array_equal(a.fitted(form).settled().parts[0], np.arange(3))
+    spec = jax.eval_shape(lambda: a).common_spec(jax.eval_shape(lambda: b))
+    assert spec.parts[0].shape == (5,)
+    np.testing.assert_array_equal(a.coerce(spec).resolved().parts[0], np.arange(3))
     with pytest.raises(ValueError, match="different kinds"):
-        rv.Ragged((V,)).common_form(rv.Ragged((S, V)))
+        rv.Ragged((V,)).common_spec(rv.Ragged((S, V)))
     with pytest.raises(ValueError, match="out of range"):
         rv.RaggedRows((S,), V).row(np.int32(3))

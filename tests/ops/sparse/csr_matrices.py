@@ -1,4 +1,4 @@
-"""Sparse matrices made in TensorFlow, and what converts a function of them and compares it with TensorFlow.
+"""Sparse matrices made in TensorFlow, and comparison of converted functions of them with TensorFlow.
 
 Each matrix is used once, as TensorFlow on CPU cannot add up the gradients of several uses.
 """
@@ -70,7 +70,7 @@ def close(actual, expected):
 
 
 def check(function, *args, reference=None, jit=True, differentiable=True):
-    """Compares values, and gradients by all arguments that are no integers, with TensorFlow's.
+    """Compare values, and gradients with respect to all arguments that are not integers, with TensorFlow's.
 
     Args:
       function: what is converted.
@@ -96,7 +96,7 @@ def _check(function, args, reference, jit, differentiable):
         found = tape.gradient([results[i] for i in inexact], [args[i] for i in by], upstream)
         return [tf.zeros_like(args[i]) if g is None else g for g, i in zip(found, by, strict=True)]
 
-    slopes = tf.function(gradients, autograph=False)(*map(tf.constant, args)) if differentiable and inexact else None
+    grads = tf.function(gradients, autograph=False)(*map(tf.constant, args)) if differentiable and inexact else None
     jax_fn = converted(function, *args)
 
     def both(*args):
@@ -107,7 +107,7 @@ def _check(function, args, reference, jit, differentiable):
             found = jax.tree.leaves(jax_fn(*given))
             return [found[i] for i in inexact], found
 
-        if slopes is None:
+        if grads is None:
             return jax.tree.leaves(jax_fn(*args)), []
         _, backward, results = jax.vjp(chosen, *(args[i] for i in by), has_aux=True)
         return results, backward([jnp.conj(u) for u in upstream])
@@ -117,8 +117,8 @@ def _check(function, args, reference, jit, differentiable):
         for e, a in zip(expected, results, strict=True):
             close(a, e)
             assert a.dtype == e.dtype.as_numpy_dtype
-        if slopes is not None:
-            for e, a in zip(slopes, found, strict=True):
+        if grads is not None:
+            for e, a in zip(grads, found, strict=True):
                 close(jnp.conj(a), e)
 
 
@@ -127,7 +127,7 @@ def made(at, shape=(3, 4), dtype=tf.float32):
 
 
 def refused(function, message):
-    """Fails unless a function of no arguments is refused with a message."""
+    """Check that a function of no arguments raises an error with a message."""
 
     def result():
         found = function()

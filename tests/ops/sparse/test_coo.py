@@ -161,7 +161,7 @@ CASES = [
         for op in ("SparseSparseMaximum", "SparseSparseMinimum")
     ),
     case("SparseSparseMaximum", AI, AV, SHAPE, BI, BV, SHAPE).using(jit=False, name="eager"),
-    # choosing
+    # row filling, slices, splits
     *(
         case("SparseFillEmptyRows", i, cast(AV, t), np.int64([5, 4]), cast(9, t)).using(baked=IN, name=f"{t}-{n}")
         for t in ("float64", "float32", "bfloat16", "int32", "int64", "bool")
@@ -216,7 +216,7 @@ CASES = [
     case("SparseSplit", np.int64(0), AI, AV, SHAPE, num_split=4).using(
         baked=("split_dim", "indices", "shape"), error="num_split must be"
     ),
-    # within groups
+    # softmax and reductions
     *(case("SparseSoftmax", AI, cast(AV, t), SHAPE) for t in ("float64", "float32", "float16")),
     case("SparseSoftmax", I3, V3, S3),
     case("SparseSoftmax", AI, AV * 1000, SHAPE).using(name="large"),
@@ -376,16 +376,16 @@ def test_traced_indices_without_a_bound(name):
     for e, a in zip(expected, jax.tree.leaves(jax.jit(jax_fn)(*args)), strict=True):
         np.testing.assert_allclose(a, e)
     try:
-        slope = tape.gradient(total, values)
-    except LookupError:  # TensorFlow has none of sparse reductions
+        grad = tape.gradient(total, values)
+    except LookupError:  # TensorFlow has no gradient of sparse reductions
         return
-    if slope is None:  # nor of concatenations
+    if grad is None:  # TensorFlow has none of concatenations either
         return
     found = jax.jit(jax.grad(lambda v: sum((a**2).sum() for a in jax.tree.leaves(jax_fn(AI, v)))))(args[1])
-    np.testing.assert_allclose(found, tf.convert_to_tensor(slope), rtol=1e-6)
+    np.testing.assert_allclose(found, tf.convert_to_tensor(grad), rtol=1e-6)
 
 
-def test_a_number_of_entries_that_is_a_result_needs_a_bound():
+def test_dynamic_number_of_entries_as_result_needs_a_bound():
     args = AI, AV.astype(np.float32)
     with pytest.raises(ValueError, match="dynamic_shape_bound"):
         jax.jit(converted(PADDED["reduce all"], *args))(*args)
@@ -402,8 +402,8 @@ def test_sums_of_traced_indices_without_a_bound(name):
         total = tf.reduce_sum(expected**2)
     jax_fn = converted(fn, *args)
     np.testing.assert_allclose(jax.jit(jax_fn)(*args), expected)
-    slope = jax.jit(jax.grad(lambda v: (jax_fn(AI, v) ** 2).sum()))(args[1])
-    np.testing.assert_allclose(slope, tape.gradient(total, values), rtol=1e-6)
+    grad = jax.jit(jax.grad(lambda v: (jax_fn(AI, v) ** 2).sum()))(args[1])
+    np.testing.assert_allclose(grad, tape.gradient(total, values), rtol=1e-6)
 
 
 @pytest.mark.full
@@ -423,7 +423,7 @@ def test_strings_to_dense():
 
 
 def test_gradients_of_many_entries():
-    """Entries of sums are found by sorting where there are many."""
+    """Many entries of sums are matched by sorting."""
     random = np.random.default_rng(0)
     a, b = (np.unique(random.integers(0, 100, (n, 2)), axis=0) for n in (3000, 2500))
     both = np.unique(np.concatenate([a, b]), axis=0)

@@ -1,4 +1,4 @@
-"""Counts of values as sparse tensors against TensorFlow: eagerly, and under jit where what follows reduces."""
+"""Sparse bincount against TensorFlow: eagerly, and under jit with reduced results."""
 
 import jax
 import numpy as np
@@ -65,7 +65,7 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
 def test_under_jit(kind):
-    """What reduces needs no bound; weights have gradients."""
+    """Reduced results need no bound; weights have gradients."""
 
     def fn(values, weights):
         if kind == "dense":
@@ -85,13 +85,13 @@ def test_under_jit(kind):
     jax_fn = tf2jax.convert_functional(tf.function(fn), *(tf.TensorSpec([3, 4], v.dtype) for v in (values, weights)))
     with jax.enable_x64(True):
         found = jax.jit(jax.vmap(jax_fn))(values, weights)
-        slope = jax.jit(jax.grad(lambda w: jax_fn(values[0], w)[0]))(weights[0])
+        grad = jax.jit(jax.grad(lambda w: jax_fn(values[0], w)[0]))(weights[0])
         step = 1e-6 * np.eye(12)[5].reshape(3, 4)
         change = (fn(values[0], weights[0] + step)[0] - fn(values[0], weights[0] - step)[0]) / 2e-6
     for i in range(5):
         for actual, expected in zip(found, fn(values[i], weights[i]), strict=True):
             np.testing.assert_allclose(actual[i], expected, rtol=1e-12)
-    np.testing.assert_allclose(slope[1, 1], change, rtol=1e-6)
+    np.testing.assert_allclose(grad[1, 1], change, rtol=1e-6)
 
 
 def test_with_a_bound():

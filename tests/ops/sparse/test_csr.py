@@ -1,4 +1,4 @@
-"""Sparse matrices (CSRSparseMatrix): making them and taking them apart, against TensorFlow."""
+"""CSRSparseMatrix: conversions and components against TensorFlow."""
 
 import numpy as np
 import pytest
@@ -30,20 +30,20 @@ def test_conversions(dtype, shape):
 
     def function(values, whole):
         first, second, third = (matrix(at, values, shape) for _ in range(3))
-        turned = ops.sparse_matrix_transpose(first, type=values.dtype, conjugate=True)
+        transposed = ops.sparse_matrix_transpose(first, type=values.dtype, conjugate=True)
         chosen = ops.dense_to_csr_sparse_matrix(whole, at)
-        return [*entries(second, values), dense(third, values), dense(chosen, values), *entries(turned, values)]
+        return [*entries(second, values), dense(third, values), dense(chosen, values), *entries(transposed, values)]
 
     check(function, random(len(at), dtype), random(shape, dtype), jit=dtype == "float32")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_indices_that_are_arguments(shape):
+def test_traced_indices(shape):
     def function(indices, values):
         first, second, third = (matrix(indices, values, shape) for _ in range(3))
-        turned = ops.sparse_matrix_transpose(first, type=values.dtype)
-        return [*entries(second, values), *entries(turned, values), ops.sparse_matrix_nnz(third)]
+        transposed = ops.sparse_matrix_transpose(first, type=values.dtype)
+        return [*entries(second, values), *entries(transposed, values), ops.sparse_matrix_nnz(third)]
 
     at = pattern(shape)
     check(function, at, random(len(at), "float32"))
@@ -51,7 +51,7 @@ def test_indices_that_are_arguments(shape):
 
 @pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_elements_that_data_picks(shape):
+def test_traced_elements_of_a_dense_matrix(shape):
     def function(whole):
         first, second, third = (ops.dense_to_csr_sparse_matrix(whole**2, tf.where(whole > 0)) for _ in range(3))
         weights = tf.ones([*shape[:-2], 4, 2])
@@ -72,7 +72,7 @@ def test_components(shape, index, count):
     check(function, random(len(at), "float32"), differentiable=False)
 
 
-def test_components_of_a_batch_that_data_decides():
+def test_components_of_a_batch_with_traced_indices():
     def function(indices, values):
         sparse = matrix(indices, values, (2, 3, 4))
         pointers, columns, own = ops.csr_sparse_matrix_components(sparse, 1, type=values.dtype)
@@ -93,7 +93,7 @@ def test_conjugate_and_zeros():
     )
 
 
-def test_the_class_of_python():
+def test_csr_sparse_matrix_class():
     at = pattern((3, 4))
 
     def function(v, w):
@@ -108,14 +108,14 @@ def matrix_of(at, values):
 
 
 def test_sums_of_gradients():
-    """TensorFlow adds sparse matrices on GPUs alone."""
+    """TensorFlow adds sparse matrices on GPUs only."""
     at = pattern((3, 4))
     first, second = matrix_of(at, np.float32(at[:, 0])), matrix_of(at[1:], np.ones(len(at) - 1, np.float32))
     total = elementwise.add_n([first, second])
     np.testing.assert_array_equal(total.dense(), first.dense() + second.dense())
     np.testing.assert_array_equal(elementwise.zeros_like(first).dense(), np.zeros((3, 4)))
     with pytest.raises(ValueError, match="cannot be added"):
-        first.added(csr.SparseMatrix(at, first.values, (4, 4)))
+        first.add(csr.SparseMatrix(at, first.values, (4, 4)))
 
 
 @pytest.mark.default_cases(
@@ -139,5 +139,5 @@ def test_sums_of_gradients():
         (lambda: ops.sparse_matrix_ordering_amd(made([[0, 0]], (1, 1))), "a permutation of your own"),
     ],
 )
-def test_refusals(function, message):
+def test_invalid_input_raises(function, message):
     refused(function, message)

@@ -36,7 +36,7 @@ def test_cholesky(dtype):
     check(function, values, differentiable=False)
 
 
-def test_cholesky_reads_the_lower_half_and_fills_in():
+def test_cholesky_reads_lower_triangle_and_fills_in():
     at = np.array([[0, 0], [0, 3], [1, 0], [1, 1], [2, 0], [2, 2], [3, 0], [3, 3]])
     values = np.float64([4, 9, 1, 3, 1, 3, 1, 3])
     for order in ([0, 1, 2, 3], [1, 2, 3, 0]):
@@ -70,12 +70,12 @@ NEGATIVE = np.array([[0, 0], [1, 1]])
         ),
     ],
 )
-def test_refusals(function, message):
+def test_invalid_input_raises(function, message):
     refused(function, message)
 
 
 @pytest.mark.full
-def test_indices_that_data_decides():
+def test_traced_indices_raise():
     def function(whole):
         sparse = ops.dense_to_csr_sparse_matrix(whole, tf.where(whole > 0))
         return dense(ops.sparse_matrix_sparse_cholesky(sparse, [0, 1], type=whole.dtype), whole)

@@ -1,4 +1,4 @@
-"""Sums, multiples and softmax of sparse matrices against sparse tensors: TensorFlow has them for GPUs alone."""
+"""Sums, scaling and softmax of CSR matrices against sparse tensors: TensorFlow has them on GPUs only."""
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def test_softmax(shape):
 
 
 def test_gradient_of_softmax():
-    """What the gradient has no entry for is 0; what it has more is left out."""
+    """Missing entries of the gradient are 0; additional ones are ignored."""
     at, by = [[0, 0], [0, 1], [2, 3]], [[0, 1], [0, 2], [2, 3]]
 
     def function(p, g):
@@ -69,7 +69,7 @@ def test_sums(shape, beta):
 
 
 @pytest.mark.full
-def test_factors_of_a_sum_have_no_gradient():
+def test_sum_has_no_gradient_of_alpha_and_beta():
     at = pattern((3, 4))
 
     def function(v, alpha):
@@ -77,12 +77,12 @@ def test_factors_of_a_sum_have_no_gradient():
         return dense(ops.sparse_matrix_add(sparse, sparse, alpha, alpha), v)
 
     jax_fn = converted(function, np.ones(len(at), np.float32), np.float32(2))
-    slopes = jax.grad(lambda *args: jnp.sum(jax_fn(*args)), (0, 1))(np.ones(len(at), np.float32), np.float32(2))
-    np.testing.assert_array_equal(slopes[0], 4)
-    np.testing.assert_array_equal(slopes[1], 0)
+    grads = jax.grad(lambda *args: jnp.sum(jax_fn(*args)), (0, 1))(np.ones(len(at), np.float32), np.float32(2))
+    np.testing.assert_array_equal(grads[0], 4)
+    np.testing.assert_array_equal(grads[1], 0)
 
 
-def test_multiples():
+def test_scaling():
     shape = (2, 3, 4)
     at = pattern(shape)
     values, factors = random(len(at), "complex64"), random((2, 1, 1), "complex64", 2)
@@ -108,5 +108,5 @@ def test_multiples():
         (lambda: ops.sparse_matrix_add(made([[0, 1]]), made([[0, 1]], (4, 4)), 1.0, 1.0), "cannot be added"),
     ],
 )
-def test_refusals(function, message):
+def test_invalid_input_raises(function, message):
     refused(function, message)

@@ -39,7 +39,7 @@ def test_products_with_dense_matrices(a, b):
 @pytest.mark.full
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_sparse_matrices(a, b):
-    """TensorFlow's gradients fail, or have a wrong shape, where an entry meets none: here all do."""
+    """TensorFlow's gradients fail, or have a wrong shape, if a factor has no partner: here all have one."""
     flags = {f"{kind}_{which}": True for which, kind in (("a", a), ("b", b)) if kind}
     batch = (2,) if a == b else ()
     first, second = (*batch, *((4, 3) if a else (3, 4))), (*batch, *((5, 4) if b else (4, 5)))
@@ -70,7 +70,7 @@ def test_products_with_few_entries(share):
     check(values, random(len(at), "float64"), random(len(to), "float64", 2), differentiable=False)
 
 
-def test_products_of_what_data_picks():
+def test_products_with_traced_indices():
     def sparse(v, w):
         first, second = (ops.dense_to_csr_sparse_matrix(x, tf.where(x > 0)) for x in (v, w))
         return dense(ops.sparse_matrix_sparse_mat_mul(first, second, type=v.dtype, transpose_a=True), v)
@@ -91,7 +91,7 @@ def test_missing_entries_are_not_multiplied():
 
 
 @pytest.mark.full
-def test_gradients_that_the_graph_takes():
+def test_in_graph_gradients():
     at = pattern((3, 4), 0.9, empty_row=False)
 
     def function(v, w):
@@ -112,7 +112,7 @@ def test_gradients_that_the_graph_takes():
 
 
 @pytest.mark.full
-def test_in_loops():
+def test_product_in_a_loop():
     at = pattern((4, 4))
 
     def function(v, x):
@@ -123,7 +123,7 @@ def test_in_loops():
     check(function, *args, differentiable=False)
 
 
-def test_sizes_that_do_not_fit():
+def test_incompatible_shapes_raise():
     at = pattern((3, 4))
     specs = tf.TensorSpec([len(at)]), tf.TensorSpec([None, None])
     function = tf.function(lambda v, w: ops.sparse_matrix_mat_mul(matrix(at, v, (3, 4)), w), autograph=False)
@@ -132,5 +132,5 @@ def test_sizes_that_do_not_fit():
 
 
 @pytest.mark.full
-def test_both_flags_are_refused():
+def test_transpose_and_adjoint_raise():
     refused(lambda: ops.sparse_matrix_mat_mul(made([[0, 1]]), tf.ones([4, 1]), True, adjoint_a=True), "only one of")

@@ -1,4 +1,4 @@
-"""Edit distances of sequences that are as long as data says: label error rates, under jit."""
+"""Edit distances of sequences of dynamic lengths: label error rates, under jit."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ LENGTHS = np.array([2, 0, 4], np.int32)
 
 
 def label_error_rate(logits, labels, lengths):
-    """Of greedy CTC decoding; labels are 0 where there are none."""
+    """Edit distance after greedy CTC decoding; labels are padded with 0."""
     del lengths
     decoded = tf.nn.ctc_greedy_decoder(tf.transpose(logits, [1, 0, 2]), tf.fill([tf.shape(logits)[0]], 6))[0][0]
     return tf.edit_distance(decoded, tf.sparse.from_dense(labels))
@@ -35,7 +35,7 @@ def of_parts(logits, labels, lengths):
 
 @pytest.mark.default_cases("label_error_rate")
 @pytest.mark.parametrize("function", [label_error_rate, of_ragged, of_parts], ids=lambda f: f.__name__)
-def test_sequences_as_long_as_data_says(function):
+def test_edit_distance_of_dynamic_lengths(function):
     graph = tf.function(function, autograph=False)
     args = (LOGITS, LABELS, LENGTHS)
     own = tf2jax.convert_functional(graph, *(tf.TensorSpec(x.shape, x.dtype) for x in args))

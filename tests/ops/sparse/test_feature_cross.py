@@ -1,4 +1,4 @@
-"""Crosses of categorical columns: dense ones may be data, sparse and ragged ones have places that are known."""
+"""Feature crosses: dense columns may be traced, sparse and ragged ones have static indices."""
 
 import jax
 import numpy as np
@@ -19,8 +19,8 @@ SALT = np.array([3, -4])
 NAMES = np.array([b"u", b"v", b"w", b"u"], object)
 
 
-def crossed(sparse, dense, *, buckets=0, hashed=True, key=956888297470, **using):
-    """Returns a case of SparseCross: sparse columns are (indices, values, shape)."""
+def cross_case(sparse, dense, *, buckets=0, hashed=True, key=956888297470, **using):
+    """Return a case of SparseCross: sparse columns are (indices, values, shape)."""
     columns = [list(column) for column in zip(*sparse, strict=True)] if sparse else [[], [], []]
     kind = INT64 if hashed else STRING
     attrs = {"hashed_output": hashed, "num_buckets": buckets, "hash_key": key, "out_type": kind, "internal_type": kind}
@@ -28,22 +28,24 @@ def crossed(sparse, dense, *, buckets=0, hashed=True, key=956888297470, **using)
 
 
 CASES = [
-    crossed([], [A, B], buckets=12, name="dense"),
-    crossed([], [A, B], name="dense-no-buckets"),
-    crossed([], [A], buckets=100, key=1, name="one"),
-    crossed([], [A, B, A, A], buckets=2**40 + 1, name="four"),
-    crossed([], [A, WORDS], buckets=1000, name="strings"),
-    crossed([(INDICES, np.array([5, -6, 7, 8]), SHAPE)], [A], buckets=50, baked=("indices", "shapes"), name="sparse"),
-    crossed([(INDICES, NAMES, SHAPE)] * 2, [B], buckets=50, baked=("indices", "shapes"), name="sparse-strings"),
-    crossed(
+    cross_case([], [A, B], buckets=12, name="dense"),
+    cross_case([], [A, B], name="dense-no-buckets"),
+    cross_case([], [A], buckets=100, key=1, name="one"),
+    cross_case([], [A, B, A, A], buckets=2**40 + 1, name="four"),
+    cross_case([], [A, WORDS], buckets=1000, name="strings"),
+    cross_case(
+        [(INDICES, np.array([5, -6, 7, 8]), SHAPE)], [A], buckets=50, baked=("indices", "shapes"), name="sparse"
+    ),
+    cross_case([(INDICES, NAMES, SHAPE)] * 2, [B], buckets=50, baked=("indices", "shapes"), name="sparse-strings"),
+    cross_case(
         [(INDICES, NAMES, SHAPE)],
-        [WORDS, WORDS[:, 1:]],  # text alone: TensorFlow takes no integers for internal_type string
+        [WORDS, WORDS[:, 1:]],  # strings only: TensorFlow has no integers for internal_type string
         hashed=False,
         baked=("indices", "shapes", "dense_inputs"),
         name="text",
         jit=False,
     ),
-    crossed([], [A, B[:2]], buckets=5, error="different numbers of rows", name="rows"),
+    cross_case([], [A, B[:2]], buckets=5, error="different numbers of rows", name="rows"),
     *(
         case("SparseCrossHashed", [], [], [], [WORDS, B, A], np.array(n), np.array(False), SALT).using(
             name=f"dense-{n}"
@@ -67,7 +69,7 @@ def test_case(case):
     check(case)
 
 
-def test_text_of_crosses():
+def test_cross_into_strings():
     """The harness does not compare strings."""
     compiled = tf.function(lambda: tf.sparse.to_dense(tf.sparse.cross([tf.constant(WORDS), tf.constant(A)]), b""))
     found = tf2jax.convert_functional(compiled)()
@@ -88,7 +90,7 @@ def test_ragged_crosses(hashed):
 
 
 @pytest.mark.full
-def test_traced_places_are_refused():
+def test_traced_indices_raise():
     def cross(indices):
         return tf.sparse.cross_hashed([tf.SparseTensor(indices, tf.constant(NAMES), SHAPE)], 1000).values
 

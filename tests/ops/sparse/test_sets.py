@@ -1,4 +1,4 @@
-"""Sets in the last dimension against TensorFlow: eagerly, and under jit where what follows reduces."""
+"""Set operations against TensorFlow: eagerly, and under jit with reduced results."""
 
 import itertools
 
@@ -79,7 +79,7 @@ ALWAYS = {("dense", "difference"), ("dense", "intersection"), ("mixed", "union")
     ],
 )
 def test_under_jit(kind, name):
-    """What reduces needs no bound: sizes of sets, and what is computed of their values."""
+    """Reduced results need no bound: sizes of sets, and sums of their values."""
 
     first, second = KINDS[kind]
 
@@ -102,7 +102,7 @@ def test_under_jit(kind, name):
             np.testing.assert_array_equal(actual[i], expected)
 
 
-def test_with_a_bound():
+def test_traced_sets_with_a_bound():
     def fn(a, b):
         result = tf.sets.intersection(a, b)
         return result.indices, result.values, result.dense_shape

@@ -25,7 +25,7 @@ def of(v, i=I, shape=(3, 4)):
 
 
 def rows(function, sparse, out=F32, *, loop):
-    """Maps over rows by a loop, or in Python, where TensorFlow has gradients: dense results stand for sparse ones."""
+    """Map over rows by a loop; or in Python, with dense results, where TensorFlow has gradients."""
     if loop:
         return tf.map_fn(function, sparse, fn_output_signature=out)
     if isinstance(sparse, tf.Tensor):
@@ -55,12 +55,12 @@ def nested(sparse, loop):
     return rows(lambda r: rows(total, r, loop=loop), tf.sparse.reshape(sparse, [3, 2, 2]), loop=loop)
 
 
-# Functions of values and indices, and of whether there is a loop.
+# Functions of values, indices, and whether to use a loop.
 CASES_OF_ROWS = {
     "sums": lambda v, i, loop: rows(total, of(v, i), loop=loop),
     "dense": lambda v, i, loop: rows(tf.sparse.to_dense, of(v, i), loop=loop),
     "counts": lambda v, i, loop: rows(lambda r: total(r) * tf.cast(tf.size(r.values), F32), of(v, i), loop=loop),
-    "places": lambda v, i, loop: rows(
+    "indices": lambda v, i, loop: rows(
         lambda r: tf.reduce_sum(r.values * tf.cast(r.indices[:, 0], F32)), of(v, i), loop=loop
     ),
     "sparse reductions": lambda v, i, loop: (
@@ -86,7 +86,7 @@ def converted(function, *args):
 
 
 def check(function, v, *args):
-    """Compares values, and gradients by the first argument, outside and inside of jit."""
+    """Compare values, and gradients with respect to the first argument, without and with jit."""
     expected = tf.function(lambda *a: function(*a, loop=True), autograph=False)(v, *args)
     values = tf.constant(v)
     with tf.GradientTape() as tape:
@@ -99,21 +99,21 @@ def check(function, v, *args):
         return jax_fn(v, *args), jax.grad(lambda v: jnp.sum(jax_fn(v, *args) ** 2))(v)
 
     for run in (both, jax.jit(both, compiler_options=fast_options())):
-        result, slope = run(v, *args)
+        result, grad = run(v, *args)
         np.testing.assert_allclose(result, expected, rtol=1e-5)
         assert result.shape == tuple(expected.shape)
-        np.testing.assert_allclose(slope, tf.convert_to_tensor(gradient), rtol=1e-5)
+        np.testing.assert_allclose(grad, tf.convert_to_tensor(gradient), rtol=1e-5)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
-def test_indices_that_are_known(name):
+def test_static_indices(name):
     check(lambda v, loop: CASES_OF_ROWS[name](v, I, loop), V)
 
 
 @pytest.mark.default_cases("loops in loops")
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
-def test_indices_that_data_decides(name):
+def test_traced_indices(name):
     check(CASES_OF_ROWS[name], V, I)
 
 
@@ -124,8 +124,8 @@ def test_rows_without_entries(entries):
 
 
 @pytest.mark.full
-def test_entries_that_a_loop_finds():
-    """How many of a dense row are not 0."""
+def test_entries_computed_in_a_loop():
+    """The number of nonzero elements of a dense row is dynamic."""
 
     def found(x, loop):
         made = tf.map_fn(tf.sparse.from_dense, x, fn_output_signature=tf.SparseTensorSpec([3], F32)) if loop else None
@@ -137,7 +137,7 @@ def test_entries_that_a_loop_finds():
 @pytest.mark.full
 @pytest.mark.parametrize("by_data", [False, True])
 def test_many_rows(by_data):
-    """More than are unrolled."""
+    """More rows than a loop unrolls."""
     indices = np.int64([[i, j] for i in range(300) for j in range(i % 3)])
     v = np.linspace(-1, 1, len(indices), dtype=np.float32)
 
@@ -216,7 +216,7 @@ def test_rows_of_strings():
 
 
 @pytest.mark.full
-def test_results_whose_number_of_entries_data_decides():
+def test_results_with_dynamic_number_of_entries():
     def function(v, i):
         return tf.nest.flatten(rows(positive, of(v, i), ROW, loop=True), expand_composites=True)
 
@@ -244,7 +244,7 @@ def read(variant, dtype=F32):
 
 
 def listed(v):
-    """Rows of different sizes: together they are as large as the largest."""
+    """Rows of different sizes: the result has the size of the largest."""
     array = tf.TensorArray(tf.variant, 2, element_shape=[3], infer_shape=False)
     array = array.write(0, serialized(v[:1], [[1]], [3])).write(1, serialized(v[3:], [[4], [0]], [5]))
     return read(array.stack())
@@ -254,7 +254,7 @@ THERE_AND_BACK = {"one": lambda v: read(serialized(v)), "many": lambda v: read(m
 
 
 @pytest.mark.parametrize("name", THERE_AND_BACK)
-def test_there_and_back(name):
+def test_serialize_and_deserialize(name):
     function = THERE_AND_BACK[name]
     jax_fn = converted(function, V)
     for run in (jax_fn, jax.jit(jax_fn)):
@@ -289,17 +289,17 @@ def test_there_and_back(name):
     ],
     ids=["dtype", "order", "rank", "range", "strings", "no ragged tensor", "a ragged tensor", "rows"],
 )
-def test_refusals(function, message):
+def test_invalid_input_raises(function, message):
     with pytest.raises(ValueError, match=message):
         jax.jit(converted(function, V))(V)
 
 
-def test_forms_meet():
+def test_common_spec_has_the_larger_capacity():
     a, b = sv.Sparse((I[:1], V[:1]), None, (3, 4)), sv.Sparse((I[:3], V[:3]), None, (3, 5))
-    form = jax.eval_shape(lambda: a).common_form(jax.eval_shape(lambda: b))
-    assert form.parts[0].shape == (3, 2) and form.sizes[0] == 3 and form.sizes[1].shape == ()
-    fitted = a.fitted(form).settled()
-    np.testing.assert_array_equal(fitted.parts[0], I[:1])
-    assert fitted.sizes[0] == 3 and int(fitted.sizes[1]) == 4
+    spec = jax.eval_shape(lambda: a).common_spec(jax.eval_shape(lambda: b))
+    assert spec.parts[0].shape == (3, 2) and spec.sizes[0] == 3 and spec.sizes[1].shape == ()
+    coerced = a.coerce(spec).resolved()
+    np.testing.assert_array_equal(coerced.parts[0], I[:1])
+    assert coerced.sizes[0] == 3 and int(coerced.sizes[1]) == 4
     with pytest.raises(ValueError, match="sparse tensors of different kinds"):
-        a.common_form(sv.Sparse((I[:, :1], V), None, (3,)))
+        a.common_spec(sv.Sparse((I[:, :1], V), None, (3,)))

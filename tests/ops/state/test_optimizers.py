@@ -1,4 +1,4 @@
-"""Optimizer steps against TensorFlow: three steps on variables, and what is in the slots then."""
+"""Optimizer steps against TensorFlow: variables and slots after three steps."""
 
 import jax
 import numpy as np
@@ -87,7 +87,7 @@ def test_steps(name, attrs, dtype):
     @tf.function
     def fn(grad):
         for v in variables.values():
-            v.read_value()  # a handle alone does not tell the function which variable it is
+            v.read_value()  # a handle alone does not identify the variable
         handles = {n: v.handle for n, v in variables.items()}
         raw(**handles, **{k: tf.constant(v, dtype) for k, v in scalars.items()}, **{gradient: grad}, **attrs)
         return tf.constant(0)

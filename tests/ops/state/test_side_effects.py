@@ -41,7 +41,7 @@ SPEC = tf.TensorSpec([2])
 GOOD, BAD = np.ones(2, np.float32), -np.ones(2, np.float32)
 
 
-def test_traced_assertions_are_no_checks_by_default():
+def test_traced_assertions_are_ignored_by_default():
     jax_fn = tf2jax.convert_functional(fn, SPEC)
     np.testing.assert_array_equal(jax.jit(jax_fn)(BAD), 0)
 
@@ -64,8 +64,8 @@ def in_a_loop(x):
 
 @pytest.mark.full
 @pytest.mark.parametrize("f", [default_of_a_switch, in_a_loop], ids=lambda f: f.__name__)
-def test_what_fails_in_branches_that_are_not_taken(f):
-    # Under jit both branches are traced: that an assertion is known to fail in one says nothing yet.
+def test_failures_in_branches_not_taken_are_ignored(f):
+    # Under jit both branches are traced: a statically false assertion in one need not fail.
     function = tf.function(f)
     jax_fn = tf2jax.convert_functional(function, SPEC)
     for run in (jax_fn, jax.jit(jax_fn), lambda x: jax.vmap(jax_fn)(x[None])[0]):
@@ -82,7 +82,7 @@ def test_what_fails_in_branches_that_are_not_taken(f):
 
 
 @pytest.mark.full
-def test_what_fails_in_a_branch_that_is_known_to_be_taken():
+def test_failure_in_a_statically_taken_branch_raises():
     jax_fn = tf2jax.convert_functional(tf.function(default_of_a_switch), SPEC)
     with pytest.raises(ValueError, match="no such case"):
         jax_fn(np.float32([5, 5]))
@@ -100,7 +100,7 @@ def test_checkify():
         error.throw()
 
 
-def test_statically_false():
+def test_statically_false_condition_raises():
     def with_shape(x):
         tf.debugging.Assert(tf.shape(x)[0] > 2, ["too short"])
         return x
@@ -185,7 +185,7 @@ def test_print_in_a_loop(capfd):
     assert sorted(capfd.readouterr().err.splitlines()) == ["step 0", "step 1", "step 2"]
 
 
-def test_print_to_a_file_is_refused():
+def test_print_to_a_file_raises():
     def to_file(x):
         tf.print(x, output_stream="file:///tmp/never")
         return x
@@ -203,7 +203,7 @@ def test_old_print(capfd):
     assert capfd.readouterr().err == 'x: [[1 1]]["end"]\n'
 
 
-def test_traced_numbers_are_no_strings():
+def test_traced_string_as_result_raises():
     jax_fn = tf2jax.convert_functional(lambda x: (tf.strings.as_string(x), x)[0], SPEC)
     with pytest.raises(ValueError, match="not known while tracing"):
         jax.jit(jax_fn)(GOOD)

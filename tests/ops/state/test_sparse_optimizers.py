@@ -1,4 +1,4 @@
-"""Optimizer steps on rows against TensorFlow: what is in the variables after steps with all kinds of indices."""
+"""Optimizer steps on rows against TensorFlow, with static, traced, repeated and negative indices."""
 
 import jax
 import numpy as np
@@ -54,9 +54,9 @@ NO_BF16 = (*REAL[:2], "ResourceSparseApplyRMSProp", "ResourceSparseApplyCentered
 
 
 def steps(name, attrs, dtype, index_lists, shape=(4, 3), traced=True, scalars=None):
-    """Runs TensorFlow's op and ours, one step for each list of indices, and compares all variables."""
+    """Run TensorFlow's op and ours, one step for each list of indices, and compare all variables."""
     slots, values, _ = STEPS[name]
-    rng = np.random.default_rng(0)  # the same numbers whichever tests run before
+    rng = np.random.default_rng(0)  # independent of the order of tests
     values = {**values, **(scalars or {}), **{k: v for k, v in attrs.items() if k in values}}
     attrs = {k: v for k, v in attrs.items() if k not in values}
     sparse = "Sparse" in name
@@ -67,7 +67,7 @@ def steps(name, attrs, dtype, index_lists, shape=(4, 3), traced=True, scalars=No
 
     def call(grad, indices):
         for v in variables.values():
-            v.read_value()  # a handle alone does not tell the function which variable it is
+            v.read_value()  # a handle alone does not identify the variable
         handles = {n: v.handle for n, v in variables.items()}
         constants = {k: tf.constant(v, np.int64 if k == "global_step" else dtype) for k, v in values.items()}
         raw(**handles, **constants, grad=grad, **({"indices": indices} if sparse else {}), **attrs)
@@ -94,7 +94,7 @@ def steps(name, attrs, dtype, index_lists, shape=(4, 3), traced=True, scalars=No
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "attrs"), [(n, a) for n, s in STEPS.items() for a in s[2]])
-def test_rows_in_order(name, attrs):
+def test_repeated_rows_are_updated_in_order(name, attrs):
     steps(name, attrs, np.float64, [REPEATED, np.array([3, 1, 0, 2]), REPEATED[::-1].copy()])
 
 
@@ -108,7 +108,7 @@ def test_rows_in_order(name, attrs):
 )
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("indices", [DIFFERENT, REPEATED, DIFFERENT[:0]], ids=["different", "repeated", "none"])
-def test_known_indices(name, indices):
+def test_static_indices(name, indices):
     steps(name, {}, np.float32, [indices, indices], traced=False)
 
 
@@ -132,11 +132,11 @@ def test_dtypes(name, dtype):
 
 @pytest.mark.default_cases("ResourceApplyAdagradDA")
 @pytest.mark.parametrize("name", [n for n, s in STEPS.items() if "l1" in s[1]])
-def test_no_penalty(name):
+def test_zero_penalty(name):
     steps(name, {}, np.float64, [REPEATED], scalars={"l1": 0.0, "l2": 0.0})
 
 
-def test_traced_indices_out_of_range_are_left_out():
+def test_traced_indices_out_of_range_are_skipped():
     var = tf.Variable(np.ones((3, 2), np.float32), name="var")
 
     @tf.function
@@ -158,8 +158,8 @@ def test_traced_indices_out_of_range_are_left_out():
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["SGD", "Adagrad", "Ftrl"])
-def test_a_training_step_of_an_embedding(name):
-    """Keras makes the rows of a sparse gradient unique: how many there are is data, and no padding is a row."""
+def test_training_step_of_an_embedding(name):
+    """Keras makes the rows of a sparse gradient unique: their number is dynamic, and padding is no row."""
     ids, targets = np.array([1, 2, 2, 0]), np.ones((4, 3), np.float32)
     table = tf.Variable(np.float32(RNG.normal(size=(5, 3))), name="table")
     options = {"momentum": 0.9} if name == "SGD" else {}

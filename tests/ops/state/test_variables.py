@@ -68,13 +68,13 @@ def test_variable_op(name):
                 if e is not None:
                     np.testing.assert_allclose(a, e, rtol=1e-6)
                     assert np.asarray(a).dtype == e.numpy().dtype
-            if "v" in params:  # TensorFlow folds what only asks for the shape
+            if "v" in params:  # TensorFlow folds reads of the shape alone
                 np.testing.assert_allclose(updated["v"], v.numpy(), rtol=1e-6)
     if "v" in params and not name.endswith("read"):
         assert any(node.op == name.removesuffix("64") for _, node in graph.walk())
 
 
-def test_the_original_params_are_untouched():
+def test_original_params_are_unchanged():
     v = tf.Variable(START, name="v")
     jax_fn, params = tf2jax.convert(tf.function(lambda: v.scatter_nd_update(ND, UPDATE[:2])))
     before = np.array(params["v"])
@@ -86,7 +86,7 @@ TILED = np.arange(2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
 GRIDS = [([1, 2, 1], [0, 1, 0]), ([2, 3, 1], [0, 1, 0]), ([2, 1, 3], []), ([1, 1, 1], [1, 0, 2])]
 
 
-# XLA alone has kernels for the two, so TensorFlow has to compile.
+# Only XLA has kernels for these two, so TensorFlow has to compile.
 @pytest.mark.default_cases("[1, 1, 1]-[1, 0, 2]")
 @pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
 def test_split_nd(grid, paddings):
@@ -128,7 +128,7 @@ def test_concat_nd(grid, paddings):
 
 
 @pytest.mark.full
-def test_a_grid_that_does_not_fit():
+def test_grid_that_does_not_divide_raises():
     v = tf.Variable(TILED, name="v")
     fn = tf.function(
         lambda: (
@@ -137,5 +137,5 @@ def test_a_grid_that_does_not_fit():
         )
     )
     jax_fn, params = tf2jax.convert(fn)
-    with pytest.raises(tf2jax.errors.LoweringError, match="cannot be cut into 2 equal parts"):
+    with pytest.raises(tf2jax.errors.LoweringError, match="does not divide into a grid"):
         jax_fn(params)

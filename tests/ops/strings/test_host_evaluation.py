@@ -1,4 +1,4 @@
-"""What ops make of known strings is never more than is said before."""
+"""Results of string ops do not exceed their bounds."""
 
 import numpy as np
 import pytest

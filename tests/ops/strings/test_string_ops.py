@@ -1,4 +1,4 @@
-"""Text of numbers, joined and hashed: known while tracing, and of traced integers."""
+"""Formatting, joining and hashing of static strings and of traced integers."""
 
 import sys
 
@@ -102,7 +102,7 @@ def test_case(case):
 
 
 def both(function, *args, x64=True, batched=True):
-    """Compares a function's results under jit and vmap with TensorFlow's."""
+    """Compare a function's results under jit and vmap with TensorFlow's."""
     args = [np.asarray(a) for a in args]
     compiled = tf.function(function)
     expected = [t.numpy() for t in tf.nest.flatten(compiled(*map(tf.constant, args)))]
@@ -124,8 +124,8 @@ FORMATS += [(np.uint64, 8, "+"), (np.int32, -1, ""), (np.uint32, 3, " "), (np.in
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype, width, fill", FORMATS, ids=lambda v: getattr(v, "__name__", str(v)))
-def test_traced_integers_become_the_text_that_tensorflow_writes(dtype, width, fill):
-    """Its length and a hash are the same, which is all that can be seen of it."""
+def test_traced_integers_are_formatted_as_in_tensorflow(dtype, width, fill):
+    """The length and a hash are equal; the text itself cannot be returned."""
 
     def text(x):
         written = tf.strings.as_string(x, width=width, fill=fill)
@@ -149,7 +149,7 @@ def test_traced_text_is_joined_moved_and_hashed():
 
 
 @pytest.mark.full
-def test_traced_text_longer_than_any_one_form_of_the_hash():
+def test_hash_of_traced_text_longer_than_one_block():
     def text(x):
         written = tf.strings.as_string(x)
         long = tf.strings.join([written] * 9, separator=",")
@@ -159,7 +159,7 @@ def test_traced_text_longer_than_any_one_form_of_the_hash():
 
 
 @pytest.mark.full
-def test_branches_hand_on_text_of_one_room():
+def test_branches_return_text_of_one_capacity():
     def text(x, flag):
         chosen = tf.cond(flag, lambda: tf.strings.as_string(x), lambda: tf.strings.as_string(x + 7))
         return tf.strings.to_hash_bucket_fast(chosen, 1000)
@@ -191,13 +191,13 @@ REFUSED = {
 
 @pytest.mark.default_cases("float32 that is not known", "strings that are not known")
 @pytest.mark.parametrize("message", REFUSED)
-def test_refusals(message):
+def test_unsupported_use_raises(message):
     converted = tf2jax.convert_functional(tf.function(REFUSED[message]), tf.TensorSpec([2], tf.int32))
     with pytest.raises(Tf2JaxError, match=message):
         jax.jit(converted)(np.int32([1, 2]))
 
 
-def test_a_float64_is_not_hashed_as_a_float32():
+def test_fingerprint_of_truncated_float64_raises():
     converted = tf2jax.convert_functional(tf.function(tf.fingerprint), tf.TensorSpec([2, 2], tf.float64))
     with pytest.raises(Tf2JaxError, match="the bytes of float64"):
         jax.jit(converted)(np.ones((2, 2)))

@@ -1,4 +1,4 @@
-"""What tests of Xla* ops share. TensorFlow has no CPU kernels for most of them: the oracle is its own XLA compiler."""
+"""Helpers of tests of Xla* ops. TensorFlow has no CPU kernels for most of them: the oracle is its XLA compiler."""
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +15,7 @@ def cast(value, dtype):
 
 
 def randoms(seed=0):
-    """Returns a function that makes arrays; each module has its own, so that its numbers do not depend on others."""
+    """Return a function that makes random arrays; each module has its own, independent of others."""
     rng = np.random.default_rng(seed)
 
     def random(*shape, dtype="float32"):
@@ -52,5 +52,5 @@ LOGIC = {"and": tf.logical_and, "or": tf.logical_or}
 
 
 def compiled(cases):
-    """Returns the cases with TensorFlow's side compiled by XLA, which has no gradients of most of these ops."""
+    """Return the cases with TensorFlow compiled by XLA, which has no gradients of most of these ops."""
     return [case.using(grad=False, xla=True) for case in cases]

@@ -1,4 +1,4 @@
-"""Slices, padding, gather, scatter and sorting that jax2tf wrote."""
+"""Slices, padding, gather, scatter and sorting as jax2tf exports them."""
 
 import numpy as np
 import pytest

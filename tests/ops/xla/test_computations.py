@@ -1,4 +1,4 @@
-"""Reductions over axes and windows that jax2tf wrote."""
+"""Reductions over axes and windows as jax2tf exports them."""
 
 import jax
 import numpy as np
@@ -151,7 +151,7 @@ def test_case(case):
 
 @pytest.mark.default_cases("min")
 @pytest.mark.parametrize("name", ["add", "max", "min"])
-def test_reductions_can_be_differentiated(name):
+def test_reductions_are_differentiable(name):
     def fn(x):
         return gen_xla_ops.xla_reduce(x, float(START[name]), [0], fold(FOLDS[name], "float32"))
 
@@ -175,7 +175,7 @@ def test_cumulative_reductions_of_jax2tf(infer):
 
 
 @pytest.mark.full
-def test_plain_functions_are_found():
+def test_single_primitive_functions_are_recognized():
     scalars = np.float32, np.float32
     found = {
         "add": lambda a, b: [a + b],

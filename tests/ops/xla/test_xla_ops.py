@@ -1,4 +1,4 @@
-"""Xla* ops that are no products, no reductions and no parts of arrays: decompositions, numbers, hints, collectives."""
+"""Decompositions, random bits, precision, hints and collectives of the Xla* ops."""
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ random = randoms()
 
 
 def up_to_sign(expected, actual):
-    """Compares vectors that are determined up to a factor of absolute value 1."""
+    """Compare vectors that are determined up to a factor of absolute value 1."""
     for e, a in zip(expected, actual, strict=True):
         if e.ndim == 1 or e.ndim + 1 == max(x.ndim for x in expected):
             np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-5)
@@ -110,7 +110,7 @@ def test_replica_id():
 
 
 @pytest.mark.full
-def test_random_bits_without_64_bits():
+def test_random_bits_without_x64():
     jax_fn = tf2jax.convert_functional(
         lambda x: gen_xla_ops.xla_rng_bit_generator(1, tf.constant([5, 6], tf.uint64), [3], dtype=tf.uint32)[1] + x,
         tf.TensorSpec([], tf.uint32),
@@ -120,6 +120,6 @@ def test_random_bits_without_64_bits():
 
 @pytest.mark.full
 @pytest.mark.parametrize("text", ["\x08", "\x0a\x05\x01", "\x09\x01", "\x08" + "\udcff" * 11])
-def test_damaged_protos(text):
+def test_invalid_protos_raise(text):
     with pytest.raises(ValueError, match="proto"):
         protos.fields(text)

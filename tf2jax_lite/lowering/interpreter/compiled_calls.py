@@ -19,7 +19,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import WHILES
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.planning.program import Program
-from tf2jax_lite.values.int64 import beyond_32_bits
+from tf2jax_lite.values.int64 import exceeds_32_bits
 
 __all__ = ["CompiledCalls", "computes_in_64_bits", "is_worth_compiling"]
 
@@ -128,7 +128,7 @@ class CompiledCalls:
         if jax.config.jax_disable_jit or not all(map(_is_array, values)) or _is_traced():
             return None
         # Static integers stay NumPy arrays, with 64 bits, if the call runs op by op.
-        if not wide and any(beyond_32_bits(v) or (self._in_64_bits and _is_static_integer(v)) for v in values):
+        if not wide and any(exceeds_32_bits(v) or (self._in_64_bits and _is_static_integer(v)) for v in values):
             return None
         given = tuple((v.shape, v.dtype) for v in inputs)
         return given, promote_dtypes, None if key is None else key.dtype, wide

@@ -11,8 +11,8 @@ import numpy as np
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, is_traced
 from tf2jax_lite.lowering.planning.plan import Step
-from tf2jax_lite.values.int64 import beyond_32_bits
-from tf2jax_lite.values.symbolic_float import is_real_size
+from tf2jax_lite.values.int64 import exceeds_32_bits
+from tf2jax_lite.values.symbolic_float import is_float_dim
 
 from .constant_size import check_growth, check_specs
 from .frame import FOLDING_FRAME
@@ -47,7 +47,7 @@ def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
         except InconclusiveDimensionOperation:
             return None
         except TypeError:
-            if any(map(is_real_size, inputs)):  # NumPy has no arithmetic for them
+            if any(map(is_float_dim, inputs)):  # NumPy has no arithmetic for them
                 return None
             raise
     return _run(trace, step, inputs)
@@ -61,7 +61,7 @@ def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
     op = step.op
     if not inputs or not op.plain or step.functions or any(v.dtype == object for v in inputs):
         return None
-    wide = jax.enable_x64(True) if any(map(beyond_32_bits, inputs)) else contextlib.nullcontext()
+    wide = jax.enable_x64(True) if any(map(exceeds_32_bits, inputs)) else contextlib.nullcontext()
     with jax.ensure_compile_time_eval(), wide:
         args, kwargs = prepare(trace, step, inputs, FOLDING_FRAME)[0], dict(step.kwargs)
         try:

@@ -16,7 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.containers.lookup_table import Table
 from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
-from tf2jax_lite.values.int64 import beyond_32_bits
+from tf2jax_lite.values.int64 import exceeds_32_bits
 
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.program import Program
@@ -83,13 +83,13 @@ def narrowed_values(program: Program) -> list[str]:
             continue
         args.append(_UNKNOWN)
         value = captured[index]
-        if isinstance(value, ir.Variable) and value.name not in program.wide and beyond_32_bits(value.value):
+        if isinstance(value, ir.Variable) and value.name not in program.wide and exceeds_32_bits(value.value):
             found[f"variable {value.name!r} holds {_largest(value.value)}"] = None
-        elif isinstance(value, Table) and (beyond_32_bits(value.keys) or beyond_32_bits(value.values)):
-            largest = _largest(value.keys if beyond_32_bits(value.keys) else value.values)
+        elif isinstance(value, Table) and (exceeds_32_bits(value.keys) or exceeds_32_bits(value.values)):
+            largest = _largest(value.keys if exceeds_32_bits(value.keys) else value.values)
             found[f"table {arg.name!r} holds {largest}"] = None
     constants = (node.attrs.get("value") for _, node in graph.walk() if node.op == "Const")
-    if any(v.origin for v in args) or any(map(beyond_32_bits, constants)):
+    if any(v.origin for v in args) or any(map(exceeds_32_bits, constants)):
         _Walk(program, found).function(graph.main, tuple(args))
     lines = list(found)
     rest = len(lines) - _MAX_LISTED
@@ -98,7 +98,7 @@ def narrowed_values(program: Program) -> list[str]:
 
 def warn_if_narrowed(value: Any, where: str) -> None:
     """Warn if a static value of 64 bits is about to lose its high bits, as a traced computation reads it."""
-    if beyond_32_bits(value) and not jax.config.jax_enable_x64:
+    if exceeds_32_bits(value) and not jax.config.jax_enable_x64:
         warnings.warn(
             f"{where} narrows {_largest(value)} to 32 bits, as JAX's 64-bit mode is off: the value wraps. Before "
             f"converting, call {_ENABLE}.",
@@ -132,7 +132,7 @@ class _Walk:
         node, op = step.node, step.op
         if not inputs and node.op == "Const":
             value: Any = node.attrs.get("value")
-            text = f"constant {_largest(value)} ({node.name!r})" if beyond_32_bits(value) else ""
+            text = f"constant {_largest(value)} ({node.name!r})" if exceeds_32_bits(value) else ""
             return [_Value(_Origin(text, True) if text else None, True)]
         known = op.plain and (op.shape_only or (bool(inputs) and all(v.known for v in inputs)))
         if node.functions:

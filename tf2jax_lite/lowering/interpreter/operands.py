@@ -16,7 +16,7 @@ from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.support.errors import StaticInputError
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Planes, beyond_32_bits, is_wide, narrow
+from tf2jax_lite.values.int64 import WordArray, exceeds_32_bits, is_int64, to_32_bits
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .diagnostics import describe, located
@@ -85,11 +85,11 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
         if op.words == "whole":
             if not step.static[index] and not unconverted:  # a shape may have symbolic dimensions
                 arg = args[index] = each(_unless_int64_pair, arg)
-        elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
+        elif any(isinstance(v, WordArray) for v in (arg if isinstance(arg, list) else [arg])):
             if op.words == "each":
                 runs_per_word = True
                 continue
-            arg = args[index] = each(narrow, arg)
+            arg = args[index] = each(to_32_bits, arg)
         if step.static[index]:
             args[index] = _static_input(arg, step, index, frame, trace.tracker)
         elif index < len(op.inputs) and op.inputs[index] in op.reads:
@@ -100,24 +100,24 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
             args[index] = each(_static_or_traced, arg) if op.dynamic_shape else arg
         else:
             for value in arg if isinstance(arg, list) else [arg]:
-                if beyond_32_bits(value) and step.node.name not in trace.program.narrowing:
+                if exceeds_32_bits(value) and step.node.name not in trace.program.narrowing:
                     warn_if_narrowed(value, describe(step, frame))
             args[index] = each(_static_or_traced if op.dynamic_shape else values.as_array, arg)
     return (_promoted(step, args) if trace.promote_dtypes else args), runs_per_word
 
 
 def _unless_int64_pair(value: Any) -> Any:
-    return value if is_wide(value) else values.as_array(value)
+    return value if is_int64(value) else values.as_array(value)
 
 
 def _static_or_traced(value: Any) -> Any:
-    found = values.known(value)
+    found = values.static_value(value)
     return values.as_array(value) if found is None else found
 
 
 def _static_input(arg: Any, step: Step, index: int, frame: Frame, tracker: DynamicShapes | None) -> Any:
     def convert(value: Any) -> Any:
-        found = values.known(value)
+        found = values.static_value(value)
         if found is not None:
             return found
         if not isinstance(value, jax.Array):
@@ -201,6 +201,6 @@ def check_dtypes(step: Step, results: list[Any], frame: Frame) -> None:
             continue
         if isinstance(actual, np.dtype) and actual.kind == "O":
             if expected.kind in "iuf" and values.is_symbolic(value):
-                results[index] = value.view(values.of_sizes(expected))
+                results[index] = value.view(values.dims_dtype(expected))
         elif values.canonical(expected) != values.canonical(actual):
             raise located(f"result {index} has dtype {actual} where TensorFlow recorded {expected}", step, frame)

@@ -101,7 +101,7 @@ def run_partially(trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence
             continue
         if results is not None and len(results) == len(step.outputs):
             for slot, value in zip(step.outputs, results, strict=True):
-                env[slot] = value if values.is_host(value) else values.UNKNOWN
+                env[slot] = value if values.is_foldable(value) else values.UNKNOWN
     return [env[slot] for slot in plan.outputs]
 
 

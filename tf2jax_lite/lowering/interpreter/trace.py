@@ -26,7 +26,7 @@ from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Words, each_word, narrow, to_words
+from tf2jax_lite.values.int64 import U32Pair, per_word, to_32_bits, to_u32_pair
 from tf2jax_lite.xla_cpu.catalog import selection
 from tf2jax_lite.xla_cpu.materialize import materialize_if_traced
 from tf2jax_lite.xla_cpu.selection import using
@@ -236,7 +236,7 @@ class Trace:
             draws = op.draws(step.node.attrs)
             kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
-        results = flat_results(each_word(call, args) if runs_per_word else call(*args))
+        results = flat_results(per_word(call, args) if runs_per_word else call(*args))
         if op.writes:
             self._write(step, inputs, results)
             results = results[len(op.writes) :]
@@ -254,7 +254,7 @@ class Trace:
             if isinstance(value, jax.ShapeDtypeStruct):  # as convert() returns variables without a value
                 raise KeyError(handle.name)
             if handle.name in self.program.wide and not jax.config.jax_enable_x64:
-                return value if isinstance(value, Words) else Words(to_words(value), np.dtype(np.int64))
+                return value if isinstance(value, U32Pair) else U32Pair(to_u32_pair(value), np.dtype(np.int64))
             value = values.as_array(value)
         except KeyError:
             raise MissingParamError(
@@ -274,4 +274,4 @@ class Trace:
         for name, value in zip(step.op.writes, results, strict=False):
             handle = inputs[sum(1 if g is None else g for g in step.node.groups[: step.op.inputs.index(name)])]
             wide = handle.name in self.program.wide
-            self.state[handle.name] = value if wide else narrow(values.as_array(value))
+            self.state[handle.name] = value if wide else to_32_bits(values.as_array(value))

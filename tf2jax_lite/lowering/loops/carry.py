@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
-from tf2jax_lite.ops.containers.tensor_list_elements import ListNeedsRoomError
+from tf2jax_lite.ops.containers.tensor_list_elements import ListGrowthError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Words, narrow
-from tf2jax_lite.values.tensor_list import ListLacksRoomError, TensorList
+from tf2jax_lite.values.int64 import U32Pair, to_32_bits
+from tf2jax_lite.values.tensor_list import ListCapacityError, TensorList
 
 from .growing_carry import GrowingCarry, GrowthError, PaddedArray
 from .list_capacity import ListCapacities, with_flags_of
@@ -126,8 +126,8 @@ class Carry:
         variables = {name: as_traced(v) for name, v in after[1].items()}
         data = [self._like_before(i, old, new) for i, old, new in zip(self.data, before[0], data, strict=True)]
         variables = {name: self._like_before(name, before[1].get(name), new) for name, new in variables.items()}
-        if not specs.same_form(before, (data, variables)):
-            raise _CarryChanged(specs.form_of(before), specs.form_of((data, variables)))
+        if not specs.same_spec(before, (data, variables)):
+            raise _CarryChanged(specs.spec_of(before), specs.spec_of((data, variables)))
         if self.growing is not None and not self.growing.is_stable(dict(zip(self.data, data, strict=True))):
             raise _Resized
         return self._with_axes(before, (data, variables))
@@ -172,8 +172,8 @@ class Carry:
 
         Lists keep flags and capacity, 64-bit integers that were one word become one word again.
         """
-        if isinstance(new, Words) and not isinstance(old, Words):
-            return narrow(new)
+        if isinstance(new, U32Pair) and not isinstance(old, U32Pair):
+            return to_32_bits(new)
         if isinstance(old, PaddedArray) and self.growing is not None and isinstance(key, int):
             return self.growing.pack(key, old, new)
         if isinstance(old, TensorList) and isinstance(new, TensorList):
@@ -211,7 +211,7 @@ class Carry:
             changed |= self._widen_value(self.data, key, name, before, after)
         for name, after in change.after[1].items():
             if name not in change.before[1]:  # the first assignment is inside the loop
-                self.variables[name] = specs.fitted(None, after)
+                self.variables[name] = specs.coerce(None, after)
                 changed = True
             else:
                 changed |= self._widen_value(self.variables, name, name, change.before[1][name], after)
@@ -223,17 +223,17 @@ class Carry:
         is_list = isinstance(before, TensorList) and isinstance(after, TensorList)
         if is_list:
             self.lists.measure(key, before, after)
-        if specs.same_form(before, after):
+        if specs.same_spec(before, after):
             return False
         value = where[key]
         if isinstance(after, TensorList) and after.owner and key in self._zeros:
             # TF1 sums up gradients of TensorArrays from the number 0.
-            where[key] = specs.fitted(None, after)
+            where[key] = specs.coerce(None, after)
         elif _is_resized(before, after):
             if self.growing is None or not isinstance(key, int):
                 raise _type_error(name, before, after, GrowthError)
             where[key] = self.growing.start(key, value, after)
-        elif type(before) is not type(after) or not hasattr(after, "fitted"):
+        elif type(before) is not type(after) or not hasattr(after, "coerce"):
             raise _type_error(name, before, after)
         elif is_list:
             widened = self.lists.widened(key, value, before, after)
@@ -241,7 +241,7 @@ class Carry:
                 raise _type_error(name, before, after)
             where[key] = widened
         else:
-            where[key] = as_traced(specs.fitted(value, specs.joint_form([before, after])))
+            where[key] = as_traced(specs.coerce(value, specs.join_specs([before, after])))
         return True
 
 
@@ -255,9 +255,9 @@ def _is_resized(before: Any, after: Any) -> bool:
 
 def _type_error(name: str, before: Any, after: Any, error: type[OpError] = OpError) -> OpError:
     text = (
-        f"loop variable {name!r} changes its shape or dtype between iterations, from {specs.shown(before)} to "
-        f"{specs.shown(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known while "
-        "tracing (outside jax.jit it always is) are unrolled instead"
+        f"loop variable {name!r} changes its shape or dtype between iterations, from {specs.format_spec(before)} to "
+        f"{specs.format_spec(after)}; JAX loops carry fixed ones. Loops of few iterations whose condition is known "
+        "while tracing (outside jax.jit it always is) are unrolled instead"
     )
     if issubclass(error, GrowthError):
         text += "; for others convert with override_config('dynamic_shape_bound', n), the upper bound of its sizes"
@@ -265,7 +265,7 @@ def _type_error(name: str, before: Any, after: Any, error: type[OpError] = OpErr
 
 
 def _is_zero(value: Any) -> bool:
-    found = values.known(value)
+    found = values.static_value(value)
     return found is not None and found.shape == () and not found
 
 
@@ -293,7 +293,7 @@ def find_fixpoint(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int
             carry.resize()
             attempts -= 1  # bounded otherwise: axes and capacities only grow, one value after the other
         except LoweringError as error:
-            written = isinstance(error.__cause__, ListNeedsRoomError) and carry.allow_writes_anywhere()
-            if not written and not (isinstance(error.__cause__, ListLacksRoomError) and carry.allow_longer_inside()):
+            written = isinstance(error.__cause__, ListGrowthError) and carry.allow_writes_anywhere()
+            if not written and not (isinstance(error.__cause__, ListCapacityError) and carry.allow_longer_inside()):
                 raise
     raise OpError(f"the types of the loop variables have no fixpoint ({', '.join(carry.names.values())})")

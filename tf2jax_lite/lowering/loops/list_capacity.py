@@ -18,7 +18,7 @@ import numpy as np
 from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
-from tf2jax_lite.values.tensor_list import ListLacksRoomError, TensorList
+from tf2jax_lite.values.tensor_list import ListCapacityError, TensorList
 
 from .trip_count import FoldedLoop
 
@@ -86,7 +86,7 @@ class ListCapacities:
         self._folded = folded
         self._bound = bound
         self._pops = pops
-        self._sufficed = {key for key, v in lists.items() if v.roomy}
+        self._sufficed = {key for key, v in lists.items() if v.has_capacity}
         self._were_traced = {key for key, v in lists.items() if v.is_traced}
         self._chosen: dict[Key, _Capacity] = {}
         self._growths: dict[Key, _Growth] = {}
@@ -116,63 +116,74 @@ class ListCapacities:
         if self._exceeds_inside:
             return None
         self._exceeds_inside = True
-        counted = [i for i, value in data.items() if self._is_counted(i) and value.roomy]
-        return {**data, **{i: dataclasses.replace(data[i], roomy=False) for i in counted}} if counted else None
+        counted = [i for i, value in data.items() if self._is_counted(i) and value.has_capacity]
+        return {**data, **{i: dataclasses.replace(data[i], has_capacity=False) for i in counted}} if counted else None
 
     def result(self, key: Key, value: TensorList) -> TensorList:
         """Return a list after the loop; a list of static length has it again."""
         if key in self._guessed:
             # An enclosing loop that carries it need not extend it in each iteration.
-            value = value.poisoned().with_spare(None if key in self._were_traced else 0)
+            value = value.invalidated().with_free_slots(None if key in self._were_traced else 0)
         elif self._is_counted(key):
             assert isinstance(key, int) and self._folded is not None
             if self._folded.exact and (key in self._folded.resizing or value.is_traced):
                 length = self._folded.lists[key].length
-                value = dataclasses.replace(_with_capacity(value, _Capacity(length, 0), length), roomy=False)
+                value = dataclasses.replace(_with_capacity(value, _Capacity(length, 0), length), has_capacity=False)
             elif value.is_traced:
-                value = value.with_spare(0)
-        elif value.spare is not None and key in self._growths:
-            free = value.spare - self._growths[key].more
-            value = value.with_spare(free if value.roomy else max(free, 0))
-        return dataclasses.replace(value, roomy=key in self._sufficed)
+                value = value.with_free_slots(0)
+        elif value.free_slots is not None and key in self._growths:
+            free = value.free_slots - self._growths[key].more
+            value = value.with_free_slots(free if value.has_capacity else max(free, 0))
+        return dataclasses.replace(value, has_capacity=key in self._sufficed)
 
     def like_before(self, key: Key, old: TensorList, new: TensorList) -> TensorList:
         """Return the list after an iteration with the flags and the capacity before it, where they hold."""
-        uniform = None if old.alike is None else new.alike
+        uniform = None if old.uniform_element is None else new.uniform_element
         if not old.is_traced:
             return dataclasses.replace(
-                new, buffer=with_flags_of(old.buffer, new.buffer), roomy=old.roomy, alike=uniform
+                new,
+                buffer=with_flags_of(old.buffer, new.buffer),
+                has_capacity=old.has_capacity,
+                uniform_element=uniform,
             )
         if old.buffer is not None and new.buffer is None:
-            new = _with_rows(new, old.buffer, _Capacity(new.places, new.spare_of(new.places)))
+            new = _with_rows(
+                new, old.buffer, _Capacity(new.required_capacity, new.free_slots_at(new.required_capacity))
+            )
         if old.buffer is not None and new.buffer is not None and self._fits(key, old, new):
             # With a count of the elements after an iteration, none is cut off.
-            flagged = new if uniform is None else dataclasses.replace(new, alike=uniform)
-            new = _with_capacity(flagged, _Capacity(old.capacity, old.spare, old.roomy), new.length)
+            flagged = new if uniform is None else dataclasses.replace(new, uniform_element=uniform)
+            new = _with_capacity(flagged, _Capacity(old.capacity, old.free_slots, old.has_capacity), new.length)
         length = jnp.asarray(new.length, np.int32)
         buffer = with_flags_of(old.buffer, new.buffer)
-        return dataclasses.replace(new, buffer=buffer, length=length, stale=old.stale or new.stale, alike=uniform)
+        return dataclasses.replace(
+            new,
+            buffer=buffer,
+            length=length,
+            uninitialized_tail=old.uninitialized_tail or new.uninitialized_tail,
+            uniform_element=uniform,
+        )
 
     def _fits(self, key: Key, old: TensorList, new: TensorList) -> bool:
         """Returns whether the list after an iteration fits the capacity that the loop carries it with."""
         if self._is_counted(key):
             return True
-        if old.spare is None or new.spare is None:
-            return old.spare is None and _is_at_most(new.capacity, old.capacity)
-        if new.spare < 0 and not old.roomy:
-            raise ListLacksRoomError("a tensor list replaces another whose capacity the enclosing loop has counted")
-        longest = old.longest + (self._growths[key].more if key in self._growths else 0)
-        return _is_at_most(new.capacity, old.capacity) and (old.limit >= 0 or _is_at_most(new.longest, longest))
+        if old.free_slots is None or new.free_slots is None:
+            return old.free_slots is None and _is_at_most(new.capacity, old.capacity)
+        if new.free_slots < 0 and not old.has_capacity:
+            raise ListCapacityError("a tensor list replaces another whose capacity the enclosing loop has counted")
+        longest = old.length_bound + (self._growths[key].more if key in self._growths else 0)
+        return _is_at_most(new.capacity, old.capacity) and (old.limit >= 0 or _is_at_most(new.length_bound, longest))
 
     def measure(self, key: Key, before: TensorList, after: TensorList) -> None:
         """Note by how much an iteration extends a list."""
-        if self._is_counted(key) or before.spare is None or after.spare is None:
+        if self._is_counted(key) or before.free_slots is None or after.free_slots is None:
             return
-        old = self._growths.get(key, _Growth(before.longest))
-        more = _larger(old.more, after.longest - before.longest)
+        old = self._growths.get(key, _Growth(before.length_bound))
+        more = _larger(old.more, after.length_bound - before.length_bound)
         peak = _larger(old.peak, more)
         if not _is_at_most(after.capacity, before.capacity):  # it was extended within the iteration
-            peak = _larger(peak, after.capacity - before.longest)
+            peak = _larger(peak, after.capacity - before.length_bound)
         self._growths[key] = _Growth(old.start, more, peak)
 
     def widened(self, key: Key, value: TensorList, before: TensorList, after: TensorList) -> TensorList | None:
@@ -184,29 +195,41 @@ class ListCapacities:
           before: its spec at the start of an iteration.
           after: its spec after an iteration, another one.
         """
-        if before.alike is not None and after.alike is None:
-            return dataclasses.replace(value, alike=None)
+        if before.uniform_element is not None and after.uniform_element is None:
+            return dataclasses.replace(value, uniform_element=None)
         if before.buffer is None and after.buffer is not None:
-            chosen = self._chosen.get(key, _Capacity(before.places, before.spare_of(before.places)))
+            chosen = self._chosen.get(
+                key, _Capacity(before.required_capacity, before.free_slots_at(before.required_capacity))
+            )
             return _with_rows(value, after.buffer, chosen)
         if not before.is_traced:
             return self._traced(key, value, self._changed(key, before, after))
         if not _same_elements(before, after):
             # Elements that are lists or optionals: the join of their specs.
-            spec, slots = before.common_form(after), before.capacity
+            spec, slots = before.common_spec(after), before.capacity
             rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((slots, *leaf.shape[1:]), leaf.dtype), spec.buffer)
-            flags = {"roomy": value.roomy, "spare": value.spare, "stale": value.stale}
-            return as_traced(value.fitted(dataclasses.replace(spec, buffer=rows, **flags)))
-        if after.capacity != before.capacity or after.spare != before.spare:
+            flags = {
+                "has_capacity": value.has_capacity,
+                "free_slots": value.free_slots,
+                "uninitialized_tail": value.uninitialized_tail,
+            }
+            return as_traced(value.coerce(dataclasses.replace(spec, buffer=rows, **flags)))
+        if after.capacity != before.capacity or after.free_slots != before.free_slots:
             return self._traced(key, value, self._changed(key, before, after))
-        return dataclasses.replace(value, stale=True) if after.stale and not before.stale else None
+        return (
+            dataclasses.replace(value, uninitialized_tail=True)
+            if after.uninitialized_tail and not before.uninitialized_tail
+            else None
+        )
 
     def _traced(self, key: Key, value: TensorList, capacity: _Capacity) -> TensorList:
         """Returns a list of traced length."""
         self._chosen[key] = capacity
         is_static = isinstance(value.length, int)
         length = as_carried(np.asarray(value.length, np.int32)) if is_static else jnp.asarray(value.length, np.int32)
-        return dataclasses.replace(_with_capacity(value, capacity, length), stale=value.stale or self._pops)
+        return dataclasses.replace(
+            _with_capacity(value, capacity, length), uninitialized_tail=value.uninitialized_tail or self._pops
+        )
 
     def _is_counted(self, key: Key) -> bool:
         return isinstance(key, int) and self._folded is not None and key in self._folded.capacity
@@ -223,16 +246,16 @@ class ListCapacities:
             return self._counted(key)
         growth = self._growths.get(key)
         slots = _larger(before.capacity, after.capacity)
-        if before.roomy:  # the enclosing loop has counted
-            if growth is None or after.spare is None or (growth.more and self._trips is None):
+        if before.has_capacity:  # the enclosing loop has counted
+            if growth is None or after.free_slots is None or (growth.more and self._trips is None):
                 return _Capacity(slots, None, True)
             return _Capacity(slots, slots - growth.at(max((self._trips or 1) - 1, 0)), True)
-        if before.spare is None:
+        if before.free_slots is None:
             return _Capacity(slots, None)
-        if growth is None or after.spare is None:
+        if growth is None or after.free_slots is None:
             return self._guess(key, before, before.capacity, after.capacity - before.capacity)
         if _is_at_most(growth.more, 0):
-            return _Capacity(slots, before.spare_of(slots))
+            return _Capacity(slots, before.free_slots_at(slots))
         if before.limit >= 0:
             return _Capacity(max(before.limit, slots), 0)
         if self._trips is None:
@@ -273,9 +296,14 @@ class ListCapacities:
 def with_flags_of(old: Any, new: Any) -> Any:
     """Return a value whose lists have the flags of those before, where they hold."""
     if isinstance(old, TensorList) and isinstance(new, TensorList) and old.is_traced and new.is_traced:
-        holds = old.spare is None or (new.spare is not None and new.spare >= old.spare)
-        free = old.spare if holds and new.capacity == old.capacity else new.spare
-        return dataclasses.replace(new, roomy=old.roomy, spare=free, stale=old.stale or new.stale)
+        holds = old.free_slots is None or (new.free_slots is not None and new.free_slots >= old.free_slots)
+        free = old.free_slots if holds and new.capacity == old.capacity else new.free_slots
+        return dataclasses.replace(
+            new,
+            has_capacity=old.has_capacity,
+            free_slots=free,
+            uninitialized_tail=old.uninitialized_tail or new.uninitialized_tail,
+        )
     (mine, tree), (others, other) = jax.tree.flatten(old, is_leaf=_is_list), jax.tree.flatten(new, is_leaf=_is_list)
     if tree != other or not any(map(_is_list, others)) or (len(others) == 1 and others[0] is new):
         return new
@@ -299,21 +327,23 @@ def _larger(a: Any, b: Any) -> Any:
 def _with_rows(lst: TensorList, like: Any, capacity: _Capacity) -> TensorList:
     """Returns a list without a buffer with one of zeros, like another buffer."""
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity.slots, *leaf.shape[1:]), leaf.dtype), like)
-    return lst.with_buffer(specs.fitted(None, rows)).with_spare(capacity.free)
+    return lst.with_buffer(specs.coerce(None, rows)).with_free_slots(capacity.free)
 
 
 def _with_capacity(lst: TensorList, capacity: _Capacity, length: Any) -> TensorList:
     """Returns a packed list with another capacity, and its length as given."""
     resized = lst.with_capacity(capacity.slots)
-    resized = dataclasses.replace(resized.with_buffer(resized.buffer, length), alike=lst.alike, roomy=capacity.suffices)
+    resized = dataclasses.replace(
+        resized.with_buffer(resized.buffer, length), uniform_element=lst.uniform_element, has_capacity=capacity.suffices
+    )
     free = capacity.free
     if resized.buffer is None and free is not None and resized.is_traced:
         free -= capacity.slots  # it has no slots yet
-    return resized.with_spare(free)
+    return resized.with_free_slots(free)
 
 
 def _same_elements(a: TensorList, b: TensorList) -> bool:
     def row(lst: TensorList) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lst.buffer)
 
-    return specs.same_form(row(a), row(b))
+    return specs.same_spec(row(a), row(b))

@@ -61,7 +61,7 @@ class Loop:
 
     def frame(self, counter: Any) -> Frame:
         """Return the frame of an iteration: an iteration is unconditional if its number is static."""
-        return self.ctx.frame.enter(self.ctx.step, counter, unconditional=static.known(counter) is not None)
+        return self.ctx.frame.enter(self.ctx.step, counter, unconditional=static.static_value(counter) is not None)
 
     def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
         """Return all loop variables, given those that differ from the start."""

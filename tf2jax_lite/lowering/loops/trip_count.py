@@ -78,10 +78,10 @@ def invariants(body: ir.Function) -> set[int]:
 def static_part(value: Any) -> Any:
     """Return the static part of a value: itself (a TensorArray's handle, too), the length of a list, or `UNKNOWN`."""
     if isinstance(value, TensorList):
-        if value.is_host:
+        if value.is_foldable:
             return value
-        return value.forgotten() if isinstance(value.length, int) else UNKNOWN
-    return value if values.is_host(value) else UNKNOWN
+        return value.abstracted() if isinstance(value.length, int) else UNKNOWN
+    return value if values.is_foldable(value) else UNKNOWN
 
 
 def fold_loop(
@@ -131,7 +131,7 @@ def static_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Se
         for i, value in found.final.items():
             out[i] = value
         for i, lst in found.lists.items():
-            out[i] = dataclasses.replace(lst, most=max(lst.most, found.capacity[i], start[i].most))
+            out[i] = dataclasses.replace(lst, max_length=max(lst.max_length, found.capacity[i], start[i].max_length))
     return out
 
 
@@ -147,7 +147,7 @@ def _is_small(value: Any) -> bool:
 def _bounded(value: Any) -> Any:
     """Returns a value, of lists of many elements their length alone."""
     if isinstance(value, TensorList) and value.buffer is not UNKNOWN and value.length > _MAX_STATIC_SIZE:
-        return value.forgotten()
+        return value.abstracted()
     return value
 
 
@@ -234,7 +234,7 @@ class _Folding:
                 if np.shape(value) != np.shape(before) or value.dtype != before.dtype:
                     loop.changing_types.add(i)
             else:
-                loop.capacity[i] = max(loop.capacity[i], value.length, value.most)
+                loop.capacity[i] = max(loop.capacity[i], value.length, value.max_length)
                 loop.longest[i] = max(loop.longest[i], before.length)
                 if value.length != before.length:
                     loop.resizing.add(i)

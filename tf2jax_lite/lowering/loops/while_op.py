@@ -132,7 +132,7 @@ def _unrolled_while_static(loop: Loop) -> list[Any] | None:
     number = static = 0
     while static < MAX_UNROLL:
         (go,) = trace.call(loop.cond, args, loop.frame(number))
-        found = values.known(go)
+        found = values.static_value(go)
         if found is None:
             break
         if not bool(found):

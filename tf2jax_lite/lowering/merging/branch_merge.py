@@ -17,7 +17,7 @@ from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import Planes
+from tf2jax_lite.values.int64 import WordArray
 from tf2jax_lite.values.tensor_list import TensorList
 
 from .rank_variants import RankLayout, RankVariants
@@ -63,7 +63,7 @@ def is_carried(value: Any) -> bool:
 
 def is_variant(value: Any) -> bool:
     """Return whether a value is a scalar or vector of variants in TensorFlow: a list, a map, a ragged row."""
-    return _is_pytree_handle(value) and not isinstance(value, Planes)
+    return _is_pytree_handle(value) and not isinstance(value, WordArray)
 
 
 def _is_pytree_handle(value: Any) -> bool:
@@ -196,7 +196,7 @@ class _Data:
     spec: Any
 
     def pack(self, branch: int, value: Any) -> list[Any]:
-        return [as_traced(specs.fitted(value, self.spec))]
+        return [as_traced(specs.coerce(value, self.spec))]
 
     def unpack(self, results: Iterator[Any], call: _Call) -> Any:
         return next(results)
@@ -301,12 +301,12 @@ def _rule(
     if is_variant and can_rank and all(isinstance(v, np.ndarray | np.generic) for v in static):
         return _RankTagged(RankLayout.of(column, static, tracker, mark, ""))
     try:
-        return _Data(specs.joint_form(column))
+        return _Data(specs.join_specs(column))
     except OpError as error:
         sized = SizeVariants.of_results(column)
         if sized is not None and tracker is not None and not is_variant:
             return _Sized(sized)
-        given = ", ".join(f"{n!r}: {specs.shown(v)}" for n, v in zip(names, column, strict=True) if v is not None)
+        given = ", ".join(f"{n!r}: {specs.format_spec(v)}" for n, v in zip(names, column, strict=True) if v is not None)
         problem = (
             f"result {position} differs in shape or dtype between branches ({given}); JAX needs them equal unless the "
             f"predicate is known while tracing, as it always is outside jax.jit ({error})"

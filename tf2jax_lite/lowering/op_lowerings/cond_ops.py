@@ -46,7 +46,7 @@ def _in_both(a: Any, b: Any) -> Any:
     if static.is_static(a) and static.is_static(b):
         return a if same_static(a, b) else static.UNKNOWN
     if isinstance(a, TensorList) and isinstance(b, TensorList) and a.length == b.length:
-        return dataclasses.replace(a.forgotten(), most=max(a.most, b.most))
+        return dataclasses.replace(a.abstracted(), max_length=max(a.max_length, b.max_length))
     return static.UNKNOWN
 
 
@@ -70,7 +70,7 @@ def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> li
 @op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
     """Run one of two functions. See tf.raw_ops.If."""
-    found = static.known(cond)
+    found = static.static_value(cond)
     if found is not None:
         return _run(ctx, then_branch if _truth(found) else else_branch, input)
     if cond.ndim:  # TensorFlow: a non-scalar is true if it has elements
@@ -82,7 +82,7 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
 @op("Case", "StatelessCase", needs_context=True, host=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
     """Run the function with the given index; an index out of range runs the last one. See tf.raw_ops.Case."""
-    found = static.known(branch_index)
+    found = static.static_value(branch_index)
     last = len(branches) - 1
     if found is not None:
         index = int(found)

@@ -10,7 +10,7 @@ from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.passes.analysis.effects import handle_name
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import LOCAL, VariableHandle, known
+from tf2jax_lite.values.static import LOCAL, VariableHandle, static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
 __all__: list[str] = []
@@ -35,7 +35,7 @@ def _handle(ctx: Context, dtype: Any, shape: Any) -> VariableHandle:
 @op("StackV2", needs_context=True)
 def stack(ctx: Context, max_size: Any, *, elem_type: Any, stack_name: str = "") -> VariableHandle:
     """Create an empty stack, whose contents are part of the variables' state. See tf.raw_ops.StackV2."""
-    found = known(max_size)
+    found = static_value(max_size)
     if found is None:
         raise OpError("the size of a stack must be known while tracing")
     dtype = elem_type if isinstance(elem_type, np.dtype) else None

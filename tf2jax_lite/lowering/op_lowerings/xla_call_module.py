@@ -15,7 +15,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError, UnsupportedError
 from tf2jax_lite.values import static
-from tf2jax_lite.values.symbolic_float import is_real_size
+from tf2jax_lite.values.symbolic_float import is_float_dim
 
 __all__: list[str] = []
 
@@ -52,7 +52,7 @@ def xla_call_module(
     strict = xlacallmodule_strict_checks and "platform" not in disabled_checks
     _check_platform(here, platforms, strict)
     parsed = api.parse(module.encode("utf-8", "surrogateescape"))
-    args = [v if static.is_symbolic(v) and not is_real_size(v) else static.as_array(v) for v in args]
+    args = [v if static.is_symbolic(v) and not is_float_dim(v) else static.as_array(v) for v in args]
     sizes = [_dimension(args, spec) for spec in dim_args_spec]
     frame = ctx.frame.enter(ctx.step)
     return api.evaluate(

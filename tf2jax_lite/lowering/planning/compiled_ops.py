@@ -73,4 +73,4 @@ def _input(value: Any) -> InputSpec:
         )
     if not (values.is_static(value) or isinstance(value, jax.Array)):
         raise OpError(f"a value that is no JAX array ({type(value).__name__}); 64-bit words need jax_enable_x64")
-    return InputSpec(tuple(value.shape), values.is_static(value), values.known(value))
+    return InputSpec(tuple(value.shape), values.is_static(value), values.static_value(value))

@@ -125,7 +125,7 @@ class _Dimension(NamedTuple):
 
 def _dimensions(x: Any, block_shape: Any, paddings: Any, back: Sequence[Any]) -> list[_Dimension] | None:
     """Returns all dimensions of an array that goes into blocks and, as ``back`` says, out; None if not static."""
-    found = [static.known(v) for v in (block_shape, paddings, *back)]
+    found = [static.static_value(v) for v in (block_shape, paddings, *back)]
     if any(v is None for v in found):
         return None
     dilations, pads, back_dilations, crops = (np.asarray(v) for v in found)
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
 
 def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int | None:
     """Returns the axis, not the batch's, that is inserted and dropped again; None if two axes differ."""
-    given = static.known(expanding[1][0])
+    given = static.static_value(expanding[1][0])
     dropped = squeezing.kwargs.get("squeeze_dims") or ()
     if given is None or given.size != 1 or given.dtype == object or len(dropped) != 1:
         return None

@@ -59,7 +59,7 @@ def _is_transpose(step: Step) -> bool:
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:
     """Returns a permutation of ``rank`` axes if it is static and valid, else None."""
-    found = static.known(perm)
+    found = static.static_value(perm)
     if found is None or found.dtype == object or found.shape != (rank,):
         return None
     axes = tuple(int(axis) + rank * int(axis < 0) for axis in found)

@@ -187,7 +187,7 @@ def _with_marks(values: Any, marks: Any) -> Any:
     def marked(value: Any, mark: Any) -> Any:
         if not is_list(value) or not isinstance(mark.buffer, jax.Array):
             return value
-        return dataclasses.replace(value, alike=mark.buffer)
+        return dataclasses.replace(value, uniform_element=mark.buffer)
 
     leaves, tree = jax.tree.flatten(values, is_leaf=is_list)
     return jax.tree.unflatten(tree, map(marked, leaves, tree.flatten_up_to(marks)))

@@ -12,7 +12,7 @@ from jax import lax
 from tf2jax_lite.loops import derivatives
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, TensorType
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import canonical, known
+from tf2jax_lite.values.static import canonical, static_value
 
 from .core import RULES, OpContext, is_splat, materialize, rule, scalar_of
 from .counted_loops import counted_loop, scan_counted
@@ -55,7 +55,7 @@ def _case(ctx: OpContext, index: Any) -> Any:
     run, regions = ctx.run, ctx.op.regions
     count = len(regions)
     is_if = ctx.op.name == "stablehlo.if"
-    found = scalar_of(index) if is_splat(index) else known(materialize(index))
+    found = scalar_of(index) if is_splat(index) else static_value(materialize(index))
     if found is not None:
         number = (0 if found else 1) if is_if else int(found)
         return run.region(regions[number if 0 <= number < count else count - 1], (), ctx.env)

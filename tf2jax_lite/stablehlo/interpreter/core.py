@@ -201,7 +201,7 @@ class OpContext:
         found = (
             value
             if is_static(value)
-            else values.known(value)
+            else values.static_value(value)
             if not isinstance(value, (LazyBroadcast, Iota, Vector))
             else None
         )

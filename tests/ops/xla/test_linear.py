@@ -1,4 +1,4 @@
-"""Convolutions and matrix products that jax2tf wrote."""
+"""Convolutions and matrix products as jax2tf exports them."""
 
 import jax
 import numpy as np
@@ -131,7 +131,7 @@ def test_case(case):
 
 
 def test_negative_padding():
-    # TensorFlow's XLA on CPU, as JAX's, reads past the array for it; so the oracle gets a smaller image.
+    # XLA:CPU reads out of bounds for it, in TensorFlow too; so the oracle gets a smaller image.
     def fn(x, padding):
         return gen_xla_ops.xla_conv(x, KERNEL, [1, 1], padding, [1, 1], [1, 1], 1, NHWC, b"")
 

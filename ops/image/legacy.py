@@ -1,0 +1,21 @@
+"""The first version of AdjustContrast, of old graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.ops.image.color import adjust_contrast_v2
+from tf2jax_lite.ops.registry import op
+
+
+@op("AdjustContrast")
+def adjust_contrast(images: Any, contrast_factor: Any, min_value: Any, max_value: Any) -> Any:
+    """Scale the distance to each channel's mean, and clip.
+
+    TF: tf.raw_ops.AdjustContrast.
+    """
+    scaled = adjust_contrast_v2(jnp.asarray(images).astype(np.float32), contrast_factor)
+    return jnp.maximum(jnp.minimum(scaled, max_value), min_value)

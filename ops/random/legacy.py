@@ -1,0 +1,41 @@
+"""RandomCrop, of old graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import dims
+
+
+@op("RandomCrop", needs_key=True)
+def random_crop(image: Any, size: Static, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+    """Crop an image at a random position. TF: tf.raw_ops.RandomCrop.
+
+    Args:
+      image: [height, width, channels].
+      size: static [2].
+      seed: unused.
+      seed2: unused.
+      key: JAX key.
+
+    Returns:
+      [size[0], size[1], channels].
+
+    Raises:
+      OpError: ranks do not fit, or the size exceeds the image.
+    """
+    image, wanted = jnp.asarray(image), dims(size)
+    if image.ndim != 3 or len(wanted) != 2:
+        raise OpError(f"a size of height and width and an image of rank 3 are needed, not {list(wanted)}, {image.ndim}")
+    for axis, (length, part) in enumerate(zip(image.shape, wanted, strict=False)):
+        if isinstance(part, int) and (part < 0 or (isinstance(length, int) and part > length)):
+            raise OpError(f"a size of {list(wanted)} does not fit into an image of {tuple(image.shape[:2])}")
+        start = jax.random.randint(jax.random.fold_in(key, axis), (), 0, jnp.asarray(length - part + 1))
+        image = lax.dynamic_slice_in_dim(image, start, part, axis)
+    return image

@@ -1,0 +1,199 @@
+"""Xla* ops of linear algebra: convolutions, dot products, einsum, eigenvalues and SVD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.values.static import canonical, dims
+
+from .protos import conv_numbers, dot_numbers, precision
+
+# ---- products ----
+
+
+def _conv(
+    lhs: Any, rhs: Any, strides: Any, padding: Any, base: Any, inner: Any, groups: Any, numbers: str, **options: Any
+) -> Any:
+    lhs, spec, lhs_dilation = jnp.asarray(lhs), conv_numbers(numbers), dims(base)
+    pads = [(int(a), int(b)) for a, b in np.asarray(padding).reshape(-1, 2)]
+    if any(p < 0 for pair in pads for p in pair):
+        # XLA's CPU backend reads out of bounds for negative padding; so truncate first.
+        config = [(0, 0, 0)] * lhs.ndim
+        for axis, (low, high), b in zip(spec.lhs_spec[2:], pads, lhs_dilation, strict=True):
+            config[axis] = (min(low, 0), min(high, 0), b - 1)
+        lhs = lax.pad(lhs, jnp.zeros((), lhs.dtype), config)
+        pads = [(max(low, 0), max(high, 0)) for low, high in pads]
+        lhs_dilation = (1,) * len(lhs_dilation)
+    return lax.conv_general_dilated(
+        lhs,
+        jnp.asarray(rhs),
+        window_strides=dims(strides),
+        padding=pads,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=dims(inner),
+        dimension_numbers=spec,
+        feature_group_count=int(np.asarray(groups).reshape(())),
+        **options,
+    )
+
+
+@op("XlaConv", heavy=True)
+def xla_conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Static,
+    padding: Static,
+    lhs_dilation: Static,
+    rhs_dilation: Static,
+    feature_group_count: Static,
+    *,
+    dimension_numbers: str,
+    precision_config: str,
+) -> Any:
+    """Convolve. TF: tf.raw_ops.XlaConv (compiler/tf2xla/kernels/xla_conv_op.cc).
+
+    Args:
+      lhs: the input.
+      rhs: the filter.
+      window_strides: static, one per spatial dimension.
+      padding: static [spatial rank, 2]; may be negative.
+      lhs_dilation: static, one per spatial dimension.
+      rhs_dilation: static, one per spatial dimension.
+      feature_group_count: scalar, static.
+      dimension_numbers: serialized ConvolutionDimensionNumbers.
+      precision_config: serialized PrecisionConfig.
+
+    Returns:
+      The convolution.
+    """
+    parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
+    return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
+
+
+@op("XlaConvV2", heavy=True)
+def xla_conv_v2(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Static,
+    padding: Static,
+    lhs_dilation: Static,
+    rhs_dilation: Static,
+    feature_group_count: Static,
+    *,
+    dimension_numbers: str,
+    precision_config: str,
+    preferred_element_type: Any,
+    batch_group_count: int = 1,
+) -> Any:
+    """Convolve, with a result dtype and batch groups.
+
+    TF: tf.raw_ops.XlaConvV2 (compiler/tf2xla/kernels/xla_conv_op.cc).
+
+    Args:
+      lhs: the input.
+      rhs: the filter.
+      window_strides: static, one per spatial dimension.
+      padding: static [spatial rank, 2]; may be negative.
+      lhs_dilation: static, one per spatial dimension.
+      rhs_dilation: static, one per spatial dimension.
+      feature_group_count: scalar, static.
+      dimension_numbers: serialized ConvolutionDimensionNumbers.
+      precision_config: serialized PrecisionConfig.
+      preferred_element_type: dtype of the result.
+      batch_group_count: number of groups of the batch.
+
+    Returns:
+      The convolution.
+    """
+    parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
+    return _conv(
+        *_promote(lhs, rhs, preferred_element_type),
+        *parts,
+        dimension_numbers,
+        precision=precision(precision_config),
+        preferred_element_type=canonical(preferred_element_type),
+        batch_group_count=batch_group_count,
+    )
+
+
+def _promote(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
+    """Convert operands of different dtypes to the dtype of the result."""
+    if lhs.dtype == rhs.dtype:
+        return lhs, rhs
+    return lhs.astype(canonical(dtype)), rhs.astype(canonical(dtype))
+
+
+@op("XlaDot", heavy=True)
+def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str) -> Any:
+    """Multiply and sum over chosen dimensions.
+
+    TF: tf.raw_ops.XlaDot (compiler/tf2xla/kernels/xla_dot_op.cc).
+    """
+    return lax.dot_general(
+        jnp.asarray(lhs), jnp.asarray(rhs), dot_numbers(dimension_numbers), precision=precision(precision_config)
+    )
+
+
+@op("XlaDotV2", heavy=True)
+def xla_dot_v2(
+    lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
+) -> Any:
+    """Multiply and sum over chosen dimensions, with a result dtype.
+
+    TF: tf.raw_ops.XlaDotV2 (compiler/tf2xla/kernels/xla_dot_op.cc).
+    """
+    lhs, rhs = _promote(lhs, rhs, preferred_element_type)
+    return lax.dot_general(
+        jnp.asarray(lhs),
+        jnp.asarray(rhs),
+        dot_numbers(dimension_numbers),
+        precision=precision(precision_config),
+        preferred_element_type=canonical(preferred_element_type),
+    )
+
+
+@op("XlaEinsum", heavy=True)
+def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
+    """Einstein sum of two tensors.
+
+    TF: tf.raw_ops.XlaEinsum (compiler/tf2xla/kernels/einsum_op.cc).
+    """
+    return jnp.einsum(equation, a, b)
+
+
+# ---- decompositions ----
+
+
+@op("XlaSelfAdjointEig")
+def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) -> tuple[Any, Any]:
+    """Return eigenvalues, increasing, and eigenvectors.
+
+    TF: tf.raw_ops.XlaSelfAdjointEig.
+
+    JAX determines the number of iterations and the accuracy.
+    """
+    del max_iter, epsilon
+    a = jnp.asarray(a)
+    triangle = jnp.tril(a) if lower else jnp.triu(a)
+    strict = jnp.tril(a, -1) if lower else jnp.triu(a, 1)
+    full = triangle + jnp.conj(jnp.swapaxes(strict, -1, -2))
+    values, vectors = eigh(full)
+    return values.astype(a.dtype), vectors
+
+
+@op("XlaSvd")
+def xla_svd(a: Any, *, max_iter: int, epsilon: float, precision_config: str) -> tuple[Any, Any, Any]:
+    """Return singular values, and square matrices u and v. TF: tf.raw_ops.XlaSvd.
+
+    JAX determines the number of iterations and the accuracy.
+    """
+    del max_iter, epsilon, precision_config
+    a = jnp.asarray(a)
+    s, u, v = svd(a, True)
+    return s.astype(a.dtype), u, v
