@@ -6,10 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import core
 
 from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, row_capacity, truncate_rows
+from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
@@ -98,7 +98,7 @@ def _fill_rows(
     reverse = jnp.zeros(count + rows, dtype).at[order].set(jnp.arange(count + rows, dtype=dtype))[:count]
     ids, all_rows = take(ids, order, 0), count + rows
     if size != all_rows:
-        missing = core.max_dim(size - all_rows, 0)
+        missing = max_dim(size - all_rows, 0)
         order, ids = jnp.pad(order, (0, missing))[:size], jnp.pad(ids, (0, missing), constant_values=rows)[:size]
     order, ids = truncate_rows(bound, lambda: jnp.count_nonzero(ids < rows), order, ids, of=(row_ids, rows))
     valid = ids < rows

@@ -137,7 +137,7 @@ def static_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Se
 
 def _without_peak(value: Any) -> Any:
     """Returns a value, without the capacity that a list needed before the loop."""
-    return dataclasses.replace(value, most=0) if isinstance(value, TensorList) else value
+    return dataclasses.replace(value, max_length=0) if isinstance(value, TensorList) else value
 
 
 def _is_small(value: Any) -> bool:
