@@ -14,12 +14,15 @@ __all__ = ["array_module", "row_of", "search"]
 
 
 def array_module(*values: Any) -> Any:
-    """Numpy if every value is known, jax.numpy otherwise."""
+    """Return NumPy if every value is static, else `jax.numpy`."""
     return np if all(known(v) is not None for v in values) else jnp
 
 
 def search(ordered: Any, query: Any, side: Any) -> Any:
-    """Bisects; with a symbolic length, of which no number of steps is known, compares all pairs instead."""
+    """Return ``searchsorted(ordered, query, side)``.
+
+    A symbolic length has no number of bisections, so all pairs are compared.
+    """
     if array_module(ordered, query) is np:
         return np.searchsorted(ordered, query, side=side)
     ordered, query = jnp.asarray(ordered), jnp.asarray(query)
@@ -35,7 +38,12 @@ def search(ordered: Any, query: Any, side: Any) -> Any:
 
 
 def row_of(splits: Any, count: Any) -> Any:
-    """Returns the row of each of ``count`` values; values past the last split get one row too many."""
+    """Return the row of each of ``count`` values.
+
+    Args:
+      splits: ``[rows + 1]``, row splits.
+      count: number of values; those past the last split get ``rows``.
+    """
     found = known(splits)
     if found is not None and isinstance(count, int):
         return search(found[1:], np.arange(count), "right").astype(found.dtype)

@@ -1,8 +1,8 @@
-"""Single values of parts that are each as long as data decides, and vectors of such values: what variants hold.
+"""Base classes of variant scalars that consist of several arrays, and of vectors of them.
 
-Rows of ragged and of sparse tensors are such values (ops/ragged/variant.py, ops/sparse/variant.py), as loops take them
-and put them together. A vector of them is a `PartedRows`, all beside each other as one tensor has them, or a
-`PartedVector`, a list.
+A `VariantRow` is a row of a ragged or sparse tensor (ops/ragged/variant.py, ops/sparse/variant.py): arrays whose
+leading dimension may be data-dependent, as loops carry them. A vector of rows is a `VariantRows`, with the components
+concatenated as in the tensor, or a `VariantVector`, a TensorList of rows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import known
 from tf2jax_lite.values.tensor_list import TensorList
 
-__all__ = ["Parted", "PartedRows", "PartedVector", "cut_to", "is_list_of_parted", "is_unset", "unset_like"]
+__all__ = ["VariantRow", "VariantRows", "VariantVector", "is_unset", "is_variant_list", "resize", "unset_like"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Parted:
-    """One value. What derives from it is a pytree.
+class VariantRow:
+    """A variant scalar. Subclasses are pytrees.
 
     Attributes:
       parts: its arrays.
-      counts: how many elements of each part are there, whole numbers; the rest is zeros. None: all are.
-      kind: what messages call it.
+      counts: the number of valid leading elements of each part, int32 scalars; the rest is zeros. None: all are valid.
+      kind: its name in messages.
     """
 
     parts: tuple[Any, ...]
@@ -42,11 +42,11 @@ class Parted:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape as a tensor of variants."""
+        """The shape as a tensor of variants."""
         return ()
 
     def settled(self) -> Self:
-        """Returns it without padding where it is known how much is there."""
+        """Return it without padding if its counts are static."""
         counts = [n for n in map(known, self.counts or ()) if n is not None]
         if self.counts is None or len(counts) < len(self.counts):
             return self
@@ -54,39 +54,39 @@ class Parted:
         return dataclasses.replace(self, parts=parts, counts=None)
 
     def with_counts(self) -> Self:
-        """Returns it with counts."""
+        """Return it with counts."""
         if self.counts is not None:
             return self
         counts = tuple(jnp.asarray(part.shape[0]).astype(np.int32) for part in self.parts)
         return dataclasses.replace(self, counts=counts)
 
     def padded(self, sizes: list[Any]) -> Self:
-        """Returns it with as much room in each part."""
-        parts = tuple(cut_to(part, size) for part, size in zip(self.parts, sizes, strict=True))
+        """Return it with the given capacity of each part."""
+        parts = tuple(resize(part, size) for part, size in zip(self.parts, sizes, strict=True))
         return dataclasses.replace(self, parts=parts, counts=self.with_counts().counts)
 
     def bounded(self) -> Self:
-        """Returns it with room for the most there can be, so that a loop may hand it on.
+        """Return it with static capacities, so that a loop may carry it.
 
         Raises:
-          OpError: nothing tells how much that is.
+          OpError: a size has no upper bound.
         """
         sizes = [part.shape[0] if part.ndim else 0 for part in self.parts]
         if not any(map(is_found, sizes)):
             return self
-        rooms = [most(size) for size in sizes]
-        if any(size is None for size in rooms):
+        capacities = [most(size) for size in sizes]
+        if any(size is None for size in capacities):
             raise OpError(
-                f"nothing tells how long a row of a {self.kind} can be; convert with "
+                f"a row of a {self.kind} has no upper bound of its length; convert with "
                 "override_config('dynamic_shape_bound', n)"
             )
-        return self.padded(rooms)
+        return self.padded(capacities)
 
     def common_form(self, other: Self) -> Self:
-        """Returns the form that both forms fit: see `tf2jax_lite.values.specs`.
+        """Return the join of two specs: see `tf2jax_lite.values.specs`.
 
         Raises:
-          OpError: they differ in more than how long they are.
+          OpError: they differ in more than their lengths.
         """
         if specs.same_form(self, other):
             return self
@@ -101,12 +101,12 @@ class Parted:
         return dataclasses.replace(self, parts=parts, counts=counts)
 
     def fitted(self, form: Self) -> Self:
-        """Returns it in a form that `common_form` gave."""
+        """Return it coerced to a result of `common_form`."""
         return self if specs.same_form(self, form) else self.padded([part.shape[0] for part in form.parts])
 
 
-class PartedRows(abc.ABC):
-    """A vector of values that one tensor holds, and the list that is made of it. What derives from it is a pytree."""
+class VariantRows(abc.ABC):
+    """A vector of rows of one tensor, and the list made of it. Subclasses are pytrees."""
 
     is_pytree_handle = True
     kind: ClassVar[str] = "tensor"
@@ -114,51 +114,53 @@ class PartedRows(abc.ABC):
     @property
     @abc.abstractmethod
     def count(self) -> Any:
-        """How many rows there are."""
+        """The number of rows."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Its shape as a tensor of variants."""
+        """The shape as a tensor of variants."""
         return (self.count,)
 
     @abc.abstractmethod
-    def row(self, index: Any) -> Parted:
-        """Returns a row: as it is if it is known where it begins and ends, else padded.
+    def row(self, index: Any) -> VariantRow:
+        """Return a row, padded unless its start and end are static.
 
         Raises:
-          OpError: the index is known to be out of range.
+          OpError: a static index is out of range.
         """
 
-    def known_place(self, index: Any) -> int | None:
-        """Returns an index if it is known.
+    def static_index(self, index: Any) -> int | None:
+        """Return an index if it is static, else None.
 
         Raises:
           OpError: it is out of range.
         """
-        place = known(index)
-        if place is not None and isinstance(self.count, int) and not 0 <= int(place) < self.count:
-            raise OpError(f"row {int(place)} is out of range for a {self.kind} of {self.count} rows")
-        return None if place is None else int(place)
+        static = known(index)
+        if static is None:
+            return None
+        if isinstance(self.count, int) and not 0 <= int(static) < self.count:
+            raise OpError(f"row {int(static)} is out of range for a {self.kind} of {self.count} rows")
+        return int(static)
 
     def as_list(self) -> TensorList:
-        """Returns its rows as a list.
+        """Return the rows as a list.
 
         Raises:
-          OpError: their number is not known.
+          OpError: their number is not static.
         """
         if not isinstance(self.count, int):
-            raise OpError(f"a list is changed of rows of a {self.kind} whose number depends on data")
+            raise OpError(f"rows of a {self.kind} cannot become a list: their number depends on data")
         return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))
 
     def listed(self) -> Any:
-        """Returns what the list is that is made of it."""
+        """Return the value that stands for the list made of it."""
         return self
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class PartedVector:
-    """A vector of variants that came from a list.
+class VariantVector:
+    """A vector of variants that is a list.
 
     Attributes:
       rows: the list.
@@ -168,59 +170,59 @@ class PartedVector:
     is_pytree_handle = True
 
     def tree_flatten(self) -> tuple[tuple[TensorList], None]:
-        """Returns the list."""
+        """Return the list."""
         return (self.rows,), None
 
     @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> PartedVector:
-        """Undoes `tree_flatten`."""
+    def tree_unflatten(cls, aux: Any, children: Any) -> VariantVector:
+        """Undo `tree_flatten`."""
         del aux
         return cls(*children)
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Its shape as a tensor."""
+        """The shape as a tensor of variants."""
         return (self.rows.length, *(self.element.shape if self.element is not None else ()))
 
     @property
-    def element(self) -> Parted | None:
-        """One of its elements, or all of them stacked; None if none was ever set."""
+    def element(self) -> VariantRow | None:
+        """One of the elements, or all of them stacked; None if none was ever set."""
         elements = (self.rows.buffer, *(self.rows.items or ()))
-        return next((v for v in elements if isinstance(v, Parted)), None)
+        return next((v for v in elements if isinstance(v, VariantRow)), None)
 
-    def common_form(self, other: PartedVector) -> PartedVector:
-        """Returns the form that both forms fit: see `tf2jax_lite.values.specs`."""
-        return PartedVector(self.rows.common_form(other.rows))
+    def common_form(self, other: VariantVector) -> VariantVector:
+        """Return the join of two specs: see `tf2jax_lite.values.specs`."""
+        return VariantVector(self.rows.common_form(other.rows))
 
-    def fitted(self, form: PartedVector) -> PartedVector:
-        """Returns it in a form that `common_form` gave."""
-        return PartedVector(self.rows.fitted(form.rows))
+    def fitted(self, form: VariantVector) -> VariantVector:
+        """Return it coerced to a result of `common_form`."""
+        return VariantVector(self.rows.fitted(form.rows))
 
 
-def is_list_of_parted(value: Any) -> bool:
-    """Whether a value is a list of variants of parts."""
-    if isinstance(value, PartedRows):
+def is_variant_list(value: Any) -> bool:
+    """Return whether a value is a list of variant rows."""
+    if isinstance(value, VariantRows):
         return True
     if not isinstance(value, TensorList):
         return False
-    return isinstance(value.buffer, Parted) or any(isinstance(item, Parted) for item in value.items or ())
+    return isinstance(value.buffer, VariantRow) or any(isinstance(item, VariantRow) for item in value.items or ())
 
 
 def is_unset(value: Any) -> bool:
-    """Whether a value is a list of which no element was ever set."""
+    """Return whether a value is a list of which no element was ever set."""
     return isinstance(value, TensorList) and value.buffer is None and not any(v is not None for v in value.items or ())
 
 
 def unset_like(value: Any) -> TensorList:
-    """Returns a list of as many elements, none of them set: gradients of 0, which need no splits."""
+    """Return a list of as many unset elements: a gradient of 0 without row splits."""
     if isinstance(value, TensorList) and value.is_traced:
         raise OpError("gradients of variants in a list whose length depends on data")
-    count = value.count if isinstance(value, PartedRows) else value.length
+    count = value.count if isinstance(value, VariantRows) else value.length
     return TensorList(None, count, items=(None,) * count if isinstance(count, int) else None)
 
 
-def cut_to(x: Any, size: Any) -> Any:
-    """Returns an array cut, or padded with zeros, to a size along its first axis."""
+def resize(x: Any, size: Any) -> Any:
+    """Return an array truncated, or padded with zeros, to a size along its first axis."""
     if x.shape[0] is size or x.shape[0] == size:
         return x
     x = jnp.asarray(x)

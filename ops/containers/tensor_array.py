@@ -20,7 +20,7 @@ import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_unset
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, known
@@ -58,11 +58,11 @@ class ArrayHandle:
     def contents(self, flow: Any) -> Any:
         """Returns what a flow carries; a flow that is not this array's own (or just a number) carries nothing yet.
 
-        That is a `TensorList`, or the `PartedRows` that an array was filled with.
+        That is a `TensorList`, or the `VariantRows` that an array was filled with.
         """
         if isinstance(flow, TensorList) and flow.owner == self.sources:
             return flow
-        if isinstance(flow, PartedRows) and not self.sources:
+        if isinstance(flow, VariantRows) and not self.sources:
             return flow
         length = self.size
         if self.dtype is None:
@@ -109,7 +109,7 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
     array = _handle(handle)
     forward = array.contents(flow_in)
     if array.dtype is None:
-        count = forward.count if isinstance(forward, PartedRows) else forward.length
+        count = forward.count if isinstance(forward, VariantRows) else forward.length
         return ArrayHandle(None, None, count, False, (*array.sources, source)), flow_in
     shape = array.shape
     if forward.buffer is not None:
@@ -193,7 +193,7 @@ def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, 
 
 def _gather_rows(contents: Any, positions: Any) -> Any:
     """Returns a vector of variants: all of them as they are, some one by one."""
-    count = contents.count if isinstance(contents, PartedRows) else contents.length
+    count = contents.count if isinstance(contents, VariantRows) else contents.length
     if positions is None:
         raise OpError("which variants of a TensorArray are gathered depends on data")
     if isinstance(count, int) and np.array_equal(positions, np.arange(count)):
@@ -201,7 +201,7 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
     if positions.size and not (positions.min() >= 0 and (not isinstance(count, int) or positions.max() < count)):
         raise OpError(f"index {int(positions.max())} is out of range for an array of {count} elements")
     rows = [lists.tensor_list_get_item(contents, p, _vector(None), element_dtype=None) for p in positions]
-    return PartedVector(TensorList(None, len(rows), items=tuple(rows)))
+    return VariantVector(TensorList(None, len(rows), items=tuple(rows)))
 
 
 @op("_TensorArrayStack", dynamic_shape="prefix")
@@ -221,7 +221,7 @@ def tensor_array_stack(
 def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
     """Sets the elements at ``indices``; adds to them in a gradient array. See tf.raw_ops.TensorArrayScatterV3."""
     array = _handle(handle)
-    if isinstance(value, PartedRows | PartedVector):
+    if isinstance(value, VariantRows | VariantVector):
         return _scatter_rows(array, indices, value, array.contents(flow_in))
     contents, value = array.contents(flow_in).packed().settled(), jnp.asarray(value)
     if contents.buffer is None:
@@ -249,10 +249,10 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
     """Sets elements to the rows of a tensor: where they are all that there is, they stay beside each other."""
     positions, count = known(indices), rows.shape[0]
     whole = positions is not None and count == array.size and np.array_equal(positions, np.arange(count))
-    if whole and isinstance(rows, PartedRows) and not array.sources:
+    if whole and isinstance(rows, VariantRows) and not array.sources:
         rows = rows.listed()
     else:
-        rows = lists.as_list(rows) if isinstance(rows, PartedRows) else rows.rows
+        rows = lists.as_list(rows) if isinstance(rows, VariantRows) else rows.rows
     if whole and (not array.sources or is_unset(contents)):
         return dataclasses.replace(rows, owner=array.sources) if isinstance(rows, TensorList) else rows
     if positions is None:

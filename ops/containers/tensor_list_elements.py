@@ -16,7 +16,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, at_least, most
 from tf2jax_lite.ops.common import result_size
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
@@ -56,7 +56,7 @@ def as_list(value: Any) -> TensorList:
     Raises:
       OpError: the value is none.
     """
-    if isinstance(value, PartedRows):
+    if isinstance(value, VariantRows):
         return value.as_list()
     if not isinstance(value, TensorList):
         raise OpError(f"expected a tensor list, got {type(value).__name__}")
@@ -264,9 +264,9 @@ def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_
 @op("TensorListFromTensor", host=_host_from_tensor)
 def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
     """Makes a list of the slices along the first axis. See tf.raw_ops.TensorListFromTensor."""
-    if isinstance(tensor, PartedRows):
+    if isinstance(tensor, VariantRows):
         return tensor.listed()
-    if isinstance(tensor, PartedVector):
+    if isinstance(tensor, VariantVector):
         return tensor.rows
     return TensorList(tensor, tensor.shape[0], plain_dtype(element_dtype), tuple(tensor.shape[1:]))
 
@@ -411,7 +411,7 @@ def tensor_list_get_item(
     disable_assert_in_tensor_list_get_item: bool = False,
 ) -> Any:
     """Returns an element. See tf.raw_ops.TensorListGetItem."""
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         return input_handle.row(index)
     lst = as_list(input_handle)
     if not disable_assert_in_tensor_list_get_item and lst.dtype is not None and element_dtype != lst.dtype:
@@ -458,7 +458,7 @@ def _with_shape_of_others(lst: TensorList) -> TensorList:
 @op("TensorListLength", host=_host_length, lazy=True, sized=True)
 def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> Any:
     """Returns the number of elements. See tf.raw_ops.TensorListLength."""
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         length = input_handle.count
     else:
         lst = as_list(input_handle)
@@ -473,7 +473,7 @@ def tensor_list_length(input_handle: Any, *, extents: Extents | None = None) -> 
 @op("TensorListElementShape", host=_host_element_shape, lazy=True)
 def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
     """Returns the declared element shape, -1 where unknown. See tf.raw_ops.TensorListElementShape."""
-    shape = None if isinstance(input_handle, PartedRows) else as_list(input_handle).shape
+    shape = None if isinstance(input_handle, VariantRows) else as_list(input_handle).shape
     if shape is None:
         return np.asarray(-1, shape_type)
     return dims_array([-1 if d is None else d for d in shape], shape_type)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
-from tf2jax_lite.ops.common.variant_rows import PartedRows, PartedVector, is_list_of_parted, is_unset
+from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_list
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
@@ -53,10 +53,10 @@ def tensor_list_stack(
     Where the length depends on data, ``bound`` elements come out, those past the length zeros; or as many as there are,
     with room for all that the list may come to have.
     """
-    if isinstance(input_handle, PartedRows):
+    if isinstance(input_handle, VariantRows):
         return input_handle
-    if is_list_of_parted(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
-        return PartedVector(input_handle)
+    if is_variant_list(input_handle) or (plain_dtype(element_dtype) is None and is_unset(input_handle)):
+        return VariantVector(input_handle)
     lst = as_list(input_handle).packed().checked()
     if lst.is_traced and num_elements < 0:
         size = room(bound, lst.capacity, _PROBLEM)

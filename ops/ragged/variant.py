@@ -1,6 +1,6 @@
 """Ragged tensors as single values: variants, as TensorFlow has rows that a loop over a ragged tensor takes and makes.
 
-A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `PartedVector`: a list
+A vector of them is `RaggedRows`, all rows beside each other as the ragged tensor has them, or a `VariantVector`: a list
 of `Ragged`, as a loop puts them together. The ops are in variant_ops.py.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from jax import core, lax
 
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.variant_rows import Parted, PartedRows
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import known
 from tf2jax_lite.values.tensor_list import TensorList
@@ -25,7 +25,7 @@ __all__ = ["Ragged", "RaggedRows"]
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Ragged(Parted):
+class Ragged(VariantRow):
     """One ragged tensor, or a dense one.
 
     Attributes:
@@ -58,7 +58,7 @@ class Ragged(Parted):
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class RaggedRows(PartedRows):
+class RaggedRows(VariantRows):
     """The rows of a ragged tensor: a vector of variants, and the list that is made of it.
 
     Attributes:
@@ -91,7 +91,7 @@ class RaggedRows(PartedRows):
         Raises:
           OpError: the index is known to be out of range.
         """
-        place = self.known_place(index)
+        place = self.static_index(index)
         splits = [known(s) for s in self.splits]
         if place is not None and all(s is not None for s in splits):
             return self._known_row(place, splits)

@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, most, room
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import PartedVector, cut_to, is_list_of_parted
+from tf2jax_lite.ops.common.variant_rows import VariantVector, is_variant_list, resize
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string, known
@@ -49,7 +49,7 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
         return RaggedRows(tuple(rt_nested_splits), values)
     if values.ndim < 2:
         raise OpError(f"values of rank {values.ndim} have no rows")
-    return PartedVector(TensorList(Ragged((values,)), values.shape[0]))
+    return VariantVector(TensorList(Ragged((values,)), values.shape[0]))
 
 
 @op("RaggedTensorFromVariant", dynamic_shape="prefix")
@@ -89,7 +89,7 @@ def _rank(encoded: Any) -> int:
         return 0
     if isinstance(encoded, RaggedRows):
         return 1
-    if isinstance(encoded, PartedVector) and isinstance(encoded.element, Ragged | None):
+    if isinstance(encoded, VariantVector) and isinstance(encoded.element, Ragged | None):
         return 1
     raise OpError(f"expected a ragged tensor as a variant, got {type(encoded).__name__}")
 
@@ -107,7 +107,7 @@ def _cut_parts(value: Ragged, bound: int | Extents | None) -> list[Any]:
 
 def _cut_to_count(x: Any, count: Any, of: Any, bound: int | Extents | None) -> Any:
     size = room(bound, x.shape[0], _PROBLEM)
-    (x,) = cut(bound, lambda: count, cut_to(jnp.asarray(x), size), of=(of,))
+    (x,) = cut(bound, lambda: count, resize(jnp.asarray(x), size), of=(of,))
     return x
 
 
@@ -214,10 +214,10 @@ def ragged_tensor_to_variant_gradient(
         return _shaped(encoded.parts[-1], shape)
     if isinstance(encoded, RaggedRows):
         return _shaped(encoded.values, shape)
-    if not isinstance(encoded, PartedVector) or not isinstance(encoded.element, Ragged | None):
+    if not isinstance(encoded, VariantVector) or not isinstance(encoded.element, Ragged | None):
         raise OpError(f"expected a vector of ragged tensors, got {type(encoded).__name__}")
     encoded = encoded.rows
-    if not is_list_of_parted(encoded):
+    if not is_variant_list(encoded):
         return jnp.zeros(shape, dtype)
     splits = known(row_splits)
     items = None if encoded.items is None else [item and item.settled() for item in encoded.items]
@@ -244,4 +244,4 @@ def _shaped(values: Any, shape: tuple[Any, ...]) -> Any:
     """Returns gradients of values in their shape."""
     if values.shape[1:] != tuple(shape[1:]) or len(values.shape) != len(shape):
         raise OpError(f"gradients of shape {list(values.shape)} for values of shape {list(shape)}")
-    return cut_to(values, shape[0]) if shape else values
+    return resize(values, shape[0]) if shape else values

@@ -12,8 +12,8 @@ from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import Extents, UnboundedError, cut, room
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import total
-from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, numbered, starts
-from tf2jax_lite.ops.math.segment import fold
+from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, numbered, starts
+from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, known, normalize_axes, normalize_axis
@@ -129,7 +129,7 @@ def same_rows(a: Any, b: Any) -> Any:
     if b.shape[0] == 0:
         return np.full(a.shape[0], -1)
     pairs = a.shape[0] * b.shape[0]
-    if not isinstance(pairs, int) or pairs > MOST_COMPARED:
+    if not isinstance(pairs, int) or pairs > MAX_COMPARED_PAIRS:
         return _same_sorted(jnp.asarray(a), jnp.asarray(b))
     equal = jnp.all(jnp.asarray(a)[:, None] == jnp.asarray(b)[None], axis=2) & (jnp.asarray(a)[:, :1] >= 0)
     return jnp.where(equal.any(1), jnp.argmax(equal, 1), -1)
@@ -382,9 +382,9 @@ def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
     rows = jnp.asarray(sp_indices)[:, :-1]
     ids = numbered(rows)
     values = jnp.asarray(sp_values)
-    top = lax.stop_gradient(fold("Max", lax.stop_gradient(values), ids, count, -np.inf))
+    top = lax.stop_gradient(segment_reduce("Max", lax.stop_gradient(values), ids, count, -np.inf))
     parts = lax.exp(values - take(top, ids, 0))
-    return parts / take(fold("Sum", parts, ids, count), ids, 0)
+    return parts / take(segment_reduce("Sum", parts, ids, count), ids, 0)
 
 
 def _reduction(input_shape: Any, reduction_axes: Any, keep_dims: bool) -> tuple[list[int], tuple[Any, ...]]:
@@ -410,9 +410,9 @@ def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_di
         flat = flat + indices[:, i] * jnp.asarray(stride, indices.dtype)
         stride = stride * d
     flat = jnp.where(indices[:, 0] < 0, -1, flat)
-    out = fold(kind, values, flat, stride)
+    out = segment_reduce(kind, values, flat, stride)
     if kind == "Max":  # TensorFlow reduces explicit entries alone, and leaves 0 where there is none
-        filled = fold("Sum", jnp.ones(flat.shape, np.int32), flat, stride) > 0
+        filled = segment_reduce("Sum", jnp.ones(flat.shape, np.int32), flat, stride) > 0
         out = jnp.where(filled, out, jnp.zeros((), out.dtype))
     return out.reshape(out_shape)
 
@@ -449,7 +449,7 @@ def _reduce_sparse(
         else:
             rows, ids = np.zeros((min(len(found), 1), 0), found.dtype), np.zeros(len(found), int)
         count: Any = len(rows)
-        out = fold(kind, values, ids.reshape(-1), count)
+        out = segment_reduce(kind, values, ids.reshape(-1), count)
         full = np.zeros((count, len(found.T)), found.dtype)
     else:
         count = room(bound, indices.shape[0], "the entries of a reduction depend on traced indices")
@@ -460,7 +460,7 @@ def _reduce_sparse(
         ids = numbered(own)
         valid = take(jnp.asarray(indices), order, 0)[:, 0] >= 0
         ids = jnp.where(valid, ids, count)
-        out = fold(kind, take(values, order, 0), ids, count)
+        out = segment_reduce(kind, take(values, order, 0), ids, count)
         rows = jnp.full((count, len(kept)), -1, own.dtype).at[ids].set(own, mode="drop")
         used = jnp.zeros(count, bool).at[ids].set(True, mode="drop")
         out = jnp.where(used, out, jnp.zeros((), out.dtype))

@@ -17,7 +17,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
 from tf2jax_lite.ops.arrays.gather import take, take_nd
-from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, known
@@ -223,7 +223,7 @@ def csr_sparse_matrix_components(
         else:
             count = values.shape[0]
             size = room(bound, count, "how many entries a matrix of a batch has depends on traced indices")
-            where = jnp.where(places(own, size, count) < count, places(own, size, count), -1)
+            where = jnp.where(nonzero(own, size, count) < count, nonzero(own, size, count), -1)
             (where,) = cut(bound, lambda: jnp.count_nonzero(own), where, of=(own,))
             indices = jnp.where((where >= 0)[:, None], pick(indices, where), -1)
             values = pick(values, where)

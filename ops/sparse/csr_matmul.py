@@ -10,7 +10,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
 from tf2jax_lite.ops.arrays.gather import take, take_nd
-from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, known
@@ -138,7 +138,7 @@ def _traced_product(
     there = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
     count = there.shape[0]
     size = room(bound, count, "which entries a product has depends on traced indices")
-    where = places(there, size, count)
+    where = nonzero(there, size, count)
     of = (a.indices, b.indices)
     (where,) = cut(bound, lambda: jnp.count_nonzero(there), where, of=of)
     columns, rest = [], where

@@ -17,7 +17,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import Extents, cut, room
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import row_of
-from tf2jax_lite.ops.common.variant_rows import Parted, PartedVector, cut_to
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantVector, resize
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import as_array, canonical, known
@@ -108,7 +108,7 @@ def deserialize_sparse(
     elif isinstance(serialized_sparse, Sparse):
         indices, values = _entries(serialized_sparse.settled(), bound)
         sizes = serialized_sparse.sizes
-    elif isinstance(serialized_sparse, PartedVector) and isinstance(serialized_sparse.element, Sparse | None):
+    elif isinstance(serialized_sparse, VariantVector) and isinstance(serialized_sparse.element, Sparse | None):
         indices, values, sizes = _joined(serialized_sparse.rows, bound)
     else:
         raise OpError(f"expected a sparse tensor as a variant, got {type(serialized_sparse).__name__}")
@@ -124,7 +124,7 @@ def _entries(value: Sparse, bound: int | Extents | None) -> tuple[Any, Any]:
         return indices, values
     count = value.counts[0]
     size = room(bound, values.shape[0], _PROBLEM)
-    indices, values = (cut_to(jnp.asarray(v), size) for v in (indices, values))
+    indices, values = (resize(jnp.asarray(v), size) for v in (indices, values))
     indices = jnp.where((lax.iota(np.int32, size) < count)[:, None], indices, -1)
     return cut(bound, lambda: count, indices, values, of=(count,))  # type: ignore[return-value]
 
@@ -149,7 +149,7 @@ def _joined(rows: TensorList, bound: int | Extents | None) -> tuple[Any, Any, tu
     return _of_packed(rows, bound)
 
 
-def _of_items(items: Sequence[Parted]) -> tuple[Any, Any, tuple[Any, ...]]:
+def _of_items(items: Sequence[VariantRow]) -> tuple[Any, Any, tuple[Any, ...]]:
     parts = [item.parts for item in items]
     lengths = [values.shape[0] for _, values in parts]
     if not all(isinstance(n, int) for n in lengths):

@@ -1,6 +1,6 @@
 """Sparse tensors as single values: variants, as loops over the rows of a sparse tensor have them.
 
-A vector of them is `SparseRows`, all entries beside each other as the sparse tensor has them, or a `PartedVector`: a
+A vector of them is `SparseRows`, all entries beside each other as the sparse tensor has them, or a `VariantVector`: a
 list of `Sparse`, as a loop puts them together. The ops are in serialize.py.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.variant_rows import Parted, PartedRows
+from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import canonical, known
 
@@ -30,7 +30,7 @@ def _is_array(size: Any) -> bool:
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sparse(Parted):
+class Sparse(VariantRow):
     """One sparse tensor.
 
     Attributes:
@@ -65,18 +65,18 @@ class Sparse(Parted):
         pairs = zip(self.sizes, other.sizes, strict=False)
         sizes = tuple(a if not _is_array(a) and not _is_array(b) and a == b else unknown for a, b in pairs)
         mine, theirs = (dataclasses.replace(x, sizes=sizes) for x in (self, other))
-        return cast("Sparse", Parted.common_form(mine, theirs))
+        return cast("Sparse", VariantRow.common_form(mine, theirs))
 
     def fitted(self, form: Sparse) -> Sparse:
         """Returns it in a form that `common_form` gave."""
         pairs = zip(self.sizes, form.sizes, strict=True)
         sizes = tuple(jnp.asarray(a).astype(b.dtype) if _is_array(b) else a for a, b in pairs)
-        return cast("Sparse", Parted.fitted(dataclasses.replace(self, sizes=sizes), form))
+        return cast("Sparse", VariantRow.fitted(dataclasses.replace(self, sizes=sizes), form))
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class SparseRows(PartedRows):
+class SparseRows(VariantRows):
     """The rows of a sparse tensor: a vector of variants, and the list that is made of it.
 
     Attributes:
@@ -121,7 +121,7 @@ class SparseRows(PartedRows):
         Raises:
           OpError: the index is known to be out of range.
         """
-        place, splits = self.known_place(index), known(self.splits)
+        place, splits = self.static_index(index), known(self.splits)
         columns = self.indices[:, 1:]
         if place is not None and splits is not None:
             begin, end = int(splits[place]), int(splits[place + 1])

@@ -1,4 +1,4 @@
-"""Scatters, stitching and partitioning against TensorFlow."""
+"""Scatters into tensors and variables against TensorFlow."""
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,6 @@ def cast(value, dtype):
 M = np.arange(12.0).reshape(4, 3)
 I = np.int32([[2], [0]])  # noqa: E741
 U = np.array([[100.0, 5, 1], [3, 4, 100]])
-T = np.arange(24.0).reshape(2, 3, 4)
-
 # Names of index shapes: a row, an element, several, repeated.
 PLACES = {
     "row": ([[1]], (1, 3)),
@@ -113,44 +111,12 @@ CASES = [
     *(case("ScatterNdNonAliasingAdd", cast(M, t), I, cast(U, t)) for t in (*FLOATS, "complex64", "uint8", "int64")),
     case("ScatterNdNonAliasingAdd", np.array([True, False]), np.int32([[1], [1]]), np.array([True, True])),
     case("ScatterNdNonAliasingAdd", M, np.int64([[1], [1]]), updates((2, 3))),
-    # Stitching: indices are constants of the graph, or the size of the result is unknown.
-    *(
-        case(op, [np.int32([0, 4]), np.int32([2, 4])], [cast([[1, 1], [2, 2]], t), cast([[3, 3], [4, 4]], t)])
-        .using(baked=("indices",))
-        for op in ("DynamicStitch", "ParallelDynamicStitch")
-        for t in (*FLOATS, "int32", "uint8", "complex64")
-    ),
-    case("DynamicStitch", [np.int32(1), np.int32([0, 2])], [np.float32(5), np.float32([6, 7])]).using(
-        baked=("indices",), name="permutation"
-    ),
-    case("DynamicStitch", [np.int32([[3, 1], [0, 2]]), np.zeros((0,), np.int32)], [T[:, :2], np.zeros((0, 4))]).using(
-        baked=("indices",), name="matrix"
-    ),
-    case("DynamicStitch", [np.int32([5])], [np.float32([1])]).using(baked=("indices",), name="gaps"),
-    case("DynamicStitch", [np.zeros(0, np.int32)], [np.zeros((0, 3))]).using(baked=("indices",), name="empty"),
-    case("DynamicStitch", [np.int32([0, 2]), np.int32([[1], [3]])], [np.zeros((2, 0)), np.zeros((2, 1, 0))]).using(
-        baked=("indices",), name="empty rows"
-    ),
-    case("DynamicStitch", [np.int32([0, 0])], [np.array([True, False])]).using(baked=("indices",), name="bool"),
-    case("DynamicStitch", [np.int32([0, 2])], [np.float32([1, 2])]).using(jit=False, name="eager"),
-    case("DynamicStitch", [np.int32([-1])], [np.float32([1])]).using(error="out of range", name="negative"),
-    case("DynamicStitch", [np.int32([1])], [np.float32([1, 2])]).using(error="does not start", name="shape"),
-    *(
-        case("DynamicPartition", cast([[1, 2], [3, 4], [5, 6]], t), np.int32([1, 0, 1]), num_partitions=3).using(
-            baked=("partitions",)
-        )
-        for t in (*FLOATS, *COMPLEX, "int32", "uint8", "int64")
-    ),
-    case("DynamicPartition", np.array([True, False]), np.int32([1, 1]), num_partitions=2).using(baked=("partitions",)),
-    case("DynamicPartition", np.float32([1, 2]), np.int32(1), num_partitions=2).using(baked=("partitions",)),
-    case("DynamicPartition", T, np.int32([[1, 0, 0], [1, 1, 0]]), num_partitions=2).using(baked=("partitions",)),
-    case("DynamicPartition", np.zeros((0, 2)), np.zeros(0, np.int32), num_partitions=2).using(jit=False),
-    case("DynamicPartition", M, np.int32([1, 0, 1, 1]), num_partitions=2).using(jit=False, name="eager"),
-    case("DynamicPartition", M, np.int32([1, 0, 5, 1]), num_partitions=2).using(error="must be in [0, 2)", name="high"),
-    case("DynamicPartition", M, np.int32([1, 0]), num_partitions=2).using(error="does not start", name="shape"),
 ]  # fmt: skip
 
+
 KINDS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Update")
+
+
 TESTED_OTHERWISE = {
     *(f"ResourceScatter{kind}" for kind in KINDS),
     *(f"ResourceScatterNd{kind}" for kind in KINDS if kind not in ("Mul", "Div")),
@@ -235,7 +201,7 @@ def test_traced_indices_out_of_range_are_dropped():
 
 
 @pytest.mark.parametrize("name", ["TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub"])
-def test_numpy_twin_of_a_scatter(name):
+def test_constant_folding_of_a_scatter(name):
     for places, shape in PLACES.values():
         places = np.array(places, np.int32)
         expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates(shape)).numpy()
@@ -244,21 +210,6 @@ def test_numpy_twin_of_a_scatter(name):
     ignore = {"bad_indices_policy": "IGNORE"}
     expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates((3, 3)), **ignore).numpy()
     np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates((3, 3)), **ignore), expected)
-
-
-@pytest.mark.full
-def test_numpy_twin_of_stitching():
-    host = registry.lookup("DynamicStitch").host
-    for indices, data in (
-        ([np.int32([0, 4]), np.int32([2, 4])], [np.int32([[1, 1], [2, 2]]), np.int32([[3, 3], [4, 4]])]),
-        ([np.int32(1), np.int32([[0, 2]])], [np.float32(5), np.float32([[6, 7]])]),
-        ([np.zeros(0, np.int32)], [np.zeros((0, 3))]),
-        ([np.int32([1, 0])], [np.array([b"a", b"bc"], object)]),
-    ):
-        expected = tf.raw_ops.DynamicStitch(indices=indices, data=data).numpy()
-        actual = host(indices, data)
-        assert actual.dtype == expected.dtype
-        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.full
@@ -271,22 +222,3 @@ def test_symbolic_dimensions_stay_on_the_host():
     update = registry.lookup("TensorScatterUpdate").host
     assert update(np.int32([1, 2, 3]), np.int32([[1]]), shape[:1]).tolist() == [1, b, 3]
     assert update(shape, np.int32([[0]]), np.int32([7])).tolist() == [7, 3, 4]
-
-
-@pytest.mark.full
-def test_partition_and_stitch_inside_jit():
-    def function(x, p, bound):
-        parts = scatter.dynamic_partition(x, p, num_partitions=3, bound=bound)
-        rows = scatter.dynamic_partition(jnp.arange(5), p, num_partitions=3, bound=bound)
-        return scatter.dynamic_stitch(rows, [part * (i + 1) for i, part in enumerate(parts)], bound=bound)
-
-    x, p = jnp.arange(10.0).reshape(5, 2), jnp.array([2, 0, 2, 2, 0])
-    expected = x * (p[:, None] + 1)
-    np.testing.assert_array_equal(function(x, p, None), expected)
-    np.testing.assert_array_equal(jax.jit(function, static_argnums=2)(x, p, 5), expected)
-    grad = jax.jit(jax.grad(lambda x, p: function(x, p, 5).sum()))(x, p)
-    np.testing.assert_array_equal(grad, jnp.ones((5, 2)) * (p[:, None] + 1))
-    with pytest.raises(OpError, match="dynamic_shape_bound"):
-        jax.jit(lambda p: function(x, p, None))(p)
-    with pytest.raises(OpError, match="dynamic_shape_bound"):
-        jax.jit(lambda i: scatter.dynamic_stitch([i], [x], bound=None))(p)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from tf2jax_lite.ops.arrays import concat_split as array
+from tf2jax_lite.ops.arrays import permute
 from tf2jax_lite.values import static
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def mark_turned(steps: Sequence[Step], outputs: Sequence[int]) -> None:
 
 
 def _transposes(step: Step) -> bool:
-    return step.op.fn is array.transpose
+    return step.op.fn is permute.transpose
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:
