@@ -38,7 +38,7 @@ def _m(dtype):
 
 
 CASES = [
-    # Concatenated.
+    # Concat.
     *(
         case("ConcatV2", [X, X + 6, X[:, :1]][:n], np.array(axis, t)).using(name=f"{n}-axis{axis}-{np.dtype(t)}")
         for t in (I32, I64)
@@ -57,7 +57,7 @@ CASES = [
     case("Concat", I32(1), [M, M]).using(symbolic=("b, 3", "b, 3"), name="sym"),
     case("ParallelConcat", [X[:1], X[1:]], shape=[2, 3]),
     case("ParallelConcat", [_m("int32")[:1], _m("int32")[1:2]], shape=[2, 3]),
-    # Packed, unpacked.
+    # Pack, Unpack.
     *(case("Pack", [X, X + 1], axis=axis) for axis in (0, 1, 2, -1, -2, -3)),
     *(case("Pack", [_m(t), _m(t)[::-1]]) for t in DTYPES),
     case("Pack", [I32(1), I32(2), I32(3)]),
@@ -84,7 +84,7 @@ CASES = [
     case("Split", I32(1), M, num_split=3).using(symbolic=("b, 3",), name="sym"),
     case("Split", I32(0), M, num_split=2).using(symbolic=("2*b, 3",), name="sym-axis"),
     case("Split", I32(1), np.zeros((0, 2)), num_split=2).using(name="empty"),
-    case("Split", I32(1), X, num_split=2).using(error="does not split", name="uneven"),
+    case("Split", I32(1), X, num_split=2).using(error="does not split", name="remainder"),
     *(
         case("SplitV", C, np.array(s, t), I32(axis), num_split=len(s)).using(
             baked=("size_splits",), name=f"{s}-axis{axis}-{np.dtype(t)}"
@@ -145,7 +145,7 @@ def test_unpack_has_one_gradient_equation():
     assert sum(e.primitive.name == "pad" for e in jaxpr.eqns) == 0
 
 
-def test_strings_stay_numpy():
+def test_strings_are_folded():
     fn = _convert(lambda: tf.tile(tf.concat([tf.constant([b"a"]), tf.fill([2], "b")], 0)[1:], [2]))
     assert np.asarray(fn()).tolist() == [b"b"] * 4
     for name, args, kwargs in (

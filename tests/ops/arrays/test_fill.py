@@ -32,7 +32,7 @@ CASES = [
         for args in ((0, 5, 1), (2, 11, 3), (2, 12, 3), (5, 0, -2), (5, 5, 1), (-3, 3, 2), (3, -3, -1))
     ),
     *(
-        # Equal to the last bit. (TensorFlow has no float16 ranges in graphs.)
+        # Bit-exact. TensorFlow has no float16 ranges in graphs.
         case("Range", *(np.array(v, t) for v in args)).using(rtol=0, atol=0, name=f"{args}-{np.dtype(t)}")
         for t in ("float32", "float64", BF16)
         for args in ((0, 1, 0.1), (0.3, -2.1, -0.7), (0, 2, 0.3), (1, 1, 1), (0, 2.1, 0.7), (0, 300, 1))

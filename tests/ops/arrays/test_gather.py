@@ -89,7 +89,7 @@ CASES = [
     case("GatherNd", M, np.int32([[1], [0]])).using(baked=("indices",), name="constant"),
     case("GatherNd", M, np.int32([[1], [0]])).using(symbolic=("b, 2", "n, 1"), name="sym"),
     case("GatherNd", P, np.int32([[1, 0], [0, 1]])).using(symbolic=("b, n, 4", "k, 2"), name="sym2"),
-    # The gradient kernel does not know the policy: it fails for the bad indices.
+    # The gradient kernel does not have the policy: it raises for bad indices.
     case("GatherNd", M, np.int32([[3, 0], [1, 1], [-1, 0]]), bad_indices_policy="IGNORE").using(grad=False),
     case("GatherNd", M, np.int32([[3], [1], [-1]]), bad_indices_policy="IGNORE").using(grad=False),
     case("GatherNd", M, np.int32([[1, 1]]), bad_indices_policy="ERROR"),
@@ -147,7 +147,7 @@ def test_constant_folding_of_gather_nd_with_bad_indices():
         registry.lookup("GatherNd").host(M, indices)
 
 
-def test_symbolic_dimensions_stay_on_the_host():
+def test_symbolic_dimensions_are_folded():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
     shape[:] = [b, 3, 4]

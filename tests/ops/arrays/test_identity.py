@@ -40,7 +40,6 @@ def _m(dtype):
 
 
 CASES = [
-    # Passed on.
     *(case("Const", value=tf.make_tensor_proto(_m(t)), dtype=tf.dtypes.as_dtype(t)) for t in DTYPES),
     *(
         case("Const", value=tf.make_tensor_proto(v), dtype=tf.dtypes.as_dtype(v.dtype)).using(name=f"{v.shape}")
@@ -82,7 +81,7 @@ def test_prevent_gradient():
     np.testing.assert_array_equal(jax.jit(fn)(x), 2 * x)
     with pytest.raises(LoweringError, match="not this one"):
         jax.grad(lambda v: fn(v).sum())(x)
-    for run in (fn, jax.jit(fn)):  # what TensorFlow raises, and tf2jax
+    for run in (fn, jax.jit(fn)):  # the exception of TensorFlow and tf2jax
         with pytest.raises(LookupError, match="not this one"):
             jax.grad(lambda v, run=run: run(v).sum())(x)
     with tf2jax.override_config("raise_on_prevent_gradient", False):
@@ -93,7 +92,7 @@ def test_prevent_gradient():
 @pytest.mark.default_cases("nan-here {x} : Found NaN-2")
 @pytest.mark.parametrize("op", [tf.raw_ops.CheckNumerics, tf.raw_ops.CheckNumericsV2], ids=["1", "2"])
 @pytest.mark.parametrize(("bad", "says"), [(np.nan, "here {x} : Found NaN"), (-np.inf, "here {x} : Found Inf")])
-def test_numerics_are_checked_if_configured(op, bad, says):
+def test_check_numerics_with_checkify(op, bad, says):
     def function(x):
         return op(tensor=x, message="here {x}") * 2.0
 
@@ -133,8 +132,8 @@ def test_ops_that_raw_ops_leaves_out():
 @pytest.mark.default_cases("complex128-False", "float64-False", "float64-True", "int64-False", "int64-True")
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.complex128])
-def test_a_constant_is_read_in_both_modes(dtype, first):
-    """JAX remembers what it made of an array while a program holds it; programs share constants, not modes."""
+def test_constant_is_shared_by_both_x64_modes(dtype, first):
+    """JAX caches conversions of an array while a program holds it; programs of both modes share constants."""
     value, kept = np.array(7, dtype), []
     const = lookup("Const").fn
     for x64 in (first, not first):

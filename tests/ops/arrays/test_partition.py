@@ -26,7 +26,7 @@ M = np.arange(12.0).reshape(4, 3)
 T = np.arange(24.0).reshape(2, 3, 4)
 
 CASES = [
-    # Stitching: indices are constants of the graph, or the size of the result is unknown.
+    # Indices are constants of the graph, or the size of the result is data-dependent.
     *(
         case(op, [np.int32([0, 4]), np.int32([2, 4])], [cast([[1, 1], [2, 2]], t), cast([[3, 3], [4, 4]], t)])
         .using(baked=("indices",))

@@ -33,7 +33,6 @@ def _m(dtype):
 
 
 CASES = [
-    # Transposed, repeated, reversed, rolled.
     *(case("Transpose", C, np.array(p, t)) for t in (I32, I64) for p in ([0, 1, 2], [2, 0, 1], [1, 0, 2])),
     *(case("Transpose", C, np.array(p, I32)).using(name=str(p)) for p in ([2, 1, 0], [-1, 0, 1], [0, 2, 1])),
     *(case("Transpose", _m(t), np.array([1, 0])) for t in DTYPES),

@@ -1,4 +1,4 @@
-"""The n-th smallest, found bit by bit: what sorting gives."""
+"""Radix select against sorting."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from tf2jax_lite.ops.arrays._radix_select import selected
 
 @pytest.mark.default_cases("int64", "uint64")
 @pytest.mark.parametrize("dtype", [*DTYPES, "float64", "int64", "uint64"])
-def test_every_place_of_odd_values(dtype):
+def test_each_n_of_special_values(dtype):
     x = odd(dtype)
     with jax.enable_x64(x.dtype.itemsize == 8):
         found = [jax.jit(selected)(x, n) for n in range(x.size)]
@@ -30,6 +30,6 @@ def test_shapes(shape, dtype):
 
 
 @pytest.mark.full
-def test_places_out_of_range_are_the_nearest():
+def test_n_out_of_range_is_clamped():
     x = jnp.asarray([3.0, 1.0, 2.0])
     np.testing.assert_array_equal(jax.vmap(lambda n: selected(x, n))(jnp.arange(-2, 5)), [1, 1, 1, 2, 3, 3, 3])

@@ -27,8 +27,8 @@ def cast(value, dtype):
 M = np.arange(12.0).reshape(4, 3)
 I = np.int32([[2], [0]])  # noqa: E741
 U = np.array([[100.0, 5, 1], [3, 4, 100]])
-# Names of index shapes: a row, an element, several, repeated.
-PLACES = {
+# Index vectors and shapes of updates.
+INDICES = {
     "row": ([[1]], (1, 3)),
     "element": ([[1, 2]], (1,)),
     "batch": ([[[0], [3]], [[1], [2]]], (2, 2, 3)),
@@ -49,8 +49,8 @@ CASES = [
     case("ScatterNd", np.int32([[1], [1], [0]]), np.array([True, True, False]), np.int32([3])),
     case("ScatterNd", np.int32([[0], [0]]), np.int8([100, 100]), np.int32([1])).using(name="wrap"),
     *(
-        case("ScatterNd", np.array(places, t), updates(shape), np.array([4, 3], t)).using(name=f"{name}-{t}")
-        for name, (places, shape) in PLACES.items()
+        case("ScatterNd", np.array(indices, t), updates(shape), np.array([4, 3], t)).using(name=f"{name}-{t}")
+        for name, (indices, shape) in INDICES.items()
         for t in ("int32", "int64")
     ),
     case("ScatterNd", I, U, np.int32([4, 3])).using(symbolic=("n, 1", "n, 3"), name="sym"),
@@ -76,9 +76,9 @@ CASES = [
     ),
     case("TensorScatterUpdate", np.array([True, False]), np.int32([[1]]), np.array([True])),
     *(
-        case(op, M, np.array(places, t), updates(shape) * 2).using(name=f"{name}-{t}")
+        case(op, M, np.array(indices, t), updates(shape) * 2).using(name=f"{name}-{t}")
         for op in TENSOR_OPS
-        for name, (places, shape) in PLACES.items()
+        for name, (indices, shape) in INDICES.items()
         for t in ("int32", "int64")
     ),
     *(
@@ -88,9 +88,9 @@ CASES = [
         for op in ("TensorScatterMax", "TensorScatterMin")
     ),
     *(
-        case(op, np.float32(x), np.int32(places), np.float32(y)).using(name=f"nan-{np.ndim(x)}", grad=False)
+        case(op, np.float32(x), np.int32(indices), np.float32(y)).using(name=f"nan-{np.ndim(x)}", grad=False)
         for op in TENSOR_OPS
-        for x, places, y in (
+        for x, indices, y in (
             ([1, NAN, 1, -INF, INF], [[1], [2], [0], [3], [4]], [1, NAN, 3, NAN, 1]),
             ([[1, NAN, 1, -INF, INF, 0, 0, 2, NAN]], [[0]], [[NAN, 1] + [NAN] * 7]),
         )
@@ -129,7 +129,7 @@ def test_case(case):
 
 
 def check_variable_op(name, initial, *inputs, **attrs):
-    """Compares a scatter into a variable with TensorFlow's: constant and traced indices."""
+    """Compare a scatter into a variable with TensorFlow's, for constant and traced indices."""
     variable = tf.Variable(initial)
     getattr(tf.raw_ops, name)(
         **dict(
@@ -164,7 +164,7 @@ def test_scatter_into_a_variable(kind, dtype):
         (np.int32([2, 0]), ()),
         (np.int32([1, 1, 3, 1]), (4, 3)),
     ):
-        if kind == "Update" and not shape:  # TensorFlow: only arithmetic takes a scalar
+        if kind == "Update" and not shape:  # TensorFlow broadcasts scalars in arithmetic only
             continue
         check_variable_op(f"ResourceScatter{kind}", initial, indices, cast(updates(shape) + 1, dtype))
 
@@ -180,9 +180,9 @@ def test_scatter_scalars_into_a_vector():
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Max", "Min", "Update"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_scatter_nd_into_a_variable(kind, dtype):
-    for places, shape in PLACES.values():
-        places = np.array(places, np.int32)
-        check_variable_op(f"ResourceScatterNd{kind}", cast(M, dtype), places, cast(updates(shape), dtype))
+    for indices, shape in INDICES.values():
+        indices = np.array(indices, np.int32)
+        check_variable_op(f"ResourceScatterNd{kind}", cast(M, dtype), indices, cast(updates(shape), dtype))
     check_variable_op(
         f"ResourceScatterNd{kind}",
         cast(M, dtype),
@@ -202,18 +202,18 @@ def test_traced_indices_out_of_range_are_dropped():
 
 @pytest.mark.parametrize("name", ["TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub"])
 def test_constant_folding_of_a_scatter(name):
-    for places, shape in PLACES.values():
-        places = np.array(places, np.int32)
-        expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates(shape)).numpy()
-        np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates(shape)), expected)
-    places = np.int32([[1], [9], [-1]])
+    for indices, shape in INDICES.values():
+        indices = np.array(indices, np.int32)
+        expected = tf.raw_ops.__dict__[name](tensor=M, indices=indices, updates=updates(shape)).numpy()
+        np.testing.assert_array_equal(registry.lookup(name).host(M, indices, updates(shape)), expected)
+    indices = np.int32([[1], [9], [-1]])
     ignore = {"bad_indices_policy": "IGNORE"}
-    expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates((3, 3)), **ignore).numpy()
-    np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates((3, 3)), **ignore), expected)
+    expected = tf.raw_ops.__dict__[name](tensor=M, indices=indices, updates=updates((3, 3)), **ignore).numpy()
+    np.testing.assert_array_equal(registry.lookup(name).host(M, indices, updates((3, 3)), **ignore), expected)
 
 
 @pytest.mark.full
-def test_symbolic_dimensions_stay_on_the_host():
+def test_symbolic_dimensions_are_folded():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
     shape[:] = [b, 3, 4]

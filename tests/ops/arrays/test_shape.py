@@ -19,7 +19,7 @@ B = np.arange(12.0).reshape(4, 3)
 I32, I64 = np.int32, np.int64
 
 CASES = [
-    # Asking for shapes.
+    # Shape, ShapeN, Size, Rank.
     *(case(o, X, out_type=t) for o in ("Shape", "Size") for t in (tf.int32, tf.int64)),
     *(case(o, np.float32(1)).using(name="scalar") for o in ("Shape", "Size", "Rank")),
     *(case(o, np.zeros((0, 2))).using(name="empty") for o in ("Shape", "Size", "Rank")),
@@ -48,7 +48,7 @@ CASES = [
     case("Reshape", X, np.array([4, 2])).using(error="cannot reshape", name="count"),
     case("Reshape", X, np.array([-1, -1])).using(error="only one dimension", name="holes"),
     case("Reshape", X, np.array([-2, 3])).using(error="non-negative", name="negative"),
-    # TensorFlow infers from what is not empty, and rounds down where that does not divide.
+    # TensorFlow infers the dimension from the nonzero ones, and rounds down.
     *(
         case("Reshape", np.zeros(old), np.array(new)).using(name=f"empty-{old}-{new}")
         for old in ((0, 2), (1, 0), (0,), (3, 0, 4))
@@ -69,7 +69,7 @@ CASES = [
     case("Squeeze", np.ones((4, 1, 3))).using(symbolic=("b, 1, 3",), name="sym"),
     case("Squeeze", np.ones((1, 2)), squeeze_dims=[1]).using(error="cannot squeeze", name="not1"),
     case("Squeeze", np.ones((1, 2)), squeeze_dims=[2]).using(error="out of range", name="range"),
-    # BroadcastTo, Fill, Empty.
+    # BroadcastTo.
     *(
         case("BroadcastTo", np.arange(3.0).reshape(a), np.array(s, t)).using(name=f"{a}-{s}-{t}")
         for a, s, t in (

@@ -13,7 +13,6 @@ M = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 DTYPES = ["float32", "float16", BF16, "int8", "uint16", "int32", "uint64", "bool", "complex64", "complex128"]
 
 CASES = [
-    # Slice.
     *(
         case("Slice", X, np.array(b, t), np.array(s, t)).using(
             baked=(*baked, "size"), name=f"{b}-{s}-{np.dtype(t)}{baked}"

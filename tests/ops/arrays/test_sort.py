@@ -22,9 +22,9 @@ def cast(value, dtype):
 
 
 def unordered(expected, actual):
-    """Compares values and their places, whatever order they come in."""
+    """Compare values and their indices in any order."""
     for e, a in zip(zip(*expected, strict=True), zip(*actual, strict=True), strict=True):
-        order = [np.argsort(places) for places in (e[1], a[1])]
+        order = [np.argsort(indices) for indices in (e[1], a[1])]
         for i in range(2):
             np.testing.assert_array_equal(e[i][order[0]], a[i][order[1]])
 
@@ -38,7 +38,7 @@ CASES = [
     *(case("TopKV2", cast(X, t), np.int32(4)) for t in (*FLOATS, *INTS)),
     *(case("TopKV2", X, np.array(k, t)) for k in (0, 1, 6) for t in ("int16", "int32", "int64")),
     *(case("TopKV2", X, np.int32(3), index_type=t) for t in (tf.int16, tf.int32, tf.int64)),
-    # Gradients come in the order of the values, which TensorFlow leaves open.
+    # Gradients are in the order of the values, which TensorFlow leaves open.
     *(case("TopKV2", X * 1.0, np.int32(k), sorted=False).using(compare=unordered, grad=False) for k in (1, 3, 6)),
     case("TopKV2", np.float32([1, INF, -INF, 0]), np.int32(4)).using(name="inf"),
     case("TopKV2", np.arange(24.0).reshape(2, 3, 4) % 5, np.int32(2)).using(name="rank3"),
@@ -102,11 +102,11 @@ def test_case(case):
 @pytest.mark.default_cases("results0", "results1")
 @pytest.mark.parametrize("results", [slice(-1, None), slice(2, 5), slice(None)])
 def test_part_of_top_k_is_a_selection(results):
-    """XLA sorted all of a row where only the k-th largest was read, as sampling from the k likeliest does."""
+    """XLA sorts whole rows if only the k-th largest element is read, as in sampling from the k likeliest."""
 
     def part(x):
-        values, places = sort.top_k_v2(x, np.int32(50))
-        return values[:, results], places[:, results]
+        values, indices = sort.top_k_v2(x, np.int32(50))
+        return values[:, results], indices[:, results]
 
     x = np.random.default_rng(0).normal(size=(2, 5000)).astype(np.float32)
     text = jax.jit(part).lower(x).compile().as_text()
@@ -116,21 +116,23 @@ def test_part_of_top_k_is_a_selection(results):
 
 
 def test_top_k():
-    values, places = registry.lookup("TopK").fn(X, k=2)
+    values, indices = registry.lookup("TopK").fn(X, k=2)
     np.testing.assert_array_equal(values, [[100, 3], [6, 5]])
-    np.testing.assert_array_equal(places, [[4, 1], [5, 0]])
-    assert places.dtype == np.int32
+    np.testing.assert_array_equal(indices, [[4, 1], [5, 0]])
+    assert indices.dtype == np.int32
 
 
 def test_nan_counts_as_largest():
-    # TensorFlow compares with "<" and gives whatever its heap makes of that.
-    values, places = sort.top_k_v2(np.float32([1, NAN, 0]), np.int32(2))
+    # TensorFlow compares with "<", so the result depends on its heap.
+    values, indices = sort.top_k_v2(np.float32([1, NAN, 0]), np.int32(2))
     np.testing.assert_array_equal(values, [NAN, 1])
-    np.testing.assert_array_equal(places, [1, 0])
+    np.testing.assert_array_equal(indices, [1, 0])
 
 
 def test_approximate_minimum():
-    # TensorFlow's CPU kernel only does the maximum.
-    values, places = sort.approx_top_k(np.float32([[1, 3], [3, 2], [0, 5]]), k=2, is_max_k=False, reduction_dimension=0)
+    # TensorFlow's CPU kernel has the maximum alone.
+    values, indices = sort.approx_top_k(
+        np.float32([[1, 3], [3, 2], [0, 5]]), k=2, is_max_k=False, reduction_dimension=0
+    )
     np.testing.assert_array_equal(values, [[0, 2], [1, 3]])
-    np.testing.assert_array_equal(places, [[2, 1], [0, 0]])
+    np.testing.assert_array_equal(indices, [[2, 1], [0, 0]])

@@ -21,7 +21,7 @@ ALL = slice(None)
 
 
 def _spec(index, dtype=np.int32):
-    """Returns begin, end, strides and the masks of a Python index."""
+    """Return begin, end, strides and masks of a Python index."""
     index = index if isinstance(index, tuple) else (index,)
     begin, end, strides = [], [], []
     masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
@@ -123,7 +123,7 @@ CASES = [
     _strided(np.float32(3), (None, Ellipsis, None), name="rank0-new"),
     _strided(np.zeros((0, 3)), (slice(0, 2), 1), name="empty"),
     _strided(np.zeros((2, 0)), (1, slice(None, None, -1)), name="empty-reversed"),
-    # A flag for a new axis wins over one for an index; an index does not heed its masks.
+    # The bit of a new axis overrides that of an index; begin and end masks do not apply to an index.
     _strided(X, (1, 1), new_axis_mask=1, name="new-wins"),
     _strided(X, (1, 1), begin_mask=3, end_mask=3, name="masked-index"),
     _strided(X, (slice(1, 2), Ellipsis), new_axis_mask=2, name="ellipsis-wins"),
@@ -337,11 +337,11 @@ def test_provenance():
         a = jnp.concatenate([jnp.zeros(1, jnp.int32), i[None], (i + 2)[None], (i + 2 - 5)[None], v[:1]])
         entries = provenance.entries(a, 5)
         seen["known"] = [e.is_known for e in entries]
-        seen["apart"] = [entries[2].minus(entries[1]), entries[3].minus(entries[1]), entries[4].minus(entries[1])]
+        seen["differences"] = [entries[2].minus(entries[1]), entries[3].minus(entries[1]), entries[4].minus(entries[1])]
         return jnp.stack([provenance.value_of(e) for e in entries[1:]]), a
 
     got, a = jax.jit(fn)(np.int32(7), np.int32([3, 4]))
-    assert seen == {"known": [True, False, False, False, False], "apart": [2, -3, None]}
+    assert seen == {"known": [True, False, False, False, False], "differences": [2, -3, None]}
     np.testing.assert_array_equal(got, a[1:])
     assert [e.offset for e in provenance.entries(np.array([1, 2]), 2)] == [1, 2]
 

@@ -28,7 +28,7 @@ SET = [3, 1, 3, 2, 1, 7]
 ROWS = np.array([[[1, 2], [3, 4], [1, 2]], [[5, 6], [7, 8], [5, 6]], [[1, 2], [3, 4], [1, 2]]])
 
 CASES = [
-    # The size of these results depends on the values: eager only.
+    # Results have data-dependent sizes: eager only.
     *(
         case(op, cast(SET, t), out_idx=out).using(jit=False)
         for op in ("Unique", "UniqueWithCounts")
@@ -156,7 +156,7 @@ def test_constant_folding():
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_differences_of_long_vectors(dtype):
-    """Not compared each with each, which would take memory with the product of their lengths."""
+    """Long vectors are not compared pairwise, which takes memory for the product of their lengths."""
     random = np.random.default_rng(0)
     x, y = (random.integers(0, 5000, n).astype(dtype) for n in (3000, 2000))
     assert x.size * y.size > row_boundaries.MAX_COMPARED_PAIRS

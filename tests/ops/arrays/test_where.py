@@ -63,7 +63,7 @@ CASES = [
         )
     ),
     case("Where", M).using(baked=("input",), name="host"),
-    # In place.
+    # Inplace.
     *(
         case(o, M, np.array(i, I32), np.float32(v)).using(name=f"{i}")
         for o in ("InplaceAdd", "InplaceSub", "InplaceUpdate")
@@ -89,7 +89,7 @@ def _convert(fn, *specs):
 
 
 @pytest.mark.full
-def test_where_in_a_trace():
+def test_where_under_jit():
     fn = _convert(lambda x: tf.where(x > 0), tf.TensorSpec((2, 2)))
     x = np.float32([[0, 1], [2, 0]])
     np.testing.assert_array_equal(fn(x), [[0, 1], [1, 0]])
@@ -101,8 +101,8 @@ def test_where_in_a_trace():
     np.testing.assert_array_equal(fn(x), [[0, 1], [1, 0]])
 
 
-def test_one_hot_of_ones_and_zeros_selects_nothing():
-    """In a decoder that writes its cache by one-hot weights, the select cost a tenth of a step on CPU."""
+def test_one_hot_of_ones_and_zeros_has_no_select():
+    """A select takes 10 % of a step of a decoder that writes its cache by one-hot weights, on CPU."""
     fn = _convert(lambda i: tf.one_hot(i, 4), tf.TensorSpec((2,), tf.int32))
     jaxpr = jax.make_jaxpr(fn)(np.int32([3, -1]))
     assert "select_n" not in {e.primitive.name for e in jaxpr.eqns}

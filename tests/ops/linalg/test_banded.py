@@ -14,7 +14,7 @@ def normal(*shape):
 
 
 def few_bands(count, size, lower, dtype=np.float64):
-    """Bands of a batch of two, NaN in the places that are outside of the matrix."""
+    """Return bands of a batch of two matrices, NaN outside of the matrix."""
     bands = RNG.normal(size=(2, count, size)) / count
     bands[:, 0 if lower else -1] += 3
     for k in range(1, count):
@@ -43,7 +43,7 @@ CASES = [
     case("BandedTriangularSolve", BANDS[0, :1], RNG.normal(size=(2, 4, 2))).using(name="diagonal"),
     case("BandedTriangularSolve", RNG.normal(size=(4, 4)) + 4, RNG.normal(size=(4, 1)), lower=False).using(name="full"),
     case("BandedTriangularSolve", RNG.normal(size=(5, 4)), np.ones((4, 1))).using(error="between 1 and 4 bands"),
-    # Few bands of many rows; what lies outside of the matrix is not read.
+    # Few bands of many rows; elements outside of the matrix are not read.
     *(
         case("BandedTriangularSolve", few_bands(3, 24, lo, d), normal(2, 24, 2).astype(d), lower=lo, adjoint=ad).using(
             name=f"few-{lo}-{ad}-{np.dtype(d).name}"

@@ -14,7 +14,7 @@ LOOSE = {"rtol": 1e-3, "atol": 1e-4}
 
 
 def eigen(expected, actual):
-    """Compares eigenvalues, and eigenvectors up to a complex factor, in whatever order."""
+    """Compare eigenvalues, and eigenvectors up to a complex factor, in any order."""
     (ve, xe), (va, xa) = expected, actual
     order = [np.abs(e[:, None] - a[None, :]).argmin(1) for e, a in zip(ve, va, strict=True)]
     va = np.stack([a[o] for a, o in zip(va, order, strict=True)])
@@ -27,7 +27,7 @@ def eigen(expected, actual):
 
 
 def eigenvalues(expected, actual):
-    """Compares eigenvalues in whatever order; without ``compute_v`` the second result is anything."""
+    """Compare eigenvalues in any order; without ``compute_v`` the second result is undefined."""
     np.testing.assert_allclose(np.sort_complex(actual[0]), np.sort_complex(expected[0]), rtol=1e-4)
 
 
@@ -44,7 +44,7 @@ CASES = [
     case("Eig", WELL, Tout=tf.complex128, compute_v=False).using(compare=eigenvalues, grad=False),
     case("Eig", WELL[:0], Tout=tf.complex128).using(grad=False, name="none"),
     case("Eig", WELL[:, :2], Tout=tf.complex128).using(error="square"),
-    # TensorFlow forgets to conjugate in the complex gradients of MatrixSquareRoot and TridiagonalSolve; ours are right.
+    # TensorFlow's complex gradients of MatrixSquareRoot and TridiagonalSolve lack a conjugation.
     *(
         case("MatrixSquareRoot", (m @ m).astype(d)).using(
             **LOOSE if s else {"rtol": 1e-8}, grad_rtol=1e-3, grad=np.dtype(d).kind == "f"

@@ -47,7 +47,7 @@ CASES = [
         for d in [np.int32, np.int64]
     ),
     *(case(name, np.array([7, 9], np.uint8), np.array([2, 4], np.uint8)) for name in ("FloorDiv", "TruncateDiv")),
-    # The quotient of floats is rounded towards zero, too, and has no gradient.
+    # Quotients of floats are rounded towards zero, too, and have no gradient.
     *(case("TruncateDiv", (LEFT * 1.7).astype(d), RIGHT.astype(d)).using(name="floats", grad=False) for d in FLOATS),
     case("TruncateDiv", np.array([-np.inf, -0.08, 5.0, -1.0, 0.0]), np.array([2.5, np.inf, 0.0, 3.0, 0.0])).using(
         name="hard", grad=False
@@ -65,7 +65,7 @@ CASES = [
     ),
     case("Pow", np.array([-2.0, -3.0]), np.array([3.0, 2.0])).using(name="negative base"),
     *(case("Pow", np.array([2, -3, 5]).astype(d), np.array([3, 2, 0]).astype(d)) for d in [np.int32, np.int64]),
-    # Large exponents: what wraps around is that of modular arithmetic.
+    # Large exponents wrap as in modular arithmetic.
     *(
         case(
             "Pow",

@@ -25,7 +25,6 @@ def cast(value, dtype):
 X = np.array([[[1.5, -2, 3], [0.5, 4, -1]], [[2, 1, 1], [-3, 0.25, 2]]])
 
 CASES = [
-    # Scans.
     *(
         case(op, cast(x, dtype), np.array(-1), exclusive=exclusive, reverse=reverse)
         for op, x in (("Cumsum", [[3, 7, 1], [2, 100, 3]]), ("Cumprod", [[3, 2, 1], [2, 5, 3]]))
@@ -47,7 +46,7 @@ CASES = [
     case("Cumsum", np.float32([1, INF, 3, NAN, 2]), np.array(0), exclusive=True).using(name="inf"),
     case("Cumsum", np.float32([1, INF, 3, NAN, 2]), np.array(0), reverse=True).using(name="inf-rev"),
     case("Cumprod", np.float32([1, NAN, 3]), np.array(0), exclusive=True, reverse=True).using(name="nan", grad=False),
-    # TensorFlow's gradient divides by the input: 0 where the input is 0, whatever the others are.
+    # TensorFlow's gradient divides by the input, and is 0 where that is 0.
     case("Cumprod", np.float32([2, 0, 3]), np.array(0)).using(name="zero", grad=False),
     case("Cumsum", np.ones((2, 3), np.float32), np.array(1)).using(symbolic=("b, 3",), name="sym"),
     case("Cumsum", np.ones((2, 3), np.float32), np.array(1), exclusive=True, reverse=True).using(
@@ -63,7 +62,7 @@ CASES = [
         for reverse in (False, True)
     ),
     *(
-        # TensorFlow's gradient of infinities is NaN through inf - inf.
+        # TensorFlow's gradient of infinities is NaN: inf - inf.
         case("CumulativeLogsumexp", np.float32(x), np.array(0), exclusive=e, reverse=r).using(
             name=f"{x}-{e}", grad=False
         )
@@ -90,6 +89,6 @@ def test_constant_folding_of_a_scan(name, exclusive, reverse):
 
 
 @pytest.mark.full
-def test_the_gradient_of_cumprod_is_right_at_zero():
+def test_gradient_of_cumprod_at_zero():
     grad = jax.grad(lambda x: cumulative.cumprod(x, np.array(0)).sum())(jnp.array([2.0, 0.0, 3.0]))
     np.testing.assert_allclose(grad, [1.0, 2.0 + 2.0 * 3.0, 0.0])

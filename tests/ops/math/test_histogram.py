@@ -21,7 +21,6 @@ def cast(value, dtype):
 
 
 CASES = [
-    # Counting.
     *(
         case("Bincount", np.int32([1, 3, 1, 9, 0]), np.int32(5), np.array(w, dtype)).using(baked=("size",))
         for dtype in ("int32", "int64", "float32", "float64")
@@ -81,7 +80,7 @@ CASES = [
         "RaggedBincount", np.int64([0, 2, 4]), np.int32([1, 1, 3, 2]), np.int32(4), np.float32([[1, 2], [3, 4]])
     ).using(baked=("size",), name="weights in rows"),
     case("HistogramFixedWidth", np.float32([3e38, 100]), np.float32([-1e38, 3e38]), np.int32(2)).using(name="overflow"),
-    # At the borders of bins every rounding counts.
+    # Rounding decides the bin of values at bin boundaries.
     *(
         case("HistogramFixedWidth", np.linspace(*ends, n + 1, dtype=np.float32), np.float32(ends), np.int32(n)).using(
             name=f"borders of {n}"
@@ -115,7 +114,7 @@ def test_case(case):
 
 
 @pytest.mark.full
-def test_bins_known_only_at_run_time():
+def test_bincount_with_traced_size():
     x, none = jnp.array([1, 3, 1, 0, 5]), jnp.zeros(0)
     with pytest.raises(OpError, match="dynamic_shape_bound"):
         jax.jit(lambda size: histogram.bincount(x, size, none, bound=None))(4)
@@ -124,6 +123,6 @@ def test_bins_known_only_at_run_time():
 
 
 @pytest.mark.full
-def test_a_histogram_drops_nan():
+def test_histogram_drops_nan():
     counts = histogram.histogram_fixed_width(jnp.array([NAN, 0.5]), jnp.array([0.0, 1.0]), np.int32(2))
     np.testing.assert_array_equal(counts, [0, 1])

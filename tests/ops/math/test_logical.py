@@ -42,7 +42,7 @@ CASES = [
     case("ClipByValue", np.array([-1, 5], np.int32), np.int32(0), np.int32(3)),
     case("ClipByValue", np.array([-1, 5], np.int32), np.int32(4), np.int32(3)).using(name="empty range"),
     case("ClipByValue", SAFE, np.float64(1), np.float64(-1)).using(name="empty range", grad=False),
-    # The kernel takes the parts of complex numbers one by one; TensorFlow has no gradient there.
+    # The kernel clips real and imaginary parts separately; TensorFlow has no gradient of it.
     *(
         case("ClipByValue", np.array([1 + 2j, -1 - 1j, 0.5j, -3 + 1j], d), d(low), d(high)).using(grad=False)
         for d in (np.complex64, np.complex128)

@@ -65,7 +65,7 @@ CASES = [
     case("Sum", X, np.array([3])).using(error="axis 3 is out of range", name="bad-axis"),
     case("Sum", np.float32(1), I0).using(error="rank 0", name="bad-axis-rank0"),
     case("Max", X, np.array([1, -2])).using(error="axis 1 is given twice", name="twice"),
-    # Nothing to reduce.
+    # Empty reductions.
     *(
         case(op, np.zeros((0, 2), dtype), I0).using(name=f"empty-{dtype}")
         for op in ("Sum", "Prod", "Max", "Min")
@@ -78,7 +78,7 @@ CASES = [
     case("Any", np.zeros((0, 2), bool), I0).using(name="empty"),
     # NaN, infinity, ties.
     *(
-        # TensorFlow's gradient divides by the number of elements that equal NaN; ours passes nothing on.
+        # TensorFlow's gradient divides by the number of elements equal to NaN, 0; ours is 0.
         case(op, cast([[1, NAN, 2], [NAN, 1, -INF], [2, 3, INF]], dtype), np.array([axis])).using(grad=False)
         for op in ("Max", "Min")
         for dtype in FLOATS
@@ -92,7 +92,7 @@ CASES = [
     *(case("Prod", ZEROS.astype(t), np.array(axis)).using(name=f"zeros-{t}-{axis}") for t in ("float32", "complex64")
       for axis in (0, 1, [0, 1])),
     case("EuclideanNorm", np.float32([[0, 0], [0, 3]]), np.array([1])).using(name="zero"),
-    # Integers: wide means, C division, wrapping squares.
+    # Integers: 64-bit sums in means, C division, wrapping squares.
     case("Mean", np.int8([100, 100, 101]), I0).using(name="wide"),
     case("Mean", np.uint8([[200, 200, 101], [1, 2, 3]]), np.array([1])).using(name="wide"),
     case("Mean", np.int32([2**31 - 1, 2**31 - 1, 3]), I0).using(name="wide"),
@@ -178,7 +178,7 @@ def test_constant_folding_of_arg_extremes(name):
         assert actual.dtype == np.int64
 
 
-def test_symbolic_dimensions_stay_on_the_host():
+def test_symbolic_dimensions_are_folded():
     b, c = jax.export.symbolic_shape("b, c")
     shape = np.empty(3, object)
     shape[:] = [b, 3, c]

@@ -74,7 +74,7 @@ CASES = [
         if has_kernel(kind, data.dtype.name)
     ),
     *(
-        # TensorFlow forgets NaN when another element follows: it comes last here.
+        # TensorFlow drops NaN if another element follows: it is last here.
         case(f"UnsortedSegment{kind}", np.float32([[3, 2], [NAN, 3], [-INF, INF]]), np.int32([0, 0, 1]), np.int32(2))
         .using(name="nan")
         for kind in KINDS
@@ -94,7 +94,7 @@ CASES = [
     case("UnsortedSegmentSum", M, np.int32([2, 0, 3, 2, 0]), np.int32(3)).using(error="id 3 is out", name="high"),
     case("UnsortedSegmentSum", M, np.int32([2, 0]), np.int32(3)).using(error="does not start", name="shape"),
     case("UnsortedSegmentMax", M, np.int32([-1] * 5), np.int32(-1)).using(error="negative", name="count"),
-    # The size of the result depends on the ids: they are constants of the graph.
+    # The size of the result depends on the ids, which are constants of the graph.
     *(
         case(f"Segment{kind}", cast(SMALL, t), np.int32([1, 1, 3, 3])).using(baked=("segment_ids",))
         for kind in SORTED
@@ -229,7 +229,7 @@ def test_case(case):
 @pytest.mark.default_cases("float32-Prod")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_segments_with_a_given_number(kind, dtype):
+def test_segments_of_static_number(kind, dtype):
     name = f"Segment{kind}V2"
     raw = getattr(tf.raw_ops, name)
     entry = registry.lookup(name)
@@ -239,7 +239,7 @@ def test_segments_with_a_given_number(kind, dtype):
     for actual in (entry.fn(data, ids, np.int32(6)), jax.jit(lambda *a: entry.fn(*a, np.int64(6)))(data, ids)):
         assert actual.dtype == expected.dtype
         np.testing.assert_allclose(actual, expected)
-    # The same on its first rows as the op that finds the number itself.
+    # Its first rows are those of the op that infers the number.
     if dtype == "float32" and kind in ("Sum", "Prod"):
         np.testing.assert_allclose(getattr(tf.raw_ops, f"Segment{kind}")(data=data, segment_ids=ids), expected[:4])
     with pytest.raises(OpError, match="out of range"):
@@ -264,9 +264,9 @@ def test_traced_ids_need_a_bound():
         fn = getattr(segment, f"sparse_segment_{name}_grad_v2")
         args = M, jnp.array([3, 0, 3, 1, 0]), ids
         rows, unique = fn(*args, np.int32(5), bound=None)
-        padded, places = jax.jit(lambda *a, fn=fn: fn(*a, np.int32(5), bound=4))(*args)
+        padded, indices = jax.jit(lambda *a, fn=fn: fn(*a, np.int32(5), bound=4))(*args)
         np.testing.assert_allclose(padded, jnp.pad(rows, ((0, 1), (0, 0))), rtol=1e-6)
-        np.testing.assert_array_equal(places, [*unique, 5])
+        np.testing.assert_array_equal(indices, [*unique, 5])
 
 
 @pytest.mark.full
@@ -276,7 +276,7 @@ def test_traced_ids_out_of_range_are_dropped():
 
 
 @pytest.mark.full
-def test_sparse_segments_of_nothing_are_zeros():
+def test_empty_sparse_segments_are_zeros():
     # TensorFlow leaves these uninitialized.
     none = np.zeros(0, np.int32)
     for kind in NORMS:

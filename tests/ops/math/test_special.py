@@ -54,7 +54,7 @@ CASES = [
     # exp(|x|) overflows float16 from 11.1 on.
     *(case(f"BesselI{n}", np.float16([-13, -11.5, -2, 0.5, 12])).using(name="half") for n in (0, 1)),
     case("Expint", ENDS).using(rtol=1e-7, name="ends"),
-    case("Expint", np.float32([-0.25, -1e-30, -0.49, 0.25])).using(name="small-negative"),  # a loop without end
+    case("Expint", np.float32([-0.25, -1e-30, -0.49, 0.25])).using(name="small-negative"),  # JAX's loop does not end
 ]
 
 
@@ -66,7 +66,7 @@ def test_case(case):
 @pytest.mark.default_cases("Zeta")
 @pytest.mark.parametrize("name", ["Zeta", "Polygamma", "Betainc"])
 def test_only_the_last_argument_has_a_gradient(name):
-    """TensorFlow gives the other arguments no gradient, where JAX raises."""
+    """TensorFlow has no gradient with respect to the others, where JAX raises."""
     arrays = {
         "Zeta": [P + 1.5, P],
         "Polygamma": [np.array([0.0, 1.0, 2.0, 3.0, 1.0]), P],
@@ -102,17 +102,17 @@ def test_derivatives_of_betainc_at_its_ends(a, x):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["Igamma", "Igammac"])
-def test_incomplete_gammas_are_flat_where_an_argument_is_infinite(name):
+def test_incomplete_gammas_are_constant_at_infinity(name):
     a, x = map(tf.constant, FLAT)
     with tf.GradientTape() as tape:
         tape.watch((a, x))
         y = getattr(tf.raw_ops, name)(a=a, x=x)
-    by_a, by_x = tape.gradient(y, (a, x))
+    d_a, d_x = tape.gradient(y, (a, x))
     with jax.enable_x64(True):
         got = jax.jit(lambda *v: jax.vjp(registry.lookup(name).fn, *v)[1](np.ones(len(FLAT[0]))))(*FLAT)
-    np.testing.assert_allclose(got[0], by_a, rtol=1e-6)
+    np.testing.assert_allclose(got[0], d_a, rtol=1e-6)
     # TensorFlow's is NaN at some ends: exp(inf - inf).
-    np.testing.assert_allclose(got[1], np.nan_to_num(by_x), rtol=1e-6)
+    np.testing.assert_allclose(got[1], np.nan_to_num(d_x), rtol=1e-6)
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ UNIT = np.array([-0.9, -0.5, 0.0, 0.3, 0.99])
 POSITIVE = np.array([0.01, 0.5, 1.0, 2.0, 7.5])
 FLOATS = [np.float64, np.float32, np.float16, BF16]
 COMPLEX = np.array([1 + 2j, -0.5 + 0.3j, 0.2 - 1j, 2.0 + 0j])
-# op: (values whose gradient is compared, whether hard values agree too)
+# op: values at which the gradient is compared
 UNARY = {
     "Abs": SAFE,
     "Neg": SAFE,
@@ -66,7 +66,7 @@ ABSENT = {
 COMPLEX_UNARY = ["Neg", "Square", "Exp", "Log", "Sin", "Cos", "Tanh", "Sigmoid", "Reciprocal", "Sqrt", "Rsqrt", "Sign"]
 COMPLEX_INVERSE = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Sinh", "Cosh", "Tan", "Log1p", "Expm1", "Inv"]
 QUADRANTS = np.array([x + 1j * y for x in (0.3, -0.3, 2.0, -2.0) for y in (0.4, -0.4, 1.5, -1.5)])
-# Not Round: TensorFlow 2.21 returns zeros for integers, against its documentation; here they are returned.
+# Not Round: TensorFlow 2.21 returns zeros for integers, contrary to its documentation.
 INT_UNARY = {
     "Abs": [np.int32, np.int64, np.int8],
     "Neg": [np.int32, np.int16],
@@ -92,7 +92,7 @@ CASES = [
         for name in ("ZerosLike", "OnesLike")
         for v in (SAFE, np.array([1, 2], np.int8), COMPLEX, np.array(True))
     ),
-    # Below -11 exp(-x) is no float16.
+    # Below -11 exp(-x) overflows float16.
     case("Sigmoid", np.float16([-9.5, -10.5, -12, -14, -15, -16, 12])).using(name="half", rtol=2e-3, atol=1e-7),
     *(
         case(name, np.array([0.1, 0.5, 0.9]).astype(d), np.array([1.0, -2.0, 3.0]).astype(d))
@@ -145,8 +145,8 @@ def test_derivatives_at_the_edges_of_the_domain(name, dtype):
 @pytest.mark.default_cases("False-int32")
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("jit", [False, True])
-def test_rounded_integers_are_themselves(dtype, jit):
-    # TensorFlow's kernel gives 0 for all of them (2.21).
+def test_round_returns_integers_unchanged(dtype, jit):
+    # TensorFlow 2.21 returns zeros.
     x = np.array([-3, 0, 2], dtype)
     with jax.enable_x64(True):
         f = tf2jax.convert_functional(
