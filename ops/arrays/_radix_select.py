@@ -52,10 +52,10 @@ def nth_smallest(x: Any, n: Any) -> Any:
     word = np.dtype(f"uint{8 * x.dtype.itemsize}")
     ordered, n = _ordered(x, word), jnp.clip(n, 0, x.shape[-1] - 1)
 
-    def with_next_bit(i: Any, found: Any) -> Any:
-        larger = found | jnp.left_shift(np.array(1, word), lax.convert_element_type(8 * word.itemsize - 1 - i, word))
+    def with_next_bit(i: Any, prefix: Any) -> Any:
+        larger = prefix | jnp.left_shift(np.array(1, word), lax.convert_element_type(8 * word.itemsize - 1 - i, word))
         below = jnp.sum(ordered < larger[..., None], axis=-1, dtype=np.int32)
-        return jnp.where(below <= n, larger, found)
+        return jnp.where(below <= n, larger, prefix)
 
-    found = fori_loop(0, 8 * word.itemsize, with_next_bit, jnp.zeros(x.shape[:-1], word))
-    return _value(found, x.dtype)
+    prefix = fori_loop(0, 8 * word.itemsize, with_next_bit, jnp.zeros(x.shape[:-1], word))
+    return _value(prefix, x.dtype)

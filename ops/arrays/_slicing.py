@@ -19,7 +19,7 @@ __all__ = ["as_int32", "dynamic_slice", "object_or_array", "one_dtype", "static_
 
 
 def object_or_array(value: Any) -> Any:
-    """Return an element that NumPy indexing took out as an array of its own."""
+    """Return an element that NumPy indexing returned as an array."""
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, (np.generic, bool)):

@@ -24,13 +24,13 @@ class Item:
     """An entry of a slice specification, in the order of the specification.
 
     Attributes:
-      kind: "new" (a new dimension), "shrink" (an index, whose dimension goes) or "range".
+      kind: "new" (a new dimension), "shrink" (an index, whose dimension is dropped) or "range".
       begin: the index, or the first element of a range; None if masked.
       end: the end of a range; None if masked.
       stride: step of a range.
     """
 
-    kind: str  # "new", "shrink", "range"
+    kind: str
     begin: Entry | None = None
     end: Entry | None = None
     stride: int = 1
@@ -58,7 +58,7 @@ class Plan:
         return self.shaped(self.counts)
 
     def shaped(self, sizes: Any) -> tuple[Any, ...]:
-        """Return the shape of the result for given sizes of the input's dimensions."""
+        """Return the shape of the result from sizes of the input's dimensions."""
         return tuple(1 if axis is None else sizes[axis] for axis in self.layout)
 
     @property
@@ -108,7 +108,7 @@ def spec_items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[A
             items.append(Item("new"))
             continue
         if not is_int(stride):
-            raise OpError("strides must be known integers")
+            raise OpError("strides must be static integers")
         if stride == 0:
             raise OpError("a slice with stride 0")
         if shrink_axis_mask >> i & 1:
@@ -173,7 +173,7 @@ class _DynamicRangeError(UnboundedError):
     def __init__(self, axis: int):
         problem = (
             f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
-            "known size, or pass the bounds as static arguments"
+            "static size, or pass the bounds as static arguments"
         )
         super().__init__(problem)
 

@@ -153,7 +153,7 @@ def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
 
 
 def _split(value: Any, sizes: list[Any], axis: int) -> list[Any]:
-    """Split into parts of given sizes: one equation if sizes are static, whose gradient is one concatenation."""
+    """Split by sizes: one equation if they are static, whose gradient is one concatenation."""
     if len(sizes) == 1:
         return [value]
     if all(map(is_int, (*sizes, value.shape[axis]))):
@@ -255,7 +255,7 @@ def _fold_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
 
 @op("SplitV", words="each", host=_fold_split_v, sized=True, moves=True)
 def split_v(value: Any, size_splits: Any, axis: Static, *, num_split: int, extents: Extents | None = None) -> list[Any]:
-    """Split into parts of given sizes. TF: tf.raw_ops.SplitV.
+    """Split into parts by their sizes. TF: tf.raw_ops.SplitV.
 
     Args:
       value: an array of rank >= 1.

@@ -99,7 +99,7 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     for i in (*range(batch), axis):
         params = at_least(params, i, 1)
     sizes = tuple(1 if i == axis or i < batch else d for i, d in enumerate(params.shape))
-    if params.shape[axis] == 0:  # nothing to gather from, and nothing in range
+    if params.shape[axis] == 0:  # an empty axis: no index is in range
         shape = (*params.shape[:axis], *indices.shape[batch:], *params.shape[axis + 1 :])
         return jnp.zeros(shape, params.dtype)
     mode = _SAFE if safe else _FILL
@@ -221,7 +221,7 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
         raise OpError("params and indices must have at least one dimension")
     depth = indices.shape[-1]
     if not is_int(depth):
-        raise OpError("the last dimension of indices must be known")
+        raise OpError("the last dimension of indices must be static")
     if depth > params.ndim:
         raise OpError(f"index vectors of length {depth} for params of rank {params.ndim}")
     batch = indices.shape[:-1]

@@ -21,8 +21,8 @@ from tf2jax_lite.values.static import canonical
 
 def _constant(*, value: Any, dtype: Any = None) -> Any:
     value = np.asarray(value)
-    # JAX caches conversions by array identity, whatever the x64 mode. An array that is narrowed to 32 bits gets an
-    # identity of its own, as programs in the other mode read the same constant.
+    # JAX caches conversions by array identity, in both x64 modes. An array that is narrowed to 32 bits gets another
+    # identity, as programs in the other mode read the same constant.
     narrowed = value.dtype.kind in "iufc" and canonical(value.dtype) != value.dtype
     return value.view() if narrowed else value
 

@@ -123,13 +123,13 @@ def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound:
     rank = partitions.ndim
     if tuple(data.shape[:rank]) != tuple(partitions.shape):
         raise OpError(f"data of shape {data.shape} does not start with the shape {partitions.shape} of partitions")
-    found = known(partitions)
+    static = known(partitions)
     data = jnp.asarray(as_array(data))
     element = data.shape[rank:]
-    count = int(found.size) if found is not None else -1
+    count = int(static.size) if static is not None else -1
     rows = data if rank == 1 else data.reshape((count if 0 in data.shape else -1, *element))
-    if found is not None:
-        flat = found.reshape(-1)
+    if static is not None:
+        flat = static.reshape(-1)
         if flat.size and not 0 <= flat.min() <= flat.max() < num_partitions:
             raise OpError(f"partitions must be in [0, {num_partitions}), got {flat.min()} to {flat.max()}")
         return [take(rows, np.flatnonzero(flat == p).astype(np.int32), 0) for p in range(num_partitions)]

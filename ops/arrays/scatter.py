@@ -153,7 +153,7 @@ def _check(shape: Any, indices: Any, updates: Any) -> None:
         raise OpError("indices and updates must have at least one dimension")
     depth = indices.shape[-1]
     if not is_int(depth):
-        raise OpError("the last dimension of indices must be known")
+        raise OpError("the last dimension of indices must be static")
     if depth == 0 and 0 not in shape:  # TensorFlow accepts them for an empty tensor
         raise OpError("index vectors are empty")
     if depth > len(shape):

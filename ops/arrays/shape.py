@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import Extents, as_size, is_found
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.broadcasting import array
-from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, compatible, is_int, is_small
+from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, compatible, is_int, is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, dims_array, is_symbolic, normalize_axis
@@ -94,11 +94,11 @@ def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
     Raises:
       OpError: the number of elements does not match.
     """
-    given = vector(shape)
-    plain = isinstance(shape, np.ndarray) and shape.dtype.kind == "i" and min(given, default=0) >= 0
-    if plain and all(map(is_int, current)) and math.prod(current) == math.prod(given):
-        return given
-    wanted = list(given)
+    target = vector(shape)
+    is_complete = isinstance(shape, np.ndarray) and shape.dtype.kind == "i" and min(target, default=0) >= 0
+    if is_complete and all(map(is_int, current)) and math.prod(current) == math.prod(target):
+        return target
+    wanted = list(target)
     unknown = [i for i, d in enumerate(wanted) if is_int(d) and d == -1]
     if len(unknown) > 1:
         raise OpError(f"only one dimension of the new shape may be -1, got {wanted}")
@@ -110,20 +110,20 @@ def resolve_shape(shape: Any, current: tuple[Any, ...]) -> tuple[Any, ...]:
             raise OpError(f"cannot reshape {list(current)} ({total} elements) to {wanted}")
         return tuple(wanted)
     others = [d for i, d in enumerate(wanted) if i != unknown[0]]
-    known = list(current)
-    if any(is_int(d) and d == 0 for d in others):
+    factors = list(current)
+    if any(map(is_zero, others)):
         # The unknown dimension is the quotient of the nonzero ones, as in TensorFlow's kernel (reshape_op.h).
-        if all(map(is_int, known)) and math.prod(known):
+        if all(map(is_int, factors)) and math.prod(factors):
             raise OpError(f"cannot reshape {list(current)} to {wanted}, which holds no element")
-        known = [d for d in known if not (is_int(d) and d == 0)]
-        wanted[unknown[0]] = math.prod(known) // math.prod(d for d in others if not (is_int(d) and d == 0))
+        factors = [d for d in factors if not is_zero(d)]
+        wanted[unknown[0]] = math.prod(factors) // math.prod(d for d in others if not is_zero(d))
         return tuple(wanted)
     # Symbolic dimensions that occur on both sides cancel.
     for d in list(others):
-        if not is_int(d) and any(d is k or (not is_int(k) and d == k) for k in known):
-            known.remove(next(k for k in known if d is k or (not is_int(k) and d == k)))
+        if not is_int(d) and any(d is k or (not is_int(k) and d == k) for k in factors):
+            factors.remove(next(k for k in factors if d is k or (not is_int(k) and d == k)))
             others.remove(d)
-    total, divisor = math.prod(known), math.prod(others)
+    total, divisor = math.prod(factors), math.prod(others)
     if is_int(total) and is_int(divisor) and total % divisor:
         raise OpError(f"cannot reshape {list(current)} to {wanted}: {total} elements do not divide by {divisor}")
     wanted[unknown[0]] = total // divisor

@@ -163,6 +163,10 @@ def strided_slice(
 ) -> Any:
     """Slice like Python. TF: tf.raw_ops.StridedSlice.
 
+    Traced bounds keep a static size for an index, and for a range whose ends are a static distance apart, such as
+    ``x[i:i + 3]``. Out of range the slice is moved inside, where TensorFlow raises for an index, and truncates a range
+    (to no elements if it starts below 0 and ends at 0 or above). Other traced ranges have a data-dependent size.
+
     Args:
       input: an array.
       begin: ``[count]``, ints: an entry for each dimension, new axis or ellipsis of the specification.
@@ -174,10 +178,6 @@ def strided_slice(
       ellipsis_mask: bit i set: entry i is an ellipsis.
       new_axis_mask: bit i set: entry i is a new dimension of size 1.
       shrink_axis_mask: bit i set: entry i is an index, whose dimension is dropped.
-
-    Traced bounds keep a static size for an index, and for a range whose ends are a static distance apart (``x[i:i +
-    3]``). Out of range the slice is moved inside, where TensorFlow raises for an index, and truncates a range (to
-    nothing if it starts below 0 and ends at 0 or above). Other traced ranges have a data-dependent size.
 
     Raises:
       OpError: an invalid specification, or a static index out of range.
@@ -246,19 +246,8 @@ def strided_slice_grad(
 ) -> Any:
     """Return zeros with ``dy`` at the positions of a slice.
 
-    TF: tf.raw_ops.StridedSliceGrad.
-
-    Args:
-      shape: ``[rank]``, ints: the shape of the result.
-      begin: ``[count]``, as that of `strided_slice`, and so are ``end``, ``strides`` and the masks.
-      end: ``[count]``.
-      strides: ``[count]``.
-      dy: an array of the slice's shape.
-      begin_mask: see `strided_slice`.
-      end_mask: see `strided_slice`.
-      ellipsis_mask: see `strided_slice`.
-      new_axis_mask: see `strided_slice`.
-      shrink_axis_mask: see `strided_slice`.
+    TF: tf.raw_ops.StridedSliceGrad. ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the
+    slice. Other arguments are those of `strided_slice`.
 
     Raises:
       OpError: ``dy`` has another shape, or the specification is invalid.
@@ -292,17 +281,8 @@ def tensor_strided_slice_update(
 ) -> Any:
     """Replace a slice. TF: tf.raw_ops.TensorStridedSliceUpdate.
 
-    Args:
-      input: an array.
-      begin: ``[count]``, as that of `strided_slice`, and so are ``end``, ``strides`` and the masks.
-      end: ``[count]``.
-      strides: ``[count]``; 1 everywhere if a bound is traced.
-      value: broadcasts to the slice's shape.
-      begin_mask: see `strided_slice`.
-      end_mask: see `strided_slice`.
-      ellipsis_mask: see `strided_slice`.
-      new_axis_mask: see `strided_slice`.
-      shrink_axis_mask: see `strided_slice`.
+    ``value`` broadcasts to the shape of the slice. Other arguments are those of `strided_slice`, with strides of 1 if a
+    bound is traced.
 
     Raises:
       OpError: the value does not broadcast to the slice, or the specification is invalid.
@@ -336,7 +316,7 @@ def resource_strided_slice_assign(
 ) -> Any:
     """Replace a slice of a variable. TF: tf.raw_ops.ResourceStridedSliceAssign.
 
-    Arguments are those of `tensor_strided_slice_update`, with the variable in place of ``input``.
+    ``ref`` is the value of the variable. Other arguments are those of `tensor_strided_slice_update`.
     """
     return tensor_strided_slice_update(
         ref,

@@ -62,7 +62,7 @@ def kth_order_statistic(input: Any, *, k: int) -> Any:
 def _low_bits(width: int) -> np.int32:
     """Return the mask of the low bits that hold indices in a row of this width."""
     if not isinstance(width, int):
-        raise OpError(f"the width of the rows must be known while tracing, not {width}")
+        raise OpError(f"the width of the rows must be static, got {width}")
     return np.int32((1 << max(width - 1, 0).bit_length()) - 1)
 
 

@@ -90,9 +90,9 @@ def where(input: Any, *, bound: int | Extents | None = None) -> Any:
         raise OpError("the input of Where must be at least 1-dim")
     size = room(bound, input.size, "the number of results depends on traced values")
     mask = lax.ne(input, lax.full_like(input, 0))
-    found = nonzero(lax.reshape(mask, (input.size,)) if input.ndim > 1 else mask, size, -1)
-    (found,) = cut(bound, lambda: jnp.count_nonzero(mask), found, of=(input,))
-    return _coordinates(found.astype(canonical(np.int64)), input.shape)
+    index = nonzero(lax.reshape(mask, (input.size,)) if input.ndim > 1 else mask, size, -1)
+    (index,) = cut(bound, lambda: jnp.count_nonzero(mask), index, of=(input,))
+    return _coordinates(index.astype(canonical(np.int64)), input.shape)
 
 
 def _coordinates(index: Any, shape: Sequence[Any]) -> Any:

@@ -8,5 +8,5 @@ Op modules import single functions. Read the modules in this order:
 - `nonzero`, `row_boundaries`, `row_splits`: indices of true elements, runs of equal rows, rows of ragged values.
 - `result_size`: estimates of result sizes. `variant_rows`: base classes of variants made of several arrays.
 
-It imports nothing else of `ops`, never a family.
+It imports no op family, and not the registry.
 """

@@ -11,7 +11,7 @@ from jax import lax
 __all__ = ["MAX_COMPARED_PAIRS", "numbered", "starts"]
 
 MAX_COMPARED_PAIRS = 1 << 22
-"""Up to this many pairs of rows are compared pairwise; beyond, equal rows are found by sorting."""
+"""Up to this many pairs of rows are compared pairwise; beyond, equal rows are identified by sorting."""
 
 
 def starts(rows: Any) -> Any:

@@ -44,8 +44,8 @@ def row_of(splits: Any, count: Any) -> Any:
       splits: ``[rows + 1]``, row splits.
       count: number of values; those past the last split get ``rows``.
     """
-    found = known(splits)
-    if found is not None and isinstance(count, int):
-        return search(found[1:], np.arange(count), "right").astype(found.dtype)
+    static = known(splits)
+    if static is not None and isinstance(count, int):
+        return search(static[1:], np.arange(count), "right").astype(static.dtype)
     splits = jnp.asarray(splits)
     return search(splits[1:], lax.iota(splits.dtype, count), "right").astype(splits.dtype)

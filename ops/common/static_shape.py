@@ -1,4 +1,4 @@
-"""Shapes as far as they are known while tracing.
+"""Comparison of shapes whose dimensions may be symbolic.
 
 A dimension is an int where its size is static, and an expression of symbolic dimensions otherwise, whose comparison
 with another one may be inconclusive. These helpers compare ints only.
@@ -23,7 +23,7 @@ def is_int(value: Any) -> bool:
 
 
 def is_zero(value: Any) -> bool:
-    """Return whether a dimension is known to be 0."""
+    """Return whether a dimension is statically 0."""
     return is_int(value) and value == 0
 
 

@@ -61,7 +61,7 @@ class VariantRow:
         return dataclasses.replace(self, counts=counts)
 
     def padded(self, sizes: list[Any]) -> Self:
-        """Return it with the given capacity of each part."""
+        """Return it with a capacity for each part."""
         parts = tuple(resize(part, size) for part, size in zip(self.parts, sizes, strict=True))
         return dataclasses.replace(self, parts=parts, counts=self.with_counts().counts)
 
@@ -153,7 +153,7 @@ class VariantRows(abc.ABC):
         return TensorList(None, self.count, items=tuple(self.row(np.int32(i)) for i in range(self.count)))
 
     def listed(self) -> Any:
-        """Return the value that stands for the list made of it."""
+        """Return the value of the list that is made of it."""
         return self
 
 

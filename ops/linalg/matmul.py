@@ -61,10 +61,10 @@ def _contract(x: Any, x_labels: Labels, y: Any, y_labels: Labels, out: Labels, d
     )
     taken = {*batch, *summed}
     left, right = ([label for label in labels if label not in taken] for labels in (x_labels, y_labels))
-    given, other = [*batch, *left, *right], [*batch, *right, *left]
-    if is_crossed(given, other, out):
-        return _transpose(crossed(x, y, numbers, dtype), other, out)
-    return _transpose(lax.dot_general(x, y, numbers, preferred_element_type=dtype), given, out)
+    labels, swapped = [*batch, *left, *right], [*batch, *right, *left]
+    if is_crossed(labels, swapped, out):
+        return _transpose(crossed(x, y, numbers, dtype), swapped, out)
+    return _transpose(lax.dot_general(x, y, numbers, preferred_element_type=dtype), labels, out)
 
 
 def _drop_ones(x: Any, labels: Labels, other: Any, other_labels: Labels, which: Any) -> tuple[Any, list[Hashable]]:

@@ -22,8 +22,8 @@ def left_shift(x: Any, y: Any) -> Any:
 
     Without 64-bit mode, uint64 and `Words` keep both words: keys of random generators are composed so.
     """
-    wide = isinstance(x, Words) or any(is_wide(v) and v.dtype == np.uint64 for v in (x, y))
-    if wide and not jax.config.jax_enable_x64:
+    is_64_bit = isinstance(x, Words) or any(is_wide(v) and v.dtype == np.uint64 for v in (x, y))
+    if is_64_bit and not jax.config.jax_enable_x64:
         return _shifted_words(jnp.asarray(to_words(x)), jnp.asarray(to_words(y)), getattr(x, "dtype", np.uint64))
     x, y = jnp.broadcast_arrays(jnp.asarray(narrow(x)), jnp.asarray(narrow(y)))
     return lax.shift_left(x, _clamped(y))

@@ -81,7 +81,7 @@ def kmeans_plus_plus_initialization(
         raise OpError(f"points are the rows of a matrix, got shape {points.shape}")
     number = points.shape[0]
     if not isinstance(number, int):
-        raise OpError("the number of points must be known")
+        raise OpError("the number of points must be static")
     if not 0 < count <= number:
         raise OpError(f"num_to_sample must be between 1 and the number of points, {number}, got {count}")
     tries = 1 + (2 + int(math.log(count)) if retries < 0 else retries)
@@ -120,5 +120,5 @@ def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
     """
     distances = jnp.asarray(distances)
     if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
-        raise OpError(f"distances must be a vector of known length, got shape {distances.shape}")
+        raise OpError(f"distances must be a vector of static length, got shape {distances.shape}")
     return _walk_chain(distances, jnp.asarray(to_words(seed))).astype(canonical(np.int64))

@@ -83,7 +83,7 @@ def cumprod(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = Fa
 
     TF: tf.raw_ops.Cumprod. Arguments are those of `cumsum`.
 
-    The gradient is right where elements are 0; TensorFlow divides by the input, and gives 0.
+    The gradient is exact where elements are 0; TensorFlow divides by the input, and returns 0.
     """
     return _scan(lax.cumprod, x, axis, exclusive, reverse, 1)
 

@@ -201,6 +201,8 @@ def ragged_bincount(
 def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype: Any = np.int32) -> Any:
     """Count values in bins of equal width.
 
+    Bin boundaries are computed in float64, in float32 without ``jax_enable_x64``.
+
     TF: tf.raw_ops.HistogramFixedWidth (core/kernels/histogram_op.cc).
 
     Args:
@@ -211,8 +213,6 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype
 
     Raises:
       OpError: ``nbins`` is not positive, or a static range does not increase.
-
-    Bin boundaries are computed in float64, in float32 without ``jax_enable_x64``.
     """
     nbins = int(nbins)
     if nbins <= 0:

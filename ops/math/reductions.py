@@ -32,7 +32,7 @@ def _axes(axes: Any, rank: int) -> tuple[int, ...]:
         raise OpError(f"axis {out[0]} is out of range for a tensor of rank 0")
     for a, b in itertools.pairwise(out):
         if a == b:
-            raise OpError(f"axis {a} is given twice")
+            raise OpError(f"axis {a} is repeated")
     return tuple(out)
 
 

@@ -91,7 +91,7 @@ def test_without_x64():
         (begin(4, 0), (3, 2), "between 1 and the number of points, 3, got 4"),
         (begin(0, 0), (3, 2), "got 0"),
         (begin(1, 0), (None,), "rows of a matrix"),
-        (begin(1, 0), (None, 2), "must be known"),
+        (begin(1, 0), (None, 2), "must be static"),
         (chain, (0,), "known length"),
     ],
 )

@@ -64,7 +64,7 @@ CASES = [
     case("Mean", X, np.array([0, 1, 2])),
     case("Sum", X, np.array([3])).using(error="axis 3 is out of range", name="bad-axis"),
     case("Sum", np.float32(1), I0).using(error="rank 0", name="bad-axis-rank0"),
-    case("Max", X, np.array([1, -2])).using(error="axis 1 is given twice", name="twice"),
+    case("Max", X, np.array([1, -2])).using(error="axis 1 is repeated", name="twice"),
     # Empty reductions.
     *(
         case(op, np.zeros((0, 2), dtype), I0).using(name=f"empty-{dtype}")
