@@ -3,7 +3,7 @@
 The op functions are the entry: `registry.lookup` finds them by op name. Read the modules in this order:
 
 - `unary`, `binary`, `logical`: elementwise ops. `bitwise`: shifts and bit logic. `cast`: dtype conversion.
-- `reductions`, `cumulative`, `histogram`: along axes, and by bins. `segment`: by segment ids.
+- `reductions`, `cumulative`, `histogram`: along axes, and by bins. `segment`, `sparse_segment`: by ids.
 - `special`, `bessel` (with `_bessel_coefficients`), `fresnel`: special functions.
 - `fft`, `audio`: Fourier transforms, spectrograms. `clustering`: initial centers for k-means.
 
@@ -24,6 +24,7 @@ from . import (  # noqa: F401
     logical,
     reductions,
     segment,
+    sparse_segment,
     special,
     unary,
 )

@@ -17,7 +17,7 @@ from tf2jax_lite.ops.common import row_boundaries
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-NAN, INF = np.nan, np.inf
+NAN = np.nan
 
 
 def cast(value, dtype):

@@ -13,7 +13,7 @@ from tf2jax_lite.errors import LoweringError
 
 BF16 = ml_dtypes.bfloat16
 M = np.arange(12.0, dtype=np.float32).reshape(4, 3)
-I32, I64 = np.int32, np.int64
+I32 = np.int32
 DTYPES = [
     "float32",
     "float64",
