@@ -21,7 +21,7 @@ def array_module(*values: Any) -> Any:
 def search(ordered: Any, query: Any, side: Any) -> Any:
     """Return ``searchsorted(ordered, query, side)``.
 
-    A symbolic length has no number of bisections, so all pairs are compared.
+    A symbolic length cannot be bisected, so all pairs are compared.
     """
     if array_module(ordered, query) is np:
         return np.searchsorted(ordered, query, side=side)
