@@ -92,7 +92,7 @@ def test_without_x64():
         (begin(0, 0), (3, 2), "got 0"),
         (begin(1, 0), (None,), "rows of a matrix"),
         (begin(1, 0), (None, 2), "must be static"),
-        (chain, (0,), "known length"),
+        (chain, (0,), "static length"),
     ],
 )
 def test_invalid_inputs_raise(op, shape, said):
