@@ -1,4 +1,4 @@
-"""Parts of an array whose sizes data decides."""
+"""SplitV into parts of data-dependent sizes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 
 from .gather import take
 
-__all__ = ["known_split", "open_split"]
+__all__ = ["dynamic_split", "split_with_remainder"]
 
 
-def open_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, tracker: DynamicShapes) -> list[Any]:
-    """Splits an array along an axis into parts of sizes that are traced, or known in part.
+def dynamic_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, tracker: DynamicShapes) -> list[Any]:
+    """Split an array along an axis into parts of traced sizes.
 
-    Where they are not as much together as there is, for which TensorFlow raises an error, what is computed is NaN.
+    Results are NaN if the sizes do not add up to the axis, where TensorFlow raises an error.
 
     Args:
       value: an array of any shape and dtype.
-      size_splits: a vector of integers, one of which may be -1.
-      sizes: what is known of its entries.
+      size_splits: a vector of integers, of which one may be -1.
+      sizes: the provenance of its entries.
       axis: a dimension of the array.
-      tracker: gives the parts their sizes.
+      tracker: assigns the parts their dimensions.
     """
     whole = value.shape[axis]
     total = jnp.asarray(whole).astype(np.int32)
@@ -39,35 +39,35 @@ def open_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, trac
     out = []
     for i, size in enumerate(sizes):
         if (dim := tracker.dim_of(size)) is not None and is_size(dim):
-            places = lax.iota(np.int32, dim)
+            indices = lax.iota(np.int32, dim)
         else:
-            key = ("split", str(whole), name_of(size_splits), i)  # of all that is split so
-            # More than there is room for, which shows, where nothing fits.
+            key = ("split", str(whole), name_of(size_splits), i)  # one dimension for all arrays that are split so
+            # A count above the capacity invalidates the part.
             count = jnp.where(fits, counts[i], total + 1)
-            places = tracker.prefix(lax.iota(np.int32, whole), count, key, size_splits, is_sure=False)
-        out.append(take(value, places + starts[i], axis))
+            indices = tracker.prefix(lax.iota(np.int32, whole), count, key, size_splits, is_sure=False)
+        out.append(take(value, indices + starts[i], axis))
     tracker.record_split([part.shape[axis] for part in out], whole)
     return out
 
 
-def known_split(value: Any, sizes: list[Any], axis: int, tracker: DynamicShapes) -> list[Any]:
-    """Splits an array along an axis into parts of sizes of which one is what others leave: n - 1 and 1.
+def split_with_remainder(value: Any, sizes: list[Any], axis: int, tracker: DynamicShapes) -> list[Any]:
+    """Split an array along an axis into parts of symbolic sizes, such as n - 1 and 1.
 
-    Where less than nothing is left, for which TensorFlow raises an error, what is computed is NaN.
+    Results are NaN if the remainder is negative, where TensorFlow raises an error.
 
     Args:
       value: an array of any shape and dtype.
-      sizes: a dimension for each part; together they are the array's.
+      sizes: a dimension for each part; their sum is the size of the axis.
       axis: a dimension of the array.
-      tracker: keeps in mind that the parts are the whole.
+      tracker: records that the parts make up the whole.
     """
     start, out = jnp.zeros((), np.int32), []
     for dim in sizes:
         count = jnp.asarray(dim).astype(np.int32)
-        places = lax.iota(np.int32, size := as_size(dim))
+        indices = lax.iota(np.int32, size := as_size(dim))
         if not is_size(dim):
-            places = truncate_p.bind(places, count, dim=size, name="", is_sure=True)
-        out.append(take(value, places + start, axis))
+            indices = truncate_p.bind(indices, count, dim=size, name="", is_sure=True)
+        out.append(take(value, indices + start, axis))
         start = start + count
     tracker.record_split([part.shape[axis] for part in out], value.shape[axis])
     return out

@@ -1,7 +1,8 @@
-"""The n-th smallest along the last axis, without sorting: bit by bit.
+"""Selection of the n-th smallest element along the last axis, without sorting.
 
-The largest number below which there are at most n others is the n-th smallest. It is found from its highest bit to its
-lowest, each by counting once along the axis, which XLA makes a fraction of the time that any sort takes.
+Radix select, one bit at a time: the n-th smallest element is the largest number with at most n elements below it. Its
+bits are found from the highest to the lowest, each by counting along the axis, which XLA does in a fraction of the
+time of a sort.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import fori_loop
 
-__all__ = ["selected"]
+__all__ = ["nth_smallest"]
 
 
 def _ordered(x: Any, word: np.dtype) -> Any:
-    """Returns unsigned numbers that are in the order of ``x``: NaN last, -0 before 0."""
+    """Return unsigned integers in the order of ``x``: NaN last, -0 before 0."""
     top = np.array(1 << (8 * word.itemsize - 1), word)
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
         return x
@@ -38,23 +39,23 @@ def _value(ordered: Any, dtype: np.dtype) -> Any:
     return lax.bitcast_convert_type(ordered ^ top, dtype)
 
 
-def selected(x: Any, n: Any) -> Any:
-    """Returns the ``n``-th smallest along the last axis.
+def nth_smallest(x: Any, n: Any) -> Any:
+    """Return the ``n``-th smallest element along the last axis.
 
     Args:
-      x: an array of any real dtype, and at least one dimension. NaN counts as the largest, and -0 as less than 0.
-      n: a number, from 0; one that is out of range is taken as the nearest in it.
+      x: ``[..., size]``, any real dtype. NaN counts as the largest, and -0 as less than 0.
+      n: scalar int, from 0; clamped to ``[0, size)``.
 
     Returns:
-      Values of ``x``'s dtype, of its shape without the last axis.
+      ``[...]``, of the dtype of ``x``.
     """
     word = np.dtype(f"uint{8 * x.dtype.itemsize}")
     ordered, n = _ordered(x, word), jnp.clip(n, 0, x.shape[-1] - 1)
 
-    def with_next_bit(i: Any, found: Any) -> Any:
-        larger = found | jnp.left_shift(np.array(1, word), lax.convert_element_type(8 * word.itemsize - 1 - i, word))
+    def with_next_bit(i: Any, prefix: Any) -> Any:
+        larger = prefix | jnp.left_shift(np.array(1, word), lax.convert_element_type(8 * word.itemsize - 1 - i, word))
         below = jnp.sum(ordered < larger[..., None], axis=-1, dtype=np.int32)
-        return jnp.where(below <= n, larger, found)
+        return jnp.where(below <= n, larger, prefix)
 
-    found = fori_loop(0, 8 * word.itemsize, with_next_bit, jnp.zeros(x.shape[:-1], word))
-    return _value(found, x.dtype)
+    prefix = fori_loop(0, 8 * word.itemsize, with_next_bit, jnp.zeros(x.shape[:-1], word))
+    return _value(prefix, x.dtype)

@@ -1,4 +1,8 @@
-"""Gathers."""
+"""Gathers.
+
+TensorFlow raises on CPU for an index out of range; its GPU kernels return zeros. Static indices out of range raise
+here, traced ones give zeros. Kernels: gather_op.cc, gather_nd_op.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,17 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common import result_size
+from tf2jax_lite.ops.common.static_shape import is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, is_static, normalize_axis
 
-# TensorFlow on CPU fails for an index out of range; its GPU kernels give zeros for it, and so do we inside a trace.
 _FILL = lax.GatherScatterMode.FILL_OR_DROP
 _SAFE = lax.GatherScatterMode.PROMISE_IN_BOUNDS
 
 
 def _batch_axis(params: Any, indices: Any, axis: Any, batch_dims: int) -> tuple[int, int]:
-    """Checks what TensorFlow checks; returns the axis and the number of batch dimensions, both non-negative."""
+    """Check attributes as TensorFlow does; return the non-negative axis and number of batch dimensions."""
     if np.ndim(axis) != 0:
         raise OpError("axis must be a scalar")
     if params.ndim == 0:
@@ -40,7 +44,11 @@ def _batch_axis(params: Any, indices: Any, axis: Any, batch_dims: int) -> tuple[
 
 
 def _in_range(indices: Any, limit: Any) -> bool:
-    """Whether static indices are known to be in range; raises if they are known not to be."""
+    """Return whether indices are static and in range.
+
+    Raises:
+      OpError: a static index is out of range.
+    """
     if not is_static(indices) or indices.dtype == object:
         return False
     if indices.size == 0:
@@ -48,7 +56,7 @@ def _in_range(indices: Any, limit: Any) -> bool:
     low, high = int(indices.min()), int(indices.max())
     if low < 0:
         raise OpError(f"index {low} is out of range [0, {limit})")
-    if isinstance(limit, (int, np.integer)):
+    if is_int(limit):
         if high >= limit:
             raise OpError(f"index {high} is out of range [0, {limit})")
         return True
@@ -56,10 +64,20 @@ def _in_range(indices: Any, limit: Any) -> bool:
 
 
 def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
-    """Gathers slices along ``axis``; the first ``batch`` dimensions are shared.
+    """Gather slices along an axis.
 
-    An index out of range raises `OpError` if it is known while tracing, and gives zeros otherwise (TensorFlow's CPU
-    kernel fails, its GPU kernel gives zeros).
+    Args:
+      params: an array.
+      indices: integers.
+      axis: the axis of ``params`` that is indexed, ``batch <= axis < rank``.
+      batch: number of leading dimensions that ``params`` and ``indices`` share.
+
+    Returns:
+      Shape ``params.shape[:axis] + indices.shape[batch:] + params.shape[axis + 1:]``. Traced indices out of range give
+      0.
+
+    Raises:
+      OpError: a static index is out of range.
     """
     params = as_array(params)
     safe = _in_range(indices, params.shape[axis])
@@ -81,7 +99,7 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     for i in (*range(batch), axis):
         params = ensure_length(params, i, 1)
     sizes = tuple(1 if i == axis or i < batch else d for i, d in enumerate(params.shape))
-    if params.shape[axis] == 0:  # nothing to gather from, and nothing in range
+    if params.shape[axis] == 0:  # an empty axis: no index is in range
         shape = (*params.shape[:axis], *indices.shape[batch:], *params.shape[axis + 1 :])
         return jnp.zeros(shape, params.dtype)
     mode = _SAFE if safe else _FILL
@@ -91,18 +109,18 @@ def take(params: Any, indices: Any, axis: int, batch: int = 0) -> Any:
     return out
 
 
-def _host_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0) -> Any:
+def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0) -> Any:
     params, indices = np.asarray(params), np.asarray(indices)
     axis, batch = _batch_axis(params, indices, axis, batch_dims)
     _in_range(indices, params.shape[axis])
     if indices.dtype == object:
-        indices = indices.astype(np.int64)  # raises for symbolic ones, which index nothing known
+        indices = indices.astype(np.int64)  # raises for symbolic ones
     if batch == 0:
         out = np.empty((*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :]), params.dtype)
         out[...] = np.take(params, indices, axis=axis)
         return out
     extra = indices.ndim - batch
-    # Batch dimensions index themselves; the rest of the indices stands where the axis was.
+    # Batch dimensions index themselves; the other dimensions of the indices replace the axis.
     own = np.ix_(*(range(d) for d in indices.shape[:batch]))
     own = tuple(g.reshape(g.shape + (1,) * extra) for g in own)
     moved = np.moveaxis(params, axis, batch)
@@ -110,44 +128,70 @@ def _host_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
     return np.moveaxis(out, range(batch, batch + extra), range(axis, axis + extra))
 
 
-@op("GatherV2", words="each", host=_host_gather_v2, elements=result_size.gathered, moves=True)
+@op("GatherV2", words="each", host=_fold_gather_v2, elements=result_size.gathered, moves=True)
 def gather_v2(params: Any, indices: Any, axis: Static, *, batch_dims: int = 0) -> Any:
-    """Gathers slices along an axis. See tf.raw_ops.GatherV2, and `take` for indices out of range."""
+    """Gather slices along an axis. TF: tf.raw_ops.GatherV2.
+
+    Args:
+      params: an array of rank >= 1.
+      indices: integers of any shape; out of range see `take`.
+      axis: scalar int in ``[-rank, rank)``.
+      batch_dims: number of leading dimensions that ``params`` and ``indices`` share.
+
+    Raises:
+      OpError: ``axis`` or ``batch_dims`` is out of range, batch dimensions differ, or a static index is out of range.
+    """
     axis, batch = _batch_axis(params, indices, axis, batch_dims)
     return take(params, indices, axis, batch)
 
 
 @op(
     "Gather",
-    host=lambda params, indices: _host_gather_v2(params, indices, np.int32(0)),
+    host=lambda params, indices: _fold_gather_v2(params, indices, np.int32(0)),
     elements=result_size.gathered,
     moves=True,
 )
 def gather(params: Any, indices: Any) -> Any:
-    """Gathers slices along the first axis. See tf.raw_ops.Gather, and `take` for indices out of range."""
+    """Gather slices along the first axis.
+
+    TF: tf.raw_ops.Gather. Indices out of range: see `take`.
+    """
     axis, batch = _batch_axis(params, indices, 0, 0)
     return take(params, indices, axis, batch)
 
 
 @op("ResourceGather", reads=("resource",))
 def resource_gather(resource: Any, indices: Any, *, batch_dims: int = 0) -> Any:
-    """Gathers slices of a variable along its first axis after the batch. See tf.raw_ops.ResourceGather and `take`."""
+    """Gather rows of a variable. TF: tf.raw_ops.ResourceGather.
+
+    Args:
+      resource: the variable's value, of rank >= 1.
+      indices: integers, rows along the axis after the batch; out of range see `take`.
+      batch_dims: number of leading dimensions that ``resource`` and ``indices`` share.
+
+    Raises:
+      OpError: ``batch_dims`` is out of range, or a static index is.
+    """
     axis, batch = _batch_axis(resource, indices, batch_dims, batch_dims)
     return take(resource, indices, axis, batch)
 
 
 def _check_policy(policy: str) -> bool:
-    """Returns whether bad indices are ignored; they are an error otherwise."""
+    """Return whether bad indices are ignored instead of an error."""
     if policy not in ("", "DEFAULT", "ERROR", "IGNORE"):
         raise OpError(f"unknown bad_indices_policy {policy!r}")
     return policy == "IGNORE"
 
 
 def nd_in_range(indices: Any, shape: Any, ignore: bool) -> bool:
-    """Whether static index vectors are known to be inside ``shape``; raises if one is outside, unless ``ignore``."""
+    """Return whether index vectors are static and inside of ``shape``.
+
+    Raises:
+      OpError: a static one is outside, unless ``ignore``.
+    """
     depth = indices.shape[-1]
     limits = shape[:depth]
-    if not is_static(indices) or not all(isinstance(d, (int, np.integer)) for d in limits):
+    if not is_static(indices) or not all(map(is_int, limits)):
         return False
     bad = np.any((indices < 0) | (indices >= np.asarray(limits, np.int64)), axis=-1)
     if not bad.any():
@@ -159,13 +203,25 @@ def nd_in_range(indices: Any, shape: Any, ignore: bool) -> bool:
 
 
 def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
-    """Gathers with index vectors. Out of range: as `take`, but zeros wherever bad indices are to be ignored."""
+    """Gather slices by index vectors.
+
+    Args:
+      params: an array of rank >= 1.
+      indices: ``[..., depth]``, integers, ``depth <= rank``.
+      ignore: whether static indices out of range give zeros, as traced ones do, instead of an error.
+
+    Returns:
+      Shape ``indices.shape[:-1] + params.shape[depth:]``.
+
+    Raises:
+      OpError: a scalar, a depth that is too large or not static, or a static index out of range.
+    """
     params = as_array(params)
     if params.ndim == 0 or indices.ndim == 0:
         raise OpError("params and indices must have at least one dimension")
     depth = indices.shape[-1]
-    if not isinstance(depth, (int, np.integer)):
-        raise OpError("the last dimension of indices must be known")
+    if not is_int(depth):
+        raise OpError("the last dimension of indices must be static")
     if depth > params.ndim:
         raise OpError(f"index vectors of length {depth} for params of rank {params.ndim}")
     batch = indices.shape[:-1]
@@ -189,7 +245,7 @@ def take_nd(params: Any, indices: Any, ignore: bool = False) -> Any:
     return lax.gather(params, jnp.asarray(indices), numbers, sizes, mode=mode, fill_value=None if safe else 0)
 
 
-def _host_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
+def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
     params, indices = np.asarray(params), np.asarray(indices)
     if params.ndim == 0 or indices.ndim == 0:
         raise OpError("params and indices must have at least one dimension")
@@ -207,13 +263,22 @@ def _host_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") 
     return out
 
 
-@op("GatherNd", host=_host_gather_nd, elements=result_size.gathered_nd, moves=True)
+@op("GatherNd", host=_fold_gather_nd, elements=result_size.gathered_nd, moves=True)
 def gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
-    """Gathers with index vectors. See tf.raw_ops.GatherNd, and `take` for indices out of range."""
+    """Gather slices by index vectors. TF: tf.raw_ops.GatherNd.
+
+    Args:
+      params: an array of rank >= 1.
+      indices: ``[..., depth]``, integers, ``depth <= rank``.
+      bad_indices_policy: "IGNORE": static indices out of range give zeros; "", "DEFAULT" or "ERROR": they raise.
+
+    Raises:
+      OpError: see `take_nd`.
+    """
     return take_nd(params, indices, _check_policy(bad_indices_policy))
 
 
 @op("ResourceGatherNd", reads=("resource",))
 def resource_gather_nd(resource: Any, indices: Any) -> Any:
-    """Gathers from a variable with index vectors. See tf.raw_ops.ResourceGatherNd."""
+    """Gather from a variable by index vectors. TF: tf.raw_ops.ResourceGatherNd."""
     return take_nd(resource, indices)

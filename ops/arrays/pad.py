@@ -1,9 +1,11 @@
-"""Padding."""
+"""Padding by a constant or mirrored values.
+
+Kernels: pad_op.cc, mirror_pad_op.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,19 +14,21 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common import result_size
+from tf2jax_lite.ops.common.static_shape import is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string
 
-# A numpy twin computes results up to this size; larger ones are made in the trace, where they cost no memory.
-SMALL = 1024
-
 
 def pairs(paddings: Any, rank: int) -> list[tuple[Any, Any]]:
-    """Returns paddings, an [n, 2] array, as pairs; they may be dimension expressions.
+    """Return paddings as (before, after) pairs of ints or dimension expressions.
+
+    Args:
+      paddings: ``[rank, 2]``, static.
+      rank: number of dimensions.
 
     Raises:
-      OpError: not a pair for each dimension, or a negative one.
+      OpError: another shape, or a negative padding.
     """
     paddings = np.asarray(paddings)
     if paddings.shape != (rank, 2):
@@ -38,12 +42,11 @@ def pairs(paddings: Any, rank: int) -> list[tuple[Any, Any]]:
     return out
 
 
-def _host_pad_v2(input: Any, paddings: Any, constant_values: Any) -> Any:
+def _fold_pad_v2(input: Any, paddings: Any, constant_values: Any) -> Any:
     input, fill = np.asarray(input), np.asarray(constant_values)
     wanted = pairs(paddings, input.ndim)
     shape = tuple(b + d + a for d, (b, a) in zip(input.shape, wanted, strict=True))
-    small = all(isinstance(d, int) for d in shape) and math.prod(shape) <= SMALL
-    if not small and not is_string(input):
+    if not is_small(shape) and not is_string(input):
         return pad_v2(as_array(input), paddings, as_array(fill).astype(canonical(input.dtype)))
     dtype = object if object in (input.dtype, fill.dtype) else input.dtype
     out = np.full(shape, fill[()], dtype)
@@ -51,22 +54,39 @@ def _host_pad_v2(input: Any, paddings: Any, constant_values: Any) -> Any:
     return out
 
 
-def _host_pad(input: Any, paddings: Any) -> Any:
+def _fold_pad(input: Any, paddings: Any) -> Any:
     input = np.asarray(input)
     if is_string(input):
-        return _host_pad_v2(input, paddings, np.array(b"", object))
-    return _host_pad_v2(input, paddings, np.zeros((), np.int32 if input.dtype == object else input.dtype))
+        return _fold_pad_v2(input, paddings, np.array(b"", object))
+    return _fold_pad_v2(input, paddings, np.zeros((), np.int32 if input.dtype == object else input.dtype))
 
 
-@op("Pad", host=_host_pad, elements=result_size.padded, moves=True)
+@op("Pad", host=_fold_pad, elements=result_size.padded, moves=True)
 def pad(input: Any, paddings: Static) -> Any:
-    """Pads with zeros. See tf.raw_ops.Pad."""
+    """Pad with zeros. TF: tf.raw_ops.Pad.
+
+    Args:
+      input: an array.
+      paddings: ``[rank, 2]``, ints >= 0, before and after each dimension.
+
+    Raises:
+      OpError: ``paddings`` has another shape, or a negative entry.
+    """
     return pad_v2(input, paddings, np.zeros((), input.dtype))
 
 
-@op("PadV2", host=_host_pad_v2, elements=result_size.padded, moves=True)
+@op("PadV2", host=_fold_pad_v2, elements=result_size.padded, moves=True)
 def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
-    """Pads with a value, which takes no gradient. See tf.raw_ops.PadV2."""
+    """Pad with a value, which gets no gradient. TF: tf.raw_ops.PadV2.
+
+    Args:
+      input: an array.
+      paddings: ``[rank, 2]``, ints >= 0, before and after each dimension.
+      constant_values: scalar of the same dtype.
+
+    Raises:
+      OpError: ``paddings`` has another shape, or a negative entry.
+    """
     input = jnp.asarray(input)
     fill = lax.stop_gradient(jnp.asarray(constant_values))
     wanted = pairs(paddings, input.ndim)
@@ -74,39 +94,45 @@ def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
         return lax.pad(input, fill, [(b, a, 0) for b, a in wanted])
     except InconclusiveDimensionOperation:
         for width in itertools.chain(*wanted):
-            if width < 0:  # JAX's error, but about what is padded rather than about what comes out
+            if width < 0:  # JAX's error speaks about the result's shape
                 raise OpError(f"paddings must be non-negative, got {width}") from None
         raise
 
 
 def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tuple[Any, Any]], int]:
-    """Returns the paddings, and how many elements at each end are not repeated. ``shape`` is before padding."""
+    """Return the paddings, and the number of elements at each end that are not repeated; shape is before padding."""
     if mode not in ("REFLECT", "SYMMETRIC"):
         raise OpError(f"unknown mode {mode!r}")
     skip = 1 if mode == "REFLECT" else 0
     wanted = pairs(paddings, len(shape))
     for d, (b, a) in zip(shape, wanted, strict=True):
         if any(isinstance(p, int) and isinstance(d, int) and p > d - skip for p in (b, a)):
-            least = "less than" if skip else "no greater than"
-            raise OpError(f"paddings must be {least} the dimension size: {b}, {a} for {d}")
+            bound = "less than" if skip else "no greater than"
+            raise OpError(f"paddings must be {bound} the dimension size: {b}, {a} for {d}")
     return wanted, skip
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, int) and value == 0
 
 
 @op("MirrorPad", elements=result_size.padded, moves=True)
 def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
-    """Pads with mirrored values. See tf.raw_ops.MirrorPad."""
+    """Pad with mirrored values. TF: tf.raw_ops.MirrorPad.
+
+    Args:
+      input: an array.
+      paddings: ``[rank, 2]``, ints >= 0.
+      mode: "REFLECT" (without the border element; paddings < dimension) or "SYMMETRIC" (with it; paddings <=
+        dimension).
+
+    Raises:
+      OpError: another mode, or paddings that are negative or too large.
+    """
     x = jnp.asarray(input)
     wanted, skip = _mirror(paddings, x.shape, mode)
     for axis, (before, after) in enumerate(wanted):
         size = x.shape[axis]
         parts = [x]
-        if not _is_zero(before):
+        if not is_zero(before):
             parts.insert(0, lax.rev(lax.slice_in_dim(x, skip, skip + before, axis=axis), (axis,)))
-        if not _is_zero(after):
+        if not is_zero(after):
             parts.append(lax.rev(lax.slice_in_dim(x, size - skip - after, size - skip, axis=axis), (axis,)))
         x = lax.concatenate(parts, axis) if len(parts) > 1 else x
     return x
@@ -114,7 +140,15 @@ def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
 
 @op("MirrorPadGrad", moves=True)
 def mirror_pad_grad(input: Any, paddings: Static, *, mode: str) -> Any:
-    """Folds mirrored margins back onto what they mirror. See tf.raw_ops.MirrorPadGrad."""
+    """Add mirrored margins to the elements that they repeat.
+
+    TF: tf.raw_ops.MirrorPadGrad.
+
+    Args:
+      input: the gradient of a result of `mirror_pad`.
+      paddings: ``[rank, 2]``, as those of `mirror_pad`.
+      mode: as that of `mirror_pad`.
+    """
     x = jnp.asarray(input)
     inner = tuple(d - b - a for d, (b, a) in zip(x.shape, pairs(paddings, x.ndim), strict=True))
     wanted, skip = _mirror(paddings, inner, mode)
@@ -122,11 +156,11 @@ def mirror_pad_grad(input: Any, paddings: Static, *, mode: str) -> Any:
     for axis, (before, after) in enumerate(wanted):
         size, total = inner[axis], x.shape[axis]
         out = lax.slice_in_dim(x, before, total - after, axis=axis)
-        for margin, low, place in ((before, 0, skip), (after, total - after, size - skip - after)):
-            if not _is_zero(margin):
+        for margin, low, start in ((before, 0, skip), (after, total - after, size - skip - after)):
+            if not is_zero(margin):
                 part = lax.rev(lax.slice_in_dim(x, low, low + margin, axis=axis), (axis,))
                 config: list[tuple[Any, Any, int]] = [(0, 0, 0)] * x.ndim
-                config[axis] = (place, size - place - margin, 0)
+                config[axis] = (start, size - start - margin, 0)
                 out = lax.add(out, lax.pad(part, zero, config))
         x = out
     return x

@@ -1,4 +1,8 @@
-"""Blocks and patches: space to batch, space to depth, and their inverses."""
+"""Blocks and patches: space to batch, space to depth, their inverses, and image patches.
+
+Kernels: spacetobatch_op.cc, batchtospace_op.cc, spacetodepth_op.cc, depthtospace_op.cc, extract_image_patches_op.cc,
+extract_volume_patches_op.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,12 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
+from tf2jax_lite.ops.common.static_shape import is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import dims
 
 from .pad import pairs
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer))
 
 
 def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
@@ -34,18 +35,27 @@ def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
 
 @op("SpaceToBatchND", moves=True)
 def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
-    """Moves blocks of spatial dimensions into the batch. See tf.raw_ops.SpaceToBatchND."""
+    """Move blocks of spatial dimensions into the batch. TF: tf.raw_ops.SpaceToBatchND.
+
+    Args:
+      input: ``[batch, *spatial, ...]``.
+      block_shape: ``[m]``, block sizes >= 1 of the first m spatial dimensions.
+      paddings: ``[m, 2]``, zeros before and after them; padded dimensions are multiples of the block sizes.
+
+    Raises:
+      OpError: too many block sizes, or a dimension that is not a multiple.
+    """
     x = jnp.asarray(input)
     blocks = _blocks(block_shape, x.ndim)
     count = len(blocks)
     pads = pairs(paddings, count)
     config = [(0, 0, 0), *[(b, a, 0) for b, a in pads], *[(0, 0, 0)] * (x.ndim - 1 - count)]
-    if any(not (_is_int(p) and p == 0) for pair in pads for p in pair):
+    if any(not is_zero(p) for pair in pads for p in pair):
         x = lax.pad(x, np.zeros((), x.dtype), config)
     split: list[Any] = [x.shape[0]]
     for i, block in enumerate(blocks):
         size = x.shape[1 + i]
-        if _is_int(size) and size % block:
+        if is_int(size) and size % block:
             raise OpError(f"padded dimension {1 + i} of size {size} is no multiple of the block's {block}")
         split += [size // block, block]
     batch = x.shape[0] * math.prod(blocks)
@@ -57,14 +67,23 @@ def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
 
 @op("BatchToSpaceND", moves=True)
 def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
-    """Moves blocks of the batch into spatial dimensions. See tf.raw_ops.BatchToSpaceND."""
+    """Move blocks of the batch into spatial dimensions. TF: tf.raw_ops.BatchToSpaceND.
+
+    Args:
+      input: ``[batch, *spatial, ...]``; the batch is a multiple of the product of block sizes.
+      block_shape: ``[m]``, block sizes >= 1 of the first m spatial dimensions.
+      crops: ``[m, 2]``, elements dropped at both ends of the resulting dimensions.
+
+    Raises:
+      OpError: too many block sizes, a batch that is not a multiple, or crops that are too large.
+    """
     x = jnp.asarray(input)
     blocks = _blocks(block_shape, x.ndim)
     count = len(blocks)
     cut = pairs(crops, count)
     total = math.prod(blocks)
     batch = x.shape[0]
-    if _is_int(batch) and batch % total:
+    if is_int(batch) and batch % total:
         raise OpError(f"batch of {batch} is no multiple of the block's {total}")
     batch = batch // total
     spatial = [d * b for d, b in zip(x.shape[1 : 1 + count], blocks, strict=True)]
@@ -73,13 +92,13 @@ def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
     order = [count, *(i for j in range(count) for i in (count + 1 + j, j)), *range(2 * count + 1, x.ndim)]
     x = lax.reshape(lax.transpose(x, order), (batch, *spatial, *rest))
     for i, ((before, after), size) in enumerate(zip(cut, spatial, strict=True)):
-        if all(map(_is_int, (before, after, size))) and before + after > size:
+        if all(map(is_int, (before, after, size))) and before + after > size:
             raise OpError(f"crops ({before}, {after}) of dimension {1 + i} of size {size}")
-        if not all(_is_int(c) and c == 0 for c in (before, after)):
-            if all(map(_is_int, (before, after, size))):
+        if not all(map(is_zero, (before, after))):
+            if all(map(is_int, (before, after, size))):
                 x = lax.slice_in_dim(x, before, size - after, axis=1 + i)
                 continue
-            # A slice would have to be known to end inside, which JAX cannot tell of all symbolic sizes.
+            # JAX cannot decide for all symbolic sizes that a slice ends inside.
             after = size - before - max_dim(size - before - after, 0)
             config = [(-before, -after, 0) if axis == 1 + i else (0, 0, 0) for axis in range(x.ndim)]
             x = lax.pad(x, np.zeros((), x.dtype), config)
@@ -94,13 +113,25 @@ def _block_size(block_size: int) -> int:
 
 @op("SpaceToBatch", moves=True)
 def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
-    """Moves blocks of an image into the batch. See tf.raw_ops.SpaceToBatch."""
+    """Move blocks of an image into the batch. TF: tf.raw_ops.SpaceToBatch.
+
+    Args:
+      input: ``[batch, height, width, channels]``.
+      paddings: ``[2, 2]``, see `space_to_batch_nd`.
+      block_size: height and width of a block, >= 2.
+    """
     return space_to_batch_nd(input, np.full(2, _block_size(block_size)), paddings)
 
 
 @op("BatchToSpace", moves=True)
 def batch_to_space(input: Any, crops: Static, *, block_size: int) -> Any:
-    """Moves blocks of the batch into an image. See tf.raw_ops.BatchToSpace."""
+    """Move blocks of the batch into an image. TF: tf.raw_ops.BatchToSpace.
+
+    Args:
+      input: ``[batch, height, width, channels]``.
+      crops: ``[2, 2]``, see `batch_to_space_nd`.
+      block_size: height and width of a block, >= 2.
+    """
     return batch_to_space_nd(input, np.full(2, _block_size(block_size)), crops)
 
 
@@ -116,10 +147,20 @@ def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
 
 @op("SpaceToDepth", moves=True)
 def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
-    """Moves blocks of an image into its channels. See tf.raw_ops.SpaceToDepth."""
+    """Move blocks of an image into its channels. TF: tf.raw_ops.SpaceToDepth.
+
+    Args:
+      input: rank 4; height and width are multiples of ``block_size``.
+      block_size: height and width of a block, >= 2.
+      data_format: "NHWC" or "NCHW".
+
+    Raises:
+      OpError: another rank, or dimensions that are not multiples.
+      UnsupportedAttributeError: another data format.
+    """
     x, channels_last = _image(input, block_size, data_format)
     n, h, w, c = x.shape if channels_last else (x.shape[0], *x.shape[2:], x.shape[1])
-    if any(_is_int(d) and d % block_size for d in (h, w)):
+    if any(is_int(d) and d % block_size for d in (h, w)):
         raise OpError(f"an image of {h} x {w} does not divide into blocks of {block_size}")
     rows, columns, depth = h // block_size, w // block_size, c * block_size * block_size
     if channels_last:
@@ -131,10 +172,20 @@ def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") ->
 
 @op("DepthToSpace", moves=True)
 def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
-    """Moves channels into blocks of an image. See tf.raw_ops.DepthToSpace."""
+    """Move channels into blocks of an image. TF: tf.raw_ops.DepthToSpace.
+
+    Args:
+      input: rank 4; the channels are a multiple of ``block_size ** 2``.
+      block_size: height and width of a block, >= 2.
+      data_format: "NHWC" or "NCHW".
+
+    Raises:
+      OpError: another rank, or channels that are not a multiple.
+      UnsupportedAttributeError: another data format.
+    """
     x, channels_last = _image(input, block_size, data_format)
     n, h, w, c = x.shape if channels_last else (x.shape[0], *x.shape[2:], x.shape[1])
-    if _is_int(c) and c % (block_size * block_size):
+    if is_int(c) and c % (block_size * block_size):
         raise OpError(f"{c} channels do not divide into blocks of {block_size} x {block_size}")
     rows, columns, depth = h * block_size, w * block_size, c // (block_size * block_size)
     if channels_last:
@@ -145,7 +196,7 @@ def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") ->
 
 
 def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str) -> Any:
-    """Returns patches of the spatial dimensions 1 to n-2, flattened into the last dimension."""
+    """Return patches of the spatial dimensions 1 to n-2, flattened into the last dimension."""
     rank = x.ndim
     spatial = range(1, rank - 1)
     for name, values in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
@@ -165,14 +216,14 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
         counts.append(canonical_dim(-(-size // stride)))
         missing = max_dim((counts[-1] - 1) * stride + extent - size, 0)
         config[i] = (missing // 2, missing - missing // 2, 0)
-    if any(not (_is_int(p) and p == 0) for before, after, _ in config for p in (before, after)):
+    if any(not is_zero(p) for before, after, _ in config for p in (before, after)):
         x = lax.pad(x, np.zeros((), x.dtype), config)
-    # One dimension at a time: the sum of the kernel's sizes in slices, not their product. Dimension i of the image
-    # becomes two, the windows and the places inside a window.
+    # One dimension at a time: as many slices as the sum of the kernel's sizes, not their product. Dimension i becomes
+    # two, windows and taps.
     axis = 1
     for i, count in zip(spatial, counts, strict=True):
         step, rate = strides[i], rates[i]
-        if _is_int(count) and count == 0:
+        if is_int(count) and count == 0:
             x = jnp.zeros((*x.shape[:axis], 0, ksizes[i], *x.shape[axis + 1 :]), x.dtype)
         else:
             span = (count - 1) * step + 1
@@ -188,7 +239,23 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
 def extract_image_patches(
     images: Any, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
 ) -> Any:
-    """Puts the patches of images into the last dimension. See tf.raw_ops.ExtractImagePatches."""
+    """Return the patches of images in the last dimension.
+
+    TF: tf.raw_ops.ExtractImagePatches.
+
+    Args:
+      images: ``[batch, height, width, channels]``.
+      ksizes: 4 ints, size of a patch; 1 for batch and channels, and so are ``strides`` and ``rates``.
+      strides: 4 ints, distance of patches.
+      rates: 4 ints, dilation of a patch.
+      padding: "SAME" or "VALID".
+
+    Returns:
+      ``[batch, rows, columns, patch_height * patch_width * channels]``.
+
+    Raises:
+      OpError: another rank, or invalid attributes.
+    """
     x = jnp.asarray(images)
     if x.ndim != 4:
         raise OpError(f"images must have rank 4, got {x.ndim}")
@@ -197,7 +264,19 @@ def extract_image_patches(
 
 @op("ExtractVolumePatches", moves=True)
 def extract_volume_patches(input: Any, *, ksizes: Sequence[int], strides: Sequence[int], padding: str) -> Any:
-    """Puts the patches of volumes into the last dimension. See tf.raw_ops.ExtractVolumePatches."""
+    """Return the patches of volumes in the last dimension.
+
+    TF: tf.raw_ops.ExtractVolumePatches.
+
+    Args:
+      input: ``[batch, depth, height, width, channels]``.
+      ksizes: 5 ints, size of a patch; 1 for batch and channels, and so are ``strides``.
+      strides: 5 ints, distance of patches.
+      padding: "SAME" or "VALID".
+
+    Raises:
+      OpError: another rank, or invalid attributes.
+    """
     x = jnp.asarray(input)
     if x.ndim != 5:
         raise OpError(f"input must have rank 5, got {x.ndim}")

@@ -1,4 +1,7 @@
-"""Slices, and their gradients and updates."""
+"""StridedSlice (Python indexing), its gradient, and updates of slices.
+
+Kernel: strided_slice_op.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -9,358 +12,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.bounds import as_size, ensure_length, is_data_dependent, is_size, min_dim
-from tf2jax_lite.dynamic_shapes.dim_expr import HAS_TO_HOLD
+from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of, value_of
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
-from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, is_size
+from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
+from tf2jax_lite.ops.common.static_shape import compatible, is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
 
+from ._slicing import as_int32, dynamic_slice, object_or_array, one_dtype, static_slice, wrapped
+from ._strided_spec import Item, Plan, plan_of, plan_of_items, spec_items
 from .gather import take
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer))
-
-
-def _is_zero(value: Any) -> bool:
-    return _is_int(value) and value == 0
-
-
-def object_or_array(value: Any) -> Any:
-    """Returns an element that numpy indexing took out of an array as an array of its own."""
-    if isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, (np.generic, bool)):
-        return np.asarray(value)
-    if _is_int(value):
-        return np.asarray(value, np.int32)
-    out = np.empty((), object)
-    out[()] = value
-    return out
-
-
-# --- Slice
-
-
-def _box(shape: tuple[Any, ...], begin: list[Entry], size: tuple[Any, ...]) -> list[Any]:
-    """Returns the sizes of a slice, with -1 worked out and bounds checked as far as they are known."""
-    if not len(shape) == len(begin) == len(size):
-        raise OpError(f"begin and size must have {len(shape)} entries, got {len(begin)} and {len(size)}")
-    out = []
-    for i, (b, s, d) in enumerate(zip(begin, size, shape, strict=True)):
-        if _is_int(s) and s == -1:
-            if not b.is_known:
-                raise _OpenBoxError(
-                    f"size -1 in dimension {i} with a traced 'begin' gives a shape that depends on values"
-                )
-            s = d - b.offset
-        if b.is_known and all(map(_is_int, (b.offset, s, d))) and not (0 <= b.offset <= d and 0 <= s <= d - b.offset):
-            raise OpError(f"slice of size {s} from {b.offset} reaches out of dimension {i} of size {d}")
-        out.append(s)
-    return out
-
-
-def _host_slice(input: Any, begin: Any, size: Any) -> Any:
-    if np.asarray(input).dtype != object and not all(map(_is_int, (*dims(begin), *dims(size)))):
-        return slice_(as_array(np.asarray(input)), begin, size)
-    starts = dims(begin)
-    sizes = _box(np.shape(input), [Entry(None, b) for b in starts], dims(size))
-    return np.asarray(input)[tuple(slice(b, b + s) for b, s in zip(starts, sizes, strict=True))]
-
-
-class _OpenBoxError(UnboundedError):
-    """A box has a size that depends on values."""
-
-
-@op("Slice", words="each", host=_host_slice, sized=True, moves=True)
-def slice_(input: Any, begin: Any, size: Any, *, tracker: DynamicShapes | None = None) -> Any:
-    """Takes a box. See tf.raw_ops.Slice.
-
-    A traced 'begin' from which the box would reach out is an error in TensorFlow; here the box is moved inside, or cut
-    short where its size is data, too.
-    """
-    input = jnp.asarray(input)
-    starts, sizes = entries(begin, input.ndim), entries(size, input.ndim)
-    if tracker is not None:
-        input, starts, sizes = _open_box(input, starts, sizes, tracker)
-    if not all(s.is_known for s in sizes):
-        raise _OpenBoxError("the size of a slice depends on values")
-    return _take_box(input, starts, _box(input.shape, starts, tuple(s.offset for s in sizes)))
-
-
-def _open_box(
-    input: Any, starts: list[Entry], sizes: list[Entry], tracker: DynamicShapes
-) -> tuple[Any, list[Entry], list[Entry]]:
-    """Takes what of a box has a size that depends on values; what is left to take of its dimensions is all."""
-    starts, sizes = list(starts), list(sizes)
-    for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-        whole = input.shape[axis]
-        to_end = size.is_known and _is_int(size.offset) and size.offset == -1
-        is_dynamic = size.is_known and is_data_dependent(size.offset) and size.offset != whole
-        if not (
-            not size.is_known or is_dynamic or (to_end and (not start.is_known or is_data_dependent(start.offset)))
-        ):
-            continue
-        first = jnp.clip(_as_int32(start), 0, jnp.asarray(whole).astype(np.int32))
-        if is_dynamic:
-            places = lax.iota(np.int32, as_size(size.offset)) + first
-        else:
-            rest = jnp.asarray(whole).astype(np.int32) - first
-            count = rest if to_end else _as_int32(size)
-            count = jnp.minimum(jnp.where(count == -1, rest, count), rest)
-            key = (str(whole), *((name_of(e.base), str(e.offset)) for e in (start, size)))
-            places = tracker.prefix(lax.iota(np.int32, whole) + first, count, key, (start, size))
-        input = take(input, places, axis)
-        starts[axis], sizes[axis] = Entry(None, 0), Entry(None, -1)
-    return input, starts, sizes
-
-
-def _as_int32(entry: Entry) -> Any:
-    return (jnp.asarray(entry.offset) if entry.is_known else value_of(entry)).astype(np.int32)
-
-
-def _take_box(input: Any, starts: list[Entry], sizes: list[Any]) -> Any:
-    """Slices what is known statically, and the rest in one dynamic slice."""
-    full = input.shape
-    low = [s.offset if s.is_known else 0 for s in starts]
-    high = [s.offset + n if s.is_known else d for s, n, d in zip(starts, sizes, full, strict=True)]
-    if not all(map(_is_zero, low)) or tuple(high) != full:
-        input = _inside(input, low, high)
-    return input if all(s.is_known for s in starts) else _move(input, starts, sizes, full)
-
-
-def _inside(input: Any, low: list[Any], high: list[Any]) -> Any:
-    """Slices; where JAX cannot tell of symbolic bounds that they are inside, they are taken to be, as in TensorFlow."""
-    try:
-        return lax.slice(input, low, high)
-    except InconclusiveDimensionOperation:
-        pass
-    try:
-        roomy = input
-        for axis, end in enumerate(high):
-            roomy = ensure_length(roomy, axis, end) if is_data_dependent(end) else roomy
-        return lax.slice(roomy, low, high)
-    except InconclusiveDimensionOperation:
-        pass
-    at = [jnp.asarray(start, np.int32) for start in low]
-    sizes = [end - start for start, end in zip(low, high, strict=True)]
-    try:
-        return lax.dynamic_slice(input, at, sizes, allow_negative_indices=False)
-    except InconclusiveDimensionOperation as error:
-        ends = zip(high, input.shape, strict=True)
-        needed = [f"{end} <= {full}" for end, full in ends if _is_int(full) and not _is_int(end)]
-        if not needed:
-            raise
-        raise OpError(f"a slice may not be longer than what it is of: {HAS_TO_HOLD} {needed[0]}") from error
-
-
-def _move(input: Any, starts: list[Entry], sizes: list[Any], full: tuple[Any, ...]) -> Any:
-    """Slices where starts are traced, in dimensions of size ``full``; negative starts count from the end."""
-    at = [np.int32(0) if s.is_known else _wrapped(value_of(s), d) for s, d in zip(starts, full, strict=True)]
-    wanted = [d if s.is_known else n for s, n, d in zip(starts, sizes, input.shape, strict=True)]
-    for axis, (start, size) in enumerate(zip(starts, wanted, strict=True)):
-        if not start.is_known and _is_int(size):
-            input = ensure_length(input, axis, int(size))
-    return lax.dynamic_slice(input, _one_dtype(at), wanted, allow_negative_indices=False)
-
-
-def _wrapped(index: Any, size: Any) -> Any:
-    """Returns a traced index, counted from the end if it is negative."""
-    if jnp.issubdtype(index.dtype, jnp.integer) and index.dtype.itemsize < 4:
-        index = lax.convert_element_type(index, np.int32)
-    zero = jnp.zeros((), index.dtype)
-    return lax.select(lax.lt(index, zero), lax.add(index, jnp.asarray(size, index.dtype)), index)
-
-
-def _one_dtype(indices: list[Any]) -> list[Any]:
-    dtype = jnp.result_type(*(i.dtype for i in indices))
-    return [i.astype(dtype) if isinstance(i, np.generic) else lax.convert_element_type(i, dtype) for i in indices]
-
-
-# --- StridedSlice
-
-
-@dataclasses.dataclass(frozen=True)
-class _Item:
-    """One entry of a slice specification, in the order of the specification."""
-
-    kind: str  # "new", "shrink", "range"
-    begin: Entry | None = None
-    end: Entry | None = None
-    stride: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """A slice of known size, dimension by dimension.
-
-    The elements of dimension i are the ``counts[i]`` numbers ``range(starts[i], limits[i], steps[i])``, in the opposite
-    order if i is in ``reverse``; a traced start has step 1, and its limit does not count. ``layout`` has a dimension's
-    number, or None for a new one, for each dimension of the result.
-    """
-
-    starts: list[Entry]
-    limits: list[Any]
-    counts: list[Any]
-    steps: list[int]
-    reverse: tuple[int, ...]
-    layout: tuple[int | None, ...]
-
-    @property
-    def result(self) -> tuple[Any, ...]:
-        return self.shaped(self.counts)
-
-    def shaped(self, sizes: Any) -> tuple[Any, ...]:
-        return tuple(1 if axis is None else sizes[axis] for axis in self.layout)
-
-    @property
-    def is_static(self) -> bool:
-        return all(s.is_known for s in self.starts)
-
-    @property
-    def is_contiguous(self) -> bool:
-        return all(s == 1 for s in self.steps)
-
-
-Masks = tuple[int, int, int, int, int]
-
-
-def _items(rank: int, begin: list[Entry], end: list[Entry], strides: tuple[Any, ...], masks: Masks) -> list[_Item]:
-    begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask = masks
-    count = len(strides)
-    if not len(begin) == len(end) == count:
-        raise OpError(f"begin, end and strides must have as many entries, got {len(begin)}, {len(end)} and {count}")
-    if ellipsis_mask & (ellipsis_mask - 1):
-        raise OpError("more than one ellipsis in a slice")
-    taken = sum(1 for i in range(count) if not (new_axis_mask | ellipsis_mask) >> i & 1)
-    if taken > rank:
-        raise OpError(f"a slice of {taken} dimensions of a tensor of rank {rank}")
-    rest = [_Item("range")] * (rank - taken)
-    items: list[_Item] = []
-    for i in range(count):
-        stride = strides[i]
-        if ellipsis_mask >> i & 1:
-            items.extend(rest)
-            continue
-        if new_axis_mask >> i & 1:
-            items.append(_Item("new"))
-            continue
-        if not _is_int(stride):
-            raise OpError("strides must be known integers")
-        if stride == 0:
-            raise OpError("a slice with stride 0")
-        if shrink_axis_mask >> i & 1:
-            if stride < 0:
-                raise OpError("only stride 1 allowed on non-range indexing")
-            items.append(_Item("shrink", begin[i]))
-        else:
-            masked = begin_mask >> i & 1, end_mask >> i & 1
-            items.append(_Item("range", None if masked[0] else begin[i], None if masked[1] else end[i], int(stride)))
-    return items if ellipsis_mask & ((1 << count) - 1) else [*items, *rest]
-
-
-def _plan(shape: tuple[Any, ...], begin: list[Entry], end: list[Entry], strides: Any, masks: Masks) -> _Plan:
-    return _planned(shape, _items(len(shape), begin, end, dims(strides), masks))
-
-
-def _planned(shape: tuple[Any, ...], items: list[_Item]) -> _Plan:
-    starts: list[Entry] = []
-    limits: list[Any] = []
-    counts: list[Any] = []
-    steps: list[int] = []
-    reverse: list[int] = []
-    layout: list[int | None] = []
-    for item in items:
-        if item.kind == "new":
-            layout.append(None)
-            continue
-        axis = len(starts)
-        size = shape[axis]
-        if item.kind == "shrink":
-            start = _index(item.begin, size, axis)
-            limit, count = start.offset + 1, 1
-        else:
-            layout.append(axis)
-            start, limit, count = _range(item, size, axis)
-            if item.stride < 0:
-                reverse.append(axis)
-        starts.append(start)
-        limits.append(limit)
-        counts.append(count)
-        steps.append(abs(item.stride))
-    return _Plan(starts, limits, counts, steps, tuple(reverse), tuple(layout))
-
-
-def _index(entry: Any, size: Any, axis: int) -> Entry:
-    if not entry.is_known:
-        return entry
-    at = entry.offset
-    if _is_int(at) and _is_int(size) and not -size <= at < size:
-        raise OpError(f"slice index {at} of dimension {axis} out of bounds")
-    return Entry(None, size + at if _is_int(at) and at < 0 else at)
-
-
-class _OpenRangeError(UnboundedError):
-    """A slice has a size that depends on values."""
-
-    def __init__(self, axis: int):
-        problem = (
-            f"a slice of dimension {axis} with traced bounds has a size that depends on values; use tf.slice with a "
-            "known size, or pass the bounds as static arguments"
-        )
-        super().__init__(problem)
-
-
-def _range(item: _Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
-    """Returns the lowest element of a range of a dimension, the end (above the highest), and the number of elements."""
-    begin, end, stride = item.begin, item.end, item.stride
-    if not ((begin is None or begin.is_known) and (end is None or end.is_known)):
-        count = end.minus(begin) if begin is not None and end is not None else None
-        if count is None or stride != 1:
-            raise _OpenRangeError(axis)
-        assert begin is not None
-        return begin, None, max_dim(min_dim(count, size), 0)
-    first = None if begin is None else begin.offset
-    last = None if end is None else end.offset
-    if _is_int(size) and all(v is None or _is_int(v) for v in (first, last)):
-        index = range(size)[slice(first, last, stride)]
-        if not index:
-            return Entry(None, 0), 0, 0
-        return Entry(None, min(index[0], index[-1])), max(index[0], index[-1]) + 1, len(index)
-    top = size if stride > 0 else size - 1
-    bottom = 0 if stride > 0 else -1
-
-    def bound(value: Any) -> Any:
-        if _is_int(value):
-            if value >= 0:
-                return top if value >= 2**31 - 1 else min_dim(value, top)
-            return max_dim(size + value, bottom)
-        return min_dim(value, top)  # a dimension expression: taken to be non-negative
-
-    if stride > 0:
-        low = 0 if first is None else bound(first)
-        high = top if last is None else bound(last)
-        high = high if _is_zero(low) else max_dim(high, low)
-        return Entry(None, low), high, -(-(high - low) // stride)
-    high = top if first is None else bound(first)
-    low = bottom if last is None else bound(last)
-    count = -(-max_dim(high - low, 0) // -stride)
-    return Entry(None, high + (count - 1) * stride), high + 1, count
-
-
-def _with_room(input: Any, plan: _Plan) -> tuple[Any, _Plan]:
-    """Makes dimensions longer that may be too short for an index."""
+def _padded_for(input: Any, plan: Plan) -> tuple[Any, Plan]:
+    """Pad dimensions that may be too short for an index of the plan."""
     starts, limits = list(plan.starts), list(plan.limits)
     for axis, (start, limit) in enumerate(zip(starts, limits, strict=True)):
         size = input.shape[axis]
-        if _is_int(size) or not start.is_known:
+        if is_int(size) or not start.is_known:
             continue
-        if _is_int(limit):
+        if is_int(limit):
             input = ensure_length(input, axis, int(limit))
-        elif _is_int(size - start.offset):  # so far from the end
+        elif is_int(size - start.offset):  # a static distance from the end
             more = int(size - start.offset)
             if not _is_positive(start.offset):
                 input = lax.pad(
@@ -377,25 +52,25 @@ def _is_positive(start: Any) -> bool:
         return False
 
 
-def _take(input: Any, plan: _Plan) -> Any:
-    input, plan = _with_room(input, plan)
-    # Steps first, and in one slice with all that is static; traced starts have steps of 1.
+def _take(input: Any, plan: Plan) -> Any:
+    input, plan = _padded_for(input, plan)
+    # One slice with the steps and all static bounds; traced starts have step 1.
     full = input.shape
-    whole = [not s.is_known or _is_zero(n) for s, n in zip(plan.starts, plan.counts, strict=True)]
+    whole = [not s.is_known or is_zero(n) for s, n in zip(plan.starts, plan.counts, strict=True)]
     low = [0 if w else s.offset for w, s in zip(whole, plan.starts, strict=True)]
     high = [d if w else limit for w, limit, d in zip(whole, plan.limits, full, strict=True)]
-    high = [0 if _is_zero(n) else limit for n, limit in zip(plan.counts, high, strict=True)]
-    if not all(map(_is_zero, low)) or tuple(high) != full or not plan.is_contiguous:
-        input = _inside(input, low, high) if plan.is_contiguous else lax.slice(input, low, high, plan.steps)
+    high = [0 if is_zero(n) else limit for n, limit in zip(plan.counts, high, strict=True)]
+    if not all(map(is_zero, low)) or tuple(high) != full or not plan.is_contiguous:
+        input = static_slice(input, low, high) if plan.is_contiguous else lax.slice(input, low, high, plan.steps)
     if not plan.is_static:
-        input = _move(input, plan.starts, plan.counts, full)
+        input = dynamic_slice(input, plan.starts, plan.counts, full)
     if plan.reverse:
         input = lax.rev(input, plan.reverse)
     shape = plan.shaped(input.shape)
     return input if input.shape == shape else lax.reshape(input, shape)
 
 
-def _host_strided_slice(
+def _fold_strided_slice(
     input: Any,
     begin: Any,
     end: Any,
@@ -409,7 +84,7 @@ def _host_strided_slice(
 ) -> Any:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     input = np.asarray(input)
-    if input.dtype != object and not all(map(_is_int, (*dims(begin), *dims(end)))):
+    if input.dtype != object and not all(map(is_int, (*dims(begin), *dims(end)))):
         return strided_slice(
             as_array(input),
             begin,
@@ -423,7 +98,7 @@ def _host_strided_slice(
         )
     begin, end = ([Entry(None, d) for d in dims(v)] for v in (begin, end))
     index: list[Any] = []
-    for item in _items(input.ndim, begin, end, dims(strides), masks):
+    for item in spec_items(input.ndim, begin, end, dims(strides), masks):
         first, last = (None if e is None else e.offset for e in (item.begin, item.end))
         if item.kind == "new":
             index.append(None)
@@ -437,30 +112,30 @@ def _host_strided_slice(
         raise OpError(f"slice index out of bounds: {error}") from error
 
 
-def _open_ranges(input: Any, items: list[_Item], tracker: DynamicShapes) -> tuple[Any, list[_Item]]:
-    """Takes the ranges whose size depends on values; what is left to take of their dimensions is all."""
+def _slice_dynamic_ranges(input: Any, items: list[Item], tracker: DynamicShapes) -> tuple[Any, list[Item]]:
+    """Slice ranges of data-dependent size; the returned entries select all of their dimensions."""
     axis, rest = 0, []
     for item in items:
         begin, end = item.begin, item.end
-        is_open = item.kind == "range" and any(e is not None and not e.is_known for e in (begin, end))
-        if is_open and not (begin is not None and end is not None and end.minus(begin) is not None):
+        is_dynamic = item.kind == "range" and any(e is not None and not e.is_known for e in (begin, end))
+        if is_dynamic and not (begin is not None and end is not None and end.minus(begin) is not None):
             if item.stride != 1:
                 raise OpError(f"a slice of dimension {axis} with traced bounds and stride {item.stride}")
-            input = _take_open(input, axis, begin, end, tracker)
-            item = _Item("range")
+            input = _slice_dynamic_range(input, axis, begin, end, tracker)
+            item = Item("range")
         rest.append(item)
         axis += item.kind != "new"
     return input, rest
 
 
-def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, tracker: DynamicShapes) -> Any:
+def _slice_dynamic_range(input: Any, axis: int, begin: Entry | None, end: Entry | None, tracker: DynamicShapes) -> Any:
     size = input.shape[axis]
     whole = jnp.asarray(size).astype(np.int32)
 
     def edge(entry: Entry | None, default: Any) -> Any:
         if entry is None:
             return default
-        at = _as_int32(entry)
+        at = as_int32(entry)
         return jnp.clip(jnp.where(at < 0, at + whole, at), 0, whole)
 
     first, last = edge(begin, np.int32(0)), edge(end, whole)
@@ -469,11 +144,11 @@ def _take_open(input: Any, axis: int, begin: Entry | None, end: Entry | None, tr
     if low is not None and high is not None and all(map(is_size, (low, high - low, size - high))):
         return take(input, lax.iota(np.int32, high - low) + first, axis)
     names = [None if e is None else (name_of(e.base), str(e.offset)) for e in (begin, end)]
-    places = lax.iota(np.int32, size) + first
-    return take(input, tracker.prefix(places, last - first, (str(size), *names), (begin, end)), axis)
+    indices = lax.iota(np.int32, size) + first
+    return take(input, tracker.prefix(indices, last - first, (str(size), *names), (begin, end)), axis)
 
 
-@op("StridedSlice", words="each", host=_host_strided_slice, sized=True, moves=True)
+@op("StridedSlice", words="each", host=_fold_strided_slice, sized=True, moves=True)
 def strided_slice(
     input: Any,
     begin: Any,
@@ -487,50 +162,65 @@ def strided_slice(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Any:
-    """Slices like Python. See tf.raw_ops.StridedSlice.
+    """Slice like Python. TF: tf.raw_ops.StridedSlice.
 
-    Bounds may be traced where the size is known all the same: an index, or a range whose ends are a known distance
-    apart (``x[i:i + 3]``). A traced index out of range is an error in TensorFlow; a traced range that reaches out is
-    cut short there, and empty if it starts below 0 and ends at 0 or above. Here the slice is moved inside. Other
-    ranges have a size that data decides.
+    Traced bounds keep a static size for an index, and for a range whose ends are a static distance apart, such as
+    ``x[i:i + 3]``. Out of range the slice is moved inside, where TensorFlow raises for an index, and truncates a range
+    (to no elements if it starts below 0 and ends at 0 or above). Other traced ranges have a data-dependent size.
+
+    Args:
+      input: an array.
+      begin: ``[count]``, ints: an entry for each dimension, new axis or ellipsis of the specification.
+      end: ``[count]``, ints.
+      strides: ``[count]``, ints other than 0.
+      tracker: the tracker of data-dependent sizes.
+      begin_mask: bit i set: range i starts at the first element.
+      end_mask: bit i set: range i ends with the last element.
+      ellipsis_mask: bit i set: entry i is an ellipsis.
+      new_axis_mask: bit i set: entry i is a new dimension of size 1.
+      shrink_axis_mask: bit i set: entry i is an index, whose dimension is dropped.
+
+    Raises:
+      OpError: an invalid specification, or a static index out of range.
+      UnboundedError: a data-dependent size without a tracker.
     """
     input = jnp.asarray(input)
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
-    items = _items(input.ndim, entries(begin, count), entries(end, count), dims(strides), masks)
+    items = spec_items(input.ndim, entries(begin, count), entries(end, count), dims(strides), masks)
     if tracker is not None:
-        input, items = _open_ranges(input, items, tracker)
-    return _take(input, _planned(input.shape, items))
+        input, items = _slice_dynamic_ranges(input, items, tracker)
+    return _take(input, plan_of_items(input.shape, items))
 
 
-def _inserted(value: Any, plan: _Plan) -> Any:
-    """Returns a slice's value with the rank and order of what it was sliced from."""
+def _inserted(value: Any, plan: Plan) -> Any:
+    """Return the value of a slice with the rank and order of the input."""
     value = lax.reshape(value, plan.counts) if value.shape != tuple(plan.counts) else value
     return lax.rev(value, plan.reverse) if plan.reverse else value
 
 
-def _spread(value: Any, shape: tuple[Any, ...], plan: _Plan, fill: Any) -> Any:
-    """Returns ``fill`` of the given shape with the value of a static slice in its place."""
+def _spread(value: Any, shape: tuple[Any, ...], plan: Plan, fill: Any) -> Any:
+    """Return an array of ``fill`` with the value of a static slice at its positions."""
     config = []
     for start, count, step, size in zip(plan.starts, plan.counts, plan.steps, shape, strict=True):
-        span = (count - 1) * step + 1 if step > 1 and not _is_zero(count) else count
+        span = (count - 1) * step + 1 if step > 1 and not is_zero(count) else count
         config.append((start.offset, size - start.offset - span, step - 1))
     return lax.pad(value, fill, config)
 
 
-def _update(input: Any, value: Any, plan: _Plan) -> Any:
-    """Returns ``input`` with ``value`` (of the slice's shape) in place of the slice."""
-    if any(map(_is_zero, plan.counts)):
+def _update(input: Any, value: Any, plan: Plan) -> Any:
+    """Return ``input`` with the slice replaced by ``value``, which has the slice's shape."""
+    if any(map(is_zero, plan.counts)):
         return input
     value = _inserted(value, plan)
     if plan.is_contiguous:
         if tuple(plan.counts) == input.shape and plan.is_static:
             return value
         starts = [
-            np.int32(s.offset) if s.is_known and _is_int(s.offset) else _traced_start(s, d)
+            np.int32(s.offset) if s.is_known and is_int(s.offset) else _traced_start(s, d)
             for s, d in zip(plan.starts, input.shape, strict=True)
         ]
-        return lax.dynamic_update_slice(input, value, _one_dtype(starts), allow_negative_indices=False)
+        return lax.dynamic_update_slice(input, value, one_dtype(starts), allow_negative_indices=False)
     if not plan.is_static:
         raise OpError("an update with traced bounds must have stride 1 everywhere")
     inside = _spread(jnp.ones(value.shape, bool), input.shape, plan, np.False_)
@@ -538,7 +228,7 @@ def _update(input: Any, value: Any, plan: _Plan) -> Any:
 
 
 def _traced_start(entry: Entry, size: Any) -> Any:
-    return jnp.asarray(entry.offset, np.int32) if entry.is_known else _wrapped(value_of(entry), size)
+    return jnp.asarray(entry.offset, np.int32) if entry.is_known else wrapped(value_of(entry), size)
 
 
 @op("StridedSliceGrad", moves=True)
@@ -555,24 +245,25 @@ def strided_slice_grad(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Any:
-    """Returns zeros with ``dy`` in place of the slice. See tf.raw_ops.StridedSliceGrad."""
+    """Return zeros with ``dy`` at the positions of a slice.
+
+    TF: tf.raw_ops.StridedSliceGrad. ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the
+    slice. Other arguments are those of `strided_slice`.
+
+    Raises:
+      OpError: ``dy`` has another shape, or the specification is invalid.
+    """
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     count = np.shape(strides)[0]
     wanted = dims(shape)
-    plan = _plan(wanted, entries(begin, count), entries(end, count), strides, masks)
+    plan = plan_of(wanted, entries(begin, count), entries(end, count), strides, masks)
     dy = jnp.asarray(dy)
-    _check_shape(dy.shape, plan.result)
+    if not compatible(dy.shape, plan.result):
+        raise OpError(f"the value has shape {dy.shape}, the slice {plan.result}")
     zero = np.zeros((), dy.dtype)
     if plan.is_static:
         return _spread(_inserted(dy, plan), wanted, plan, zero)
     return _update(jnp.broadcast_to(zero, wanted), dy, plan)
-
-
-def _check_shape(actual: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
-    if len(actual) != len(wanted) or any(
-        _is_int(a) and _is_int(w) and a != w for a, w in zip(actual, wanted, strict=True)
-    ):
-        raise OpError(f"the value has shape {actual}, the slice {wanted}")
 
 
 @op("TensorStridedSliceUpdate", moves=True)
@@ -589,11 +280,18 @@ def tensor_strided_slice_update(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Any:
-    """Replaces a slice (the value is broadcast). See tf.raw_ops.TensorStridedSliceUpdate, and `strided_slice`."""
+    """Replace a slice. TF: tf.raw_ops.TensorStridedSliceUpdate.
+
+    ``value`` broadcasts to the shape of the slice. Other arguments are those of `strided_slice`, with strides of 1 if a
+    bound is traced.
+
+    Raises:
+      OpError: the value does not broadcast to the slice, or the specification is invalid.
+    """
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     input = jnp.asarray(input)
     count = np.shape(strides)[0]
-    plan = _plan(input.shape, entries(begin, count), entries(end, count), strides, masks)
+    plan = plan_of(input.shape, entries(begin, count), entries(end, count), strides, masks)
     value = jnp.asarray(as_array(value))
     if value.shape != plan.result:
         try:
@@ -617,7 +315,10 @@ def resource_strided_slice_assign(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Any:
-    """Replaces a slice of a variable. See tf.raw_ops.ResourceStridedSliceAssign, and `strided_slice`."""
+    """Replace a slice of a variable. TF: tf.raw_ops.ResourceStridedSliceAssign.
+
+    ``ref`` is the value of the variable. Other arguments are those of `tensor_strided_slice_update`.
+    """
     return tensor_strided_slice_update(
         ref,
         begin,

@@ -1,6 +1,6 @@
-"""Ranking as it was made for TPUs: rows of float32, of which equal values count once or are told apart by their place.
+"""Order statistics of float32 rows that TensorFlow has for TPU only (tensorflow/core/tpu/kernels/topk_ops.cc).
 
-TensorFlow has kernels of these for TPUs only (tensorflow/core/tpu/kernels/topk_ops.cc).
+Equal values count once, or are made unique by their index.
 """
 
 from __future__ import annotations
@@ -32,15 +32,23 @@ def _bits(x: Any) -> Any:
 
 
 def _flipped(bits: Any) -> Any:
-    """Turns the bits of numbers into whole numbers in the same order, and back."""
+    """Map the bits of floats to integers in the same order, and back."""
     return jnp.where(bits < 0, bits ^ _REST, bits)
 
 
 @op("KthOrderStatistic")
 def kth_order_statistic(input: Any, *, k: int) -> Any:
-    """Each row's k-th largest; NaN with a sign is the least, one without the largest. See tf.raw_ops.KthOrderStatistic.
+    """Return each row's k-th largest element. TF: tf.raw_ops.KthOrderStatistic.
 
-    Of ``k`` 0 that is NaN, and of more than there are, NaN with a sign.
+    Args:
+      input: ``[rows, width]``, float32. Negative NaN is the smallest number, positive NaN the largest.
+      k: from 1. NaN for 0, negative NaN above ``width``.
+
+    Returns:
+      ``[rows]``.
+
+    Raises:
+      OpError: another rank, or a negative ``k``.
     """
     x = _rows(input, k)
     width = x.shape[1]
@@ -52,24 +60,33 @@ def kth_order_statistic(input: Any, *, k: int) -> Any:
 
 
 def _low_bits(width: int) -> np.int32:
-    """Returns the bits in which places of a row of this width are written."""
+    """Return the mask of the low bits that hold indices in a row of this width."""
     if not isinstance(width, int):
-        raise OpError(f"the width of the rows must be known while tracing, not {width}")
+        raise OpError(f"the width of the rows must be static, got {width}")
     return np.int32((1 << max(width - 1, 0).bit_length()) - 1)
 
 
 @op("MakeUnique")
 def make_unique(input: Any) -> Any:
-    """Writes each value's place in its row into its lowest bits. See tf.raw_ops.MakeUnique."""
+    """Return values whose lowest bits are replaced by their index in the row.
+
+    TF: tf.raw_ops.MakeUnique.
+
+    Args:
+      input: ``[rows, width]``, float32.
+
+    Raises:
+      OpError: another rank, or a width that is not static.
+    """
     x = _rows(input)
     bits = _bits(x)
     bits = jnp.where((bits & _REST) == 0, bits | _SMALLEST, bits)
-    place = lax.broadcasted_iota(np.int32, x.shape, 1)
-    return lax.bitcast_convert_type((bits & ~_low_bits(x.shape[1])) | place, np.float32)
+    index = lax.broadcasted_iota(np.int32, x.shape, 1)
+    return lax.bitcast_convert_type((bits & ~_low_bits(x.shape[1])) | index, np.float32)
 
 
 def _descending(x: Any, k: int) -> Any:
-    """Returns each row's k largest values, of equal ones one, then -inf. NaN is no value."""
+    """Return each row's k largest distinct values, then -inf; NaN is skipped."""
     none = jnp.asarray(-np.inf, x.dtype)
     values = jnp.where(jnp.isnan(x), none, x)
 
@@ -77,22 +94,42 @@ def _descending(x: Any, k: int) -> Any:
         best = jnp.max(jnp.where(values >= last[:, None], none, values), axis=1, initial=-np.inf)
         return best, best
 
-    # Nothing is as large as NaN, so that the first round leaves nothing out.
+    # No value is >= NaN, so the first step excludes none.
     return scan(following, jnp.full(x.shape[:1], np.nan, x.dtype), length=k)[1].T
 
 
 @op("TopKUnique")
 def top_k_unique(input: Any, *, k: int) -> tuple[Any, Any]:
-    """The k largest different values of each row, and the last place of each. See tf.raw_ops.TopKUnique."""
+    """Return the k largest distinct values of each row, and the last index of each.
+
+    TF: tf.raw_ops.TopKUnique.
+
+    Args:
+      input: ``[rows, width]``, float32.
+      k: number of values; beyond the distinct ones, values are -inf and indices -1.
+
+    Raises:
+      OpError: another rank, or a negative ``k``.
+    """
     x = _rows(input, k)
     values = _descending(x, k)
     same = x[:, None, :] == values[:, :, None]
-    places = jnp.where(same, lax.broadcasted_iota(np.int32, same.shape, 2), -1)
-    return values, jnp.max(places, axis=2, initial=-1)
+    indices = jnp.where(same, lax.broadcasted_iota(np.int32, same.shape, 2), -1)
+    return values, jnp.max(indices, axis=2, initial=-1)
 
 
 @op("TopKWithUnique")
 def top_k_with_unique(input: Any, *, k: int) -> tuple[Any, Any]:
-    """The k largest of what `make_unique` gives, and the places that it wrote there. See tf.raw_ops.TopKWithUnique."""
+    """Return the k largest results of `make_unique`, and the indices in their bits.
+
+    TF: tf.raw_ops.TopKWithUnique.
+
+    Args:
+      input: ``[rows, width]``, float32.
+      k: number of values.
+
+    Raises:
+      OpError: another rank, a negative ``k``, or a width that is not static.
+    """
     values = _descending(make_unique(_rows(input, k)), k)
     return values, _bits(values) & _low_bits(input.shape[1])

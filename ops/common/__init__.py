@@ -1,6 +1,12 @@
-"""Helpers shared by op families; registers nothing.
+"""Helpers that op families share; registers no op.
 
-`accumulation`: float32 accumulators of 16-bit floats. `broadcasting`: operands of elementwise ops. `derivatives`,
-`elementwise_derivatives`, `logistic`: derivatives that are TensorFlow's at corners. `nonzero`, `row_boundaries`,
-`row_splits`: positions and rows. `rounding`, `result_size`, `variant_rows`. Never imports a family.
+Op modules import single functions. Read the modules in this order:
+
+- `static_shape`: shapes as far as they are static. `broadcasting`: operands of elementwise ops.
+- `accumulation`: 16-bit floats accumulated in float32. `rounding`: products and quotients rounded as written.
+- `derivatives`: elementwise functions with TensorFlow's derivatives.
+- `nonzero`, `row_boundaries`, `row_splits`: indices of true elements, runs of equal rows, rows of ragged values.
+- `result_size`: estimates of result sizes. `variant_rows`: base classes of variants made of several arrays.
+
+It imports no op family, and not the registry.
 """

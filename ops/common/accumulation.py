@@ -1,25 +1,48 @@
-"""Sums of 16-bit floats, which are added up in float32: in 16 bits a sum of some thousand numbers stops growing."""
+"""Accumulation of 16-bit floats in float32: in 16 bits a sum of some thousand numbers stops growing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["in_float32", "total"]
+__all__ = ["in_float32", "total", "upcast"]
+
+
+def _is_half(dtype: Any) -> bool:
+    return dtype.itemsize <= 2 and jnp.issubdtype(dtype, jnp.floating)
+
+
+def upcast(x: Any) -> Any:
+    """Return an array of 16-bit floats as float32, any other as it is.
+
+    Args:
+      x: a NumPy or JAX array.
+    """
+    return x.astype(np.float32) if _is_half(x.dtype) else x
 
 
 def in_float32(fn: Callable[..., Any], *operands: Any) -> Any:
-    """Returns ``fn(*operands)``, one array, of the first one's dtype; 16-bit floats are float32 within."""
+    """Compute in float32 if the first operand has 16-bit floats.
+
+    Args:
+      fn: takes the operands and returns an array or a pytree of arrays.
+      *operands: arrays; all of them are converted if the first is.
+
+    Returns:
+      The results of ``fn``; those that are float32 by the conversion have the first operand's dtype.
+    """
     dtype = operands[0].dtype
-    if dtype.itemsize > 2 or not jnp.issubdtype(dtype, jnp.floating):
+    if not _is_half(dtype):
         return fn(*operands)
-    return lax.convert_element_type(fn(*(lax.convert_element_type(v, np.float32) for v in operands)), dtype)
+    out = fn(*(lax.convert_element_type(v, np.float32) for v in operands))
+    return jax.tree.map(lambda v: lax.convert_element_type(v, dtype) if v.dtype == np.float32 else v, out)
 
 
 def total(x: Any, axis: int | tuple[int, ...] | None = None) -> Any:
-    """Returns the sum over axes in ``x``'s dtype, added up in float32 at least."""
+    """Return the sum over axes in the dtype of ``x``, accumulated in float32 at least."""
     return in_float32(lambda v: jnp.sum(v, axis=axis, dtype=v.dtype), jnp.asarray(x))

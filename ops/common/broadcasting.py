@@ -1,4 +1,4 @@
-"""Operands of elementwise operations: brought to shapes that ``jax.lax`` takes, in as few equations as there can be."""
+"""Broadcasting of operands to shapes that ``jax.lax`` primitives take, with as few equations as possible."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.reductions import broadcast, repeats_long_rows
 
-__all__ = ["array", "matched", "number", "pair", "widened"]
+__all__ = ["array", "matched", "number", "pair"]
 
 
 def array(x: Any) -> Any:
-    """Returns ``jnp.asarray(x)``, which costs a microsecond of tracing for what is an array."""
+    """Return ``jnp.asarray(x)``, which takes a microsecond to trace for an array."""
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
 def number(value: Any, dtype: Any) -> Any:
-    """Returns a number as a scalar of ``dtype`` (a literal where it is used), a symbolic size as an array."""
+    """Return a number as a NumPy scalar, which is a literal in the jaxpr.
+
+    Args:
+      value: a number, or a symbolic dimension, which becomes an array.
+      dtype: dtype of the result.
+    """
     if isinstance(value, (int, float, np.number)):
         return np.asarray(value, dtype)[()]
     return jnp.asarray(value, dtype)
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Returns two arrays, each broadcast to the shape of both.
+    """Return two arrays, broadcast to their common shape.
 
     Args:
       x: an array.
@@ -40,17 +45,17 @@ def pair(x: Any, y: Any) -> tuple[Any, Any]:
     if x.shape == y.shape:
         return x, y
     shape = jnp.broadcast_shapes(x.shape, y.shape)
-    return widened(x, shape), widened(y, shape)
+    return _broadcast_to(x, shape), _broadcast_to(y, shape)
 
 
 def matched(x: Any, y: Any) -> tuple[Any, Any]:
-    """Returns two arrays as operations of ``jax.lax`` take them that broadcast dimensions of size 1, and scalars.
+    """Return two arrays as operands of ``jax.lax`` primitives that broadcast.
 
-    That is an equation less, and for derivatives several. For ``lax.add`` and its like alone: not for ``lax.select``,
-    nor for functions with derivatives of their own.
+    The primitives broadcast scalars and dimensions of size 1. That saves an equation, and several in derivatives. Only
+    for primitives such as ``lax.add``, not for ``lax.select`` nor for functions with custom derivatives.
 
     Args:
-      x: an array; a scalar known while tracing becomes a literal.
+      x: an array; a static scalar becomes a literal.
       y: an array whose shape broadcasts with that of ``x``.
 
     Raises:
@@ -65,18 +70,13 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
         if x.shape != y.shape:
             shape = jnp.broadcast_shapes(x.shape, y.shape)
             if x.ndim == y.ndim and (repeats_long_rows(x.shape, shape) or repeats_long_rows(y.shape, shape)):
-                return widened(x, shape), widened(y, shape)
+                return _broadcast_to(x, shape), _broadcast_to(y, shape)
         return x, y
     return pair(x, y)
 
 
-def widened(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Broadcasts in one equation; what jnp does takes three times as long to trace.
-
-    Args:
-      x: an array.
-      shape: the shape of the result.
-    """
+def _broadcast_to(x: Any, shape: tuple[Any, ...]) -> Any:
+    """Broadcast in one equation; ``jnp.broadcast_to`` takes three times as long to trace."""
     if x.shape == shape:
         return x
     if repeats_long_rows(x.shape, shape):

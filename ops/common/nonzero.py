@@ -1,4 +1,4 @@
-"""Where a mask is true."""
+"""Indices of the true elements of a mask."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.cumulative import cumulative
 
-__all__ = ["places"]
+__all__ = ["nonzero"]
 
 
-def places(mask: Any, size: Any, missing: Any) -> Any:
-    """Returns the places at which a vector is true, in order: what ``jnp.nonzero`` gives, in one pass less.
+def nonzero(mask: Any, size: Any, fill_value: Any) -> Any:
+    """Return the indices at which a vector is true, in ascending order.
+
+    ``jnp.nonzero(mask, size=size, fill_value=fill_value)`` with one pass over the mask less.
 
     Args:
-      mask: bools.
-      size: how many places there is room for; the first that many count.
-      missing: what fills the room that is left.
+      mask: ``[n]``, bools.
+      size: length of the result; further indices are dropped.
+      fill_value: pads a result that is too short.
 
     Returns:
-      int32, shape ``(size,)``.
+      ``[size]``, int32.
     """
     count = mask.shape[0]
     number = cumulative(lax.cumsum, lax.convert_element_type(mask, np.int32), 0, False) - 1
-    out = jnp.full((size,), jnp.asarray(missing, np.int32))
+    out = jnp.full((size,), jnp.asarray(fill_value, np.int32))
     return out.at[jnp.where(mask, number, size)].set(lax.iota(np.int32, count), mode="drop")

@@ -1,7 +1,7 @@
-"""How large the results of ops are that make much from little: sizes, repeats and paddings that are only numbers.
+"""Estimates of result sizes, for ops whose results grow with the values of inputs (sizes, repeats, paddings).
 
-These look at values before anything is made of them (`registry.Op.elements`). A number that is not known, such as a
-symbolic dimension, gives None.
+They are evaluated before anything is allocated (`registry.Op.elements`) and return the number of elements, None if it
+depends on a symbolic dimension.
 """
 
 from __future__ import annotations
@@ -34,34 +34,38 @@ def _integers(value: Any) -> list[int] | None:
 
 def _product(sizes: list[int] | None) -> int | None:
     if sizes is None or any(s < 0 for s in sizes):
-        return None  # the op itself says what is wrong with negative ones
+        return None  # the op itself raises
     return math.prod(sizes)
 
 
 def from_sizes(position: int) -> Callable[..., int | None]:
-    """Returns an estimate for ops one of whose inputs is the result's shape."""
+    """Return the estimate of ops whose input at a position is the result's shape."""
     return lambda *inputs, **_: _product(_integers(inputs[position]))
 
 
 def count(position: int) -> Callable[..., int | None]:
-    """Returns an estimate for ops one of whose inputs is how many times the others are repeated along a new axis."""
+    """Return the estimate of ops that repeat their inputs along a new axis.
+
+    Args:
+      position: the input that is the size of the new axis.
+    """
 
     def elements(*inputs: Any, **_: Any) -> int | None:
-        given = _integers(inputs[position])
+        counts = _integers(inputs[position])
         rest = max((int(np.size(v)) for i, v in enumerate(inputs) if i != position), default=1)
-        return None if not given or given[0] < 0 else given[0] * max(rest, 1)
+        return None if not counts or counts[0] < 0 else counts[0] * max(rest, 1)
 
     return elements
 
 
 def repeated(input: Any, multiples: Any, **_: Any) -> int | None:
-    """The size of Tile's result."""
+    """Return the size of Tile's result."""
     times = _product(_integers(multiples))
     return None if times is None else times * int(np.size(input))
 
 
 def padded(input: Any, paddings: Any, *_: Any, **__: Any) -> int | None:
-    """The size of Pad's result."""
+    """Return the size of Pad's result."""
     shape = np.shape(input)
     if not all(isinstance(d, int) for d in shape) or np.shape(paddings) != (len(shape), 2):
         return None
@@ -70,7 +74,7 @@ def padded(input: Any, paddings: Any, *_: Any, **__: Any) -> int | None:
 
 
 def range_elements(start: Any, limit: Any, delta: Any) -> int | None:
-    """The length of Range's result."""
+    """Return the length of Range's result."""
     if any(np.asarray(v).dtype == object for v in (start, limit, delta)):
         return None
     first, last, step = (float(np.reshape(v, ())) for v in (start, limit, delta))
@@ -81,7 +85,7 @@ def range_elements(start: Any, limit: Any, delta: Any) -> int | None:
 
 
 def stitched(indices: list[Any], data: list[Any], **_: Any) -> int | None:
-    """The size of DynamicStitch's result, which has as many rows as its largest index says."""
+    """Return the size of DynamicStitch's result, of largest index + 1 rows."""
     largest = -1
     row = 1
     for index, value in zip(indices, data, strict=False):
@@ -94,7 +98,7 @@ def stitched(indices: list[Any], data: list[Any], **_: Any) -> int | None:
 
 
 def gathered(params: Any, indices: Any, axis: Any = 0, **_: Any) -> int | None:
-    """The size of Gather's result; batch dimensions are counted twice."""
+    """Return the size of Gather's result; batch dimensions count twice."""
     along = int(np.reshape(axis, ())) if np.size(axis) == 1 else 0
     rank = np.ndim(params)
     size = np.shape(params)[along] if -rank <= along < rank else 1
@@ -102,14 +106,17 @@ def gathered(params: Any, indices: Any, axis: Any = 0, **_: Any) -> int | None:
 
 
 def gathered_nd(params: Any, indices: Any, **_: Any) -> int | None:
-    """The size of GatherNd's result."""
+    """Return the size of GatherNd's result."""
     depth = np.shape(indices)[-1] if np.ndim(indices) else 1
     row = math.prod(np.shape(params)[depth:]) if depth <= np.ndim(params) else 1
     return int(np.size(indices)) // max(depth, 1) * row if depth else row * math.prod(np.shape(indices)[:-1])
 
 
 def broadcast_elements(inputs: list[Any]) -> int:
-    """An upper bound for ops that work element by element, join or pick: no axis is longer than the inputs say."""
+    """Return an upper bound for elementwise, joining and selecting ops.
+
+    No axis of a result is longer than the inputs' axes together.
+    """
     sizes = [int(np.size(v)) for v in inputs]
     if len(sizes) <= 1 or min(sizes) <= 1:
         return sum(sizes)

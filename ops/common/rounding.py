@@ -1,8 +1,8 @@
-"""Sums, products and quotients that are rounded as written.
+"""Products and quotients that XLA rounds as written.
 
-XLA on the CPU contracts a product and a sum that follows it into one rounding, adds up the constants of a chain of
-sums first, divides by a constant by multiplying with its reciprocal, and reorders quotients of quotients. Where the
-result is rounded to an integer next, a last bit more or less makes a whole step of difference.
+XLA:CPU contracts a product and the sum after it to an FMA, folds the constants of a chain of sums, turns a division by
+a constant into a product with its reciprocal, and reorders quotients of quotients. Where the result is rounded to an
+integer next, as in quantization, a difference in the last bit becomes a whole step.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ __all__ = ["product", "quotient", "rounded"]
 
 
 def product(a: Any, b: Any) -> Any:
-    """Returns a * b, rounded before anything is added to it."""
+    """Return ``a * b``, rounded before anything is added to it."""
     return rounded(a * b)
 
 
 def rounded(out: Any) -> Any:
-    """Returns the result of an operation, rounded before another one follows."""
-    # The identity, which no compiler sees: LLVM proves of small integers times a constant that they are no NaN and not
-    # infinite, but not how large they are.
+    """Return a result in a form that is not fused with the next operation.
+
+    It is the identity on floats, opaque to the compiler.
+    """
+    # LLVM proves that a small integer times a constant is neither NaN nor infinite, but has no bound for its size.
     large = jnp.asarray(jnp.finfo(out.dtype).max / 4, out.dtype)
     return jnp.where(jnp.abs(out) < large, out, jnp.where(out > 0, jnp.maximum(out, large), jnp.minimum(out, -large)))
 
 
 def quotient(a: Any, b: Any) -> Any:
-    """Returns a / b by a division, also where b is a constant, rounded before anything else is divided by it."""
+    """Return ``a / b`` by a division, rounded before the next operation.
+
+    It is a division also if ``b`` is constant.
+    """
     a = jnp.asarray(a)
     return rounded(a / jnp.where(a == a, jnp.asarray(b, a.dtype), a))

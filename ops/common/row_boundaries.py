@@ -1,4 +1,4 @@
-"""Runs of equal rows."""
+"""Runs of equal adjacent rows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["MOST_COMPARED", "numbered", "starts"]
+__all__ = ["MAX_COMPARED_PAIRS", "numbered", "starts"]
 
-MOST_COMPARED = 1 << 22
-"""How many pairs of rows are compared each with each; of more, equal ones are found by sorting."""
+MAX_COMPARED_PAIRS = 1 << 22
+"""Up to this many pairs of rows are compared pairwise; beyond, equal rows are identified by sorting."""
 
 
 def starts(rows: Any) -> Any:
-    """Returns which rows differ from the one before.
+    """Return which rows differ from the row before.
 
-    Written without slices, which sizes that data decides would make too short for comparing.
+    It pads instead of slicing: slices of data-dependent dimensions could not be compared.
 
     Args:
-      rows: of any rank but 0.
+      rows: ``[n, ...]``, of any dtype.
 
     Returns:
-      Bools, one for each row; the first is False. NaN differs from NaN.
+      ``[n]``, bools, of which the first is False. NaN differs from NaN.
     """
     rows = jnp.asarray(rows)
     rest = [(0, 0, 0)] * (rows.ndim - 1)
@@ -35,5 +35,5 @@ def starts(rows: Any) -> Any:
 
 
 def numbered(rows: Any) -> Any:
-    """Returns for each row the number of its run, from 0 on (int32)."""
+    """Return the number of each row's run, int32 from 0."""
     return jnp.cumsum(starts(rows), dtype=np.int32)

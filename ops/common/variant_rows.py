@@ -53,7 +53,7 @@ class VariantRow(Variant):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape as a tensor of variants."""
+        """The shape as a tensor of variants."""
         return ()
 
     def resolved(self) -> Self:
@@ -129,7 +129,7 @@ class VariantRows(Variant, abc.ABC):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Its shape as a tensor of variants."""
+        """The shape as a tensor of variants."""
         return (self.count,)
 
     @abc.abstractmethod
@@ -193,7 +193,7 @@ class VariantVector(Variant):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Its shape as a tensor."""
+        """The shape as a tensor of variants."""
         return (self.rows.length, *(self.element.shape if self.element is not None else ()))
 
     @property

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.ops.math import elementwise
+from tf2jax_lite.ops.math import binary, unary
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
@@ -105,7 +105,7 @@ class Optional(Variant):
         spec = self.common_spec(other)
         a, b = self.coerce(spec), other.coerce(spec)
         pairs = zip(a.kinds, b.kinds, strict=True)
-        sums = [tuple(elementwise.add_n([x, y]) for x, y in zip(p, q, strict=True)) for p, q in pairs]
+        sums = [tuple(binary.add_n([x, y]) for x, y in zip(p, q, strict=True)) for p, q in pairs]
         return Optional(sums[0], a.present, tuple(sums[1:]))
 
 
@@ -122,7 +122,7 @@ def _joined(a: tuple[Any, ...], b: tuple[Any, ...] | None) -> Any:
 def _zeros_like(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return np.zeros(value.shape, value.dtype)
-    return elementwise.zeros_like(value)
+    return unary.zeros_like(value)
 
 
 def _is_optional(value: Any) -> Optional:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.ops.math import elementwise
+from tf2jax_lite.ops.math import binary
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
@@ -50,7 +50,7 @@ class TensorMap(Variant):
         more = _is_map(other)
         total = dict(zip(self.keys, self.values, strict=True))
         for key, value in zip(more.keys, more.values, strict=True):
-            total[key] = elementwise.add_n([total[key], value]) if key in total else value
+            total[key] = binary.add_n([total[key], value]) if key in total else value
         return TensorMap(tuple(total), tuple(total.values()))
 
 

@@ -1,8 +1,15 @@
-"""Matrix products, solvers and decompositions.
+"""Matrix products, factorizations, solvers, diagonals.
 
-`matmul` has products and einsum, `decompositions` the factorizations and solvers, whose derivatives at repeated or
-zero eigenvalues are in `_decomposition_jvps`; `banded` solves tridiagonal systems, `diagonal` reads and writes
-diagonals. Imports `ops.math`, `ops.arrays` and `ops.common` at most.
+The op functions are the entry: `registry.lookup` finds them by op name. Read the modules in this order:
+
+- `matmul`: products and Einsum.
+- `decompositions`: Cholesky, QR, LU, SVD, eigendecomposition of Hermitian matrices, inverses, solvers. The derivatives
+  of the spectral ones are in `_decomposition_jvps`.
+- `matrix_functions`: eigendecomposition of general matrices, square root, logarithm.
+- `banded`: banded and tridiagonal matrices. `diagonal`: reading and writing diagonals and bands.
+- `legacy`: ops of old graphs.
+
+Of `ops` it imports `ops.common` and `ops.registry`, never another family.
 """
 
-from . import decompositions, diagonal, legacy, matmul  # noqa: F401
+from . import banded, decompositions, diagonal, legacy, matmul, matrix_functions  # noqa: F401

@@ -1,4 +1,8 @@
-"""Diagonals and bands of matrices."""
+"""Diagonals and bands of matrices.
+
+Kernels: diag_op.cc in tensorflow/core/kernels, matrix_band_part_op.cc, matrix_diag_op.cc, matrix_set_diag_op.cc in
+tensorflow/core/kernels/linalg.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +15,33 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
+from tf2jax_lite.ops.common.static_shape import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, static_value
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer))
-
-
 def _offsets(rows: Any, columns: Any) -> tuple[Any, Any]:
-    """Returns the row and the column number of each position of a matrix."""
+    """Return the row and the column number of each element of a matrix."""
     shape = (rows, columns)
     return lax.broadcasted_iota(np.int32, shape, 0), lax.broadcasted_iota(np.int32, shape, 1)
 
 
 def _select(mask: Any, x: Any, y: Any) -> Any:
-    """Chooses between arrays; everything is broadcast to the shape of ``x``."""
+    """Select elements of two arrays, broadcast to the shape of ``x``."""
     return lax.select(jnp.broadcast_to(mask, x.shape), x, jnp.broadcast_to(y, x.shape))
 
 
 @op("Diag")
 def diag(diagonal: Any) -> Any:
-    """Returns a tensor of twice the rank with the given diagonal. See tf.raw_ops.Diag."""
+    """Return a tensor of twice the rank with the given diagonal. TF: tf.raw_ops.Diag.
+
+    Args:
+      diagonal: an array of rank >= 1.
+
+    Raises:
+      OpError: a scalar.
+    """
     x = jnp.asarray(diagonal)
     if x.ndim == 0:
         raise OpError("input must be at least rank 1, got 0")
@@ -44,7 +52,14 @@ def diag(diagonal: Any) -> Any:
 
 @op("DiagPart", moves=True)
 def diag_part(input: Any) -> Any:
-    """Returns the diagonal of a tensor of even rank. See tf.raw_ops.DiagPart."""
+    """Return the diagonal of a tensor of even rank. TF: tf.raw_ops.DiagPart.
+
+    Args:
+      input: an array, of whose shape both halves are equal.
+
+    Raises:
+      OpError: the halves differ.
+    """
     x = jnp.asarray(input)
     half = x.ndim // 2
     if x.ndim % 2 or x.shape[:half] != x.shape[half:]:
@@ -57,7 +72,16 @@ def diag_part(input: Any) -> Any:
 
 @op("MatrixBandPart", "BatchMatrixBandPart")
 def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
-    """Keeps a band around the diagonal; negative widths keep everything. See tf.raw_ops.MatrixBandPart."""
+    """Keep a band around the diagonal, zeros elsewhere. TF: tf.raw_ops.MatrixBandPart.
+
+    Args:
+      input: ``[..., m, n]``.
+      num_lower: scalar int, number of subdiagonals; negative: all.
+      num_upper: scalar int, number of superdiagonals; negative: all.
+
+    Raises:
+      OpError: a rank below 2, or a static number that is larger than the matrix.
+    """
     x = jnp.asarray(input)
     if x.ndim < 2:
         raise OpError(f"input must be at least 2-dim, got {x.shape}")
@@ -72,7 +96,7 @@ def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
         if static is not None and static.dtype != object:
             if int(static) < 0:
                 continue
-            if _is_int(limit) and int(static) > limit:
+            if is_int(limit) and int(static) > limit:
                 raise OpError(f"{name} must be negative or at most {limit}, got {int(static)}")
             inside = lax.le(distance, np.full((), min(int(static), 2**31 - 1), np.int32))
         else:
@@ -84,30 +108,33 @@ def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
 
 @op("MatrixDiag", "BatchMatrixDiag")
 def matrix_diag(diagonal: Any) -> Any:
-    """Returns matrices with the given diagonals. See tf.raw_ops.MatrixDiag."""
+    """Return matrices ``[..., n, n]`` with diagonals ``[..., n]``.
+
+    TF: tf.raw_ops.MatrixDiag.
+    """
     x = jnp.asarray(diagonal)
     if x.ndim == 0:
         raise OpError("input must be at least 1-dim")
     size = x.shape[-1]
     row, column = _offsets(size, size)
-    wide = lax.broadcast_in_dim(x, (*x.shape, size), tuple(range(x.ndim)))
-    return _select(lax.eq(row, column), wide, np.zeros((), x.dtype))
+    rows = lax.broadcast_in_dim(x, (*x.shape, size), tuple(range(x.ndim)))
+    return _select(lax.eq(row, column), rows, np.zeros((), x.dtype))
 
 
 @op("MatrixDiagPart", "BatchMatrixDiagPart", moves=True)
 def matrix_diag_part(input: Any) -> Any:
-    """Returns the main diagonals of matrices. See tf.raw_ops.MatrixDiagPart."""
+    """Return the main diagonals of matrices. TF: tf.raw_ops.MatrixDiagPart."""
     return matrix_diag_part_v3(input, np.int32(0), np.zeros((), input.dtype))
 
 
 @op("MatrixSetDiag", "BatchMatrixSetDiag")
 def matrix_set_diag(input: Any, diagonal: Any) -> Any:
-    """Replaces the main diagonals of matrices. See tf.raw_ops.MatrixSetDiag."""
+    """Replace the main diagonals of matrices. TF: tf.raw_ops.MatrixSetDiag."""
     return matrix_set_diag_v3(input, diagonal, np.int32(0))
 
 
 def _range(k: Any) -> tuple[int, int]:
-    """Returns the lowest and the highest diagonal."""
+    """Return the lowest and the highest diagonal."""
     bounds = dims(k)
     if np.ndim(k) > 1 or not 1 <= len(bounds) <= 2:
         raise OpError(f"k must be a scalar or a vector of one or two elements, got shape {np.shape(k)}")
@@ -119,17 +146,17 @@ def _range(k: Any) -> tuple[int, int]:
 
 def _check_range(low: int, high: int, rows: Any, columns: Any) -> None:
     for k in (low, high):
-        if k != 0 and ((_is_int(rows) and k <= -rows) or (_is_int(columns) and k >= columns)):
+        if k != 0 and ((is_int(rows) and k <= -rows) or (is_int(columns) and k >= columns)):
             raise OpError(f"diagonal {k} is out of range for a matrix of shape ({rows}, {columns})")
 
 
 def _longest(low: int, high: int, rows: Any, columns: Any) -> Any:
-    """Returns the greatest length of the diagonals."""
+    """Return the maximal length of the diagonals."""
     return min_dim(rows + min(high, 0), columns - max(low, 0))
 
 
 def _margin(k: Any, longest: Any, rows: Any, columns: Any, align: str) -> Any:
-    """Returns, for diagonals ``k`` (an array), how many elements of padding stand before each."""
+    """Return, for an array of diagonals ``k``, the number of padding elements before each."""
     upper, lower = align.split("_")
     zero = np.int32(0)
     rows, columns, longest = (jnp.asarray(d, np.int32) for d in (rows, columns, longest))
@@ -143,8 +170,8 @@ def _margin(k: Any, longest: Any, rows: Any, columns: Any, align: str) -> Any:
     return _select(left, jnp.zeros_like(margin), margin)
 
 
-def _place(diagonal: Any, low: int, high: int, rows: Any, columns: Any, align: str) -> tuple[Any, Any]:
-    """Returns a matrix that holds the diagonals, and a mask of where they are; elsewhere it holds anything."""
+def _embed(diagonal: Any, low: int, high: int, rows: Any, columns: Any, align: str) -> tuple[Any, Any]:
+    """Return a matrix that holds the diagonals, and the mask of their elements; others are arbitrary."""
     longest = diagonal.shape[-1]
     row, column = _offsets(rows, columns)
     k = lax.sub(column, row)
@@ -152,33 +179,44 @@ def _place(diagonal: Any, low: int, high: int, rows: Any, columns: Any, align: s
     batch = diagonal.ndim - (1 if low == high else 2)
     shape = (*diagonal.shape[:batch], rows, columns)
     if low == high and longest == (rows if low >= 0 else columns):
-        axis = batch if low >= 0 else batch + 1  # element i stands in row i, or in column i
+        axis = batch if low >= 0 else batch + 1  # element i is in row i, or in column i
         return lax.broadcast_in_dim(diagonal, shape, (*range(batch), axis)), inside
     if isinstance(longest, int) and longest == 0:
         return jnp.zeros(shape, diagonal.dtype), inside
-    place = lax.min(row, column)
+    element = lax.min(row, column)
     if low != high:
         number = lax.clamp(np.int32(0), lax.sub(np.int32(high), k), np.int32(high - low))
-        at = lax.add(place, _margin(lax.sub(np.int32(high), number), longest, rows, columns, align))
+        at = lax.add(element, _margin(lax.sub(np.int32(high), number), longest, rows, columns, align))
         flat = lax.reshape(diagonal, (*shape[:batch], (high - low + 1) * longest))
         at = lax.add(lax.mul(number, jnp.broadcast_to(jnp.asarray(longest, np.int32), at.shape)), at)
     else:
-        flat, at = diagonal, place
+        flat, at = diagonal, element
     return jnp.take(flat, at, axis=-1, mode="clip"), inside
 
 
 def _set(base: Any, diagonal: Any, k: Any, align: str) -> Any:
     low, high = _range(k)
     rows, columns = base.shape[-2:]
-    if math.prod(d for d in base.shape if _is_int(d)) == 0:
+    if math.prod(d for d in base.shape if is_int(d)) == 0:
         return base
-    placed, inside = _place(diagonal, low, high, rows, columns, align)
+    placed, inside = _embed(diagonal, low, high, rows, columns, align)
     return _select(inside, placed, base)
 
 
 @op("MatrixSetDiagV3")
 def matrix_set_diag_v3(input: Any, diagonal: Any, k: Static, *, align: str = "RIGHT_LEFT") -> Any:
-    """Replaces diagonals of matrices. See tf.raw_ops.MatrixSetDiagV3."""
+    """Replace diagonals of matrices. TF: tf.raw_ops.MatrixSetDiagV3.
+
+    Args:
+      input: ``[..., m, n]``.
+      diagonal: ``[..., length]`` of one diagonal, ``[..., count, length]`` of several, the highest first, padded to the
+        longest.
+      k: the diagonal, or the lowest and the highest one; 0 is the main diagonal, positive ones are above it.
+      align: sides to which shorter super- and subdiagonals are aligned, such as "RIGHT_LEFT".
+
+    Raises:
+      OpError: a diagonal is out of range, or shapes do not match.
+    """
     x, diagonal = jnp.asarray(input), jnp.asarray(diagonal)
     if x.ndim < 2:
         raise OpError(f"input must be at least 2-dim, got {x.shape}")
@@ -187,16 +225,17 @@ def matrix_set_diag_v3(input: Any, diagonal: Any, k: Static, *, align: str = "RI
     _check_range(low, high, rows, columns)
     count = () if low == high else (high - low + 1,)
     wanted = (*x.shape[:-2], *count, _longest(low, high, rows, columns))
-    if diagonal.ndim != len(wanted) or any(
-        _is_int(a) and _is_int(b) and a != b for a, b in zip(diagonal.shape, wanted, strict=True)
-    ):
+    if not compatible(diagonal.shape, wanted):
         raise OpError(f"diagonal must have shape {wanted}, got {diagonal.shape}")
     return _set(x, diagonal, k, align)
 
 
 @op("MatrixSetDiagV2")
 def matrix_set_diag_v2(input: Any, diagonal: Any, k: Static) -> Any:
-    """Replaces diagonals of matrices, aligned left. See tf.raw_ops.MatrixSetDiagV2."""
+    """Replace diagonals of matrices, aligned left.
+
+    TF: tf.raw_ops.MatrixSetDiagV2. See `matrix_set_diag_v3`.
+    """
     return matrix_set_diag_v3(input, diagonal, k, align="LEFT_LEFT")
 
 
@@ -210,27 +249,39 @@ def matrix_diag_v3(
     *,
     align: str = "RIGHT_LEFT",
 ) -> Any:
-    """Returns matrices with the given diagonals. The padding takes no gradient. See tf.raw_ops.MatrixDiagV3."""
+    """Return matrices with the given diagonals. TF: tf.raw_ops.MatrixDiagV3.
+
+    Args:
+      diagonal: as that of `matrix_set_diag_v3`.
+      k: as that of `matrix_set_diag_v3`.
+      num_rows: scalar int; -1: the fewest that hold the diagonals.
+      num_cols: scalar int; -1: the fewest that hold the diagonals.
+      padding_value: scalar, the other elements; it gets no gradient.
+      align: as that of `matrix_set_diag_v3`.
+
+    Raises:
+      OpError: a diagonal is out of range, or shapes do not match.
+    """
     x, padding_value = jnp.asarray(diagonal), lax.stop_gradient(jnp.asarray(padding_value))
     low, high = _range(k)
     if x.ndim < (1 if low == high else 2):
         raise OpError(f"diagonal has too few dimensions: {x.shape}")
-    if low != high and _is_int(x.shape[-2]) and x.shape[-2] != high - low + 1:
+    if low != high and is_int(x.shape[-2]) and x.shape[-2] != high - low + 1:
         raise OpError(f"diagonal holds {x.shape[-2]} diagonals, k asks for {high - low + 1}")
     longest = x.shape[-1]
     (rows,), (columns,) = dims(num_rows), dims(num_cols)
-    least_rows, least_columns = longest - min(high, 0), longest + max(low, 0)
-    open_rows, open_columns = (_is_int(d) and d == -1 for d in (rows, columns))
-    if open_rows and open_columns:
-        rows = columns = max_dim(least_rows, least_columns)
-    elif open_rows:
-        rows = least_rows
-    elif open_columns:
-        columns = least_columns
-    if all(map(_is_int, (rows, columns, longest))):
-        if rows < least_rows or columns < least_columns:
+    min_rows, min_columns = longest - min(high, 0), longest + max(low, 0)
+    infer_rows, infer_columns = (is_int(d) and d == -1 for d in (rows, columns))
+    if infer_rows and infer_columns:
+        rows = columns = max_dim(min_rows, min_columns)
+    elif infer_rows:
+        rows = min_rows
+    elif infer_columns:
+        columns = min_columns
+    if all(map(is_int, (rows, columns, longest))):
+        if rows < min_rows or columns < min_columns:
             raise OpError(f"({rows}, {columns}) is too small for diagonals {low} to {high} of length {longest}")
-        if rows != least_rows and columns != least_columns:
+        if rows != min_rows and columns != min_columns:
             raise OpError(f"({rows}, {columns}) does not fit diagonals {low} to {high} of length {longest}")
     batch = x.shape[: x.ndim - (1 if low == high else 2)]
     return _set(jnp.broadcast_to(padding_value, (*batch, rows, columns)), x, k, align)
@@ -238,13 +289,29 @@ def matrix_diag_v3(
 
 @op("MatrixDiagV2")
 def matrix_diag_v2(diagonal: Any, k: Static, num_rows: Static, num_cols: Static, padding_value: Any) -> Any:
-    """Returns matrices with the given diagonals, aligned left. See tf.raw_ops.MatrixDiagV2."""
+    """Return matrices with the given diagonals, aligned left.
+
+    TF: tf.raw_ops.MatrixDiagV2. See `matrix_diag_v3`.
+    """
     return matrix_diag_v3(diagonal, k, num_rows, num_cols, padding_value, align="LEFT_LEFT")
 
 
 @op("MatrixDiagPartV3", moves=True)
 def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str = "RIGHT_LEFT") -> Any:
-    """Returns diagonals of matrices. The padding takes no gradient. See tf.raw_ops.MatrixDiagPartV3."""
+    """Return diagonals of matrices. TF: tf.raw_ops.MatrixDiagPartV3.
+
+    Args:
+      input: ``[..., m, n]``.
+      k: as that of `matrix_set_diag_v3`.
+      padding_value: scalar, the padding of shorter diagonals; it gets no gradient.
+      align: as that of `matrix_set_diag_v3`.
+
+    Returns:
+      ``[..., length]`` of one diagonal, ``[..., count, length]`` of several, the highest first.
+
+    Raises:
+      OpError: a rank below 2, or a diagonal out of range.
+    """
     x, padding_value = jnp.asarray(input), lax.stop_gradient(jnp.asarray(padding_value))
     if x.ndim < 2:
         raise OpError(f"input must be at least 2-dim, got {x.shape}")
@@ -253,23 +320,23 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
     _check_range(low, high, rows, columns)
     longest = _longest(low, high, rows, columns)
     if low == high == 0 and rows == columns and is_data_dependent(rows):
-        diagonal = lax.eq(*_offsets(rows, rows))  # JAX reads no place of what may be empty
+        diagonal = lax.eq(*_offsets(rows, rows))  # JAX does not index a matrix that may be empty
         return jnp.any(x & diagonal, -1) if x.dtype == bool else jnp.sum(jnp.where(diagonal, x, 0), -1, dtype=x.dtype)
     if low == high:
         return jnp.diagonal(x, low, -2, -1)
     count = high - low + 1
-    if math.prod(d for d in (*x.shape, longest) if _is_int(d)) == 0:
+    if math.prod(d for d in (*x.shape, longest) if is_int(d)) == 0:
         return jnp.broadcast_to(padding_value, (*x.shape[:-2], count, longest))
     zero = np.int32(0)
-    number, place = _offsets(count, longest)
+    number, element = _offsets(count, longest)
     diagonals = lax.sub(np.int32(high), lax.iota(np.int32, count))
     margin = _margin(diagonals, longest, rows, columns, align)
-    place = lax.sub(place, lax.broadcast_in_dim(margin, place.shape, (0,)))
+    element = lax.sub(element, lax.broadcast_in_dim(margin, element.shape, (0,)))
     diagonals = lax.sub(np.int32(high), number)
-    row = lax.sub(place, lax.min(diagonals, zero))
-    column = lax.add(place, lax.max(diagonals, zero))
+    row = lax.sub(element, lax.min(diagonals, zero))
+    column = lax.add(element, lax.max(diagonals, zero))
     height, width = (jnp.broadcast_to(jnp.asarray(d, np.int32), row.shape) for d in (rows, columns))
-    inside = lax.ge(place, zero) & lax.lt(row, height) & lax.lt(column, width)
+    inside = lax.ge(element, zero) & lax.lt(row, height) & lax.lt(column, width)
     flat = lax.reshape(x, (*x.shape[:-2], rows * columns))
     out = jnp.take(flat, lax.add(lax.mul(row, width), column), axis=-1, mode="clip")
     return _select(inside, out, padding_value)
@@ -277,5 +344,8 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
 
 @op("MatrixDiagPartV2", moves=True)
 def matrix_diag_part_v2(input: Any, k: Static, padding_value: Any) -> Any:
-    """Returns diagonals of matrices, aligned left. See tf.raw_ops.MatrixDiagPartV2."""
+    """Return diagonals of matrices, aligned left.
+
+    TF: tf.raw_ops.MatrixDiagPartV2. See `matrix_diag_part_v3`.
+    """
     return matrix_diag_part_v3(input, k, padding_value, align="LEFT_LEFT")

@@ -1,8 +1,30 @@
-"""Elementwise arithmetic, reductions, special functions, FFTs and segment sums.
+"""Elementwise math, reductions, special functions, FFTs, segment reductions.
 
-`elementwise` has the unary, binary and logical ops, `reductions` the reductions, cumulative sums and histograms,
-`special`, `bessel` and `fresnel` the special functions, `cast` the conversions. Read `elementwise` first. Imports
-`ops.random`, `ops.arrays` and `ops.common`, no other family.
+The op functions are the entry: `registry.lookup` finds them by op name. Read the modules in this order:
+
+- `unary`, `binary`, `logical`: elementwise ops. `bitwise`: shifts and bit logic. `cast`: dtype conversion.
+- `reductions`, `cumulative`, `histogram`: along axes, and by bins. `segment`, `sparse_segment`: by ids.
+- `special`, `bessel` (with `_bessel_coefficients`), `fresnel`: special functions.
+- `fft`, `audio`: Fourier transforms, spectrograms. `clustering`: initial centers for k-means.
+
+Of `ops` it imports `ops.random`, `ops.arrays`, `ops.common` and `ops.registry`, never another family.
 """
 
-from . import audio, bessel, cast, clustering, elementwise, fft, fresnel, reductions, segment, special  # noqa: F401
+from . import (  # noqa: F401
+    audio,
+    bessel,
+    binary,
+    bitwise,
+    cast,
+    clustering,
+    cumulative,
+    fft,
+    fresnel,
+    histogram,
+    logical,
+    reductions,
+    segment,
+    sparse_segment,
+    special,
+    unary,
+)

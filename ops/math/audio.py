@@ -1,4 +1,7 @@
-"""Spectrograms of sound."""
+"""Spectrograms and cepstral coefficients of audio.
+
+Kernels: spectrogram_op.cc, mfcc_op.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,23 @@ _F32 = np.float32
 
 @op("AudioSpectrogram")
 def audio_spectrogram(input: Any, *, window_size: int, stride: int, magnitude_squared: bool = False) -> Any:
-    """Spectrograms of channels under a Hann window, padded to a power of two. See tf.raw_ops.AudioSpectrogram.
+    """Return spectrograms of channels under a Hann window.
 
-    As spectrogram.cc, in float32 where TensorFlow works in float64.
+    TF: tf.raw_ops.AudioSpectrogram.
+
+    In float32, where TensorFlow (core/kernels/spectrogram.cc) computes in float64.
+
+    Args:
+      input: ``[samples, channels]``, float32.
+      window_size: samples in a window, >= 2; padded to a power of two, the FFT length.
+      stride: samples between windows, > 0.
+      magnitude_squared: return squared magnitudes.
+
+    Returns:
+      ``[channels, windows, fft_length // 2 + 1]``.
+
+    Raises:
+      OpError: another rank, or invalid attributes.
     """
     samples = jnp.asarray(input)
     if samples.ndim != 2:
@@ -43,9 +60,9 @@ def _mel(frequency: Any) -> Any:
 
 
 def _mel_weights(bins: int, rate: float, low: float, high: float, channels: int) -> np.ndarray:
-    """Triangles over the bins of a spectrum, after mfcc_mel_filterbank.cc.
+    """Return triangular weights of spectrum bins, as core/kernels/mfcc_mel_filterbank.cc.
 
-    A bin between two centres counts for both, in proportion. The one at 0 Hz is left out.
+    A bin between two centers counts for both, in proportion. The bin at 0 Hz is excluded.
     """
     spacing = (_mel(high) - _mel(low)) / (channels + 1)
     centers = _mel(low) + spacing * np.arange(1, channels + 2)
@@ -73,9 +90,23 @@ def mfcc(
     filterbank_channel_count: int = 40,
     dct_coefficient_count: int = 13,
 ) -> Any:
-    """Mel-frequency cepstral coefficients of squared magnitudes. See tf.raw_ops.Mfcc.
+    """Return mel-frequency cepstral coefficients. TF: tf.raw_ops.Mfcc.
 
-    As mfcc.cc and mfcc_dct.cc: a mel filter bank of magnitudes, its logarithm, and a cosine transform.
+    As core/kernels/mfcc.cc and mfcc_dct.cc: a mel filter bank of magnitudes, its logarithm, and a cosine transform.
+
+    Args:
+      spectrogram: ``[channels, windows, bins]``, squared magnitudes.
+      sample_rate: scalar int, in Hz.
+      upper_frequency_limit: in Hz, within the spectrum.
+      lower_frequency_limit: in Hz.
+      filterbank_channel_count: number of filters.
+      dct_coefficient_count: number of coefficients, at most that of filters.
+
+    Returns:
+      ``[channels, windows, dct_coefficient_count]``.
+
+    Raises:
+      OpError: another rank, or invalid attributes.
     """
     spectrum, rate = jnp.asarray(spectrogram), int(sample_rate)
     if spectrum.ndim != 3:

@@ -1,4 +1,7 @@
-"""Changes of dtype."""
+"""Casts and bitcasts.
+
+Kernels: cast_op.cc, bitcast_op.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, is_int64, to_32_bit
 from tf2jax_lite.values.static import as_array, canonical, dims_dtype, is_string, is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
 
-# Low bits of the mantissa that a truncating cast clears before it rounds. For other pairs TensorFlow rounds as usual.
+# Low bits of the mantissa that a truncating cast clears before it rounds. TensorFlow rounds other pairs of dtypes.
 _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
 _TRUNCATED |= {("float32", "bfloat16"): 16, ("complex128", "complex64"): 29}
 
 
-def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
+def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
     x = np.asarray(x)
     if is_string(x):
         raise OpError("strings cannot be cast")
     if is_symbolic(x):
-        return _host_cast_of_sizes(x, np.dtype(DstT))
+        return _fold_cast_of_sizes(x, np.dtype(DstT))
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(DstT, jnp.complexfloating):
         x = np.real(x)
     to_integer = jnp.issubdtype(x.dtype, jnp.floating) and np.issubdtype(DstT, np.integer)
@@ -33,14 +36,14 @@ def _host_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
             whole = x.astype(np.float64)
         limits = np.iinfo(DstT) if to_integer else None
         if limits is None or not np.all((whole > limits.min - 1.0) & (whole < limits.max + 1.0)):
-            # What numpy gives outside the range depends on the machine.
+            # NumPy's result outside of the range depends on the machine.
             return cast(as_array(x), DstT=DstT, Truncate=Truncate)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(x.astype(DstT))
 
 
-def _host_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
-    """Casts dimension expressions, which stay what they are as integers of any width; most types need an array."""
+def _fold_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
+    """Cast symbolic dimensions: as integers of any width and as floats they stay symbolic, else they become arrays."""
     if dtype.kind in "iu" and not is_float_dim(x):
         return x
     if dtype.kind in "iu":
@@ -63,35 +66,43 @@ def _truncated(x: Any, bits: int) -> Any:
         return lax.complex(_truncated(lax.real(x), bits), _truncated(lax.imag(x), bits))
     unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
     mask = np.array((1 << 8 * x.dtype.itemsize) - (1 << bits), unsigned)
-    kept = lax.bitwise_and(lax.bitcast_convert_type(x, unsigned), jnp.broadcast_to(mask, x.shape))
-    # Written as a difference, so that the derivative is that of a cast.
-    cleared = lax.bitcast_convert_type(kept, x.dtype)
+    cleared_bits = lax.bitwise_and(lax.bitcast_convert_type(x, unsigned), jnp.broadcast_to(mask, x.shape))
+    # As a difference, so that the derivative is that of a cast.
+    cleared = lax.bitcast_convert_type(cleared_bits, x.dtype)
     return lax.select(lax.is_finite(x), lax.add(x, lax.stop_gradient(lax.sub(cleared, x))), x)
 
 
 def _to_integer(x: Any, dtype: np.dtype) -> Any:
-    """Converts floats to integers the way x86 processors do, which TensorFlow on CPU leaves it to.
+    """Convert floats to integers as x86 processors do, on which TensorFlow's CPU kernel relies.
 
-    Outside the range of the type: the least int32 or int64 (XLA saturates, and gives 0 for NaN); narrower types are
-    the low bits of an int32; negative numbers wrap around in unsigned types.
+    Outside of the dtype's range the result is the minimum of int32 or int64 (XLA saturates, and gives 0 for NaN);
+    narrower dtypes are the low bits of an int32; negative numbers wrap in unsigned dtypes.
     """
     if x.dtype.itemsize < 4:
-        x = lax.convert_element_type(x, np.float32)  # the bounds below are no numbers of a narrow type
+        x = lax.convert_element_type(x, np.float32)  # the bounds below are out of range for 16 bits
     if dtype.itemsize < 4:
         return lax.convert_element_type(_to_integer(x, np.dtype(np.int32)), dtype)
     out = lax.convert_element_type(x, dtype)
     if dtype.kind == "u":
         signed = lax.convert_element_type(x, np.dtype(f"int{8 * dtype.itemsize}"))
         return lax.select(lax.lt(x, jnp.zeros_like(x)), lax.convert_element_type(signed, dtype), out)
-    inside = lax.lt(x, jnp.full_like(x, 2.0 ** (8 * dtype.itemsize - 1)))  # false for NaN; XLA does the lower end
+    inside = lax.lt(
+        x, jnp.full_like(x, 2.0 ** (8 * dtype.itemsize - 1))
+    )  # false for NaN; XLA saturates at the lower end
     return lax.select(inside, out, jnp.full_like(out, np.iinfo(dtype).min))
 
 
-@op("Cast", host=_host_cast, words="whole")
+@op("Cast", host=_fold_cast, words="whole")
 def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
-    """Casts; complex numbers become real by their real part. See tf.raw_ops.Cast, and `_to_integer`.
+    """Cast to another dtype. TF: tf.raw_ops.Cast (core/kernels/cast_op.cc).
 
-    Without 64-bit mode, signed integers as uint64 keep the high word that their sign gives: seeds become counters so.
+    Without 64-bit mode, signed integers cast to uint64 keep both words (`Words`): counters of random generators are
+    made from seeds so.
+
+    Args:
+      x: an array. Complex numbers become real by their real part; floats out of an integer's range see `_to_integer`.
+      DstT: dtype of the result.
+      Truncate: whether floats are truncated instead of rounded, for the pairs of dtypes that TensorFlow truncates.
     """
     if isinstance(x, U32Pair) and np.dtype(DstT).itemsize == 8 and np.dtype(DstT).kind in "iu":
         return x.astype(DstT)
@@ -112,6 +123,11 @@ def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
 
 
 def _bitcast_shape(shape: tuple[Any, ...], before: np.dtype, after: np.dtype) -> tuple[Any, ...]:
+    """Return the shape of a bitcast.
+
+    Raises:
+      OpError: the last dimension is not the ratio of the dtypes' sizes.
+    """
     if before.itemsize >= after.itemsize:
         ratio = before.itemsize // after.itemsize
         return shape if ratio == 1 else (*shape, ratio)
@@ -121,22 +137,33 @@ def _bitcast_shape(shape: tuple[Any, ...], before: np.dtype, after: np.dtype) ->
     return shape[:-1]
 
 
-def _host_bitcast(input: Any, *, type: Any) -> Any:
+def _fold_bitcast(input: Any, *, type: Any) -> Any:
     input, dtype = np.asarray(input), np.dtype(type)
     if input.dtype == object:
-        raise OpError("bits of dimensions that are not known, or of strings")
+        raise OpError("symbolic dimensions and strings have no bits to reinterpret")
     shape = _bitcast_shape(input.shape, input.dtype, dtype)
     return np.frombuffer(input.tobytes(), dtype).reshape(shape)
 
 
 def _part(dtype: np.dtype) -> np.dtype:
-    """Returns the type of the real part, the type itself if it is real."""
+    """Return the dtype of the real part, the dtype itself if it is real."""
     return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
 
 
-@op("Bitcast", host=_host_bitcast, words="whole")
+@op("Bitcast", host=_fold_bitcast, words="whole")
 def bitcast(input: Any, *, type: Any) -> Any:
-    """Reads the same bits as another type. See tf.raw_ops.Bitcast."""
+    """Reinterpret bits as another dtype.
+
+    TF: tf.raw_ops.Bitcast (core/kernels/bitcast_op.cc).
+
+    Args:
+      input: an array.
+      type: dtype of the result. A larger one takes the last dimension, a smaller one adds one.
+
+    Raises:
+      OpError: the last dimension is not the ratio of the dtypes' sizes, or the bits are symbolic or strings.
+      UnsupportedAttributeError: a 64-bit float dtype without ``jax_enable_x64``.
+    """
     dtype = np.dtype(type)
     if isinstance(input, U32Pair):
         if dtype.itemsize == 8 and dtype.kind in "iu":
@@ -156,7 +183,7 @@ def bitcast(input: Any, *, type: Any) -> Any:
         return input
     if input.dtype.kind != "c" and dtype.kind != "c":
         return lax.bitcast_convert_type(input, dtype)
-    # JAX reads no bits of complex numbers; they are pairs of floats.
+    # JAX does not bitcast complex numbers: they are pairs of floats.
     if input.dtype.kind == "c":
         input = lax.concatenate([lax.expand_dims(f(input), (input.ndim,)) for f in (lax.real, lax.imag)], input.ndim)
     part = _part(dtype)
@@ -170,16 +197,19 @@ def bitcast(input: Any, *, type: Any) -> Any:
     return lax.complex(real, imag)
 
 
-def _host_to_bool(input: Any) -> Any:
-    found = np.asarray(input)
-    if found.ndim:
-        return np.bool_(found.size > 0)
-    return np.bool_(found != b"") if is_string(found) else np.bool_(found)
+def _fold_to_bool(input: Any) -> Any:
+    input = np.asarray(input)
+    if input.ndim:
+        return np.bool_(input.size > 0)
+    return np.bool_(input != b"") if is_string(input) else np.bool_(input)
 
 
-@op("ToBool", host=_host_to_bool)
+@op("ToBool", host=_fold_to_bool)
 def to_bool(input: Any) -> Any:
-    """Whether a scalar is not zero (a string: not empty), or a tensor not empty. See tf.raw_ops.ToBool."""
+    """Return whether a scalar is not zero (a string: not empty), an array not empty.
+
+    TF: tf.raw_ops.ToBool.
+    """
     input = jnp.asarray(input)
     if input.ndim:
         return np.bool_(True) if all(d != 0 for d in input.shape) else np.bool_(False)

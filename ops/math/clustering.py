@@ -1,4 +1,7 @@
-"""Where k-means begins: points drawn so that they lie far from each other, with TensorFlow's own random numbers."""
+"""Initial centers for k-means: k-means++ and KMC2, with TensorFlow's random numbers.
+
+Kernel: clustering_ops.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,13 @@ __all__: list[str] = []
 
 
 def _stream(key: Any, count: int) -> Any:
-    """Returns the first words of the generator with a key."""
+    """Return the first words of the generator with a key."""
     return bits(key, jnp.zeros((4,), np.uint32), count).reshape(-1)[:count]
 
 
 @functools.partial(jax.jit, static_argnames=("count", "tries"))
-def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
+def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
+    """Draw points by k-means++: with a probability proportional to the squared distance from the points before."""
     number = points.shape[0]
     words = _stream(key, tries * (count + 1))
     pairs = words[: 2 * tries].reshape(tries, 2)
@@ -41,13 +45,13 @@ def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
         chosen = points[candidates]
         product = lax.dot_general(chosen, points, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
         distances = jnp.minimum(nearest, half - product + half[candidates, None])
-        winner = jnp.argmin(distances.sum(axis=1))
-        return distances[winner], candidates[winner]
+        closest = jnp.argmin(distances.sum(axis=1))
+        return distances[closest], candidates[closest]
 
     def step(nearest: Any, unit: Any) -> tuple[Any, Any]:
         sums = jnp.cumsum(nearest.astype(wide()))
-        found = jnp.searchsorted(sums, unit.astype(sums.dtype) * sums[-1]).astype(np.int32)
-        return best(nearest, jnp.minimum(found, number - 1))
+        index = jnp.searchsorted(sums, unit.astype(sums.dtype) * sums[-1]).astype(np.int32)
+        return best(nearest, jnp.minimum(index, number - 1))
 
     nearest, start = best(jnp.full((number,), np.inf, points.dtype), first)
     _, others = scan(step, nearest, units)
@@ -58,25 +62,35 @@ def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
 def kmeans_plus_plus_initialization(
     points: Any, num_to_sample: Static, seed: Any, num_retries_per_sample: Static
 ) -> Any:
-    """Draws points, each with a chance that grows with its squared distance from those drawn before.
+    """Draw initial centers by k-means++. TF: tf.raw_ops.KmeansPlusPlusInitialization.
 
-    Of each few that are drawn the best is taken. See tf.raw_ops.KmeansPlusPlusInitialization. Sums are in another order
-    than TensorFlow's; a draw that falls between two points by a rounding may give the other one.
+    Sums are in another order than TensorFlow's: a draw at the boundary between two points may give the other one.
+
+    Args:
+      points: ``[n, dim]``, float32, n static.
+      num_to_sample: scalar int in ``[1, n]``, the number of centers.
+      seed: scalar int64.
+      num_retries_per_sample: candidates for each center - 1, of which the best is taken; negative: 2 + log of the
+        number of centers.
+
+    Raises:
+      OpError: another rank, a dynamic number of points, or ``num_to_sample`` out of range.
     """
     points, count, retries = jnp.asarray(points), int(num_to_sample), int(num_retries_per_sample)
     if points.ndim != 2:
         raise OpError(f"points are the rows of a matrix, got shape {points.shape}")
     number = points.shape[0]
     if not isinstance(number, int):
-        raise OpError("the number of points must be known")
+        raise OpError("the number of points must be static")
     if not 0 < count <= number:
         raise OpError(f"num_to_sample must be between 1 and the number of points, {number}, got {count}")
     tries = 1 + (2 + int(math.log(count)) if retries < 0 else retries)
-    return _far_apart(points, jnp.asarray(to_u32_pair(seed)), count=count, tries=tries)
+    return _sample_centers(points, jnp.asarray(to_u32_pair(seed)), count=count, tries=tries)
 
 
 @jax.jit
-def _walked(distances: Any, key: Any) -> Any:
+def _walk_chain(distances: Any, key: Any) -> Any:
+    """Walk the Markov chain of KMC2 and return its last index."""
     number = distances.shape[0]
     units = float_units(_stream(key, number - 1)) if number > 1 else jnp.zeros((0,), np.float32)
 
@@ -86,15 +100,25 @@ def _walked(distances: Any, key: Any) -> Any:
         moves = there > unit * here
         return (jnp.where(moves, candidate, index), jnp.where(moves, there, here)), None
 
-    ahead = (jnp.arange(1, number, dtype=np.int32), distances[1:], units)
-    (index, _), _ = scan(step, (jnp.zeros((), np.int32), distances[0]), ahead)
+    candidates = (jnp.arange(1, number, dtype=np.int32), distances[1:], units)
+    (index, _), _ = scan(step, (jnp.zeros((), np.int32), distances[0]), candidates)
     return index
 
 
 @op("KMC2ChainInitialization", words="whole")
 def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
-    """Takes the next of a chain where it is farther, or else by chance. See tf.raw_ops.KMC2ChainInitialization."""
+    """Return the index at the end of a Markov chain over points.
+
+    TF: tf.raw_ops.KMC2ChainInitialization.
+
+    Args:
+      distances: ``[n]``, float32, static n > 0: squared distances of candidate points.
+      seed: scalar int64.
+
+    Raises:
+      OpError: another shape.
+    """
     distances = jnp.asarray(distances)
     if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
-        raise OpError(f"distances must be a vector of known length, got shape {distances.shape}")
-    return _walked(distances, jnp.asarray(to_u32_pair(seed))).astype(canonical(np.int64))
+        raise OpError(f"distances must be a vector of static length, got shape {distances.shape}")
+    return _walk_chain(distances, jnp.asarray(to_u32_pair(seed))).astype(canonical(np.int64))

@@ -1,4 +1,7 @@
-"""Fourier transforms."""
+"""Fourier transforms.
+
+Kernels: fft_ops.cc in tensorflow/core/kernels.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def _fft(name: str, fn: Any, axes: int) -> None:
         input = jnp.asarray(input)
         return fn(input, axes=tuple(range(-axes, 0))).astype(input.dtype)
 
-    call.__doc__ = f"See tf.raw_ops.{name}."
+    kind = "inverse Fourier transform" if name.startswith("I") else "Fourier transform"
+    call.__doc__ = f"Return the {kind} over the last {axes} dimension(s). TF: tf.raw_ops.{name}."
     op(name, f"Batch{name}", stored=True)(call)
 
 
@@ -30,8 +34,8 @@ for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
     _fft(f"IFFT{_suffix}", jnp.fft.ifftn, _count)
 
 
-def _fitted(x: Any, sizes: tuple[Any, ...]) -> Any:
-    """Returns an array with its last dimensions cut, or padded with zeros, to sizes of which some may be symbolic."""
+def _resized(x: Any, sizes: tuple[Any, ...]) -> Any:
+    """Return an array whose last dimensions are truncated or zero-padded to sizes, of which some may be symbolic."""
     for axis, wanted in enumerate(sizes, x.ndim - len(sizes)):
         size = x.shape[axis]
         if size != wanted:
@@ -47,7 +51,7 @@ def _real_fft(suffix: str, axes: int) -> None:
         if all(isinstance(n, int) for n in (*lengths, *input.shape)):
             out = jnp.fft.rfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
         else:
-            out = lax.fft(_fitted(input, lengths), lax.FftType.RFFT, lengths)
+            out = lax.fft(_resized(input, lengths), lax.FftType.RFFT, lengths)
         return out.astype(canonical(Tcomplex))
 
     def irfft(input: Any, fft_length: Static, *, Treal: Any = _FLOAT32) -> Any:
@@ -56,10 +60,11 @@ def _real_fft(suffix: str, axes: int) -> None:
             out = jnp.fft.irfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
         else:
             half = (*lengths[:-1], lengths[-1] // 2 + 1)
-            out = lax.fft(_fitted(input, half), lax.FftType.IRFFT, lengths)
+            out = lax.fft(_resized(input, half), lax.FftType.IRFFT, lengths)
         return out.astype(canonical(Treal))
 
-    rfft.__doc__, irfft.__doc__ = f"See tf.raw_ops.RFFT{suffix}.", f"See tf.raw_ops.IRFFT{suffix}."
+    rfft.__doc__ = f"Return the Fourier transform of real numbers. TF: tf.raw_ops.RFFT{suffix}."
+    irfft.__doc__ = f"Return the inverse Fourier transform to real numbers. TF: tf.raw_ops.IRFFT{suffix}."
     op(f"RFFT{suffix}", stored=True)(rfft)
     op(f"IRFFT{suffix}", stored=True)(irfft)
 
@@ -69,17 +74,20 @@ for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
 
 
 def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *, half: bool = False) -> Any:
-    """Transforms over any dimensions, cut or padded with zeros to ``fft_length``.
+    """Transform over any dimensions, truncated or zero-padded to ``fft_length``.
 
-    TensorFlow's kernels, which only GPUs have, take the last dimensions alone; its documentation knows no such limit.
+    TensorFlow's kernels, for GPU only, take the last dimensions alone; its documentation has no such limit.
 
     Args:
-      fn: what transforms, of `jax.numpy.fft`.
+      fn: a transform of `jax.numpy.fft`.
       input: an array.
-      fft_length: how long the dimensions are, static.
-      axes: which they are, static.
-      dtype: of the result.
-      half: whether only half of the last of them comes out.
+      fft_length: ``[n]``, static, the sizes of the dimensions.
+      axes: ``[n]``, static, the dimensions.
+      dtype: dtype of the result.
+      half: whether the result has half of the last of them.
+
+    Raises:
+      OpError: lengths differ or are negative, or an axis is out of range or repeated.
     """
     input, lengths = jnp.asarray(input), dims(fft_length)
     which = normalize_axes(axes, input.ndim)
@@ -99,23 +107,53 @@ def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *,
 
 @op("FFTND", stored=True)
 def fftnd(input: Any, fft_length: Static, axes: Static) -> Any:
-    """Over any dimensions. See tf.raw_ops.FFTND."""
+    """Return the Fourier transform over any dimensions. TF: tf.raw_ops.FFTND.
+
+    Args:
+      input: complex numbers.
+      fft_length: ``[n]``, ints: the size to which each dimension is truncated or zero-padded.
+      axes: ``[n]``, distinct ints in ``[-rank, rank)``.
+
+    Raises:
+      OpError: see `_transformed`.
+    """
     return _transformed(jnp.fft.fftn, input, fft_length, axes, input.dtype)
 
 
 @op("IFFTND", stored=True)
 def ifftnd(input: Any, fft_length: Static, axes: Static) -> Any:
-    """Inverse, over any dimensions. See tf.raw_ops.IFFTND."""
+    """Return the inverse Fourier transform over any dimensions.
+
+    TF: tf.raw_ops.IFFTND. Arguments are those of `fftnd`.
+    """
     return _transformed(jnp.fft.ifftn, input, fft_length, axes, input.dtype)
 
 
 @op("RFFTND", stored=True)
 def rfftnd(input: Any, fft_length: Static, axes: Static, *, Tcomplex: Any = _COMPLEX64) -> Any:
-    """Of real numbers over any dimensions, half of the last of them. See tf.raw_ops.RFFTND."""
+    """Return the Fourier transform of real numbers over any dimensions.
+
+    TF: tf.raw_ops.RFFTND.
+
+    Args:
+      input: floats.
+      fft_length: see `fftnd`.
+      axes: see `fftnd`; of the last one, the result has ``fft_length // 2 + 1`` elements.
+      Tcomplex: dtype of the result.
+    """
     return _transformed(jnp.fft.rfftn, input, fft_length, axes, Tcomplex, half=True)
 
 
 @op("IRFFTND", stored=True)
 def irfftnd(input: Any, fft_length: Static, axes: Static, *, Treal: Any = _FLOAT32) -> Any:
-    """Inverse to real numbers over any dimensions, from half of the last of them. See tf.raw_ops.IRFFTND."""
+    """Return the inverse Fourier transform to real numbers over any dimensions.
+
+    TF: tf.raw_ops.IRFFTND.
+
+    Args:
+      input: complex numbers, half of the last dimension.
+      fft_length: see `fftnd`.
+      axes: see `fftnd`.
+      Treal: dtype of the result.
+    """
     return _transformed(jnp.fft.irfftn, input, fft_length, axes, Treal)

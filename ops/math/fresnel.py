@@ -1,7 +1,7 @@
 """Dawson's and Fresnel's integrals.
 
-The coefficients are numbers as printed for S. L. Moshier's Cephes Mathematical Library, highest power first;
-TensorFlow's kernels use the same ones.
+Rational approximations of S. L. Moshier's Cephes Mathematical Library, as in TensorFlow's kernels; coefficients have
+the highest power first. `jax.scipy.special.dawsn` is the same approximation, but jax 0.9 does not have it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
 
-from .bessel import in_float, ratio
+from .bessel import ratio
 
 # fmt: off
 # Dawson's integral, in x^2 up to 3.25, then beside 1 / (2 x) in 1 / x^2 up to 6.25 and beyond.
@@ -90,14 +91,20 @@ def _dawson(x: Any) -> Any:
     return jnp.where(x < 0, -out, out)
 
 
-@_dawson.defjvp
-def _dawson_jvp(primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    value = _dawson(x)
-    return value, t * (1 - 2 * x * value)
+_dawson.defjvps(lambda t, y, x: t * (1 - 2 * x * y))
 
 
-def _fresnel(near: Callable[[Any], Any], far: Callable[..., Any], slope: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _fresnel(
+    near: Callable[[Any], Any], far: Callable[..., Any], integrand: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """Return a Fresnel integral.
+
+    Args:
+      near: its value for ``x ** 2 < 2.5625``.
+      far: its value beyond, from the auxiliary functions f and g and the cosine and sine of ``pi x ** 2 / 2``.
+      integrand: cosine or sine.
+    """
+
     @jax.custom_jvp
     def call(x: Any) -> Any:
         size = lax.abs(x)
@@ -114,11 +121,7 @@ def _fresnel(near: Callable[[Any], Any], far: Callable[..., Any], slope: Callabl
         out = jnp.where(size > 36974.0, jnp.full_like(x, 0.5), out)
         return jnp.where(x < 0, -out, out)
 
-    @call.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        (x,), (t,) = primals, tangents
-        return call(x), t * slope(jnp.asarray(math.pi / 2, x.dtype) * (x * x))
-
+    call.defjvps(lambda t, y, x: t * integrand(jnp.asarray(math.pi / 2, x.dtype) * (x * x)))
     return call
 
 
@@ -136,17 +139,17 @@ _fresnel_sin = _fresnel(_near_sin, lambda f, g, c, s: -(f * c + g * s), lax.sin)
 
 @op("Dawsn")
 def dawsn(x: Any) -> Any:
-    """Returns Dawson's integral. See tf.raw_ops.Dawsn."""
-    return in_float(_dawson)(x)
+    """Return Dawson's integral. TF: tf.raw_ops.Dawsn."""
+    return in_float32(_dawson, jnp.asarray(x))
 
 
 @op("FresnelCos")
 def fresnel_cos(x: Any) -> Any:
-    """Returns Fresnel's cosine integral. See tf.raw_ops.FresnelCos."""
-    return in_float(_fresnel_cos)(x)
+    """Return Fresnel's cosine integral. TF: tf.raw_ops.FresnelCos."""
+    return in_float32(_fresnel_cos, jnp.asarray(x))
 
 
 @op("FresnelSin")
 def fresnel_sin(x: Any) -> Any:
-    """Returns Fresnel's sine integral. See tf.raw_ops.FresnelSin."""
-    return in_float(_fresnel_sin)(x)
+    """Return Fresnel's sine integral. TF: tf.raw_ops.FresnelSin."""
+    return in_float32(_fresnel_sin, jnp.asarray(x))

@@ -9,8 +9,7 @@ from jax import lax
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.broadcasting import array
-from tf2jax_lite.ops.common.elementwise_derivatives import differentiable
-from tf2jax_lite.ops.common.logistic import logistic
+from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.xla_cpu.materialize import materialize
 
@@ -142,14 +141,17 @@ def _softmax_jvp(primals: Any, tangents: Any) -> Any:
     return found, materialize(found * (t - jnp.sum(found * t, axis=-1, keepdims=True)))
 
 
-@inlined
-@differentiable(lambda x, y: 1 / jnp.square(1 + jnp.abs(x)))
+@jax.custom_jvp
 def _softsign(x: Any) -> Any:
-    # The slope of the quotient as JAX has it is a difference: no number far out, and few digits before.
     return x / (1 + jnp.abs(x))
 
 
+# JAX's derivative of the quotient is a difference: NaN for large x, and few digits before.
+_softsign.defjvps(lambda t, y, x: t * (1 / jnp.square(1 + jnp.abs(x))))
+
+
 @op("Softsign")
+@inlined
 def softsign(features: Any) -> Any:
     """Returns x / (1 + abs(x)). See tf.raw_ops.Softsign."""
     return _softsign(jnp.asarray(features))

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.common.logistic import logistic
+from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, dims

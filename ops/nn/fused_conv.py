@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.arrays.pad import mirror_pad, pairs
-from tf2jax_lite.ops.common.logistic import logistic
+from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.image.resize import resize_bilinear
 from tf2jax_lite.ops.linalg.matmul import mat_mul
 from tf2jax_lite.ops.registry import Static, op

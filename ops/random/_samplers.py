@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import while_loop
-from tf2jax_lite.ops.common.elementwise_derivatives import gamma_slope
+from tf2jax_lite.ops.common.derivatives import random_gamma_grad
 from tf2jax_lite.values.static import canonical
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.top_k import top_k
@@ -498,7 +498,7 @@ def _implicit_gamma_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     alpha, sample = primals
     work = np.dtype(np.float64 if sample.dtype == np.float64 else np.float32)
     sample = implicit_gamma(alpha, sample)  # so that a second derivative sees that it depends on alpha
-    slope = gamma_slope(alpha.astype(work), sample.astype(work)).astype(sample.dtype)
+    slope = random_gamma_grad(alpha.astype(work), sample.astype(work)).astype(sample.dtype)
     return sample, slope * tangents[0]
 
 

@@ -20,8 +20,8 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import places
-from tf2jax_lite.ops.common.row_boundaries import MOST_COMPARED, starts
+from tf2jax_lite.ops.common.nonzero import nonzero
+from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
@@ -329,7 +329,7 @@ def same_rows(a: Any, b: Any) -> Any:
     if b.shape[0] == 0:
         return np.full(a.shape[0], -1)
     pairs = a.shape[0] * b.shape[0]
-    if not isinstance(pairs, int) or pairs > MOST_COMPARED:
+    if not isinstance(pairs, int) or pairs > MAX_COMPARED_PAIRS:
         return _same_sorted(jnp.asarray(a), jnp.asarray(b))
     equal = jnp.all(jnp.asarray(a)[:, None] == jnp.asarray(b)[None], axis=2) & (jnp.asarray(a)[:, :1] >= 0)
     return jnp.where(equal.any(1), jnp.argmax(equal, 1), -1)
@@ -356,6 +356,6 @@ def select_entries(
         kept: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[kept] - start, pick(values, kept)
     size = row_capacity(bound, keep.shape[0], problem)
-    (kept,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), places(keep, size, -1), of=(keep,))
+    (kept,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), nonzero(keep, size, -1), of=(keep,))
     rows = pick(indices, kept)
     return jnp.where((kept >= 0)[:, None], rows - start, -1).astype(rows.dtype), pick(values, kept)

@@ -11,7 +11,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
-from tf2jax_lite.ops.math.segment import fold
+from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
@@ -184,6 +184,6 @@ def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
     rows = jnp.asarray(sp_indices)[:, :-1]
     ids = numbered(rows)
     values = jnp.asarray(sp_values)
-    top = lax.stop_gradient(fold("Max", lax.stop_gradient(values), ids, count, -np.inf))
+    top = lax.stop_gradient(segment_reduce("Max", lax.stop_gradient(values), ids, count, -np.inf))
     parts = lax.exp(values - take(top, ids, 0))
-    return parts / take(fold("Sum", parts, ids, count), ids, 0)
+    return parts / take(segment_reduce("Sum", parts, ids, count), ids, 0)

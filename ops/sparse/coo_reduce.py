@@ -10,7 +10,7 @@ import numpy as np
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
-from tf2jax_lite.ops.math.segment import fold
+from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.static import dims, normalize_axes, static_value
 
@@ -40,9 +40,9 @@ def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_di
         flat = flat + indices[:, i] * jnp.asarray(stride, indices.dtype)
         stride = stride * d
     flat = jnp.where(indices[:, 0] < 0, -1, flat)
-    out = fold(kind, values, flat, stride)
+    out = segment_reduce(kind, values, flat, stride)
     if kind == "Max":  # TensorFlow reduces explicit entries only; the result is 0 where there is none
-        filled = fold("Sum", jnp.ones(flat.shape, np.int32), flat, stride) > 0
+        filled = segment_reduce("Sum", jnp.ones(flat.shape, np.int32), flat, stride) > 0
         out = jnp.where(filled, out, jnp.zeros((), out.dtype))
     return out.reshape(out_shape)
 
@@ -104,7 +104,7 @@ def _reduce_sparse(
         else:
             rows, ids = np.zeros((min(len(found), 1), 0), found.dtype), np.zeros(len(found), int)
         count: Any = len(rows)
-        out = fold(kind, values, ids.reshape(-1), count)
+        out = segment_reduce(kind, values, ids.reshape(-1), count)
         full = np.zeros((count, len(found.T)), found.dtype)
     else:
         count = row_capacity(bound, indices.shape[0], "the entries of a reduction depend on traced indices")
@@ -115,7 +115,7 @@ def _reduce_sparse(
         ids = numbered(own)
         valid = take(jnp.asarray(indices), order, 0)[:, 0] >= 0
         ids = jnp.where(valid, ids, count)
-        out = fold(kind, take(values, order, 0), ids, count)
+        out = segment_reduce(kind, take(values, order, 0), ids, count)
         rows = jnp.full((count, len(kept)), -1, own.dtype).at[ids].set(own, mode="drop")
         used = jnp.zeros(count, bool).at[ids].set(True, mode="drop")
         out = jnp.where(used, out, jnp.zeros((), out.dtype))

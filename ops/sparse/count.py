@@ -13,7 +13,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.common.row_splits import row_of
 from tf2jax_lite.ops.registry import op
@@ -81,7 +81,7 @@ def _traced_counts(
         jnp.where(valid, run, count), None if weights is None else take(weights, order, 0), count, dtype, binary
     )
     keep = first & valid
-    where = places(keep, size, count)
+    where = nonzero(keep, size, count)
     (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), where, of=(keep,))
     real = where < jnp.asarray(count, np.int32)
     found = [jnp.where(real, take(v, where, 0).astype(rows.dtype), -1) for v in (rows, values)]

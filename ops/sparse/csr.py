@@ -17,7 +17,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take, take_nd
-from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
@@ -261,7 +261,7 @@ def csr_sparse_matrix_components(
         else:
             count = values.shape[0]
             size = row_capacity(bound, count, "how many entries a matrix of a batch has depends on traced indices")
-            (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(own), places(own, size, -1), of=(own,))
+            (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(own), nonzero(own, size, -1), of=(own,))
             indices = jnp.where((where >= 0)[:, None], pick(indices, where), -1)
             values = pick(values, where)
     height = matrix.dims[-2]

@@ -11,7 +11,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
-from tf2jax_lite.ops.math.segment import fold
+from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims_array, static_value
@@ -94,5 +94,5 @@ def sparse_matrix_softmax_grad(softmax: Any, grad_softmax: Any, *, type: Any) ->
     upstream = pick(gradient.values, same_rows(matrix.indices, gradient.indices))
     found = static_value(matrix.indices)
     rows = numbered((jnp.asarray(matrix.indices) if found is None else found)[:, :-1])
-    sums = take(fold("Sum", matrix.values * upstream, rows, count), rows, 0)
+    sums = take(segment_reduce("Sum", matrix.values * upstream, rows, count), rows, 0)
     return matrix.with_values((upstream - sums) * matrix.values)

@@ -10,7 +10,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take, take_nd
-from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
@@ -156,12 +156,12 @@ def _traced_product(
 ) -> SparseMatrix:
     product = jnp.matmul(a.dense(), b.dense(), precision=lax.Precision.HIGHEST)
     ones = (m.with_values(jnp.ones(m.values.shape, np.float32)).dense() for m in (a, b))
-    nonzero = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
-    count = nonzero.shape[0]
+    is_entry = jnp.reshape(jnp.matmul(*ones) > 0, (-1,))
+    count = is_entry.shape[0]
     size = row_capacity(bound, count, "which entries a product has depends on traced indices")
-    where = places(nonzero, size, count)
+    where = nonzero(is_entry, size, count)
     of = (a.indices, b.indices)
-    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(nonzero), where, of=of)
+    (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(is_entry), where, of=of)
     columns, rest = [], where
     for d in reversed(shape):
         columns.insert(0, rest % d)

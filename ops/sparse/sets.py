@@ -16,7 +16,7 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
-from tf2jax_lite.ops.common.nonzero import places
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
@@ -139,7 +139,7 @@ def _traced_result(
     before = lax.cummax(jnp.where(s.begins, number - keep, 0))
     position = number - before - 1
     largest = jnp.max(jnp.where(keep, position + 1, 0), initial=0)
-    where = places(keep, size, count)
+    where = nonzero(keep, size, count)
     (where,) = truncate_rows(bound, lambda: jnp.count_nonzero(keep), where, of=(keep,))
     real = where < jnp.asarray(count, np.int32)
     columns = [jnp.where(real, take(c, where, 0), -1) for c in (*s.columns, position.astype(groups.dtype))]

@@ -89,7 +89,7 @@ CASES = [
     case("GatherNd", M, np.int32([[1], [0]])).using(baked=("indices",), name="constant"),
     case("GatherNd", M, np.int32([[1], [0]])).using(symbolic=("b, 2", "n, 1"), name="sym"),
     case("GatherNd", P, np.int32([[1, 0], [0, 1]])).using(symbolic=("b, n, 4", "k, 2"), name="sym2"),
-    # The gradient kernel does not know the policy: it fails for the bad indices.
+    # The gradient kernel does not have the policy: it raises for bad indices.
     case("GatherNd", M, np.int32([[3, 0], [1, 1], [-1, 0]]), bad_indices_policy="IGNORE").using(grad=False),
     case("GatherNd", M, np.int32([[3], [1], [-1]]), bad_indices_policy="IGNORE").using(grad=False),
     case("GatherNd", M, np.int32([[1, 1]]), bad_indices_policy="ERROR"),
@@ -122,7 +122,7 @@ def test_case(case):
         (np.float32([]), np.int32([]), 0, 0),
     ],
 )
-def test_numpy_twin_of_gather(params, indices, axis, batch):
+def test_constant_folding_of_gather(params, indices, axis, batch):
     expected = tf.raw_ops.GatherV2(params=params, indices=indices, axis=axis, batch_dims=batch).numpy()
     actual = registry.lookup("GatherV2").host(params, indices, np.array(axis), batch_dims=batch)
     assert isinstance(actual, np.ndarray)
@@ -131,7 +131,7 @@ def test_numpy_twin_of_gather(params, indices, axis, batch):
 
 
 @pytest.mark.parametrize("indices", [[1], [1, 2], [[1, 2, 3]], [[0, 2], [1, 1]], np.zeros((2, 0))])
-def test_numpy_twin_of_gather_nd(indices):
+def test_constant_folding_of_gather_nd(indices):
     indices = np.array(indices, np.int32)
     expected = tf.raw_ops.GatherNd(params=P, indices=indices).numpy()
     actual = registry.lookup("GatherNd").host(P, indices)
@@ -139,7 +139,7 @@ def test_numpy_twin_of_gather_nd(indices):
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_numpy_twin_of_gather_nd_with_bad_indices():
+def test_constant_folding_of_gather_nd_with_bad_indices():
     indices = np.int32([[3], [1], [-1]])
     expected = tf.raw_ops.GatherNd(params=M, indices=indices, bad_indices_policy="IGNORE").numpy()
     np.testing.assert_array_equal(registry.lookup("GatherNd").host(M, indices, bad_indices_policy="IGNORE"), expected)
@@ -147,7 +147,7 @@ def test_numpy_twin_of_gather_nd_with_bad_indices():
         registry.lookup("GatherNd").host(M, indices)
 
 
-def test_symbolic_dimensions_stay_on_the_host():
+def test_symbolic_dimensions_are_folded():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
     shape[:] = [b, 3, 4]

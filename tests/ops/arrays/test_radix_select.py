@@ -1,4 +1,4 @@
-"""The n-th smallest, found bit by bit: what sorting gives."""
+"""Radix select against sorting."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tests.xla_cpu.test_top_k import DTYPES, odd
-from tf2jax_lite.ops.arrays._radix_select import selected
+from tf2jax_lite.ops.arrays._radix_select import nth_smallest
 
 
 @pytest.mark.default_cases("int64", "uint64")
 @pytest.mark.parametrize("dtype", [*DTYPES, "float64", "int64", "uint64"])
-def test_every_place_of_odd_values(dtype):
+def test_each_n_of_special_values(dtype):
     x = odd(dtype)
     with jax.enable_x64(x.dtype.itemsize == 8):
-        found = [jax.jit(selected)(x, n) for n in range(x.size)]
+        found = [jax.jit(nth_smallest)(x, n) for n in range(x.size)]
     assert all(f.dtype == x.dtype for f in found)
     wide = x if x.dtype.kind in "iu" else x.astype(np.float64)
     np.testing.assert_array_equal(np.asarray(found, wide.dtype), np.sort(wide))
@@ -26,10 +26,10 @@ def test_every_place_of_odd_values(dtype):
 def test_shapes(shape, dtype):
     x = (np.random.default_rng(0).normal(size=shape) * 9).astype(dtype)
     for n in {0, shape[-1] // 3, shape[-1] - 1}:
-        np.testing.assert_array_equal(selected(jnp.asarray(x), n), np.sort(x)[..., n])
+        np.testing.assert_array_equal(nth_smallest(jnp.asarray(x), n), np.sort(x)[..., n])
 
 
 @pytest.mark.full
-def test_places_out_of_range_are_the_nearest():
+def test_n_out_of_range_is_clamped():
     x = jnp.asarray([3.0, 1.0, 2.0])
-    np.testing.assert_array_equal(jax.vmap(lambda n: selected(x, n))(jnp.arange(-2, 5)), [1, 1, 1, 2, 3, 3, 3])
+    np.testing.assert_array_equal(jax.vmap(lambda n: nth_smallest(x, n))(jnp.arange(-2, 5)), [1, 1, 1, 2, 3, 3, 3])

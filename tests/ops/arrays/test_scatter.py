@@ -1,4 +1,4 @@
-"""Scatters, stitching and partitioning against TensorFlow."""
+"""Scatters into tensors and variables against TensorFlow."""
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +27,8 @@ def cast(value, dtype):
 M = np.arange(12.0).reshape(4, 3)
 I = np.int32([[2], [0]])  # noqa: E741
 U = np.array([[100.0, 5, 1], [3, 4, 100]])
-T = np.arange(24.0).reshape(2, 3, 4)
-
-# Names of index shapes: a row, an element, several, repeated.
-PLACES = {
+# Index vectors and shapes of updates.
+INDICES = {
     "row": ([[1]], (1, 3)),
     "element": ([[1, 2]], (1,)),
     "batch": ([[[0], [3]], [[1], [2]]], (2, 2, 3)),
@@ -51,8 +49,8 @@ CASES = [
     case("ScatterNd", np.int32([[1], [1], [0]]), np.array([True, True, False]), np.int32([3])),
     case("ScatterNd", np.int32([[0], [0]]), np.int8([100, 100]), np.int32([1])).using(name="wrap"),
     *(
-        case("ScatterNd", np.array(places, t), updates(shape), np.array([4, 3], t)).using(name=f"{name}-{t}")
-        for name, (places, shape) in PLACES.items()
+        case("ScatterNd", np.array(indices, t), updates(shape), np.array([4, 3], t)).using(name=f"{name}-{t}")
+        for name, (indices, shape) in INDICES.items()
         for t in ("int32", "int64")
     ),
     case("ScatterNd", I, U, np.int32([4, 3])).using(symbolic=("n, 1", "n, 3"), name="sym"),
@@ -78,9 +76,9 @@ CASES = [
     ),
     case("TensorScatterUpdate", np.array([True, False]), np.int32([[1]]), np.array([True])),
     *(
-        case(op, M, np.array(places, t), updates(shape) * 2).using(name=f"{name}-{t}")
+        case(op, M, np.array(indices, t), updates(shape) * 2).using(name=f"{name}-{t}")
         for op in TENSOR_OPS
-        for name, (places, shape) in PLACES.items()
+        for name, (indices, shape) in INDICES.items()
         for t in ("int32", "int64")
     ),
     *(
@@ -90,9 +88,9 @@ CASES = [
         for op in ("TensorScatterMax", "TensorScatterMin")
     ),
     *(
-        case(op, np.float32(x), np.int32(places), np.float32(y)).using(name=f"nan-{np.ndim(x)}", grad=False)
+        case(op, np.float32(x), np.int32(indices), np.float32(y)).using(name=f"nan-{np.ndim(x)}", grad=False)
         for op in TENSOR_OPS
-        for x, places, y in (
+        for x, indices, y in (
             ([1, NAN, 1, -INF, INF], [[1], [2], [0], [3], [4]], [1, NAN, 3, NAN, 1]),
             ([[1, NAN, 1, -INF, INF, 0, 0, 2, NAN]], [[0]], [[NAN, 1] + [NAN] * 7]),
         )
@@ -113,44 +111,12 @@ CASES = [
     *(case("ScatterNdNonAliasingAdd", cast(M, t), I, cast(U, t)) for t in (*FLOATS, "complex64", "uint8", "int64")),
     case("ScatterNdNonAliasingAdd", np.array([True, False]), np.int32([[1], [1]]), np.array([True, True])),
     case("ScatterNdNonAliasingAdd", M, np.int64([[1], [1]]), updates((2, 3))),
-    # Stitching: indices are constants of the graph, or the size of the result is unknown.
-    *(
-        case(op, [np.int32([0, 4]), np.int32([2, 4])], [cast([[1, 1], [2, 2]], t), cast([[3, 3], [4, 4]], t)])
-        .using(baked=("indices",))
-        for op in ("DynamicStitch", "ParallelDynamicStitch")
-        for t in (*FLOATS, "int32", "uint8", "complex64")
-    ),
-    case("DynamicStitch", [np.int32(1), np.int32([0, 2])], [np.float32(5), np.float32([6, 7])]).using(
-        baked=("indices",), name="permutation"
-    ),
-    case("DynamicStitch", [np.int32([[3, 1], [0, 2]]), np.zeros((0,), np.int32)], [T[:, :2], np.zeros((0, 4))]).using(
-        baked=("indices",), name="matrix"
-    ),
-    case("DynamicStitch", [np.int32([5])], [np.float32([1])]).using(baked=("indices",), name="gaps"),
-    case("DynamicStitch", [np.zeros(0, np.int32)], [np.zeros((0, 3))]).using(baked=("indices",), name="empty"),
-    case("DynamicStitch", [np.int32([0, 2]), np.int32([[1], [3]])], [np.zeros((2, 0)), np.zeros((2, 1, 0))]).using(
-        baked=("indices",), name="empty rows"
-    ),
-    case("DynamicStitch", [np.int32([0, 0])], [np.array([True, False])]).using(baked=("indices",), name="bool"),
-    case("DynamicStitch", [np.int32([0, 2])], [np.float32([1, 2])]).using(jit=False, name="eager"),
-    case("DynamicStitch", [np.int32([-1])], [np.float32([1])]).using(error="out of range", name="negative"),
-    case("DynamicStitch", [np.int32([1])], [np.float32([1, 2])]).using(error="does not start", name="shape"),
-    *(
-        case("DynamicPartition", cast([[1, 2], [3, 4], [5, 6]], t), np.int32([1, 0, 1]), num_partitions=3).using(
-            baked=("partitions",)
-        )
-        for t in (*FLOATS, *COMPLEX, "int32", "uint8", "int64")
-    ),
-    case("DynamicPartition", np.array([True, False]), np.int32([1, 1]), num_partitions=2).using(baked=("partitions",)),
-    case("DynamicPartition", np.float32([1, 2]), np.int32(1), num_partitions=2).using(baked=("partitions",)),
-    case("DynamicPartition", T, np.int32([[1, 0, 0], [1, 1, 0]]), num_partitions=2).using(baked=("partitions",)),
-    case("DynamicPartition", np.zeros((0, 2)), np.zeros(0, np.int32), num_partitions=2).using(jit=False),
-    case("DynamicPartition", M, np.int32([1, 0, 1, 1]), num_partitions=2).using(jit=False, name="eager"),
-    case("DynamicPartition", M, np.int32([1, 0, 5, 1]), num_partitions=2).using(error="must be in [0, 2)", name="high"),
-    case("DynamicPartition", M, np.int32([1, 0]), num_partitions=2).using(error="does not start", name="shape"),
 ]  # fmt: skip
 
+
 KINDS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Update")
+
+
 TESTED_OTHERWISE = {
     *(f"ResourceScatter{kind}" for kind in KINDS),
     *(f"ResourceScatterNd{kind}" for kind in KINDS if kind not in ("Mul", "Div")),
@@ -163,7 +129,7 @@ def test_case(case):
 
 
 def check_variable_op(name, initial, *inputs, **attrs):
-    """Compares a scatter into a variable with TensorFlow's: constant and traced indices."""
+    """Compare a scatter into a variable with TensorFlow's, for constant and traced indices."""
     variable = tf.Variable(initial)
     getattr(tf.raw_ops, name)(
         **dict(
@@ -198,7 +164,7 @@ def test_scatter_into_a_variable(kind, dtype):
         (np.int32([2, 0]), ()),
         (np.int32([1, 1, 3, 1]), (4, 3)),
     ):
-        if kind == "Update" and not shape:  # TensorFlow: only arithmetic takes a scalar
+        if kind == "Update" and not shape:  # TensorFlow broadcasts scalars in arithmetic only
             continue
         check_variable_op(f"ResourceScatter{kind}", initial, indices, cast(updates(shape) + 1, dtype))
 
@@ -214,9 +180,9 @@ def test_scatter_scalars_into_a_vector():
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Max", "Min", "Update"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_scatter_nd_into_a_variable(kind, dtype):
-    for places, shape in PLACES.values():
-        places = np.array(places, np.int32)
-        check_variable_op(f"ResourceScatterNd{kind}", cast(M, dtype), places, cast(updates(shape), dtype))
+    for indices, shape in INDICES.values():
+        indices = np.array(indices, np.int32)
+        check_variable_op(f"ResourceScatterNd{kind}", cast(M, dtype), indices, cast(updates(shape), dtype))
     check_variable_op(
         f"ResourceScatterNd{kind}",
         cast(M, dtype),
@@ -235,34 +201,19 @@ def test_traced_indices_out_of_range_are_dropped():
 
 
 @pytest.mark.parametrize("name", ["TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub"])
-def test_numpy_twin_of_a_scatter(name):
-    for places, shape in PLACES.values():
-        places = np.array(places, np.int32)
-        expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates(shape)).numpy()
-        np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates(shape)), expected)
-    places = np.int32([[1], [9], [-1]])
+def test_constant_folding_of_a_scatter(name):
+    for indices, shape in INDICES.values():
+        indices = np.array(indices, np.int32)
+        expected = tf.raw_ops.__dict__[name](tensor=M, indices=indices, updates=updates(shape)).numpy()
+        np.testing.assert_array_equal(registry.lookup(name).host(M, indices, updates(shape)), expected)
+    indices = np.int32([[1], [9], [-1]])
     ignore = {"bad_indices_policy": "IGNORE"}
-    expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates((3, 3)), **ignore).numpy()
-    np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates((3, 3)), **ignore), expected)
+    expected = tf.raw_ops.__dict__[name](tensor=M, indices=indices, updates=updates((3, 3)), **ignore).numpy()
+    np.testing.assert_array_equal(registry.lookup(name).host(M, indices, updates((3, 3)), **ignore), expected)
 
 
 @pytest.mark.full
-def test_numpy_twin_of_stitching():
-    host = registry.lookup("DynamicStitch").host
-    for indices, data in (
-        ([np.int32([0, 4]), np.int32([2, 4])], [np.int32([[1, 1], [2, 2]]), np.int32([[3, 3], [4, 4]])]),
-        ([np.int32(1), np.int32([[0, 2]])], [np.float32(5), np.float32([[6, 7]])]),
-        ([np.zeros(0, np.int32)], [np.zeros((0, 3))]),
-        ([np.int32([1, 0])], [np.array([b"a", b"bc"], object)]),
-    ):
-        expected = tf.raw_ops.DynamicStitch(indices=indices, data=data).numpy()
-        actual = host(indices, data)
-        assert actual.dtype == expected.dtype
-        np.testing.assert_array_equal(actual, expected)
-
-
-@pytest.mark.full
-def test_symbolic_dimensions_stay_on_the_host():
+def test_symbolic_dimensions_are_folded():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
     shape[:] = [b, 3, 4]
@@ -271,22 +222,3 @@ def test_symbolic_dimensions_stay_on_the_host():
     update = registry.lookup("TensorScatterUpdate").host
     assert update(np.int32([1, 2, 3]), np.int32([[1]]), shape[:1]).tolist() == [1, b, 3]
     assert update(shape, np.int32([[0]]), np.int32([7])).tolist() == [7, 3, 4]
-
-
-@pytest.mark.full
-def test_partition_and_stitch_inside_jit():
-    def function(x, p, bound):
-        parts = scatter.dynamic_partition(x, p, num_partitions=3, bound=bound)
-        rows = scatter.dynamic_partition(jnp.arange(5), p, num_partitions=3, bound=bound)
-        return scatter.dynamic_stitch(rows, [part * (i + 1) for i, part in enumerate(parts)], bound=bound)
-
-    x, p = jnp.arange(10.0).reshape(5, 2), jnp.array([2, 0, 2, 2, 0])
-    expected = x * (p[:, None] + 1)
-    np.testing.assert_array_equal(function(x, p, None), expected)
-    np.testing.assert_array_equal(jax.jit(function, static_argnums=2)(x, p, 5), expected)
-    grad = jax.jit(jax.grad(lambda x, p: function(x, p, 5).sum()))(x, p)
-    np.testing.assert_array_equal(grad, jnp.ones((5, 2)) * (p[:, None] + 1))
-    with pytest.raises(OpError, match="dynamic_shape_bound"):
-        jax.jit(lambda p: function(x, p, None))(p)
-    with pytest.raises(OpError, match="dynamic_shape_bound"):
-        jax.jit(lambda i: scatter.dynamic_stitch([i], [x], bound=None))(p)

@@ -36,7 +36,7 @@ CASES = [
         symbolic=("b, 4, 6, 2",), name="sym"
     ),
     case("SpaceToBatchND", IMAGE, np.array([3, 2]), np.array([[0, 0], [0, 0]])).using(
-        error="no multiple", name="uneven"
+        error="no multiple", name="remainder"
     ),
     *(
         case("BatchToSpaceND", x, np.array(b, t), np.array(c, t)).using(name=f"{x.shape}-{b}-{c}-{np.dtype(t)}")
@@ -53,7 +53,7 @@ CASES = [
         symbolic=("4*b, 2, 3, 2",), name="sym"
     ),
     case("BatchToSpaceND", _ramp(3, 2, 2, 1), np.array([2, 2]), np.array([[0, 0], [0, 0]])).using(
-        error="no multiple", name="uneven"
+        error="no multiple", name="remainder"
     ),
     *(
         case("SpaceToBatch", IMAGE, np.array(p, t), block_size=2).using(name=f"{p}-{np.dtype(t)}")
@@ -73,12 +73,12 @@ CASES = [
     case("SpaceToDepth", _ramp(1, 3, 6, 2), block_size=3),
     *(case("SpaceToDepth", _ramp(1, 2, 4, 1, dtype=t), block_size=2) for t in NUMERIC),
     case("SpaceToDepth", IMAGE, block_size=2).using(symbolic=("b, 4, 6, 2",), name="sym"),
-    case("SpaceToDepth", _ramp(1, 3, 4, 1), block_size=2).using(error="divide", name="uneven"),
+    case("SpaceToDepth", _ramp(1, 3, 4, 1), block_size=2).using(error="divide", name="remainder"),
     case("DepthToSpace", _ramp(2, 2, 3, 8), block_size=2),
     case("DepthToSpace", _ramp(1, 1, 2, 9), block_size=3),
     *(case("DepthToSpace", _ramp(1, 2, 1, 4, dtype=t), block_size=2) for t in NUMERIC),
     case("DepthToSpace", _ramp(2, 2, 3, 8), block_size=2).using(symbolic=("b, h, w, 8",), name="sym"),
-    case("DepthToSpace", _ramp(1, 2, 1, 6), block_size=2).using(error="divide", name="uneven"),
+    case("DepthToSpace", _ramp(1, 2, 1, 6), block_size=2).using(error="divide", name="remainder"),
     # Patches.
     *(
         case(

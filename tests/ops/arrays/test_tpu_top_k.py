@@ -1,4 +1,4 @@
-"""Ranking for TPUs. TensorFlow has no kernels for other devices: held to what the OpDefs' documentation says."""
+"""Top k for TPUs against the documentation of the OpDefs: TensorFlow has no kernels for other devices."""
 
 import jax
 import numpy as np
@@ -38,10 +38,10 @@ def test_kth_order_statistic(k):
 
 
 def test_top_k_unique():
-    values, places = converted("TopKUnique", X, k=4)
+    values, indices = converted("TopKUnique", X, k=4)
     np.testing.assert_array_equal(values, np.float32([[3, 1, 0, -2], [INF, 0, -INF, -INF], [1, -INF, -INF, -INF]]))
-    np.testing.assert_array_equal(places, [[2, 1, 4, 3], [3, 2, 4, 4], [4, -1, -1, -1]])
-    assert places.dtype == np.int32
+    np.testing.assert_array_equal(indices, [[2, 1, 4, 3], [3, 2, 4, 4], [4, -1, -1, -1]])
+    assert indices.dtype == np.int32
     assert [v.shape for v in converted("TopKUnique", X, k=0)] == [(3, 0), (3, 0)]
 
 
@@ -57,8 +57,8 @@ def test_make_unique(width):
 
 def test_top_k_with_unique():
     x = np.float32([[3, 1, 3, -2, 0, 3], [1, 2, 3, 4, 5, 6]])
-    values, places = converted("TopKWithUnique", x, k=4)
-    np.testing.assert_array_equal(places, [[5, 2, 0, 1], [5, 4, 3, 2]])
+    values, indices = converted("TopKWithUnique", x, k=4)
+    np.testing.assert_array_equal(indices, [[5, 2, 0, 1], [5, 4, 3, 2]])
     np.testing.assert_allclose(values, [[3, 3, 3, 1], [6, 5, 4, 3]], rtol=1e-6)
 
 
@@ -68,14 +68,14 @@ def test_inputs_are_checked(op):
     attrs = {} if op == "MakeUnique" else {"k": 1}
     graph_def = tf.compat.v1.GraphDef()
     graph_def.node.add(name="x", op="Placeholder").attr["dtype"].type = tf.float32.as_datatype_enum
-    node = graph_def.node.add(name="ranked", op=op, input=["x"])
+    node = graph_def.node.add(name="top", op=op, input=["x"])
     for name, value in attrs.items():
         node.attr[name].i = value
-    jax_fn, params = tf2jax.convert_graph_def(graph_def, ["x"], ["ranked"])
-    with pytest.raises(Tf2JaxError, match=rf"'ranked' \({op}\).*matrix"):
+    jax_fn, params = tf2jax.convert_graph_def(graph_def, ["x"], ["top"])
+    with pytest.raises(Tf2JaxError, match=rf"'top' \({op}\).*matrix"):
         jax_fn(params, X[0])
     if attrs:
         node.attr["k"].i = -1
-        jax_fn, params = tf2jax.convert_graph_def(graph_def, ["x"], ["ranked"])
+        jax_fn, params = tf2jax.convert_graph_def(graph_def, ["x"], ["top"])
         with pytest.raises(Tf2JaxError, match="negative"):
             jax_fn(params, X)

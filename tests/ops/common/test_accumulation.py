@@ -1,4 +1,4 @@
-"""Sums of 16-bit floats are added up in float32, where thousands of numbers in 16 bits stop growing."""
+"""Sums of 16-bit floats are accumulated in float32: in 16 bits they stop growing after thousands of numbers."""
 
 import jax
 import ml_dtypes
@@ -13,7 +13,7 @@ raw = tf.raw_ops
 RNG = np.random.default_rng(0)
 ZEROS = np.zeros(3000, np.int32)
 POOLED = {"ksize": [1, 60, 60, 1], "strides": [1, 60, 60, 1], "padding": "VALID"}
-PLACES = np.stack([ZEROS, np.arange(3000)], 1).astype(np.int64)
+INDICES = np.stack([ZEROS, np.arange(3000)], 1).astype(np.int64)
 SUMS = {
     "AddN": ((60, 2), lambda x: tf.add_n(tf.unstack(x))),
     "AvgPool": ((1, 60, 60, 2), lambda x: raw.AvgPool(value=x, **POOLED)),
@@ -31,7 +31,7 @@ SUMS = {
     "SparseReduceSum": (
         (3000,),
         lambda x: raw.SparseReduceSum(
-            input_indices=PLACES, input_values=x, input_shape=[1, 3000], reduction_axes=[1], keep_dims=False
+            input_indices=INDICES, input_values=x, input_shape=[1, 3000], reduction_axes=[1], keep_dims=False
         ),
     ),
     "SparseSegmentSumGrad": (

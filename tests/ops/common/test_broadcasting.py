@@ -1,4 +1,4 @@
-"""Elementwise ops leave one equation where `jax.lax` broadcasts by itself; values and gradients are those of numpy."""
+"""Elementwise ops are one equation where `jax.lax` broadcasts; values and gradients are NumPy's."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from tf2jax_lite.ops.common.broadcasting import array, matched, number
 FULL = np.linspace(1, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 COLUMN, ROW, VECTOR = FULL[:, :, :1], FULL[:1], FULL[0, 0]
 HALF, BF16 = np.asarray(0.5, np.float32), np.asarray(0.5, jnp.bfloat16)
-# operands (traced ones by number, known ones as values), equations
+# operands (traced ones by number, static ones as values), equations
 SHAPES = [
     ((FULL, FULL), (), 1),
     ((FULL, ROW), (), 1),
@@ -60,7 +60,7 @@ def test_gradients_have_the_operands_shapes(name, traced, known, equations):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_shapes_that_do_not_broadcast_are_refused():
+def test_shapes_that_do_not_broadcast_raise():
     with pytest.raises(ValueError, match="Incompatible shapes"):
         jax.make_jaxpr(lambda x, y: lax.add(*matched(x, y)))(FULL, FULL[:, :2])
 
@@ -79,7 +79,7 @@ def test_symbolic_sizes():
 
 
 @pytest.mark.full
-def test_arrays_are_handed_on_and_numbers_are_literals():
+def test_arrays_pass_through_and_numbers_are_literals():
     seen = []
 
     def call(x):

@@ -1,4 +1,4 @@
-"""Gradients at the points where a slope is infinite or jumps: TensorFlow's, where nothing comes in and where 1 does."""
+"""Gradients where a derivative is infinite or jumps, for incoming gradients 0 and 1, against TensorFlow."""
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ def converted(function, *args):
 @pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("incoming", [0.0, 1.0])
-def test_slopes_at_the_edges(name, incoming):
+def test_gradients_at_singularities(name, incoming):
     x, seed = tf.constant(EDGES), np.full(EDGES.shape, incoming, np.float32)
     seed[-1] = 1 - incoming
     with tf.GradientTape() as tape:
@@ -35,14 +35,14 @@ def test_slopes_at_the_edges(name, incoming):
     function = converted(FUNCTIONS[name], EDGES)
     for transform in (lambda f: f, jax.jit):
         pull = transform(lambda x, ct: jax.vjp(function, x)[1](ct)[0])
-        if name == "Rsqrt":  # of -0: infinite on one side or on the other
+        if name == "Rsqrt":  # at -0 it is infinite on either side
             np.testing.assert_allclose(np.abs(pull(EDGES, seed)), np.abs(expected), rtol=1e-5)
         else:
             np.testing.assert_allclose(pull(EDGES, seed), expected, rtol=1e-5)
 
 
-def test_what_a_choice_leaves_out_has_no_gradient():
-    """The usual guard, without a second choice inside: JAX's own rule makes NaN of it."""
+def test_unselected_branch_has_no_gradient():
+    """A `tf.where` guard without a second one inside, whose gradient is NaN by JAX's rule."""
 
     def guarded(x):
         return tf.where(x > 0, tf.sqrt(x) + tf.math.rsqrt(x), tf.zeros_like(x))
@@ -59,7 +59,7 @@ def test_what_a_choice_leaves_out_has_no_gradient():
 
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "second"), [("Sqrt", lambda x: -0.25 * x**-1.5), ("Rsqrt", lambda x: 0.75 * x**-2.5)])
-def test_derivatives_of_higher_order_and_forwards(name, second):
+def test_second_derivatives_and_forward_mode(name, second):
     x = np.array([0.5, 2.0, 9.0], np.float32)
     function = converted(FUNCTIONS[name], x)
     expected = np.diag(second(x))
@@ -73,7 +73,7 @@ def test_derivatives_of_higher_order_and_forwards(name, second):
 
 
 @pytest.mark.parametrize("name", ["SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad"])
-def test_the_gradient_ops_themselves(name):
+def test_gradient_ops(name):
     y = np.array([0.0, np.inf, np.nan, 2.0, 0.0, 3.0], np.float32)
     dy = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 2.0], np.float32)
     op = getattr(tf.raw_ops, name)
@@ -83,7 +83,7 @@ def test_the_gradient_ops_themselves(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_constants_under_vmap(name):
-    """JAX traces what has a derivative rule of its own under vmap, though nothing that comes in is mapped."""
+    """JAX traces custom derivative rules under vmap even if no argument is mapped."""
     x = np.array([0.5, 2.0, 4.0], np.float32)
     scaled = converted(lambda y: y * FUNCTIONS[name](tf.constant(x)), x)
     expected = np.stack([x, x]) * FUNCTIONS[name](x).numpy()

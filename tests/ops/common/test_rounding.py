@@ -1,4 +1,4 @@
-"""Products and quotients are rounded as written, whatever the compiler can prove of their operands."""
+"""Products and quotients are rounded as written, whatever the compiler proves about their operands."""
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ OPERANDS = {
 @pytest.mark.default_cases("bytes-True", "bytes-False")
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", OPERANDS)
-def test_a_product_is_rounded_before_something_is_added(name, constant):
-    """Of small integers times a constant LLVM knows that they are finite, and so did without a first guard."""
+def test_product_is_rounded_before_a_sum(name, constant):
+    """LLVM proves that small integers times a constant are finite, and removed an earlier guard."""
     value = OPERANDS[name]
     expected = (value.astype(np.float32) * SCALE).astype(np.float32) + SHIFT
 
@@ -31,7 +31,7 @@ def test_a_product_is_rounded_before_something_is_added(name, constant):
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, jnp.bfloat16])
-def test_large_products_and_what_is_no_number(dtype):
+def test_large_products_infinity_and_nan(dtype):
     with jax.enable_x64(True):
         most = jnp.finfo(dtype).max
         a = jnp.asarray([most, -most, most / 2, jnp.inf, -jnp.inf, jnp.nan, 0, -most / 3], dtype)
@@ -43,6 +43,6 @@ def test_large_products_and_what_is_no_number(dtype):
 
 
 @pytest.mark.full
-def test_a_quotient_is_no_product_with_a_reciprocal():
+def test_quotient_is_not_a_product_with_a_reciprocal():
     value = OPERANDS["floats"]
     np.testing.assert_array_equal(jax.jit(lambda x: quotient(x, np.float32(7)))(value), value / np.float32(7))

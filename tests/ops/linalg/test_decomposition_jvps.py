@@ -1,6 +1,6 @@
-"""Derivatives of decompositions against TensorFlow's: also where values coincide or vanish, as at the identity.
+"""Derivatives of decompositions against TensorFlow's, also where values repeat or vanish, as at the identity.
 
-What is differentiated here does not depend on which vectors were taken, as those are open in both.
+The functions do not depend on the choice of vectors, which is arbitrary in both.
 """
 
 import jax
@@ -52,7 +52,7 @@ def of_any(x):
 
 
 def projection(x, first):
-    """Onto what the vectors from one on span: with all vectors, also onto what no singular value has."""
+    """Return the projection onto the span of the vectors from one on, which includes completing vectors."""
     tall = x if x.shape[-2] > x.shape[-1] else tf.linalg.adjoint(x)
     _, u, _ = tf.linalg.svd(tall, full_matrices=True)
     return tf.matmul(u[..., first:], u[..., first:], adjoint_b=True)
@@ -73,13 +73,13 @@ FUNCTIONS = {
 
 
 def loss(x):
-    """Returns a number for each matrix of a batch, (n, ...)."""
+    """Return a number for each matrix of a batch ``[n, ...]``."""
     parts = (tf.math.real(x), tf.math.imag(x))
     return sum(tf.reduce_sum(tf.sin(part), axis=range(1, x.shape.rank)) for part in parts)
 
 
 def gradients(function, x):
-    """Returns TensorFlow's gradient, ours (JAX has conjugates of it), and the real part of ours by forward mode."""
+    """Return TensorFlow's gradient, ours (JAX returns its conjugate), and the real part of ours by forward mode."""
 
     def theirs(x):
         with tf.GradientTape() as tape:
@@ -100,7 +100,7 @@ def gradients(function, x):
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_gradients(function, matrices):
     if function == "pinv":
-        matrices = REAL  # tf.linalg.pinv is of real matrices
+        matrices = REAL  # tf.linalg.pinv takes real matrices only
     expected, actual, forward = gradients(FUNCTIONS[function], matrices)
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(forward, expected.real, rtol=1e-6, atol=1e-8)
@@ -110,7 +110,7 @@ def test_gradients(function, matrices):
 @pytest.mark.parametrize("matrices", [REAL[:1], COMPLEX[-2:]], ids=["real", "complex"])
 @pytest.mark.parametrize("first", [1, 2])
 def test_completed_vectors(first, matrices):
-    """Where TensorFlow has the gradient: one vector is added."""
+    """One completing vector, for which TensorFlow has the gradient."""
     for x in (matrices[..., :2], matrices[..., :2, :]):
         expected, actual, _ = gradients(lambda x: projection(x, first), x)
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-8)
@@ -118,7 +118,7 @@ def test_completed_vectors(first, matrices):
 
 @pytest.mark.full
 def test_more_completed_vectors():
-    """TensorFlow has no gradient where more are added. What they span is what the others do not."""
+    """TensorFlow has no gradient of several; their span is the complement of the others' span."""
 
     def others(x):
         u = tf.linalg.svd(tf.linalg.adjoint(x))[1]
@@ -133,7 +133,7 @@ def test_more_completed_vectors():
 @pytest.mark.full
 @pytest.mark.parametrize("function", [of_singular_values, of_hermitian])
 def test_single_precision(function):
-    """The small number is the same there: what is nearly the identity is not blown up."""
+    """The regularizer is the same in float32: gradients near the identity stay finite."""
     x = np.stack([np.eye(3), np.diag([1, 1, 1 + 1e-6]), ANY])
     call, _ = tf2jax.convert(tf.function(lambda x: loss(function(x)), autograph=False), x.astype(np.float32))
     actual = jax.grad(lambda x: call({}, x)[0].sum())(x.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Decompositions and solvers against TensorFlow; where signs are open, what they multiply back to is compared."""
+"""Decompositions and solvers against TensorFlow; factors of arbitrary sign are compared by their product."""
 
 import itertools
 
@@ -19,7 +19,7 @@ LOOSE = {np.float32: {"rtol": 1e-3, "atol": 1e-4}, np.float64: {"rtol": 1e-8, "a
 
 
 def product(multiply, tolerance=1e-4):
-    """Compares the product of the factors."""
+    """Compare the products of the factors."""
 
     def compare(expected, actual):
         for factors in (expected, actual):
@@ -58,7 +58,7 @@ CASES = [
         for lo, ad in itertools.product((False, True), repeat=2)
     ),
     case("MatrixTriangularSolve", A[:1], B).using(name="broadcast"),
-    # What TensorFlow's kernels take in float16; LAPACK does not.
+    # float16, which TensorFlow's kernels take and LAPACK does not.
     case("MatrixInverse", A.astype(np.float16)).using(
         rtol=1e-2, atol=1e-2, grad_rtol=3e-2, grad_atol=3e-2, name="half"
     ),
@@ -69,7 +69,7 @@ CASES = [
         case("MatrixSolveLs", m, RNG.normal(size=(2, m.shape[1], 2)), np.float64(0.1)).using(rtol=1e-8, grad=False)
         for m in (TALL, TALL.swapaxes(1, 2))
     ),
-    # Not fast: the regularizer does not count, and of many solutions it is the shortest.
+    # Not fast: the regularizer is unused, and the solution has least norm.
     *(
         case(
             "MatrixSolveLs", m, RNG.normal(size=(*m.shape[:-1], 2)).astype(m.dtype), np.float64(0.1), fast=False

@@ -45,7 +45,7 @@ SHAPES = [
     ((2, 2), [1, 2], 2, 4),
     ((2, 2), [-2, -1], -1, 2),
     ((2, 3), [0, 1], -1, -1),
-    # Diagonals that lie wholly outside are padding.
+    # Diagonals outside of the matrix are padding.
     ((2, 4, 3), [0, 3], 3, -1),
     ((4, 3), [-3, 0], -1, 3),
 ]
@@ -62,8 +62,7 @@ def _diag_shape(shape, k):
 
 
 def _left(case, k):
-    # TensorFlow's gradients of the V2 ops take diagonals apart the way that V3 aligns them, which is wrong for several
-    # diagonals of different lengths.
+    # TensorFlow's gradients of the V2 ops align diagonals as V3 does, which is wrong for several lengths.
     return case.using(grad=isinstance(k, int) or k[0] == k[1])
 
 
@@ -96,7 +95,7 @@ CASES = [
     case("MatrixBandPart", M, I64(-1), I64(0)).using(symbolic=("n, n",), baked=("num_lower", "num_upper"), name="sym"),
     case("MatrixBandPart", np.zeros((0, 3)), I64(0), I64(1)).using(name="empty"),
     case("MatrixBandPart", M, I64(4), I64(0)).using(baked=("num_lower",), error="num_lower", name="wide"),
-    # Made of diagonals.
+    # MatrixDiag.
     *(case("MatrixDiag", _ramp(s)) for s in ((3,), (2, 3), (2, 0), (0, 2))),
     *(case("MatrixDiag", _ramp((2, 2), t)) for t in DTYPES),
     case("MatrixDiag", M).using(symbolic=("b, n",), name="sym"),
@@ -123,7 +122,7 @@ CASES = [
     case("MatrixDiagV3", M[0], I32(0), I32(2), I32(2), np.float32(0)).using(error="too small", name="small"),
     case("MatrixDiagV3", M, I32([0, 1]), I32(-1), I32(-1), np.float32(0)).using(error="holds 3", name="count"),
     case("MatrixDiagV3", M, I32([1, 0]), I32(-1), I32(-1), np.float32(0)).using(error="lower_diag_index", name="k"),
-    # Taken from matrices.
+    # MatrixDiagPart.
     *(case("MatrixDiagPart", _ramp(s)) for s in ((3, 3), (2, 3, 4), (4, 2), (2, 0, 3))),
     *(case("MatrixDiagPart", _ramp((2, 3), t)) for t in DTYPES),
     case("MatrixDiagPart", M).using(symbolic=("n, n",), name="sym"),
@@ -137,7 +136,7 @@ CASES = [
     *(case("MatrixDiagPartV3", _ramp((4, 3), t), I32([-2, 1]), np.array(1, t)) for t in DTYPES),
     case("MatrixDiagPartV3", M, I32([-1, 1]), np.float32(9)).using(symbolic=("b, 3", ""), name="sym"),
     case("MatrixDiagPartV3", X, I32(4), np.float64(0)).using(error="out of range", name="k"),
-    # Put into matrices.
+    # MatrixSetDiag.
     *(case("MatrixSetDiag", _ramp(s), -_ramp(_diag_shape(s, 0))) for s in ((3, 3), (2, 3, 4), (4, 2))),
     *(case("MatrixSetDiag", _ramp((2, 3), t), _ramp(2, t)) for t in DTYPES),
     case("MatrixSetDiag", M, -M[0]).using(symbolic=("n, n", "n"), name="sym"),

@@ -10,7 +10,7 @@ from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import registry
 
-# Both sides of every edge between approximations, and arguments that halving (under vmap) takes across one.
+# Both sides of each boundary between approximations, and arguments that cross one when halved (under vmap).
 ANY = np.array([-30.0, -6.5, -5.0, -1.0, 0.0, 1e-7, 0.3, 1.5, 2.0, 2.1, 3.3, 5.1, 6.3, 9.0, 50.0])
 POSITIVE = np.array([1e-3, 0.3, 1.5, 2.0, 2.1, 3.3, 5.0, 5.1, 9.0, 50.0])
 HARD = np.array([np.nan, np.inf, -np.inf, -1.0, 0.0])
@@ -22,7 +22,7 @@ CASES = [
     *(
         case(name, (ANY if name in ODD else POSITIVE).astype(d)).using(name=d, rtol=rtol)
         for name in (*ODD, *LOG)
-        # Relative to the cancellation at the functions' zeros.
+        # The tolerance allows for cancellation at the functions' zeros.
         for d, rtol in (("float32", 1e-5), ("float64", 1e-12))
     ),
     # TensorFlow's gradients are NaN or infinite here.
@@ -43,7 +43,7 @@ def test_case(case):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["BesselJ1", "BesselY1", "BesselK1e", "Dawsn", "FresnelSin"])
-def test_second_derivatives_are_those_of_the_first(name):
+def test_second_derivatives_against_differences(name):
     fn = registry.lookup(name).fn
     with jax.enable_x64(True):
         x, h = np.array([0.0, 0.7, 3.1, 6.4] if name in ODD else [0.7, 3.1, 6.4]), 1e-5

@@ -22,11 +22,10 @@ ALL = [*FLOATS, *INTS, *OTHERS]
 T = {t: tf.dtypes.as_dtype(t) for t in ALL}
 
 PLAIN = np.array([[0, 1, -1, 3], [0.5, -0.5, 2.75, 120.9]])
-# Outside the range of the type; float64, and types narrower than float32, give other things in other places of a
-# vector, so that there is nothing to agree with.
+# Out of range. Results of float64 and 16-bit floats depend on the position in a vector, so they are not compared.
 WILD = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 1e20, 300.0, -300.0, 70000.0, -70000.0, -1.0, -1.5, 2.0**31])
 NEGATIVE = np.array([-1.0, -1.5, -300.0, -70000.0, -0.5])
-# Halfway between two neighbours, overflow, underflow, and numbers that end in many ones.
+# Halfway cases, overflow, underflow, and mantissas that end in ones.
 HARD = np.array([1 / 3, -2 / 3, 0.3334, 1e-7, 1e-41, 65519.9, 65520, 1e30, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8])
 HARD = np.concatenate([HARD, np.random.default_rng(0).normal(size=20)])
 
@@ -138,7 +137,7 @@ def test_case(case):
     check(case)
 
 
-def test_bits_need_the_type():
+def test_64_bit_floats_need_x64():
     fn = tf2jax.convert_functional(tf.function(lambda x: tf.bitcast(x, tf.int64)), tf.TensorSpec((2,), tf.float32))
     with jax.enable_x64(False), pytest.raises(LoweringError, match="jax_enable_x64"):
         fn(np.float32([1, 2]))
@@ -157,8 +156,8 @@ def test_without_x64():
 
 
 @pytest.mark.full
-def test_host_twin_keeps_symbolic_dimensions():
-    """As integers they stay what they are; as floats they are numbers that may become sizes again (`real_sizes`)."""
+def test_folding_keeps_symbolic_dimensions():
+    """Integer dimensions stay as they are; as floats they are `RealSize`, which casts back to a dimension."""
     (b,) = jax.export.symbolic_shape("b")
     x = np.empty((), object)
     x[()] = b
@@ -168,10 +167,10 @@ def test_host_twin_keeps_symbolic_dimensions():
         b = y.shape[0]
         x = np.empty((), object)
         x[()] = b
-        found = lookup("Cast").host(x, DstT=np.dtype(np.float32))
-        assert lookup("Cast").host(found, DstT=np.dtype(np.int32)).item() == b
-        assert isinstance(lookup("Cast").host(found, DstT=np.dtype(np.float16)), jax.Array)
-        return as_array(found)
+        size = lookup("Cast").host(x, DstT=np.dtype(np.float32))
+        assert lookup("Cast").host(size, DstT=np.dtype(np.int32)).item() == b
+        assert isinstance(lookup("Cast").host(size, DstT=np.dtype(np.float16)), jax.Array)
+        return as_array(size)
 
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((b,), np.float32))
     np.testing.assert_array_equal(exported.call(jnp.ones(5, np.float32)), np.float32(5))

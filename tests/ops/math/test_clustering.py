@@ -1,4 +1,4 @@
-"""The points where k-means begins are TensorFlow's, seed by seed."""
+"""Initial centers for k-means against TensorFlow, by seed."""
 
 import jax
 import numpy as np
@@ -26,7 +26,7 @@ def chain(distances, seed):
 
 
 def check(op, array, seeds=SEEDS):
-    """Compares results for each seed: one by one as TensorFlow gives them, all at once under vmap."""
+    """Compare results for each seed, one by one and under vmap."""
     with jax.enable_x64(True):
         call = tf2jax.convert_functional(tf.function(op, autograph=False), array, seeds[0])
         found = jax.jit(jax.vmap(call, (None, 0)), compiler_options=fast_options())(array, seeds)
@@ -45,7 +45,7 @@ def test_points(number, count, retries):
 
 @pytest.mark.full
 @pytest.mark.parametrize("distinct", [1, 4])
-def test_points_that_are_equal(distinct):
+def test_equal_points(distinct):
     check(begin(4, 1), np.repeat(np.arange(distinct), 12 // distinct)[:, None].astype(F))
 
 
@@ -62,8 +62,8 @@ def test_a_chain_of_one():
 
 @pytest.mark.default_cases("[0, 0, 2, 0, 0]")
 @pytest.mark.parametrize("distances", [np.zeros(5), [0, 0, 2, 0, 0], [3, 0, 0, np.nan, 1]], ids=str)
-def test_chains_over_points_that_are_none_apart(distances):
-    # The next point has to be farther than the part of the distance that is drawn: of nothing, nothing.
+def test_chains_over_points_at_distance_zero(distances):
+    # A candidate is taken if its distance is above a random fraction of the present one, here 0.
     function = tf.function(chain, autograph=False)
     distances = np.asarray(distances, F)
     call = tf2jax.convert_functional(function, tf.TensorSpec([5]), tf.TensorSpec([], tf.int64))
@@ -71,8 +71,8 @@ def test_chains_over_points_that_are_none_apart(distances):
         assert call(distances, np.int64(seed)) == function(distances, np.int64(seed)).numpy()
 
 
-def test_without_64_bits():
-    """Under jit, with a seed that is known."""
+def test_without_x64():
+    """A static seed under jit."""
     points = RNG.normal(size=(200, 3)).astype(F)
 
     def fn(x):
@@ -91,16 +91,16 @@ def test_without_64_bits():
         (begin(4, 0), (3, 2), "between 1 and the number of points, 3, got 4"),
         (begin(0, 0), (3, 2), "got 0"),
         (begin(1, 0), (None,), "rows of a matrix"),
-        (begin(1, 0), (None, 2), "must be known"),
-        (chain, (0,), "known length"),
+        (begin(1, 0), (None, 2), "must be static"),
+        (chain, (0,), "static length"),
     ],
 )
-def test_refused(op, shape, said):
+def test_invalid_inputs_raise(op, shape, said):
     function = tf.function(op, autograph=False)
     known = tuple(0 if d is None else d for d in shape)
     try:
         call = tf2jax.convert_functional(function, tf.TensorSpec(shape), tf.TensorSpec([], tf.int64))
-    except Tf2JaxError as error:  # TensorFlow may refuse to trace it
+    except Tf2JaxError as error:  # TensorFlow may raise in its shape inference
         assert "could not trace" in str(error)
         return
     with pytest.raises(Tf2JaxError, match=said if None not in shape else f"{said}|between 1 and|rows of"):

@@ -42,7 +42,7 @@ def test_case(case):
     check(case)
 
 
-# TensorFlow has kernels for GPUs only, and no gradients. NumPy has the same functions.
+# TensorFlow has kernels for GPUs only, and no gradients, so NumPy is the reference.
 ANY_AXES = {"FFTND": "fftn", "IFFTND": "ifftn", "RFFTND": "rfftn", "IRFFTND": "irfftn"}
 OF_OLD = {f"Batch{name}{suffix}" for name in ("FFT", "IFFT") for suffix in ("", "2D", "3D")}
 TESTED_OTHERWISE = {*ANY_AXES, *OF_OLD}
@@ -76,7 +76,7 @@ def test_any_axes(op, fft_length, axes):
 
 @pytest.mark.default_cases("IFFTND", "RFFTND")
 @pytest.mark.parametrize("op", ANY_AXES)
-def test_any_axes_of_nothing(op):
+def test_any_axes_of_empty_arrays(op):
     x = (REAL if op == "RFFTND" else COMPLEX)[:, :0]
     with jax.enable_x64(True):
         half = 4 if op == "RFFTND" else 6
@@ -89,7 +89,7 @@ def test_any_axes_of_nothing(op):
 @pytest.mark.full
 @pytest.mark.parametrize("op", ANY_AXES)
 def test_gradients_are_those_of_two_dimensions(op):
-    """As TensorFlow has them where it has them."""
+    """The reference is TensorFlow's gradient of the 2-D op."""
     x = (REAL if op == "RFFTND" else COMPLEX)[0]
     two = {
         "RFFTND": tf.signal.rfft2d,
@@ -124,6 +124,6 @@ def test_axes_are_checked(fft_length, axes, error):
 
 
 @pytest.mark.full
-def test_names_that_changed_share_one_function():
+def test_batch_names_share_one_function():
     for name in OF_OLD:
         assert registry.lookup(name).fn is registry.lookup(name.removeprefix("Batch")).fn

@@ -1,4 +1,4 @@
-"""Special functions and bit counts against TensorFlow."""
+"""Special functions against TensorFlow."""
 
 import jax
 import ml_dtypes
@@ -17,7 +17,6 @@ ENDS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 
 PAIRS = [v.reshape(-1) for v in np.meshgrid(ENDS, ENDS)]
 FLAT = [np.array([0, 0.5, 1, 10, np.inf, np.inf, 2, 3]), np.array([0, np.inf, np.inf, np.inf, 0.5, 10, 1, 2.5])]
 TRIPLES = [v.reshape(-1) for v in np.meshgrid(ENDS, ENDS, np.array([0, 1, -1, 0.3, 0.999, np.inf, np.nan]))]
-INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
 
 CASES = [
     *(
@@ -46,23 +45,16 @@ CASES = [
         )
         for d in ("float32", "float64")
     ),
-    # What they are where an argument is 0, negative, infinite or no number.
+    # An argument is 0, negative, infinite or NaN.
     *(
         case(name, *PAIRS).using(rtol=1e-6, grad=False, name="ends")
         for name in ("Igamma", "Igammac", "IgammaGradA", "Zeta", "Polygamma")
     ),
     case("Betainc", *TRIPLES).using(rtol=1e-6, grad=False, name="ends"),
-    # exp(|x|) alone is no float16 from 11.1 on.
+    # exp(|x|) overflows float16 from 11.1 on.
     *(case(f"BesselI{n}", np.float16([-13, -11.5, -2, 0.5, 12])).using(name="half") for n in (0, 1)),
     case("Expint", ENDS).using(rtol=1e-7, name="ends"),
-    case("Expint", np.float32([-0.25, -1e-30, -0.49, 0.25])).using(name="small-negative"),  # a loop without end
-    *(
-        case(name, np.array([1, 5, 100, -7 if d[0] == "i" else 7]).astype(d), np.array([0, 1, 3, 2]).astype(d))
-        for name in ("LeftShift", "RightShift")
-        for d in INTS
-    ),
-    case("LeftShift", np.array([1, 1], np.int32), np.array([-1, 40], np.int32)).using(name="out of range"),
-    *(case("PopulationCount", np.array([0, 1, 7, 100]).astype(d)) for d in INTS),
+    case("Expint", np.float32([-0.25, -1e-30, -0.49, 0.25])).using(name="small-negative"),  # JAX's loop does not end
 ]
 
 
@@ -73,8 +65,8 @@ def test_case(case):
 
 @pytest.mark.default_cases("Zeta")
 @pytest.mark.parametrize("name", ["Zeta", "Polygamma", "Betainc"])
-def test_derivatives_by_the_last_argument_alone(name):
-    """TensorFlow gives the other arguments no gradient, where JAX raises."""
+def test_only_the_last_argument_has_a_gradient(name):
+    """TensorFlow has no gradient with respect to the others, where JAX raises."""
     arrays = {
         "Zeta": [P + 1.5, P],
         "Polygamma": [np.array([0.0, 1.0, 2.0, 3.0, 1.0]), P],
@@ -110,28 +102,28 @@ def test_derivatives_of_betainc_at_its_ends(a, x):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["Igamma", "Igammac"])
-def test_incomplete_gammas_are_flat_where_an_argument_is_infinite(name):
+def test_incomplete_gammas_are_constant_at_infinity(name):
     a, x = map(tf.constant, FLAT)
     with tf.GradientTape() as tape:
         tape.watch((a, x))
         y = getattr(tf.raw_ops, name)(a=a, x=x)
-    by_a, by_x = tape.gradient(y, (a, x))
+    d_a, d_x = tape.gradient(y, (a, x))
     with jax.enable_x64(True):
         got = jax.jit(lambda *v: jax.vjp(registry.lookup(name).fn, *v)[1](np.ones(len(FLAT[0]))))(*FLAT)
-    np.testing.assert_allclose(got[0], by_a, rtol=1e-6)
-    # TensorFlow's is no number at some ends: exp(inf - inf).
-    np.testing.assert_allclose(got[1], np.nan_to_num(by_x), rtol=1e-6)
+    np.testing.assert_allclose(got[0], d_a, rtol=1e-6)
+    # TensorFlow's is NaN at some ends: exp(inf - inf).
+    np.testing.assert_allclose(got[1], np.nan_to_num(d_x), rtol=1e-6)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["BesselI0e", "BesselI1e"])
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_slopes_of_scaled_bessel_functions_in_half_precision(name, dtype):
-    """They are differences of numbers of about one size."""
+def test_gradients_of_scaled_bessel_in_half_precision(name, dtype):
+    """The derivative is a difference of numbers of about the same size."""
     x = np.linspace(0.5, 12, 24).astype(dtype)
     with jax.enable_x64(True):
-        slopes = [
+        grads = [
             np.float64(jax.jit(lambda x: jax.vjp(registry.lookup(name).fn, x)[1](np.ones(x.shape, x.dtype))[0])(v))
             for v in (x, x.astype(np.float64))
         ]
-    np.testing.assert_allclose(*slopes, rtol=float(ml_dtypes.finfo(dtype).eps), atol=1e-6)
+    np.testing.assert_allclose(*grads, rtol=float(ml_dtypes.finfo(dtype).eps), atol=1e-6)

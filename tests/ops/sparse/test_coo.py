@@ -428,7 +428,7 @@ def test_gradients_of_many_entries():
     a, b = (np.unique(random.integers(0, 100, (n, 2)), axis=0) for n in (3000, 2500))
     both = np.unique(np.concatenate([a, b]), axis=0)
     given = random.normal(size=len(both)).astype(np.float32)
-    assert len(a) * len(both) > row_boundaries.MOST_COMPARED
+    assert len(a) * len(both) > row_boundaries.MAX_COMPARED_PAIRS
     expected = tf.raw_ops.SparseAddGrad(backprop_val_grad=given, a_indices=a, b_indices=b, sum_indices=both)
     found = jax.jit(coo_elementwise.sparse_add_grad)(given, a, b, both)
     np.testing.assert_array_equal(found[0], expected.a_val_grad)

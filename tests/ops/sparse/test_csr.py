@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops.linalg.sparse import sparse as csr_python
 
-from tf2jax_lite.ops.math import elementwise
+from tf2jax_lite.ops.math import binary, unary
 from tf2jax_lite.ops.sparse import csr
 
 from .csr_matrices import DTYPES, SHAPES, check, dense, entries, made, matrix, ops, pattern, random, refused
@@ -111,9 +111,9 @@ def test_sums_of_gradients():
     """TensorFlow adds sparse matrices on GPUs only."""
     at = pattern((3, 4))
     first, second = matrix_of(at, np.float32(at[:, 0])), matrix_of(at[1:], np.ones(len(at) - 1, np.float32))
-    total = elementwise.add_n([first, second])
+    total = binary.add_n([first, second])
     np.testing.assert_array_equal(total.dense(), first.dense() + second.dense())
-    np.testing.assert_array_equal(elementwise.zeros_like(first).dense(), np.zeros((3, 4)))
+    np.testing.assert_array_equal(unary.zeros_like(first).dense(), np.zeros((3, 4)))
     with pytest.raises(ValueError, match="cannot be added"):
         first.add(csr.SparseMatrix(at, first.values, (4, 4)))
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.ops.arrays import concat_split as array
+from tf2jax_lite.ops.arrays import permute
 from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
@@ -54,7 +54,7 @@ def run(plan: Plan) -> Plan:
 
 
 def _is_transpose(step: Step) -> bool:
-    return step.op.fn is array.transpose
+    return step.op.fn is permute.transpose
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:

@@ -1,0 +1,236 @@
+"""Permutations of elements: transpose, reverse, roll; and repetition.
+
+Kernels: transpose_op.cc, reverse_op.cc, reverse_sequence_op.cc, roll_op.cc, tile_ops.cc in tensorflow/core/kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.dynamic_shapes.tracker import as_size
+from tf2jax_lite.ops.common import result_size
+from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import as_array, dims, normalize_axes, static_value
+
+
+def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
+    axes = normalize_axes(perm, rank)
+    if sorted(axes) != list(range(rank)):
+        raise OpError(f"{list(dims(perm))} is not a permutation of {rank} dimensions")
+    return axes
+
+
+@op("Transpose", words="each", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))), moves=True)
+def transpose(x: Any, perm: Static) -> Any:
+    """Permute dimensions. TF: tf.raw_ops.Transpose.
+
+    Args:
+      x: an array.
+      perm: ``[rank]``, a permutation of ``range(rank)``; negative axes count from the end.
+
+    Raises:
+      OpError: ``perm`` is not a permutation.
+    """
+    x = jnp.asarray(x)
+    axes = _permutation(perm, x.ndim)
+    return x if axes == tuple(range(x.ndim)) else lax.transpose(x, axes)
+
+
+@op("ConjugateTranspose", host=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))), moves=True)
+def conjugate_transpose(x: Any, perm: Static) -> Any:
+    """Permute dimensions and conjugate. TF: tf.raw_ops.ConjugateTranspose.
+
+    Args:
+      x: an array.
+      perm: ``[rank]``, as that of `transpose`.
+    """
+    out = transpose(x, perm)
+    return lax.conj(out) if jnp.issubdtype(out.dtype, jnp.complexfloating) else out
+
+
+def _multiples(multiples: Any, rank: int) -> tuple[Any, ...]:
+    out = dims(multiples)
+    if np.ndim(multiples) != 1 or len(out) != rank:
+        raise OpError(f"multiples must be a vector of length {rank}, got {np.asarray(multiples).tolist()}")
+    if any(is_int(m) and m < 0 for m in out):
+        raise OpError(f"multiples must be non-negative, got {list(out)}")
+    return tuple(map(as_size, out))
+
+
+def _fold_tile(input: Any, multiples: Any) -> Any:
+    input = np.asarray(input)
+    counts = _multiples(multiples, input.ndim)
+    sizes = (*counts, *input.shape)
+    if all(map(is_int, sizes)) and (math.prod(sizes) <= MAX_FOLDED or input.dtype == object):
+        return np.tile(input, counts)
+    return tile(as_array(input), multiples)
+
+
+@op("Tile", host=_fold_tile, elements=result_size.repeated, moves=True)
+def tile(input: Any, multiples: Static) -> Any:
+    """Repeat along each dimension. TF: tf.raw_ops.Tile.
+
+    Args:
+      input: an array.
+      multiples: ``[rank]``, ints >= 0.
+
+    Raises:
+      OpError: ``multiples`` has another length, or a negative entry.
+    """
+    x = jnp.asarray(input)
+    counts = _multiples(multiples, x.ndim)
+    expanded: list[Any] = []  # each dimension with its multiple before it
+    axes: list[int] = []  # of x, in that shape
+    result: list[Any] = []
+    for d, m in zip(x.shape, counts, strict=True):
+        if is_int(m) and m == 1:
+            axes.append(len(expanded))
+            expanded.append(d)
+            result.append(d)
+        elif is_int(d) and d == 1:
+            axes.append(len(expanded))
+            expanded.append(m)
+            result.append(m)
+        else:
+            axes.append(len(expanded) + 1)
+            expanded += [m, d]
+            result.append(m * d)
+    out = lax.broadcast_in_dim(x, expanded, axes)
+    return out if len(expanded) == len(result) else lax.reshape(out, result)
+
+
+def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    axes = normalize_axes(axis, rank)
+    if len(set(axes)) != len(axes):
+        raise OpError(f"an axis is named more than once in {list(dims(axis))}")
+    return axes
+
+
+@op("ReverseV2", host=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))), moves=True)
+def reverse_v2(tensor: Any, axis: Static) -> Any:
+    """Reverse along axes. TF: tf.raw_ops.ReverseV2.
+
+    Args:
+      tensor: an array.
+      axis: a vector of distinct ints in ``[-rank, rank)``.
+
+    Raises:
+      OpError: an axis is out of range or repeated.
+    """
+    x = jnp.asarray(tensor)
+    axes = _reverse_axes(axis, x.ndim)
+    return lax.rev(x, axes) if axes else x
+
+
+def _flags(flags: Any, rank: int) -> Any:
+    if np.shape(flags) != (rank,):
+        raise OpError(f"dims must have shape ({rank},), got {np.shape(flags)}")
+    return np.flatnonzero(flags)
+
+
+@op("Reverse", host=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))), moves=True)
+def reverse(tensor: Any, dims: Static) -> Any:
+    """Reverse along the dimensions that are flagged. TF: tf.raw_ops.Reverse.
+
+    Args:
+      tensor: an array.
+      dims: ``[rank]``, bools.
+
+    Raises:
+      OpError: ``dims`` has another shape.
+    """
+    return reverse_v2(tensor, _flags(dims, np.ndim(tensor)))
+
+
+@op("ReverseSequence", moves=True)
+def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: int = 0) -> Any:
+    """Reverse the first elements of each sequence. TF: tf.raw_ops.ReverseSequence.
+
+    Args:
+      input: an array of rank >= 2.
+      seq_lengths: ``[size of batch_dim]``, ints; the number of elements that are reversed. If traced, it is clamped to
+        the sequence, where TensorFlow raises.
+      seq_dim: the dimension that is reversed.
+      batch_dim: another dimension, which enumerates sequences.
+
+    Raises:
+      OpError: dimensions are out of range or equal, shapes do not match, or a static length is out of range.
+    """
+    x, lengths = jnp.asarray(input), jnp.asarray(seq_lengths)
+    for name, axis in (("seq_dim", seq_dim), ("batch_dim", batch_dim)):
+        if not 0 <= axis < x.ndim:
+            raise OpError(f"{name} {axis} is out of range for a tensor of rank {x.ndim}")
+    batch, size = x.shape[batch_dim], x.shape[seq_dim]
+    if seq_dim == batch_dim or lengths.ndim != 1:
+        raise OpError("batch_dim and seq_dim must differ, and seq_lengths must be a vector")
+    if is_int(batch) and is_int(lengths.shape[0]) and batch != lengths.shape[0]:
+        raise OpError(f"{lengths.shape[0]} lengths for a batch of {batch}")
+    static = static_value(seq_lengths)
+    if static is not None and is_int(size) and static.size and not 0 <= static.min() <= static.max() <= size:
+        raise OpError(f"sequence lengths must be in [0, {size}], got {static.tolist()}")
+    lengths = lax.convert_element_type(lengths, np.int32)
+    index = lax.broadcasted_iota(np.int32, (batch, size), 1)
+    lengths = lax.broadcast_in_dim(lengths, (batch, size), (0,))
+    source = lax.select(lax.lt(index, lengths), lax.sub(lax.sub(lengths, index), jnp.ones_like(index)), index)
+    rest = tuple(i for i in range(x.ndim) if i not in (batch_dim, seq_dim))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(range(2, x.ndim)),
+        collapsed_slice_dims=(seq_dim,),
+        start_index_map=(seq_dim,),
+        operand_batching_dims=(batch_dim,),
+        start_indices_batching_dims=(0,),
+    )
+    if is_int(size) and size == 0:
+        return x
+    sizes = tuple(1 if i in (batch_dim, seq_dim) else d for i, d in enumerate(x.shape))
+    out = lax.gather(
+        x, lax.expand_dims(source, (2,)), numbers, sizes, unique_indices=True, mode=lax.GatherScatterMode.CLIP
+    )
+    return lax.transpose(out, tuple(int(i) for i in np.argsort((batch_dim, seq_dim, *rest))))
+
+
+@op("Roll", moves=True)
+def roll(input: Any, shift: Any, axis: Static) -> Any:
+    """Roll elements along axes. TF: tf.raw_ops.Roll.
+
+    Args:
+      input: an array of rank >= 1.
+      shift: a scalar or vector of ints, static or traced.
+      axis: ints in ``[-rank, rank)``, of the shape of ``shift``. Shifts along a repeated axis add up.
+
+    Raises:
+      OpError: a scalar input, or ``shift`` and ``axis`` of different shapes.
+    """
+    x = jnp.asarray(input)
+    if x.ndim == 0:
+        raise OpError("input must be at least 1-dim")
+    if np.shape(shift) != np.shape(axis) or np.ndim(shift) > 1:
+        raise OpError(f"shift and axis must have the same shape, got {np.shape(shift)} and {np.shape(axis)}")
+    axes = normalize_axes(axis, x.ndim)
+    static = static_value(shift)
+    shifts = dims(static) if static is not None else [jnp.reshape(shift, (-1,))[i] for i in range(len(axes))]
+    for s, a in zip(shifts, axes, strict=True):
+        x = _roll(x, s, a)
+    return x
+
+
+def _roll(x: Any, shift: Any, axis: int) -> Any:
+    size = x.shape[axis]
+    if is_int(size) and size == 0:
+        return x
+    if is_int(shift) and is_int(size):
+        start: Any = -shift % size
+        if start == 0:
+            return x
+        ends = lax.slice_in_dim(x, start, size, axis=axis), lax.slice_in_dim(x, 0, start, axis=axis)
+        return lax.concatenate(ends, axis)
+    start = lax.neg(lax.convert_element_type(jnp.asarray(shift), np.int32))
+    start = jnp.remainder(start, jnp.asarray(size, np.int32))
+    return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, size, axis)

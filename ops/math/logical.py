@@ -1,0 +1,239 @@
+"""Elementwise comparison, logic, selection and clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
+from tf2jax_lite.ops.common.broadcasting import array, matched
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.values.static import UNKNOWN, is_static
+from tf2jax_lite.values.symbolic_float import is_float_dim
+
+from .binary import fold_binary
+
+# --- Comparison
+
+
+def _fold_order(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return the constant folder of an order comparison, which also uses the bounds of data-dependent dimensions."""
+
+    def compare(x: Any, y: Any) -> Any:
+        if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_float_dim(v) for v in (x, y)):
+            return fn(x, y)
+        (x_min, x_max), (y_min, y_max) = dim_bounds(x.item()), dim_bounds(y.item())
+        # The result depends on the sign of the difference alone.
+        first, last = fn(0, y_max - x_min), fn(0, y_min - x_max)
+        return np.full(np.broadcast_shapes(x.shape, y.shape), first) if first == last else fn(x, y)
+
+    return fold_binary(compare)
+
+
+@op("Less", host=_fold_order(np.less))
+def less(x: Any, y: Any) -> Any:
+    """Return ``x < y``. TF: tf.raw_ops.Less."""
+    return lax.lt(*matched(x, y))
+
+
+@op("LessEqual", host=_fold_order(np.less_equal))
+def less_equal(x: Any, y: Any) -> Any:
+    """Return ``x <= y``. TF: tf.raw_ops.LessEqual."""
+    return lax.le(*matched(x, y))
+
+
+@op("Greater", host=_fold_order(np.greater))
+def greater(x: Any, y: Any) -> Any:
+    """Return ``x > y``. TF: tf.raw_ops.Greater."""
+    return lax.gt(*matched(x, y))
+
+
+@op("GreaterEqual", host=_fold_order(np.greater_equal))
+def greater_equal(x: Any, y: Any) -> Any:
+    """Return ``x >= y``. TF: tf.raw_ops.GreaterEqual."""
+    return lax.ge(*matched(x, y))
+
+
+def _broadcasts(x: Any, y: Any) -> bool:
+    try:
+        jnp.broadcast_shapes(jnp.shape(x), jnp.shape(y))
+    except ValueError:
+        return False
+    return True
+
+
+def _fold_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(False)
+    return np.asarray(np.equal(x, y), bool)
+
+
+def _fold_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(True)
+    return np.asarray(np.not_equal(x, y), bool)
+
+
+@op("Equal", host=_fold_equal)
+def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    """Return ``x == y``. TF: tf.raw_ops.Equal.
+
+    Args:
+      x: an array of any dtype.
+      y: an array of the same dtype, whose shape broadcasts with that of ``x``.
+      incompatible_shape_error: if False, shapes that do not broadcast give a scalar False.
+    """
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(False)
+    return lax.eq(*matched(x, y))
+
+
+@op("NotEqual", host=_fold_not_equal)
+def not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+    """Return ``x != y``. TF: tf.raw_ops.NotEqual.
+
+    Args:
+      x: an array of any dtype.
+      y: an array of the same dtype, whose shape broadcasts with that of ``x``.
+      incompatible_shape_error: if False, shapes that do not broadcast give a scalar True.
+    """
+    if not incompatible_shape_error and not _broadcasts(x, y):
+        return np.bool_(True)
+    return lax.ne(*matched(x, y))
+
+
+@op("ApproximateEqual")
+def approximate_equal(x: Any, y: Any, *, tolerance: float = 1e-5) -> Any:
+    """Return ``|x - y| < tolerance``. TF: tf.raw_ops.ApproximateEqual."""
+    return jnp.abs(x - y) < tolerance
+
+
+@op("IsNan")
+def is_nan(x: Any) -> Any:
+    """Return which elements are NaN. TF: tf.raw_ops.IsNan."""
+    return jnp.isnan(array(x))
+
+
+@op("IsFinite")
+def is_finite(x: Any) -> Any:
+    """Return which elements are neither infinite nor NaN. TF: tf.raw_ops.IsFinite."""
+    return jnp.isfinite(array(x))
+
+
+@op("IsInf")
+def is_inf(x: Any) -> Any:
+    """Return which elements are infinite. TF: tf.raw_ops.IsInf."""
+    return jnp.isinf(array(x))
+
+
+# --- Logic
+
+
+@op("LogicalNot", host=lambda x: np.asarray(np.logical_not(x)))
+def logical_not(x: Any) -> Any:
+    """Return ``not x``. TF: tf.raw_ops.LogicalNot."""
+    return lax.bitwise_not(array(x))
+
+
+def _partial_logic(fn: Callable[[Any, Any], Any], decisive: bool) -> Callable[[Any, Any], Any]:
+    """Return a three-valued constant folder: one ``decisive`` operand decides (``False and UNKNOWN`` is False)."""
+
+    def fold(x: Any, y: Any) -> Any:
+        if x is not UNKNOWN and y is not UNKNOWN:
+            return np.asarray(fn(x, y))
+        return next((v for v in (x, y) if v is not UNKNOWN and np.all(v == decisive)), UNKNOWN)
+
+    return fold
+
+
+def _short_circuit(x: Any, y: Any, decisive: bool, fn: Callable[[Any, Any], Any]) -> Any:
+    for scalar, other in ((x, y), (y, x)):
+        if is_static(scalar) and scalar.ndim == 0:
+            if bool(scalar) != decisive:
+                return other
+            if not other.ndim:
+                return scalar
+    return fn(*matched(x, y))
+
+
+@op("LogicalAnd", host=_partial_logic(np.logical_and, False), lazy=True)
+def logical_and(x: Any, y: Any) -> Any:
+    """Return ``x and y``. TF: tf.raw_ops.LogicalAnd."""
+    return _short_circuit(x, y, False, lax.bitwise_and)
+
+
+@op("LogicalOr", host=_partial_logic(np.logical_or, True), lazy=True)
+def logical_or(x: Any, y: Any) -> Any:
+    """Return ``x or y``. TF: tf.raw_ops.LogicalOr."""
+    return _short_circuit(x, y, True, lax.bitwise_or)
+
+
+# --- Selection
+
+
+@op("SelectV2", host=lambda condition, t, e: np.asarray(np.where(condition, t, e)))
+def select_v2(condition: Any, t: Any, e: Any) -> Any:
+    """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.SelectV2.
+
+    All three broadcast.
+    """
+    return jnp.where(condition, t, e)
+
+
+def _row_condition(condition: Any, t: Any) -> Any:
+    """Return the condition with trailing dimensions of size 1, so that a vector selects rows."""
+    extra = jnp.ndim(t) - jnp.ndim(condition)
+    return condition.reshape(condition.shape + (1,) * extra) if jnp.ndim(condition) else condition
+
+
+@op("Select", host=lambda condition, t, e: np.asarray(np.where(_row_condition(condition, t), t, e)))
+def select(condition: Any, t: Any, e: Any) -> Any:
+    """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.Select.
+
+    Args:
+      condition: bools: a scalar, a vector that selects rows, or of the operands' shape.
+      t: an array of any shape and dtype.
+      e: an array of the same shape and dtype.
+    """
+    return jnp.where(_row_condition(jnp.asarray(condition), t), t, e)
+
+
+# --- Clipping
+
+
+@jax.custom_jvp
+def _clip(t: Any, low: Any, high: Any) -> Any:
+    # The kernel's order: the lower bound wins if it is above the upper one.
+    return lax.max(lax.min(t, high), low)
+
+
+@_clip.defjvp
+def _clip_jvp(primals: Any, tangents: Any) -> Any:
+    t, low, high = primals
+    below, above = lax.lt(t, low), lax.gt(t, high)
+    # A value at a bound gets the whole gradient.
+    tangent = lax.select(below, tangents[1], lax.select(above, tangents[2], tangents[0]))
+    return _clip(t, low, high), tangent
+
+
+@op("ClipByValue")
+def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
+    """Clip to a range. TF: tf.raw_ops.ClipByValue (core/kernels/cwise_op_clip.cc).
+
+    Args:
+      t: an array of any numeric dtype. Real and imaginary parts are clipped separately.
+      clip_value_min: the lower bound, which broadcasts to the shape of ``t``. It wins if it is above the upper one.
+      clip_value_max: the upper bound, likewise.
+    """
+    t = jnp.asarray(t)
+    low, high = jnp.broadcast_to(clip_value_min, t.shape), jnp.broadcast_to(clip_value_max, t.shape)
+    if jnp.issubdtype(t.dtype, jnp.complexfloating):
+        return lax.complex(*(_clip(part(t), part(low), part(high)) for part in (lax.real, lax.imag)))
+    if jnp.issubdtype(t.dtype, jnp.inexact):
+        return _clip(t, low, high)
+    return lax.max(lax.min(t, high), low)
