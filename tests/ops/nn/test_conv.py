@@ -1,4 +1,4 @@
-"""Convolutions against TensorFlow. Its CPU kernels know NHWC only: NCHW is compared with the transposed NHWC result."""
+"""Convolutions against TensorFlow. Its CPU kernels have NHWC only: NCHW is compared with the transposed NHWC result."""
 
 import jax
 import jax.export
@@ -34,11 +34,11 @@ def out_shape(op, image, kernel, form):
     return jax.eval_shape(lambda a, b: lookup(op).fn(a, b, **form), image, kernel).shape
 
 
-def grads(op, by_input, by_filter, image, kernel, forms):
+def grads(op, input_op, filter_op, image, kernel, forms):
     for form in forms:
         g = RNG.normal(size=out_shape(op, image, kernel, form)).astype(np.float32)
-        yield case(by_input, np.array(image.shape, np.int32), kernel, g, **form).using(**LOOSE)
-        yield case(by_filter, image, np.array(kernel.shape, np.int32), g, **form).using(**LOOSE)
+        yield case(input_op, np.array(image.shape, np.int32), kernel, g, **form).using(**LOOSE)
+        yield case(filter_op, image, np.array(kernel.shape, np.int32), g, **form).using(**LOOSE)
 
 
 FORMS3D = [
@@ -62,26 +62,14 @@ CASES = [
     case("Conv2D", IMAGE, GROUPED, **FORMS[0]).using(name="grouped", **LOOSE),
     case("Conv2D", IMAGE, FILTER, **FORMS[1]).using(name="symbolic", symbolic=("b, 7, 6, 4", "3, 2, 4, 6"), **LOOSE),
     case("Conv2D", IMAGE[:0], FILTER, **FORMS[0]).using(name="empty"),
-    # TensorFlow's CPU kernels know no dilation here.
+    # TensorFlow's CPU kernels have no dilation here.
     *grads("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", IMAGE, FILTER, FORMS[:4]),
-    *(
-        case("DepthwiseConv2dNative", IMAGE, DEPTHWISE, **f).using(name=str(i), **LOOSE)
-        for i, f in enumerate(SQUARE[:4])
-    ),
-    *grads(
-        "DepthwiseConv2dNative",
-        "DepthwiseConv2dNativeBackpropInput",
-        "DepthwiseConv2dNativeBackpropFilter",
-        IMAGE,
-        DEPTHWISE,
-        SQUARE[:3],
-    ),
     *(case("Conv3D", VOLUME, FILTER3D, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS3D)),
     *grads("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", VOLUME, FILTER3D, FORMS3D),
 ]
 
 
-# TensorFlow has an OpDef of these, and no kernel.
+# TensorFlow has no kernel for these.
 TESTED_OTHERWISE = {"Conv2DBackpropInputV2", "Conv2DBackpropFilterV2"}
 
 
@@ -92,13 +80,13 @@ def test_case(case):
 
 @pytest.mark.default_cases("form4")
 @pytest.mark.parametrize("form", FORMS)
-def test_sizes_of_a_tensor(form):
-    """The second versions take the tensor whose shape counts."""
-    given = RNG.normal(size=out_shape("Conv2D", IMAGE, FILTER, form)).astype(np.float32)
+def test_backprop_v2_uses_only_the_shape(form):
+    """The V2 gradients get the tensor itself, of which only the shape is read."""
+    cotangent = RNG.normal(size=out_shape("Conv2D", IMAGE, FILTER, form)).astype(np.float32)
     sizes = [np.array(x.shape, np.int32) for x in (IMAGE, FILTER)]
     for op, first, second in (
-        ("Conv2DBackpropInput", (sizes[0], FILTER, given), (np.full_like(IMAGE, np.nan), FILTER, given)),
-        ("Conv2DBackpropFilter", (IMAGE, sizes[1], given), (IMAGE, np.full_like(FILTER, np.nan), given)),
+        ("Conv2DBackpropInput", (sizes[0], FILTER, cotangent), (np.full_like(IMAGE, np.nan), FILTER, cotangent)),
+        ("Conv2DBackpropFilter", (IMAGE, sizes[1], cotangent), (IMAGE, np.full_like(FILTER, np.nan), cotangent)),
     ):
         expected = lookup(op).fn(*first, **form)
         np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **form), expected)
@@ -107,19 +95,20 @@ def test_sizes_of_a_tensor(form):
 @pytest.mark.default_cases("form1-2")
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("form", FORMS)
-def test_transposed_convolutions_of_integers(form, groups):
-    """JAX has no transpose of what has no derivatives: they are convolutions of their own."""
+def test_integer_input_gradient(form, groups):
+    """JAX has no transpose of integer convolutions: the op computes its own."""
     image, kernel = np.zeros((2, 6, 7, 4), np.int32), np.arange(3 * 2 * (4 // groups) * 6) % 11 - 5
     kernel = kernel.reshape(3, 2, 4 // groups, 6).astype(np.int32)
-    given = np.arange(np.prod(shape := out_shape("Conv2D", image, kernel, form))).astype(np.int32).reshape(shape) % 13
-    inputs = np.array(image.shape, np.int32), kernel, given
-    found = jax.jit(lambda k, g: lookup("Conv2DBackpropInput").fn(inputs[0], k, g, **form))(kernel, given)
-    floats = lookup("Conv2DBackpropInput").fn(inputs[0], np.float32(kernel), np.float32(given), **form)
+    shape = out_shape("Conv2D", image, kernel, form)
+    cotangent = np.arange(np.prod(shape)).astype(np.int32).reshape(shape) % 13
+    sizes = np.array(image.shape, np.int32)
+    found = jax.jit(lambda k, g: lookup("Conv2DBackpropInput").fn(sizes, k, g, **form))(kernel, cotangent)
+    floats = lookup("Conv2DBackpropInput").fn(sizes, np.float32(kernel), np.float32(cotangent), **form)
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, floats)
-    if groups == 1 and "dilations" not in form:  # TensorFlow has no others on CPU
+    if groups == 1 and "dilations" not in form:  # the others have no CPU kernel in TensorFlow
         np.testing.assert_array_equal(
-            found, tf.raw_ops.Conv2DBackpropInput(input_sizes=inputs[0], filter=kernel, out_backprop=given, **form)
+            found, tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=cotangent, **form)
         )
 
 
@@ -146,7 +135,7 @@ def _convolution(x, w, kind, form):
     return (op or tf.raw_ops.Conv2D)(input=x, filter=w, **form)
 
 
-_OPEN = [
+_SYMBOLIC = [
     ("", (1, 1), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
     ("", (3, 3), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
     ("", (5, 2), {"strides": [1, 3, 3, 1], "padding": "SAME"}),
@@ -161,9 +150,9 @@ _OPEN = [
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("kind", "window", "form"), _OPEN)
-def test_images_of_any_size(kind, window, form):
-    """Exported once for all sizes: results, and gradients that the graph takes and that JAX takes."""
+@pytest.mark.parametrize(("kind", "window", "form"), _SYMBOLIC)
+def test_symbolic_spatial_sizes(kind, window, form):
+    """Exported once for all sizes: results, gradients in the graph, and those of JAX."""
     kernel = RNG.normal(size=(*window, 2, 3)).astype(np.float32)
 
     @tf.function

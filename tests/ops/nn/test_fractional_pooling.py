@@ -25,7 +25,7 @@ FORMS = [
         "deterministic": True,
         "seed": 1,
     },
-    {"pooling_ratio": [1.0, 3.0, 7.0, 1.0]},  # whole regions: nothing to draw
+    {"pooling_ratio": [1.0, 3.0, 7.0, 1.0]},  # integer ratios: nothing is drawn
 ]
 ROWS, COLUMNS = np.array([0, 2, 3, 6, 9]), np.array([0, 1, 3, 5, 7])
 
@@ -79,7 +79,7 @@ def test_case(case):
     ids=lambda v: f"{v.dtype}{v[0, 0, 0, 0]:.1f}" if isinstance(v, np.ndarray) else str(FORMS.index(v)),
 )
 def test_fixed_seeds(op, value, form):
-    """What harness.check does, with the key that these ops ask for even if they do not use it."""
+    """As harness.check, with the key that these ops require even if they do not use it."""
 
     @tf.function
     def fn(x):
@@ -107,8 +107,8 @@ def test_fixed_seeds(op, value, form):
 @pytest.mark.default_cases("FractionalMaxPool-True")
 @pytest.mark.parametrize("pseudo_random", [False, True])
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
-def test_drawn_sequences(op, pseudo_random):
-    """Without a seed the sequences come from the key: they are sequences as TensorFlow would draw, and are used."""
+def test_sequences_from_a_key(op, pseudo_random):
+    """Without a seed the sequences come from the key; they are valid and determine the result."""
 
     @tf.function
     def fn(x):

@@ -1,4 +1,4 @@
-"""Grey-scale dilation against TensorFlow."""
+"""Grayscale dilation against TensorFlow."""
 
 import jax
 import ml_dtypes
@@ -35,10 +35,10 @@ DTYPES = [
 
 
 def pooled(image, filter, form):
-    reach = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], form["rates"][1:3], strict=True)]
-    room = [0, 0] if form["padding"] == "VALID" else [r - 1 for r in reach]
-    sizes = zip(image.shape[1:3], reach, room, form["strides"][1:3], strict=True)
-    return (image.shape[0], *((d - r + p) // s + 1 for d, r, p, s in sizes), image.shape[3])
+    window = [(k - 1) * r + 1 for k, r in zip(filter.shape[:2], form["rates"][1:3], strict=True)]
+    padding = [0, 0] if form["padding"] == "VALID" else [k - 1 for k in window]
+    sizes = zip(image.shape[1:3], window, padding, form["strides"][1:3], strict=True)
+    return (image.shape[0], *((d - k + p) // s + 1 for d, k, p, s in sizes), image.shape[3])
 
 
 def all_three(image, filter, form, name):
@@ -55,7 +55,7 @@ CASES = [
     *(c for c in all_three(IMAGE.astype(np.float32), FILTER.astype(np.float32), FORMS[1], "float32")),
     *(c for d in DTYPES for c in all_three(WHOLE.astype(d), FLAT.astype(d), FORMS[1], np.dtype(d).name)),
     *all_three(IMAGE[..., :0], FILTER[..., :0], FORMS[1], "no-depth"),
-    case("Dilation2D", IMAGE, FILTER[:, :0], **FORMS[3]).using(grad=False, name="no-places"),
+    case("Dilation2D", IMAGE, FILTER[:, :0], **FORMS[3]).using(grad=False, name="no-taps"),
     case("Dilation2D", NAN, FLAT * 1.0, **FORMS[1]).using(name="nan", grad=False),
     case("Dilation2D", (WHOLE * 40).astype(np.int8), (FLAT * 30).astype(np.int8), **FORMS[0]).using(name="overflow"),
     case("Dilation2D", IMAGE, FILTER, **FORMS[1]).using(symbolic=("b, h, w, 2", "3, 2, 2"), name="symbolic"),
@@ -71,7 +71,7 @@ def test_case(case):
 
 @pytest.mark.full
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
-def test_derivatives_of_derivatives(padding):
+def test_second_derivatives(padding):
     image, filter = RNG.normal(size=(2, 5, 4, 2)), RNG.normal(size=(2, 3, 2))
     graph = tf.function(
         lambda x, w: tf.nn.dilation2d(x, w, [1, 1, 1, 1], padding, "NHWC", [1, 1, 1, 1]), autograph=False

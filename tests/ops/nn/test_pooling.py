@@ -58,7 +58,7 @@ CASES = [
         padding="EXPLICIT",
         explicit_paddings=[0, 0, 1, 0, 0, 1, 0, 0],
     ),
-    # The kernel refuses it, too: a window could hold padding alone.
+    # An error in the kernel, too: a window could be all padding.
     *(
         case("MaxPool", IMAGE, ksize=[1, *k, 1], strides=[1] * 4, padding="EXPLICIT", explicit_paddings=p).using(
             error="must be smaller than the window", name=f"padded by a window-{i}"

@@ -1,4 +1,4 @@
-"""Positions of maxima, and gradients of max pooling and of its gradients, against TensorFlow."""
+"""Max pooling with argmax, and first and second gradients of max pooling, against TensorFlow."""
 
 import jax
 import ml_dtypes
@@ -33,26 +33,26 @@ def values(dtype):
     )
 
 
-def whole(shape, dtype):
-    """Small whole numbers, which every type can add up exactly."""
+def integers(shape, dtype):
+    """Return small integers, whose sums are exact in every dtype."""
     return RNG.integers(1, 4, shape).astype(dtype)
 
 
 def second_cases(x, form, name):
-    """The forward-like op takes the gradient of a gradient: as large as the image."""
+    """Yield cases whose cotangent has the shape of the image, as MaxPoolGradGrad is the forward op's linearization."""
     y = tf.raw_ops.MaxPool(input=tf.constant(x), **form).numpy()
-    g = whole(x.shape, x.dtype)
+    g = integers(x.shape, x.dtype)
     sizes = [np.array(form[n], np.int32) for n in ("ksize", "strides")]
     yield case("MaxPoolGradGrad", x, y, g, **form).using(name=name)
     yield case("MaxPoolGradGradV2", x, y, g, *sizes, padding=form["padding"]).using(name=name)
-    yield case("MaxPoolGradV2", x, y, whole(y.shape, x.dtype), *sizes, padding=form["padding"]).using(name=name)
+    yield case("MaxPoolGradV2", x, y, integers(y.shape, x.dtype), *sizes, padding=form["padding"]).using(name=name)
 
 
 def argmax_cases(x, form, name, batch):
     y, index = tf.raw_ops.MaxPoolWithArgmax(input=tf.constant(x), include_batch_in_index=batch, **form)
     yield case("MaxPoolWithArgmax", x, include_batch_in_index=batch, **form).using(name=name)
     yield case(
-        "MaxPoolGradWithArgmax", x, whole(y.shape, x.dtype), index.numpy(), include_batch_in_index=batch, **form
+        "MaxPoolGradWithArgmax", x, integers(y.shape, x.dtype), index.numpy(), include_batch_in_index=batch, **form
     ).using(name=name)
 
 
@@ -64,11 +64,11 @@ CASES = [
     case("MaxPoolWithArgmax", IMAGE, Targmax=tf.int32, **FORMS[0]),
     case("MaxPoolWithArgmax", IMAGE, **FORMS[2]).using(name="x"),
     case("MaxPoolWithArgmax", IMAGE, **FORMS[1]).using(symbolic=("b, 5, 6, 3",), name="symbolic"),
-    # TensorFlow's gradient of this op goes to all equal maxima, though the op itself reads the first one only.
+    # TensorFlow's gradient of this op goes to all equal maxima, though the op itself reads only the first.
     *(
-        case("MaxPool3DGradGrad", x, tf.raw_ops.MaxPool3D(input=x, **f).numpy(), whole(x.shape, np.float32), **f).using(
-            name=f"{n}-{i}", grad=n == "x"
-        )
+        case(
+            "MaxPool3DGradGrad", x, tf.raw_ops.MaxPool3D(input=x, **f).numpy(), integers(x.shape, np.float32), **f
+        ).using(name=f"{n}-{i}", grad=n == "x")
         for i, f in enumerate(FORMS3D)
         for n, x in (("x", VOLUME), ("ties", np.round(VOLUME)))
     ),
@@ -84,10 +84,10 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("batch", [False, True])
 def test_grad_grad_with_argmax(batch):
-    """TensorFlow has a GPU kernel only: what the op gives is MaxPoolGradGrad, whose positions it is told."""
+    """TensorFlow has a GPU kernel only: the result is that of MaxPoolGradGrad at the given indices."""
     form = FORMS[1]
     y, index = tf.raw_ops.MaxPoolWithArgmax(input=TIES, include_batch_in_index=batch, **form)
-    grad = whole(TIES.shape, np.float32)
+    grad = integers(TIES.shape, np.float32)
     expected = tf.raw_ops.MaxPoolGradGrad(orig_input=TIES, orig_output=y, grad=grad, **form)
 
     @tf.function

@@ -1,4 +1,4 @@
-"""Softmax along any axis, by the values behind it: few, many, and so many that rows are added up one by one."""
+"""Softmax along any axis: with few and many trailing values, and along axes long enough for reduction in rows."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SHAPES = [
     ((0, 3, 9), 1),
     ((4,), 0),
 ]
-PAIRS = [(softmax.softmax, jax.nn.softmax), (softmax.log_softmax, jax.nn.log_softmax)]
+PAIRS = [(softmax.softmax_along, jax.nn.softmax), (softmax.log_softmax_along, jax.nn.log_softmax)]
 ALONG = [
     *((*shape, np.float32) for shape in SHAPES),
     *((*SHAPES[i], dtype) for i in (2, 3, 6) for dtype in (np.float64, np.float16, ml_dtypes.bfloat16)),
@@ -58,7 +58,7 @@ def test_values_and_gradients(own, jaxs, shape, axis, dtype):
 
 @pytest.mark.default_cases("log_softmax")
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
-def test_what_is_not_finite(own, jaxs):
+def test_infinities_and_nans(own, jaxs):
     x = np.random.default_rng(0).normal(size=(5, 20000)).astype(np.float32)
     x[1, 0], x[2, 1], x[3, 2], x[:, 3] = np.nan, np.inf, -np.inf, -np.inf
     for columns in (20000, 10, 3):
@@ -70,4 +70,4 @@ def test_what_is_not_finite(own, jaxs):
 def test_second_derivatives():
     x = np.random.default_rng(0).normal(size=(3, 16400))
     with jax.enable_x64(True):
-        check_grads(lambda x: softmax.softmax(x, axis=0), (x,), order=2)
+        check_grads(lambda x: softmax.softmax_along(x, axis=0), (x,), order=2)
