@@ -5,4 +5,4 @@
 `ops.random`, `ops.arrays` and `ops.common`, no other family.
 """
 
-from . import audio, bessel, cast, clustering, elementwise, fft, fresnel, reductions, segment, special  # noqa: F401
+from . import audio, bessel, cast, clustering, elementwise, fft, fresnel, isotonic, reductions, segment, special  # noqa: F401

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.random._samplers import float_units, wide
+from tf2jax_lite.ops.random._uniform import double_dtype, uint32_to_float
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -34,7 +34,7 @@ def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
     words = _stream(key, tries * (count + 1))
     pairs = words[: 2 * tries].reshape(tries, 2)
     first = (U64(pairs[:, 0], pairs[:, 1]) % number).low.astype(np.int32)
-    units = float_units(words[2 * tries :]).reshape(count - 1, tries)
+    units = uint32_to_float(words[2 * tries :]).reshape(count - 1, tries)
     half = jnp.sum(points * points, axis=1) / 2
 
     def best(nearest: Any, candidates: Any) -> tuple[Any, Any]:
@@ -45,7 +45,7 @@ def _far_apart(points: Any, key: Any, *, count: int, tries: int) -> Any:
         return distances[winner], candidates[winner]
 
     def step(nearest: Any, unit: Any) -> tuple[Any, Any]:
-        sums = jnp.cumsum(nearest.astype(wide()))
+        sums = jnp.cumsum(nearest.astype(double_dtype()))
         found = jnp.searchsorted(sums, unit.astype(sums.dtype) * sums[-1]).astype(np.int32)
         return best(nearest, jnp.minimum(found, number - 1))
 
@@ -78,7 +78,7 @@ def kmeans_plus_plus_initialization(
 @jax.jit
 def _walked(distances: Any, key: Any) -> Any:
     number = distances.shape[0]
-    units = float_units(_stream(key, number - 1)) if number > 1 else jnp.zeros((0,), np.float32)
+    units = uint32_to_float(_stream(key, number - 1)) if number > 1 else jnp.zeros((0,), np.float32)
 
     def step(state: Any, each: Any) -> tuple[Any, None]:
         index, here = state
@@ -98,3 +98,31 @@ def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
     if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
         raise OpError(f"distances must be a vector of known length, got shape {distances.shape}")
     return _walked(distances, jnp.asarray(to_words(seed))).astype(canonical(np.int64))
+
+
+@op("NearestNeighbors")
+def nearest_neighbors(points: Any, centers: Any, k: Static) -> tuple[Any, Any]:
+    """Return the k nearest centers of each point, and squared distances.
+
+    TF: tf.raw_ops.NearestNeighbors (core/kernels/clustering_ops.cc).
+
+    Args:
+      points: float [points, features].
+      centers: float [centers, features].
+      k: static int, the number of centers for each point; at most all are returned.
+
+    Returns:
+      int64 indices and float distances, [points, min(k, centers)].
+
+    Raises:
+      OpError: an operand is not a matrix, or ``k`` is not positive.
+    """
+    points, centers = jnp.asarray(points), jnp.asarray(centers)
+    if points.ndim != 2 or centers.ndim != 2:
+        raise OpError(f"matrices are needed, not ranks {points.ndim} and {centers.ndim}")
+    if int(k) <= 0:
+        raise OpError("k must be positive")
+    product = lax.dot_general(points, centers, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    norms = jnp.sum(centers * centers, 1)[None, :] + jnp.sum(points * points, 1)[:, None]
+    nearest, index = lax.top_k(2 * product - norms, min(int(k), centers.shape[0]))
+    return index.astype(canonical(np.int64)), jnp.maximum(-nearest, 0)
