@@ -170,7 +170,10 @@ def _register(name: str, **options: Any) -> None:
         products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, **options)
         return output_and_range(*products, out_type)
 
-    call.__doc__ = f"Convolves images; filters may have a range for each channel. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Convolve quantized images; filters may have a range for each channel.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
 _register("QuantizedConv2DPerChannel")
@@ -261,7 +264,10 @@ def _register_with_bias(name: str, *, relu: bool = False, **options: Any) -> Non
         )
         return output_and_range(*products, out_type, bias=bias, relu=relu)
 
-    call.__doc__ = f"Convolves images and adds a bias. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Convolve quantized images and add a bias.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
 _register_with_bias("QuantizedConv2DWithBias")
@@ -298,7 +304,10 @@ def _register_requantized(name: str, default: np.dtype, *, relu: bool = False) -
         )
         return output_and_range(*products, out_type, relu=relu, frozen=(min_freezed_output, max_freezed_output))
 
-    call.__doc__ = f"Convolves images, and gives the results a range in 8 bits. See the OpDef {name}."
+    call.__doc__ = f"""Convolve quantized images and requantize to 8 bits.
+
+    TF: OpDef {name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
 _register_requantized("QuantizedConv2DAndRequantize", _INT8)
@@ -338,7 +347,10 @@ def _register_requantized_with_bias(name: str, default: np.dtype, *, relu: bool 
             *products, out_type, bias=bias, relu=relu, frozen=(min_freezed_output, max_freezed_output)
         )
 
-    call.__doc__ = f"Convolves images, adds a bias, and gives the results a range in 8 bits. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Convolve quantized images, add a bias, and requantize to 8 bits.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
 _register_requantized_with_bias("QuantizedConv2DWithBiasAndRequantize", _INT8)

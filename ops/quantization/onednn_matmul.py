@@ -85,7 +85,10 @@ def _register(name: str, *, relu: bool = False) -> None:
         ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
         return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu)
 
-    call.__doc__ = f"Multiplies matrices and adds a bias. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Multiply quantized matrices and add a bias.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
+    """
 
 
 _register("QuantizedMatMulWithBias")
@@ -116,7 +119,10 @@ def _register_requantized(name: str, *, relu: bool = False) -> None:
             a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu, frozen=frozen
         )
 
-    call.__doc__ = f"Multiplies matrices, adds a bias, and gives the results a range. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Multiply quantized matrices, add a bias, and requantize to 8 bits.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
+    """
 
 
 _register_requantized("QuantizedMatMulWithBiasAndRequantize")
