@@ -23,11 +23,15 @@ def overlap(a, b):
     return intersection / (sum(areas) - intersection) if min(areas) > 0 else 0.0
 
 
-def selected(boxes, scores, count, threshold, least):
+def selected(boxes, scores, count, threshold, min_score):
     """Return the selected indices of one class, best first."""
     chosen = []
     for i in np.argsort(-scores, kind="stable"):
-        if len(chosen) < count and scores[i] > least and all(overlap(boxes[i], boxes[j]) <= threshold for j in chosen):
+        if (
+            len(chosen) < count
+            and scores[i] > min_score
+            and all(overlap(boxes[i], boxes[j]) <= threshold for j in chosen)
+        ):
             chosen.append(int(i))
     return chosen
 
@@ -45,15 +49,17 @@ def boxes_and_scores(classes, size, same, seed):
 @pytest.mark.parametrize("same", [True, False], ids=["one for all", "for each class"])
 @pytest.mark.parametrize(("count", "total"), [(3, 9), (1, 50), (30, 8)])
 def test_classes_are_merged_by_score(count, total, same, seed):
-    classes, size, threshold, least = 5, 12, np.float32(0.25), np.float32(0.3)
+    classes, size, threshold, min_score = 5, 12, np.float32(0.25), np.float32(0.3)
     boxes, scores = boxes_and_scores(classes, size, same, seed)
     found = []
     for c in range(classes):
         own = boxes[0 if same else c]
-        found += [(-scores[c, i], c, n, i) for n, i in enumerate(selected(own, scores[c], count, threshold, least))]
+        found += [(-scores[c, i], c, n, i) for n, i in enumerate(selected(own, scores[c], count, threshold, min_score))]
     expected = [(c, i) for _, c, _, i in sorted(found)][:total]
     run = jax.jit(
-        functools.partial(suppress_by_class, per_class=count, total=total, threshold=threshold, score_threshold=least)
+        functools.partial(
+            suppress_by_class, per_class=count, total=total, threshold=threshold, score_threshold=min_score
+        )
     )
     which, box, valid = map(np.asarray, run(boxes, scores))
     assert which.shape == box.shape == (total,) and which.dtype == box.dtype == valid.dtype == np.int32

@@ -65,13 +65,13 @@ CASES = [
         )
     ),
     *(
-        nms("V3", b, s, n, t, least).using(jit=False, name=f"{len(b)}-{n}-{least}")
-        for (b, s), n, t, least in [
+        nms("V3", b, s, n, t, min_score).using(jit=False, name=f"{len(b)}-{n}-{min_score}")
+        for (b, s), n, t, min_score in [
             ((BOXES, SCORES), 6, 0.4, 0.2), ((BOXES, SCORES), 20, 0.0, -np.inf), ((HARD, TIES), 20, 1.0, 0.4)]
     ),
     *(
-        nms("V4", b, s, n, t, least, dtype=d, **PADDED).using(name=f"{len(b)}-{n}-{least}-{np.dtype(d).name}")
-        for (b, s), n, t, least in [
+        nms("V4", b, s, n, t, min_score, dtype=d, **PADDED).using(name=f"{len(b)}-{n}-{min_score}-{np.dtype(d).name}")
+        for (b, s), n, t, min_score in [
             ((BOXES, SCORES), 6, 0.4, 0.2), ((BOXES, SCORES), 20, 0.5, -np.inf), ((HARD, TIES), 9, 0.5, 0.1)]
         for d in (np.float32, np.float16)
     ),
@@ -79,10 +79,10 @@ CASES = [
     nms("V4", BOXES, SCORES, 5, 0.4, 0.2, **PADDED).using(symbolic=("n, 4", "n", "", ""), name="symbolic"),
     nms("V4", BOXES[:0], SCORES[:0], 5, 0.4, 0.2, **PADDED).using(name="no-boxes", vmap=False),
     *(
-        nms("V5", b, s, n, 0.4, least, sigma, dtype=d, **PADDED).using(
-            name=f"{len(b)}-{n}-{least}-{sigma}-{np.dtype(d).name}", rtol=1e-5 if d == np.float32 else 2e-2
+        nms("V5", b, s, n, 0.4, min_score, sigma, dtype=d, **PADDED).using(
+            name=f"{len(b)}-{n}-{min_score}-{sigma}-{np.dtype(d).name}", rtol=1e-5 if d == np.float32 else 2e-2
         )
-        for (b, s), n, least in [((BOXES, SCORES + f32(0.2)), 8, 0.1), ((HARD, TIES), 9, 0.0)]
+        for (b, s), n, min_score in [((BOXES, SCORES + f32(0.2)), 8, 0.1), ((HARD, TIES), 9, 0.0)]
         for sigma in (0.0, 0.5)
         for d in (np.float32, np.float16)
     ),
@@ -91,9 +91,9 @@ CASES = [
       for v, rest in (("V2", ()), ("V3", (0,)))),
     nms("V2", BOXES, SCORES, 4, 1.5).using(error="iou_threshold", name="threshold", baked=("iou_threshold",)),
     *(
-        case("NonMaxSuppressionWithOverlaps", OVERLAPS, SCORES, i32(n), f32(t), f32(least)).using(
+        case("NonMaxSuppressionWithOverlaps", OVERLAPS, SCORES, i32(n), f32(t), f32(min_score)).using(
             jit=False, name=f"{n}-{t}")
-        for n, t, least in [(4, 0.5, 0.1), (20, 0.8, -np.inf), (20, 0.2, 0.3)]
+        for n, t, min_score in [(4, 0.5, 0.1), (20, 0.8, -np.inf), (20, 0.2, 0.3)]
     ),
     *(
         case("CombinedNonMaxSuppression", b, CLASSES, i32(n), i32(total), f32(t), f32(0.2), pad_per_class=p,

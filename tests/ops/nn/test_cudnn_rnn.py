@@ -54,7 +54,7 @@ def test_keras_layer_traced_for_gpu(kind, backwards, masked, monkeypatch):
     with tf.GradientTape() as tape:
         tape.watch(x)
         expected, total = loss(x)
-    wanted = tf.convert_to_tensor(tape.gradient(total, x)).numpy()
+    expected_gradient = tf.convert_to_tensor(tape.gradient(total, x)).numpy()
     monkeypatch.setattr(sys.modules["keras.src.backend.tensorflow.rnn"], "_is_gpu_available", lambda: True)
     concrete = tf.function(loss, autograph=False).get_concrete_function(tf.TensorSpec(X.shape))
     assert any(node.op == "CudnnRNNV3" for node in concrete.graph.as_graph_def().node)
@@ -67,7 +67,7 @@ def test_keras_layer_traced_for_gpu(kind, backwards, masked, monkeypatch):
     (_, found), gradient = jax.jit(jax.value_and_grad(both, has_aux=True), compiler_options=fast_options())(X)
     for e, f in zip(expected, found, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.default_cases("GRU")
@@ -99,24 +99,24 @@ def test_gradients_of_v1_and_v2(mode, version):
     count = GATES[mode] * (3 * 4 + 3 * 3 + 2 * 3 + 3 * 3 + 3 * 3 + 2 * 3)
     x, h, params = RNG.normal(size=(5, 2, 4)).astype(F), RNG.normal(size=(2, 2, 3)).astype(F), RNG.normal(size=count)
     c = h[::-1] if mode == "lstm" else np.zeros(0, F)
-    given = (x, h, c, params.astype(F))
+    args = (x, h, c, params.astype(F))
     run, back = (implementation(f"CudnnRNN{part}{version}") for part in ("", "Backprop"))
     reserved = (np.zeros(0, F), np.zeros(0, np.int8))[: 2 if version else 1]
 
     def forward(*args):
         return run(*args, rnn_mode=mode)[:3]
 
-    upstream = tuple(RNG.normal(size=r.shape).astype(F) for r in jax.eval_shape(forward, *given))
+    upstream = tuple(RNG.normal(size=r.shape).astype(F) for r in jax.eval_shape(forward, *args))
 
-    def both(given, upstream):
-        results, pull = jax.vjp(forward, *given)
-        return pull(upstream), back(*given, *results, *upstream, *reserved, rnn_mode=mode)
+    def both(args, upstream):
+        results, pull = jax.vjp(forward, *args)
+        return pull(upstream), back(*args, *results, *upstream, *reserved, rnn_mode=mode)
 
-    expected, found = jax.jit(both, compiler_options=fast_options())(given, upstream)
+    expected, found = jax.jit(both, compiler_options=fast_options())(args, upstream)
     for e, f in zip(expected, found, strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-6, atol=1e-6)
     with pytest.raises(UnsupportedAttributeError, match="dropout"):
-        back(*given, *upstream, *upstream, *reserved, rnn_mode=mode, dropout=0.5)
+        back(*args, *upstream, *upstream, *reserved, rnn_mode=mode, dropout=0.5)
 
 
 def network(mode, directions, x, h, c, weights, biases, project):
@@ -199,9 +199,9 @@ def test_layers(mode, project, direction, version):
         unpacked = getattr(raw, f"CudnnRNNParamsToCanonical{of_params}")(params=params, **canonical, **counts)
         return out, h, c, count, tf.nest.flatten(unpacked)
 
-    given = [x, h, c, *weights, *biases]
-    converted = tf2jax.convert_functional(tf.function(run, autograph=False), *map(tf.convert_to_tensor, given))
-    out, last_h, last_c, count, parts = jax.jit(converted, compiler_options=fast_options())(*given)
+    args = [x, h, c, *weights, *biases]
+    converted = tf2jax.convert_functional(tf.function(run, autograph=False), *map(tf.convert_to_tensor, args))
+    out, last_h, last_c, count, parts = jax.jit(converted, compiler_options=fast_options())(*args)
     for e, f in zip([*weights, *biases], parts, strict=True):
         np.testing.assert_array_equal(f, e)
     np.testing.assert_array_equal(count, [sum(v.size for v in (*weights, *biases))])

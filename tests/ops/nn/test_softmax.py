@@ -51,9 +51,9 @@ def test_values_and_gradients(own, jaxs, shape, axis, dtype):
             lambda fn: jax.grad(lambda x: loss(fn, x)),
             lambda fn: lambda x: jax.jvp(lambda x: fn(x, axis=axis), [x], [weights])[1],
         ):
-            found, wanted = jax.jit(made(own))(x), jax.jit(made(jaxs))(x)
-            assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(np.float64(found), np.float64(wanted), **tolerance)
+            actual, expected = jax.jit(made(own))(x), jax.jit(made(jaxs))(x)
+            assert actual.dtype == expected.dtype
+            np.testing.assert_allclose(np.float64(actual), np.float64(expected), **tolerance)
 
 
 @pytest.mark.default_cases("log_softmax")
@@ -62,8 +62,8 @@ def test_infinities_and_nans(own, jaxs):
     x = np.random.default_rng(0).normal(size=(5, 20000)).astype(np.float32)
     x[1, 0], x[2, 1], x[3, 2], x[:, 3] = np.nan, np.inf, -np.inf, -np.inf
     for columns in (20000, 10, 3):
-        found, wanted = (jax.jit(lambda x, fn=fn: fn(x, axis=0))(x[:, :columns]) for fn in (own, jaxs))
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        actual, expected = (jax.jit(lambda x, fn=fn: fn(x, axis=0))(x[:, :columns]) for fn in (own, jaxs))
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.full

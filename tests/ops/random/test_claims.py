@@ -1,4 +1,4 @@
-"""Each line of docs/random.md holds against TensorFlow."""
+"""Each line of docs/random.md is checked against TensorFlow."""
 
 import jax
 import ml_dtypes
@@ -87,7 +87,7 @@ def test_distribution(name):
     expected = draw().numpy()
     assert drawn.dtype == expected.dtype and drawn.shape == expected.shape
     drawn = drawn.reshape(-1).astype(np.float64)
-    if np.issubdtype(expected.dtype, np.integer):  # spread out what is discrete, so that the test is exact
+    if np.issubdtype(expected.dtype, np.integer):  # made continuous, so that the test is exact
         spread = np.random.default_rng(0).uniform(size=drawn.size)
         quantiles = cdf(drawn - 1) + spread * (cdf(drawn) - cdf(drawn - 1))
     else:

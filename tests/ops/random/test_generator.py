@@ -45,7 +45,7 @@ def make(name, arguments):
     def fn():
         result = getattr(tf.raw_ops, name)(resource=variable.handle, **arguments)
         # The function captures the variable only if it reads it. The read is last, as TensorFlow's
-        # StatefulRandomBinomial loses the new state while a tensor holds the old one.
+        # StatefulRandomBinomial loses the new state while a tensor refers to the old one.
         variable.read_value()
         return None if isinstance(result, tf.Operation) else result
 
@@ -65,10 +65,10 @@ def test_op(name, arguments):
             if expected is not None:
                 assert np.asarray(actual).dtype == expected.numpy().dtype
                 tolerance = {"float64": 1e-12, "bfloat16": 1e-2}.get(expected.dtype.name, 1e-5)
-                wide = np.float64 if expected.dtype.is_floating else expected.dtype.as_numpy_dtype
+                work_dtype = np.float64 if expected.dtype.is_floating else expected.dtype.as_numpy_dtype
                 compare = np.testing.assert_allclose if "Normal" in name else np.testing.assert_array_equal
                 extra = {"rtol": tolerance, "atol": 1e-6} if "Normal" in name else {}
-                compare(np.asarray(actual).astype(wide), expected.numpy().astype(wide), **extra)
+                compare(np.asarray(actual).astype(work_dtype), expected.numpy().astype(work_dtype), **extra)
 
 
 @pytest.mark.default_cases("dtype1")
@@ -97,12 +97,12 @@ def test_first_standard_normal(dtype):
             after = session.run(tf.raw_ops.ReadVariableOp(resource=v, dtype=tf.int64))
     fn = registry.lookup("StatefulStandardNormal").fn
     with jax.enable_x64(True):
-        moved, drawn = fn(state, np.array([3, 3]), dtype=dtype.as_numpy_dtype)
+        updated, samples = fn(state, np.array([3, 3]), dtype=dtype.as_numpy_dtype)
         with pytest.raises(OpError, match="algorithm 2"):
             fn(state + 1, np.array([3, 3]))
-    np.testing.assert_array_equal(moved, after)
-    assert drawn.dtype == expected.dtype
-    np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(updated, after)
+    assert samples.dtype == expected.dtype
+    np.testing.assert_allclose(samples, expected, rtol=1e-5, atol=1e-6)
 
 
 class Model(tf.Module):
@@ -189,12 +189,12 @@ def test_int64_and_word_states_in_both_modes():
     words = STATE.view(np.uint32).reshape(3, 2)
     np.testing.assert_array_equal(params["state"], words)
     for x64 in (False, True):
-        for given in (STATE, words):
+        for variant in (STATE, words):
             with jax.enable_x64(x64):
-                actual, updated = jax_fn({"state": given})
+                actual, updated = jax_fn({"state": variant})
             np.testing.assert_array_equal(actual, expected)
             state = np.asarray(updated["state"])
-            assert state.dtype == (np.int64 if x64 and given is STATE else np.uint32)
+            assert state.dtype == (np.int64 if x64 and variant is STATE else np.uint32)
             np.testing.assert_array_equal(state.view(np.int64).reshape(3), after)
 
 
