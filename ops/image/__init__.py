@@ -1,7 +1,24 @@
-"""Image resizing, warping, color conversion and box selection.
+"""Image resizing, cropping, projection, color conversion and box selection.
 
-`resize` first; `nms` has non-maximum suppression, whose loop is in `_greedy_nms`. Never imports `ops.nn`,
-`ops.quantization` or `ops.state`.
+Read `resize` first; its methods are products with matrices of weights (`_resampling`). The other modules stand alone:
+
+- `scale_and_translate`: resampling by a kernel.
+- `crop_and_resize`, `projective_transform`, `glimpse`: pixels at given coordinates, on `_pixels`.
+- `color`, `draw_boxes`: color conversion and adjustment; bounding boxes drawn on images.
+- `nms`: non-maximum suppression, whose loops are in `_greedy_nms`.
+- `sample_distorted_box`: random crops that cover enough of given boxes, with TensorFlow's bits.
+
+Never imports `ops.nn`, `ops.quantization` or `ops.state`.
 """
 
-from . import color, crop_and_resize, legacy, nms, resize, sample_distorted_box  # noqa: F401
+from . import (  # noqa: F401
+    color,
+    crop_and_resize,
+    draw_boxes,
+    glimpse,
+    nms,
+    projective_transform,
+    resize,
+    sample_distorted_box,
+    scale_and_translate,
+)

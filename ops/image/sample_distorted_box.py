@@ -1,7 +1,8 @@
-"""Random crops of images that cover enough of given boxes: tf.image.sample_distorted_bounding_box.
+"""tf.image.sample_distorted_bounding_box: random crops that cover a box enough.
 
-As TensorFlow's kernel for CPUs draws them: a shape and a place at a time from one stream of Philox words, until a crop
-covers what it has to. Numbers are those of the kernel, which rounds in single precision and to the nearest even number.
+As TensorFlow's CPU kernel (core/kernels/image/sample_distorted_bounding_box_op.cc): attempts draw a shape and a
+position from one stream of Philox words until a crop covers enough. All bits are the kernel's, which computes in single
+precision and rounds halves to even.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.common.rounding import quotient
-from tf2jax_lite.ops.random._samplers import float_units
-from tf2jax_lite.ops.random.philox import block, scramble, skip
+from tf2jax_lite.ops.random._uniform import uint32_to_float
+from tf2jax_lite.ops.random.philox import block, from_jax_key, scramble, skip
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
@@ -26,12 +26,12 @@ from tf2jax_lite.xla_cpu.materialize import materialize
 __all__: list[str] = []
 
 _F32, _I32 = np.float32, np.int32
-_NEARLY = _F32(1e-7)  # how much below a half a product has to stay
-_STEPS = 4  # of the generator at a time: an attempt draws four numbers of 16 words
+_MARGIN = _F32(1e-7)  # distance of a product from the next half
+_STEPS = 4  # of the generator in an attempt, which draws four numbers from 16 words
 
 
 class _Box(NamedTuple):
-    """Whole pixels; the ends are outside."""
+    """Integer pixel coordinates; right and bottom are exclusive."""
 
     left: Any
     top: Any
@@ -41,12 +41,12 @@ class _Box(NamedTuple):
     def area(self) -> Any:
         return ((self.right - self.left) * (self.bottom - self.top)).astype(_F32)
 
-    def meet(self, other: _Box) -> _Box:
-        """Returns what two boxes share; an empty one if they share nothing."""
+    def intersect(self, other: _Box) -> _Box:
+        """Return the intersection of two boxes; zeros if it is empty."""
         left, top = jnp.maximum(self.left, other.left), jnp.maximum(self.top, other.top)
         right, bottom = jnp.minimum(self.right, other.right), jnp.minimum(self.bottom, other.bottom)
-        apart = (left > right) | (top > bottom)
-        return _Box(*(jnp.where(apart, 0, v) for v in (left, top, right, bottom)))
+        empty = (left > right) | (top > bottom)
+        return _Box(*(jnp.where(empty, 0, v) for v in (left, top, right, bottom)))
 
 
 class _Attributes(NamedTuple):
@@ -73,15 +73,18 @@ def _attributes(
 def _image_size(image_size: Any) -> tuple[Any, Any]:
     if image_size.shape != (3,):
         raise OpError(f"image_size must be height, width and channels, not of shape {image_size.shape}")
-    found = static_value(image_size)
-    if found is not None and not all(0 <= int(d) < np.iinfo(_I32).max for d in found[:2]):
-        raise OpError(f"an image cannot be {found[0]} by {found[1]}")
+    sizes = static_value(image_size)
+    if sizes is not None and not all(0 <= int(d) < np.iinfo(_I32).max for d in sizes[:2]):
+        raise OpError(f"an image cannot be {sizes[0]} by {sizes[1]}")
     height, width = (jnp.asarray(image_size[i]).astype(_I32) for i in (0, 1))
     return height, width
 
 
 def _objects(boxes: Any, height: Any, width: Any, whole_image: bool) -> _Box:
-    """Returns the boxes to cover, each coordinate as a vector."""
+    """Return the boxes to cover, each coordinate as a vector.
+
+    It is the whole image if there are none.
+    """
     if boxes.ndim != 3 or boxes.shape[2] != 4:
         raise OpError(f"bounding_boxes must have shape [batch, boxes, 4], not {tuple(boxes.shape)}")
     if 0 in boxes.shape:
@@ -89,125 +92,131 @@ def _objects(boxes: Any, height: Any, width: Any, whole_image: bool) -> _Box:
             raise OpError("there are no bounding_boxes, and use_image_if_no_bounding_boxes is not set")
         corner = jnp.zeros(1, _I32)
         return _Box(corner, corner, width.reshape(1), height.reshape(1))
-    found = static_value(boxes)
-    if found is not None and not ((found >= 0) & (found <= 1)).all():
+    values = static_value(boxes)
+    if values is not None and not ((values >= 0) & (values <= 1)).all():
         raise OpError("the coordinates of bounding_boxes must be in [0, 1]")
-    across, down = width.astype(_F32), height.astype(_F32)
+    x_scale, y_scale = width.astype(_F32), height.astype(_F32)
     top, left, bottom, right = (jnp.asarray(boxes)[..., i].reshape(-1) for i in range(4))
-    return _Box(*((v * s).astype(_I32) for v, s in ((left, across), (top, down), (right, across), (bottom, down))))
+    return _Box(
+        *((v * s).astype(_I32) for v, s in ((left, x_scale), (top, y_scale), (right, x_scale), (bottom, y_scale)))
+    )
 
 
 def _nearest(x: Any) -> Any:
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN).astype(_I32)
 
 
-def _highest(width: Any, ratio: Any) -> Any:
-    """Returns the largest whole number whose product with ``ratio`` rounds to ``width`` at most.
+def _max_height(width: Any, ratio: Any) -> Any:
+    """Return the largest integer whose product with ``ratio`` rounds to <= ``width``.
 
-    The kernel divides in double precision. Here the remainder of a division is exact up to 4096 pixels: products of
-    twelve bits.
+    The kernel divides in double precision. Here the remainder of a division is exact up to 4096 pixels, as the ratio is
+    split into parts of twelve bits.
     """
-    room = width.astype(_F32) + _F32(0.5)
+    limit = width.astype(_F32) + _F32(0.5)
     coarse = lax.bitcast_convert_type(lax.bitcast_convert_type(ratio, np.uint32) & np.uint32(0xFFFFF000), _F32)
 
     def fits(height: Any) -> Any:
-        return (room - height * coarse) - height * (ratio - coarse) >= _NEARLY
+        return (limit - height * coarse) - height * (ratio - coarse) >= _MARGIN
 
-    guess = jnp.floor(room / ratio)
+    guess = jnp.floor(limit / ratio)
     height = jnp.where(fits(guess + 1), guess + 1, jnp.where(fits(guess), guess, guess - 1))
     return jnp.where(_nearest(height * ratio) > width, height - 1, height).astype(_I32)
 
 
-def _words(key: Any, counter: Any, at: Any) -> Any:
-    """Returns the words of a stream from the last multiple of four on, more than an attempt needs."""
-    steps = skip(counter, (at >> np.uint32(2)) + lax.iota(np.uint32, _STEPS))
+def _words(key: Any, counter: Any, index: Any) -> Any:
+    """Return 16 words of a stream, more than an attempt needs.
+
+    They begin at ``index``, rounded down to a multiple of four.
+    """
+    steps = skip(counter, (index >> np.uint32(2)) + lax.iota(np.uint32, _STEPS))
     return jnp.stack(block(steps, (key[0], key[1])), axis=1).reshape(-1)
 
 
-def _below(words: Any, at: Any, limit: Any) -> tuple[Any, Any]:
-    """Draws a whole number below another one: returns where to go on, and the number.
+def _uniform_below(words: Any, index: Any, limit: Any) -> tuple[Any, Any]:
+    """Draw an integer in [0, limit) from words.
 
-    Words that would favour small numbers are left out: one in a million, of images of 4096 pixels.
+    Returns the index of the next word, and the integer. Words that would make small integers more probable are skipped
+    (SimplePhilox::Uniform): one in a million for images of 4096 pixels.
     """
     limit = limit.astype(np.uint32)
-    skewed = jnp.where((limit & (limit - 1)) == 0, 0, np.uint32(0xFFFFFFFF) % limit + 1)
-    fair = (words >= skewed) & (lax.iota(np.uint32, words.shape[0]) >= at)
-    place = jnp.argmax(fair).astype(np.uint32)
-    return place + 1, (words[place] % limit).astype(_I32)
+    skipped = jnp.where((limit & (limit - 1)) == 0, 0, np.uint32(0xFFFFFFFF) % limit + 1)
+    usable = (words >= skipped) & (lax.iota(np.uint32, words.shape[0]) >= index)
+    used = jnp.argmax(usable).astype(np.uint32)
+    return used + 1, (words[used] % limit).astype(_I32)
 
 
-def _crop(words: Any, at: Any, ratio: Any, height: Any, width: Any, areas: Any) -> tuple[Any, Any, _Box]:
-    """Draws a crop of a shape.
+def _draw_crop(words: Any, index: Any, ratio: Any, height: Any, width: Any, areas: Any) -> tuple[Any, Any, _Box]:
+    """Draw a crop with a given ratio of width to height.
 
     Args:
-      words: random ones.
-      at: which of them to take next.
-      ratio: of width to height.
-      height: of the image.
-      width: of the image.
-      areas: the smallest and the largest, in pixels.
+      words: random words, uint32 [16].
+      index: uint32, the first word to use.
+      ratio: float32, width over height of the crop.
+      height: int32, of the image.
+      width: int32, of the image.
+      areas: float32, the smallest and the largest area in pixels.
 
     Returns:
-      Which word to take next, whether there is such a crop, and the crop.
+      The index of the next word, whether such a crop exists, and the crop.
     """
 
-    def drawn(at: Any, wanted: Any, limit: Any) -> tuple[Any, Any]:
-        after, number = _below(words, at, jnp.maximum(limit, 1))
-        return jnp.where(wanted, after, at), jnp.where(wanted, number, 0)
+    def draw(index: Any, active: Any, limit: Any) -> tuple[Any, Any]:
+        next_index, number = _uniform_below(words, index, jnp.maximum(limit, 1))
+        return jnp.where(active, next_index, index), jnp.where(active, number, 0)
 
-    def shaped(rows: Any) -> tuple[Any, Any]:
+    def columns_and_area(rows: Any) -> tuple[Any, Any]:
         columns = _nearest(rows.astype(_F32) * ratio)
         return columns, (columns * rows).astype(_F32)
 
-    lowest, most = (_nearest(lax.sqrt(area / ratio)) for area in areas)
-    most = jnp.where(_nearest(most.astype(_F32) * ratio) > width, _highest(width, ratio), most)
-    most = jnp.minimum(most, height)
-    rows = jnp.minimum(lowest, most)
-    at, more = drawn(at, rows < most, most - rows + 1)
+    min_rows, max_rows = (_nearest(lax.sqrt(area / ratio)) for area in areas)
+    max_rows = jnp.where(_nearest(max_rows.astype(_F32) * ratio) > width, _max_height(width, ratio), max_rows)
+    max_rows = jnp.minimum(max_rows, height)
+    rows = jnp.minimum(min_rows, max_rows)
+    index, more = draw(index, rows < max_rows, max_rows - rows + 1)
     rows = rows + more
-    # Rounding may have brought the area out of its range: a row more, or less.
-    rows = rows + (shaped(rows)[1] < areas[0])
-    rows = rows - (shaped(rows)[1] > areas[1])
-    columns, area = shaped(rows)
+    # Rounding may have moved the area out of its range: one row more, or less.
+    rows = rows + (columns_and_area(rows)[1] < areas[0])
+    rows = rows - (columns_and_area(rows)[1] > areas[1])
+    columns, area = columns_and_area(rows)
     fits = (areas[0] <= area) & (area <= areas[1]) & (columns <= width) & (rows <= height) & (columns > 0) & (rows > 0)
-    at, top = drawn(at, fits & (rows < height), height - rows)
-    at, left = drawn(at, fits & (columns < width), width - columns)
-    return at, fits, _Box(left, top, left + columns, top + rows)
+    index, top = draw(index, fits & (rows < height), height - rows)
+    index, left = draw(index, fits & (columns < width), width - columns)
+    return index, fits, _Box(left, top, left + columns, top + rows)
 
 
-def _sampled(
+def _sample(
     key: Any, counter: Any, image_size: Any, boxes: Any, covered: Any, attributes: _Attributes
 ) -> tuple[Any, Any, Any]:
     height, width = _image_size(image_size)
     objects = _objects(boxes, height, width, attributes.whole_image)
     if covered.shape != ():
-        raise OpError(f"min_object_covered must be a number, not of shape {covered.shape}")
-    least = static_value(covered)
-    if least is not None and not least >= 0:
-        raise OpError(f"min_object_covered must not be negative, got {least}")
+        raise OpError(f"min_object_covered must be a scalar, not of shape {covered.shape}")
+    min_covered = static_value(covered)
+    if min_covered is not None and not min_covered >= 0:
+        raise OpError(f"min_object_covered must not be negative, got {min_covered}")
     low, high = attributes.ratios
     areas = tuple(share * width.astype(_F32) * height.astype(_F32) for share in attributes.areas)
 
     def enough(crop: _Box) -> Any:
         sizes = objects.area()
-        share = quotient(crop.meet(objects).area(), jnp.maximum(sizes, 1))
+        share = quotient(crop.intersect(objects).area(), jnp.maximum(sizes, 1))
         return (crop.area() >= 1) & jnp.any((sizes >= 1) & (share >= covered))
 
     def attempt(state: Any) -> Any:
-        count, at, _, _ = state
-        words, inside = _words(key, counter, at), at & np.uint32(3)
-        # Rounded before it is added to; LLVM knows it for a number, so that `product` would not do.
-        ratio = materialize(float_units(words[inside]) * (high - low)) + low
-        after, fits, crop = _crop(words, inside + 1, ratio, height, width, areas)
-        return count + 1, at - inside + after, fits & enough(crop), crop
+        count, index, _, _ = state
+        words, offset = _words(key, counter, index), index & np.uint32(3)
+        # Rounded before the addition; LLVM knows that it is not NaN, so that `product` would not prevent the FMA.
+        ratio = materialize(uint32_to_float(words[offset]) * (high - low)) + low
+        next_offset, fits, crop = _draw_crop(words, offset + 1, ratio, height, width, areas)
+        return count + 1, index - offset + next_offset, fits & enough(crop), crop
 
     zero = jnp.zeros((), _I32)
-    whole = _Box(zero, zero, width, height)
-    found, crop = jnp.zeros((), bool), whole
+    image = _Box(zero, zero, width, height)
+    accepted, crop = jnp.zeros((), bool), image
     if attributes.areas[0] <= attributes.areas[1]:
-        start = (zero, jnp.zeros((), np.uint32), found, crop)
-        *_, found, crop = while_loop(lambda s: ~s[2] & (s[0] < attributes.attempts), attempt, start)
-    left, top, right, bottom = (jnp.where(found, ours, all_of_it) for ours, all_of_it in zip(crop, whole, strict=True))
+        start = (zero, jnp.zeros((), np.uint32), accepted, crop)
+        *_, accepted, crop = while_loop(lambda s: ~s[2] & (s[0] < attributes.attempts), attempt, start)
+    left, top, right, bottom = (jnp.where(accepted, c, i) for c, i in zip(crop, image, strict=True))
     dtype = jnp.asarray(image_size).dtype
     begin = jnp.stack([top, left, zero]).astype(dtype)
     size = jnp.stack([bottom - top, right - left, zero - 1]).astype(dtype)
@@ -227,16 +236,30 @@ def stateless_sample_distorted_bounding_box(
     max_attempts: int = 100,
     use_image_if_no_bounding_boxes: bool = False,
 ) -> tuple[Any, Any, Any]:
-    """Crops as TensorFlow does for a seed. See tf.raw_ops.StatelessSampleDistortedBoundingBox."""
+    """Sample a crop that covers enough of a box, with TensorFlow's bits.
+
+    TF: tf.raw_ops.StatelessSampleDistortedBoundingBox (core/kernels/image/sample_distorted_bounding_box_op.cc).
+
+    Args:
+      image_size: int [3], height, width and channels.
+      bounding_boxes: float32 [batch, boxes, 4], (y1, x1, y2, x2) in [0, 1].
+      min_object_covered: fraction of a box that the crop must cover, float32 scalar.
+      seed: int [2].
+      aspect_ratio_range: bounds of width over height.
+      area_range: bounds of the fraction of the image.
+      max_attempts: number of attempts, after which the whole image is returned.
+      use_image_if_no_bounding_boxes: whether the whole image is the box if there are none.
+
+    Returns:
+      begin [3] and size [3] of the crop, of the dtype of ``image_size``, and its box, float32 [1, 1, 4].
+
+    Raises:
+      OpError: shapes, static values or attributes are invalid.
+    """
     if seed.shape != (2,):
         raise OpError(f"seed must have shape [2], not {tuple(seed.shape)}")
     attributes = _attributes(aspect_ratio_range, area_range, max_attempts, use_image_if_no_bounding_boxes)
-    return _sampled(*scramble(seed), image_size, bounding_boxes, min_object_covered, attributes)
-
-
-def _streams(key: Any) -> tuple[Any, Any]:
-    words = jax.random.bits(key, (6,), np.uint32)
-    return words[:2], words[2:]
+    return _sample(*scramble(seed), image_size, bounding_boxes, min_object_covered, attributes)
 
 
 @op("SampleDistortedBoundingBoxV2", needs_key=True)
@@ -253,9 +276,14 @@ def sample_distorted_bounding_box_v2(
     use_image_if_no_bounding_boxes: bool = False,
     key: Any,
 ) -> tuple[Any, Any, Any]:
-    """Crops as TensorFlow does, from the node's own key. See tf.raw_ops.SampleDistortedBoundingBoxV2."""
+    """Sample a crop that covers enough of a box, from the node's JAX key.
+
+    TF: tf.raw_ops.SampleDistortedBoundingBoxV2 (core/kernels/image/sample_distorted_bounding_box_op.cc).
+
+    As `stateless_sample_distorted_bounding_box`; the seeds are ignored.
+    """
     attributes = _attributes(aspect_ratio_range, area_range, max_attempts, use_image_if_no_bounding_boxes)
-    return _sampled(*_streams(key), image_size, bounding_boxes, min_object_covered, attributes)
+    return _sample(*from_jax_key(key), image_size, bounding_boxes, min_object_covered, attributes)
 
 
 @op("SampleDistortedBoundingBox", needs_key=True)
@@ -272,6 +300,11 @@ def sample_distorted_bounding_box(
     use_image_if_no_bounding_boxes: bool = False,
     key: Any,
 ) -> tuple[Any, Any, Any]:
-    """Crops as TensorFlow does, from the node's own key. See tf.raw_ops.SampleDistortedBoundingBox."""
+    """Sample a crop that covers enough of a box, from the node's JAX key.
+
+    TF: tf.raw_ops.SampleDistortedBoundingBox (core/kernels/image/sample_distorted_bounding_box_op.cc).
+
+    As `stateless_sample_distorted_bounding_box`; the seeds are ignored.
+    """
     attributes = _attributes(aspect_ratio_range, area_range, max_attempts, use_image_if_no_bounding_boxes)
-    return _sampled(*_streams(key), image_size, bounding_boxes, _F32(min_object_covered), attributes)
+    return _sample(*from_jax_key(key), image_size, bounding_boxes, _F32(min_object_covered), attributes)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
-from tf2jax_lite.ops.random._samplers import float_units, wide
+from tf2jax_lite.ops.random._uniform import double_dtype, uint32_to_float
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
@@ -38,7 +38,7 @@ def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
     words = _stream(key, tries * (count + 1))
     pairs = words[: 2 * tries].reshape(tries, 2)
     first = (U64(pairs[:, 0], pairs[:, 1]) % number).low.astype(np.int32)
-    units = float_units(words[2 * tries :]).reshape(count - 1, tries)
+    units = uint32_to_float(words[2 * tries :]).reshape(count - 1, tries)
     half = jnp.sum(points * points, axis=1) / 2
 
     def best(nearest: Any, candidates: Any) -> tuple[Any, Any]:
@@ -49,7 +49,7 @@ def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
         return distances[closest], candidates[closest]
 
     def step(nearest: Any, unit: Any) -> tuple[Any, Any]:
-        sums = jnp.cumsum(nearest.astype(wide()))
+        sums = jnp.cumsum(nearest.astype(double_dtype()))
         index = jnp.searchsorted(sums, unit.astype(sums.dtype) * sums[-1]).astype(np.int32)
         return best(nearest, jnp.minimum(index, number - 1))
 
@@ -92,7 +92,7 @@ def kmeans_plus_plus_initialization(
 def _walk_chain(distances: Any, key: Any) -> Any:
     """Walk the Markov chain of KMC2 and return its last index."""
     number = distances.shape[0]
-    units = float_units(_stream(key, number - 1)) if number > 1 else jnp.zeros((0,), np.float32)
+    units = uint32_to_float(_stream(key, number - 1)) if number > 1 else jnp.zeros((0,), np.float32)
 
     def step(state: Any, each: Any) -> tuple[Any, None]:
         index, here = state

@@ -1,8 +1,15 @@
-"""Convolution, pooling, normalization, recurrent cells and losses.
+"""Convolution, pooling, normalization, recurrent cells, activations and losses.
 
-`conv` and `pooling` hand their work to `tf2jax_lite.xla_cpu`, which picks another lowering on CPU. `fused_conv` and
-`fused_onednn` have the ops that Grappler writes, `rnn_cells` and `cudnn_rnn` the fused cells. Read `activations`,
-then `conv`. Never imports `ops.quantization` or `ops.state`.
+Read `activations` for the form of an op, then `_convolution` (attributes, padding, layouts) and the ops on it:
+
+- `conv`, `depthwise_conv`: convolutions and their gradients; `fused_conv`, `fused_onednn`: ops that Grappler fuses.
+- `pooling`, `pooling_grad`, `fractional_pooling`, `morphology`: maximum, mean and grayscale dilation of windows.
+- `softmax`, `losses`, `normalization`: softmax along any axis, cross entropies, batch and local response norm.
+- `rnn_cells`, `cudnn_rnn`, `cudnn_rnn_grad`: LSTM and GRU, one fused cell or a whole cuDNN network.
+- `ctc_loss`, `ctc_beam_search`: connectionist temporal classification, loss and decoders.
+
+Convolutions and poolings call `tf2jax_lite.xla_cpu`, which lowers them otherwise on CPU. Never imports
+`ops.quantization`, `ops.state` or `ops.legacy`.
 """
 
 from . import (  # noqa: F401
@@ -12,6 +19,7 @@ from . import (  # noqa: F401
     ctc_loss,
     cudnn_rnn,
     cudnn_rnn_grad,
+    depthwise_conv,
     fractional_pooling,
     fused_conv,
     fused_onednn,
@@ -20,5 +28,7 @@ from . import (  # noqa: F401
     morphology,
     normalization,
     pooling,
+    pooling_grad,
     rnn_cells,
+    softmax,
 )

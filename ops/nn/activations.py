@@ -1,4 +1,9 @@
-"""Activations, softmax and biases."""
+"""Activation functions and biases, and their gradients.
+
+Derivatives at corners are TensorFlow's: 0 for ReLU at 0 and for ReLU6 at 0 and 6.
+"""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -11,63 +16,56 @@ from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.xla_cpu.materialize import materialize
-
-from . import softmax as softmaxes
-
-
-def channel_dimension(rank: int, data_format: str) -> int:
-    """Returns which dimension of a tensor a bias runs along."""
-    return 1 if data_format.startswith("NC") and rank > 1 else rank - 1
-
-
-def _relu(x: Any) -> Any:
-    return lax.max(x, jnp.zeros((), x.dtype))
 
 
 @op("Relu")
 @inlined
 def relu(features: Any) -> Any:
-    """max(x, 0); the gradient at 0 is 0. See tf.raw_ops.Relu."""
+    """Compute max(x, 0), with derivative 0 at 0.
+
+    TF: tf.raw_ops.Relu (core/kernels/relu_op.cc).
+    """
     return jax.nn.relu(jnp.asarray(features))
 
 
 @op("ReluGrad")
 @inlined
 def relu_grad(gradients: Any, features: Any) -> Any:
-    """See tf.raw_ops.ReluGrad."""
+    """Return gradients where features are positive, else 0.
+
+    TF: tf.raw_ops.ReluGrad (core/kernels/relu_op.cc).
+    """
     return jnp.where(features > 0, gradients, jnp.zeros((), gradients.dtype))
-
-
-@jax.custom_jvp
-def _relu6(x: Any) -> Any:
-    return lax.min(lax.max(x, jnp.zeros((), x.dtype)), jnp.full((), 6, x.dtype))
-
-
-@_relu6.defjvp
-def _relu6_jvp(primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    return _relu6(x), jnp.where((x > 0) & (x < 6), t, jnp.zeros((), t.dtype))
 
 
 @op("Relu6")
 @inlined
 def relu6(features: Any) -> Any:
-    """min(max(x, 0), 6); the gradient at both ends is 0. See tf.raw_ops.Relu6."""
-    return _relu6(jnp.asarray(features))
+    """Compute min(max(x, 0), 6), with derivative 0 at 0 and at 6.
+
+    TF: tf.raw_ops.Relu6 (core/kernels/relu_op.cc).
+    """
+    x = jnp.asarray(features)
+    return lax.clamp(jnp.zeros((), x.dtype), x, jnp.full((), 6, x.dtype))
 
 
 @op("Relu6Grad")
 @inlined
 def relu6_grad(gradients: Any, features: Any) -> Any:
-    """See tf.raw_ops.Relu6Grad."""
+    """Return gradients where 0 < features < 6, else 0.
+
+    TF: tf.raw_ops.Relu6Grad (core/kernels/relu_op.cc).
+    """
     return jnp.where((features > 0) & (features < 6), gradients, jnp.zeros((), gradients.dtype))
 
 
 @op("LeakyRelu")
 @inlined
 def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
-    """See tf.raw_ops.LeakyRelu."""
+    """Compute x where x > 0, else alpha * x.
+
+    TF: tf.raw_ops.LeakyRelu (core/kernels/relu_op.cc).
+    """
     features = jnp.asarray(features)
     return jnp.where(features > 0, features, features * jnp.asarray(alpha, features.dtype))
 
@@ -75,14 +73,20 @@ def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
 @op("LeakyReluGrad")
 @inlined
 def leaky_relu_grad(gradients: Any, features: Any, *, alpha: float = 0.2) -> Any:
-    """See tf.raw_ops.LeakyReluGrad."""
+    """Return gradients where features are positive, else alpha * gradients.
+
+    TF: tf.raw_ops.LeakyReluGrad (core/kernels/relu_op.cc).
+    """
     return jnp.where(features > 0, gradients, gradients * jnp.asarray(alpha, gradients.dtype))
 
 
 @op("Elu", dear=True)
 @inlined
 def elu(features: Any) -> Any:
-    """See tf.raw_ops.Elu."""
+    """Compute x where x >= 0, else exp(x) - 1.
+
+    TF: tf.raw_ops.Elu (core/kernels/relu_op.cc).
+    """
     x = jnp.asarray(features)
     return jnp.where(x < 0, jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype))), x)
 
@@ -90,7 +94,10 @@ def elu(features: Any) -> Any:
 @op("EluGrad")
 @inlined
 def elu_grad(gradients: Any, outputs: Any) -> Any:
-    """See tf.raw_ops.EluGrad."""
+    """Compute the gradient of `elu` from its outputs.
+
+    TF: tf.raw_ops.EluGrad (core/kernels/relu_op.cc).
+    """
     return jnp.where(outputs < 0, gradients * (outputs + 1), gradients)
 
 
@@ -100,7 +107,10 @@ _SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.75809934084737685994
 @op("Selu", dear=True)
 @inlined
 def selu(features: Any) -> Any:
-    """See tf.raw_ops.Selu."""
+    """Compute scale * x where x >= 0, else scale * alpha * (exp(x) - 1).
+
+    TF: tf.raw_ops.Selu (core/kernels/relu_op.cc).
+    """
     x = jnp.asarray(features)
     low = jnp.asarray(_SCALE_ALPHA, x.dtype) * jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype)))
     return jnp.where(x < 0, low, jnp.asarray(_SCALE, x.dtype) * x)
@@ -109,7 +119,10 @@ def selu(features: Any) -> Any:
 @op("SeluGrad")
 @inlined
 def selu_grad(gradients: Any, outputs: Any) -> Any:
-    """See tf.raw_ops.SeluGrad."""
+    """Compute the gradient of `selu` from its outputs.
+
+    TF: tf.raw_ops.SeluGrad (core/kernels/relu_op.cc).
+    """
     low = gradients * (outputs + jnp.asarray(_SCALE_ALPHA, outputs.dtype))
     return jnp.where(outputs < 0, low, gradients * jnp.asarray(_SCALE, outputs.dtype))
 
@@ -117,28 +130,17 @@ def selu_grad(gradients: Any, outputs: Any) -> Any:
 @op("Softplus", dear=True)
 @inlined
 def softplus(features: Any) -> Any:
-    """log(1 + exp(x)). See tf.raw_ops.Softplus."""
+    """Compute log(1 + exp(x)). TF: tf.raw_ops.Softplus (core/kernels/softplus_op.cc)."""
     return jax.nn.softplus(jnp.asarray(features))
 
 
 @op("SoftplusGrad")
 def softplus_grad(gradients: Any, features: Any) -> Any:
-    """See tf.raw_ops.SoftplusGrad."""
+    """Compute gradients * sigmoid(features).
+
+    TF: tf.raw_ops.SoftplusGrad (core/kernels/softplus_op.cc).
+    """
     return gradients * logistic(jnp.asarray(features))
-
-
-@jax.custom_jvp
-def _softmax(x: Any) -> Any:
-    return jax.nn.softmax(x, axis=-1)
-
-
-@_softmax.defjvp
-def _softmax_jvp(primals: Any, tangents: Any) -> Any:
-    # JAX's own rule, with marks. XLA puts the quotient that the result is, and the product that a cotangent comes from,
-    # into the kernels of both uses, and writes the divisor down for each place that it divides.
-    (x,), (t,) = primals, tangents
-    found = materialize(_softmax(x))
-    return found, materialize(found * (t - jnp.sum(found * t, axis=-1, keepdims=True)))
 
 
 @jax.custom_jvp
@@ -146,54 +148,55 @@ def _softsign(x: Any) -> Any:
     return x / (1 + jnp.abs(x))
 
 
-# JAX's derivative of the quotient is a difference: NaN for large x, and few digits before.
-_softsign.defjvps(lambda t, y, x: t * (1 / jnp.square(1 + jnp.abs(x))))
+# JAX's derivative of the quotient is a difference: NaN for large arguments, and inexact for others.
+_softsign.defjvps(lambda tangent, _, x: tangent * (1 / jnp.square(1 + jnp.abs(x))))
 
 
 @op("Softsign")
 @inlined
 def softsign(features: Any) -> Any:
-    """Returns x / (1 + abs(x)). See tf.raw_ops.Softsign."""
+    """Compute x / (1 + abs(x)). TF: tf.raw_ops.Softsign (core/kernels/softsign_op.cc)."""
     return _softsign(jnp.asarray(features))
 
 
 @op("SoftsignGrad")
 def softsign_grad(gradients: Any, features: Any) -> Any:
-    """See tf.raw_ops.SoftsignGrad."""
+    """Compute gradients / (1 + abs(features))**2.
+
+    TF: tf.raw_ops.SoftsignGrad (core/kernels/softsign_op.cc).
+    """
     return gradients / jnp.square(1 + jnp.abs(features))
 
 
-@op("Softmax", along=inlined(softmaxes.softmax), stored=True)
-@inlined
-def softmax(logits: Any) -> Any:
-    """Over the last dimension. See tf.raw_ops.Softmax."""
-    return _softmax(jnp.asarray(logits))
-
-
-@op("LogSoftmax", along=inlined(softmaxes.log_softmax), stored=True)
-@inlined
-def log_softmax(logits: Any) -> Any:
-    """Over the last dimension. See tf.raw_ops.LogSoftmax."""
-    return softmaxes.log_softmax_in_place(jnp.asarray(logits), -1)
+def _channel_axis(rank: int, data_format: str) -> int:
+    return 1 if data_format.startswith("NC") and rank > 1 else rank - 1
 
 
 @op("BiasAdd")
 def bias_add(value: Any, bias: Any, *, data_format: str = "NHWC") -> Any:
-    """Adds a vector along the channels. See tf.raw_ops.BiasAdd."""
+    """Add a vector along the channel dimension.
+
+    TF: tf.raw_ops.BiasAdd (core/kernels/bias_op.cc).
+    """
     value, bias = array(value), array(bias)
-    where = channel_dimension(value.ndim, data_format)
-    return lax.add(value, lax.broadcast_in_dim(bias, value.shape, (where,)))
+    return lax.add(value, lax.broadcast_in_dim(bias, value.shape, (_channel_axis(value.ndim, data_format),)))
 
 
 @op("BiasAddV1")
 def bias_add_v1(value: Any, bias: Any) -> Any:
-    """See tf.raw_ops.BiasAddV1."""
+    """Add a vector along the last dimension.
+
+    TF: tf.raw_ops.BiasAddV1 (core/kernels/bias_op.cc).
+    """
     return bias_add(value, bias)
 
 
 @op("BiasAddGrad", stored=True)
 def bias_add_grad(out_backprop: Any, *, data_format: str = "NHWC") -> Any:
-    """Sums over everything but the channels. See tf.raw_ops.BiasAddGrad."""
+    """Sum over all dimensions but the channels.
+
+    TF: tf.raw_ops.BiasAddGrad (core/kernels/bias_op.cc).
+    """
     rank = jnp.ndim(out_backprop)
-    where = 1 if data_format.startswith("NC") else rank - 1
-    return total(out_backprop, tuple(i for i in range(rank) if i != where))
+    channel = _channel_axis(rank, data_format)
+    return total(out_backprop, tuple(i for i in range(rank) if i != channel))

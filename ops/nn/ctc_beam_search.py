@@ -1,4 +1,7 @@
-"""Beam search for connectionist temporal classification: numpy on the host, as it is all branches and pointers."""
+"""CTC beam search in Python on the host.
+
+A tree search with data-dependent branches, as in tensorflow/core/util/ctc.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,22 @@ _ZERO = -math.inf
 
 
 def _add(a: float, b: float) -> float:
-    """Adds probabilities given as logarithms."""
+    """Return the logarithm of the sum of two probabilities given as logarithms."""
     high, low = max(a, b), min(a, b)
     return high if low == _ZERO else high + math.log1p(math.exp(low - high))
 
 
 class _Beam:
-    """A prefix of labels, with log probabilities of the paths to it: in all, ending with a blank, with its label."""
+    """A prefix of labels, with log probabilities of its paths.
+
+    They are those of all paths, of paths that end with a blank, and of paths that end with the label.
+    """
 
     __slots__ = ("blank", "children", "label", "labelled", "old", "parent", "total")
 
     def __init__(self, parent: _Beam | None, label: int):
         self.parent, self.label = parent, label
-        # A prefix that falls out of the beam and comes back is the same beam: longer prefixes refer to it.
+        # A prefix that leaves the beam and returns is the same object: longer prefixes refer to it.
         self.children: dict[int, _Beam] = {}
         self.old = (_ZERO, _ZERO)  # total and blank before this step
         self.drop()
@@ -49,7 +55,7 @@ class _Search:
         self._leaves = [root]
 
     def step(self, log_probs: list[float]) -> None:
-        """Takes one step in time."""
+        """Advance by one time step with the log probabilities of its classes."""
         branches = sorted(self._leaves, key=lambda b: -b.total)
         for b in branches:
             b.old = (b.total, b.blank)
@@ -61,7 +67,7 @@ class _Search:
                 b.labelled += log_probs[b.label]
             b.blank = b.old[0] + log_probs[self._blank]
             b.total = _add(b.blank, b.labelled)
-        # The worst leaf first; the number keeps beams from being compared.
+        # A min-heap; the number avoids comparisons of beams.
         heap = [(b.total, -i, b) for i, b in enumerate(branches)]
         heapq.heapify(heap)
         number = len(heap)
@@ -91,26 +97,26 @@ class _Search:
         return total > _ZERO and (len(heap) < self._width or total > heap[0][0])
 
     def best(self, count: int, merge_repeated: bool) -> list[tuple[list[int], float]]:
-        """Returns the best prefixes, and the logarithms of their probabilities."""
+        """Return the most probable prefixes and their log probabilities."""
         if count > len(self._leaves):
             raise OpError(f"the search has found {len(self._leaves)} paths, fewer than top_paths = {count}")
-        return [(self._spell(b, merge_repeated), b.total) for b in self._leaves[:count]]
+        return [(self._labels(b, merge_repeated), b.total) for b in self._leaves[:count]]
 
     @staticmethod
-    def _spell(beam: _Beam, merge_repeated: bool) -> list[int]:
+    def _labels(beam: _Beam, merge_repeated: bool) -> list[int]:
         out: list[int] = []
-        after = -1
+        following = -1
         while beam.parent is not None:
-            if not merge_repeated or beam.label != after:
+            if not merge_repeated or beam.label != following:
                 out.append(beam.label)
-            after, beam = beam.label, beam.parent
+            following, beam = beam.label, beam.parent
         return out[::-1]
 
 
 def _search(logits: np.ndarray, width: int, top_paths: int, merge_repeated: bool) -> list[tuple[list[int], float]]:
-    wide = logits.astype(np.float64)
-    high = wide.max(axis=1, keepdims=True)
-    log_probs = wide - high - np.log(np.sum(np.exp(wide - high), axis=1, keepdims=True))
+    logits = logits.astype(np.float64)
+    high = logits.max(axis=1, keepdims=True)
+    log_probs = logits - high - np.log(np.sum(np.exp(logits - high), axis=1, keepdims=True))
     search = _Search(width, logits.shape[1] - 1)
     for row in log_probs.tolist():
         search.step(row)
@@ -127,25 +133,42 @@ def ctc_beam_search_decoder(
     merge_repeated: bool = True,
     bound: int | None,
 ) -> tuple[Any, ...]:
-    """Finds the likeliest label sequences, outside ``jit`` only. See tf.raw_ops.CTCBeamSearchDecoder.
+    """Find the most probable label sequences by beam search, outside ``jit``.
 
-    Of paths that are equally likely TensorFlow may take another one.
+    TF: tf.raw_ops.CTCBeamSearchDecoder (core/kernels/ctc_decoder_ops.cc).
+
+    Of equally probable sequences, TensorFlow may return another one.
+
+    Args:
+      inputs: logits [time, batch, classes], static; the last class is the blank.
+      sequence_length: int32 [batch], static.
+      beam_width: number of prefixes kept at each step.
+      top_paths: number of sequences to return.
+      merge_repeated: whether repeated labels of a result are merged.
+      bound: unused, as results of static inputs have their exact size.
+
+    Returns:
+      Lists of ``top_paths`` int64 indices [labels, 2], values [labels] and dense shapes [2]; and log probabilities
+      [batch, top_paths].
+
+    Raises:
+      OpError: an input is traced or has a wrong shape, or the search finds fewer sequences than ``top_paths``.
     """
     check_lengths(inputs, sequence_length)
     if not (isinstance(inputs, np.ndarray) and isinstance(sequence_length, np.ndarray)):
-        raise OpError("a beam search runs on the host: the inputs must be known, so call the function outside jit")
+        raise OpError("a beam search runs on the host: the inputs must be static, so call the function outside jit")
     if top_paths > beam_width:
-        raise OpError(f"top_paths {top_paths} are more than beam_width {beam_width}")
-    found = [
+        raise OpError(f"top_paths {top_paths} must not exceed beam_width {beam_width}")
+    results = [
         _search(inputs[:length, b], beam_width, top_paths, merge_repeated)
         for b, length in enumerate(sequence_length.tolist())
     ]
     int64 = canonical(np.int64)
     indices, values, shapes = [], [], []
     for k in range(top_paths):
-        paths = [row[k][0] for row in found]
+        paths = [row[k][0] for row in results]
         indices.append(np.array([(b, i) for b, p in enumerate(paths) for i in range(len(p))], int64).reshape(-1, 2))
         values.append(np.array([label for p in paths for label in p], int64))
         shapes.append(np.array([len(paths), max(map(len, paths), default=0)], int64))
-    scores = np.array([[score for _, score in row] for row in found], inputs.dtype).reshape(-1, top_paths)
+    scores = np.array([[score for _, score in row] for row in results], inputs.dtype).reshape(-1, top_paths)
     return indices, values, shapes, scores

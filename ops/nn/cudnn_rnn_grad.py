@@ -1,4 +1,7 @@
-"""Gradients of cuDNN's recurrent networks, in graphs that take them themselves: those of `rnn_cudnn`."""
+"""Gradient ops of the cuDNN networks in `cudnn_rnn`, as in training graphs.
+
+The forward pass is recomputed.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from .cudnn_rnn import cudnn_rnn, cudnn_rnn_v3
 __all__: list[str] = []
 
 
-def _pulled(run: Any, inputs: tuple[Any, ...], grads: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
+def _gradients(run: Any, inputs: tuple[Any, ...], grads: tuple[Any, ...], dropout: float) -> tuple[Any, ...]:
     if dropout > 0 and inputs[1].shape[0] > 1:
         raise UnsupportedAttributeError(
-            f"dropout {dropout} between layers: what was dropped is in a space that TensorFlow reserves on a GPU; take "
-            "the gradient with JAX instead"
+            f"dropout {dropout} between layers: the mask is in a reserve space that only TensorFlow's GPU kernel has; "
+            "differentiate the converted function with JAX instead"
         )
     results, pull = jax.vjp(lambda *inputs: run(*inputs)[:3], *map(jnp.asarray, inputs))
     return pull(tuple(jnp.broadcast_to(g, r.shape).astype(r.dtype) for g, r in zip(grads, results, strict=True)))
@@ -46,14 +49,17 @@ def cudnn_rnn_backprop(
     seed: int = 0,
     seed2: int = 0,
 ) -> tuple[Any, ...]:
-    """The gradient of `cudnn_rnn`. See tf.raw_ops.CudnnRNNBackprop."""
+    """Compute the gradients of `cudnn_rnn` with respect to its float inputs.
+
+    TF: tf.raw_ops.CudnnRNNBackprop (core/kernels/cudnn_rnn_ops.cc).
+    """
 
     def run(*inputs: Any) -> Any:
-        how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-        return cudnn_rnn(*inputs, **how)
+        attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+        return cudnn_rnn(*inputs, **attrs)
 
     grads = output_backprop, output_h_backprop, output_c_backprop
-    return _pulled(run, (input, input_h, input_c, params), grads, dropout)
+    return _gradients(run, (input, input_h, input_c, params), grads, dropout)
 
 
 @op("CudnnRNNBackpropV2", heavy=True)
@@ -78,14 +84,17 @@ def cudnn_rnn_backprop_v2(
     seed: int = 0,
     seed2: int = 0,
 ) -> tuple[Any, ...]:
-    """The gradient of `cudnn_rnn_v2`. See tf.raw_ops.CudnnRNNBackpropV2."""
+    """Compute the gradients of `cudnn_rnn_v2` with respect to its float inputs.
+
+    TF: tf.raw_ops.CudnnRNNBackpropV2 (core/kernels/cudnn_rnn_ops.cc).
+    """
 
     def run(*inputs: Any) -> Any:
-        how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-        return cudnn_rnn(*inputs, **how)
+        attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+        return cudnn_rnn(*inputs, **attrs)
 
     grads = output_backprop, output_h_backprop, output_c_backprop
-    return _pulled(run, (input, input_h, input_c, params), grads, dropout)
+    return _gradients(run, (input, input_h, input_c, params), grads, dropout)
 
 
 @op("CudnnRNNBackpropV3", heavy=True)
@@ -113,11 +122,14 @@ def cudnn_rnn_backprop_v3(
     num_proj: int = 0,
     time_major: bool = True,
 ) -> tuple[Any, ...]:
-    """The gradient of `cudnn_rnn_v3`. See tf.raw_ops.CudnnRNNBackpropV3."""
+    """Compute the gradients of `cudnn_rnn_v3` with respect to its float inputs.
+
+    TF: tf.raw_ops.CudnnRNNBackpropV3 (core/kernels/cudnn_rnn_ops.cc).
+    """
 
     def run(*inputs: Any) -> Any:
-        how: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-        return cudnn_rnn_v3(*inputs, sequence_lengths, **how, num_proj=num_proj, time_major=time_major)
+        attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
+        return cudnn_rnn_v3(*inputs, sequence_lengths, **attrs, num_proj=num_proj, time_major=time_major)
 
     grads = output_backprop, output_h_backprop, output_c_backprop
-    return _pulled(run, (input, input_h, input_c, params), grads, dropout)
+    return _gradients(run, (input, input_h, input_c, params), grads, dropout)

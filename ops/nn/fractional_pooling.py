@@ -1,7 +1,8 @@
-"""Pooling over regions of uneven size (Graham, "Fractional max-pooling", 2014).
+"""Fractional pooling: regions of different sizes.
 
-Rows and columns are cut at the places that a sequence names. TensorFlow draws the sequences from Philox; with
-``deterministic`` and seeds given they are the same here, otherwise they come from the node's JAX key.
+Graham, "Fractional max-pooling", 2014. A pooling sequence holds the boundaries of the regions, for rows and for
+columns. TensorFlow draws it with Philox. With ``deterministic`` and a seed it is the same here; otherwise it is drawn
+from the node's JAX key.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, static_value
 
+from .morphology import lowest_finite
+
 
 class _Philox:
-    """Counts through one Philox stream, as TensorFlow's GuardedPhiloxRandom does."""
+    """One Philox stream on the host, as TensorFlow's GuardedPhiloxRandom."""
 
     def __init__(self, seed: int, seed2: int):
         self._key = tuple(np.array([seed >> s & 0xFFFFFFFF], np.uint32) for s in (0, 32))
@@ -31,7 +34,7 @@ class _Philox:
         self._count = 0
 
     def words(self, count: int) -> list[int]:
-        """Returns ``count`` words and moves on to the next block of four."""
+        """Return the next ``count`` words, from a new block of four."""
         groups = math.ceil(count / 4)
         out: list[int] = []
         for i in range(self._count, self._count + groups):
@@ -42,23 +45,29 @@ class _Philox:
 
 
 def _bounds(size: int, regions: int) -> tuple[int, float, float]:
-    """Returns the smaller region size, the mean region size and the largest offset of the pseudo-random sequence."""
+    """Return the smaller and the mean region size, and the maximal offset.
+
+    The offset is that of the pseudorandom sequence.
+    """
     alpha, k = size / regions, size // regions
     return k, alpha, min((k + 2) / alpha - 1, (size + 1 - k) / alpha - (regions - 1))
 
 
-def _sequence(size: int, regions: int, pseudo_random: bool, draw: _Philox) -> np.ndarray:
-    """Returns where regions begin, and the end, as GeneratePoolingSequence does."""
+def _sequence(size: int, regions: int, pseudo_random: bool, stream: _Philox) -> np.ndarray:
+    """Return the region boundaries [regions + 1].
+
+    As GeneratePoolingSequence of fractional_pool_common.cc.
+    """
     k, alpha, largest = _bounds(size, regions)
     if size % regions == 0:
         return np.arange(regions + 1) * k
     if pseudo_random:
-        low, high = draw.words(2)
+        low, high = stream.words(2)
         unit = np.array([(0x3FF << 52) | ((low & 0xFFFFF) << 32) | high], np.uint64).view(np.float64)[0] - 1.0
         inner = [math.ceil(alpha * (i + unit * largest)) for i in range(1, regions)]
         return np.array([1, *inner, size + 1]) - 1
     sizes = [k + 1] * (size % regions) + [k] * (regions - size % regions)
-    words = draw.words(regions)
+    words = stream.words(regions)
     for i in range(regions - 1):
         j = i + words[i] % (regions - i)
         sizes[i], sizes[j] = sizes[j], sizes[i]
@@ -66,7 +75,7 @@ def _sequence(size: int, regions: int, pseudo_random: bool, draw: _Philox) -> np
 
 
 def _drawn_sequence(size: int, regions: int, pseudo_random: bool, key: Any) -> Any:
-    """Returns such a sequence drawn from a JAX key."""
+    """Return region boundaries drawn from a JAX key."""
     k, alpha, largest = _bounds(size, regions)
     if size % regions == 0:
         return np.arange(regions + 1, dtype=np.int32) * k
@@ -96,52 +105,63 @@ def _sequences(
     key: Any,
 ) -> tuple[Any, Any]:
     if len(shape) != 4 or len(pooling_ratio) != 4 or pooling_ratio[0] != 1 or pooling_ratio[3] != 1:
-        raise OpError(f"only rows and columns of images can be pooled: shape {shape}, pooling_ratio {pooling_ratio}")
+        raise OpError(
+            f"only rows and columns of 4-D images can be pooled: shape {shape}, pooling_ratio {pooling_ratio}"
+        )
     if min(pooling_ratio) < 1:
         raise OpError(f"pooling_ratio cannot be smaller than 1, got {list(pooling_ratio)}")
     if not deterministic and (seed or seed2):
         raise OpError("both seed and seed2 should be 0 if deterministic is false")
     sizes = shape[1:3]
     if not all(isinstance(d, int) for d in sizes):
-        raise OpError(f"rows and columns must be known, got shape {shape}")
+        raise OpError(f"rows and columns must be static, got shape {shape}")
     # The ratio is a float attribute, the division in float32.
     regions = [math.floor(np.float32(d) / np.float32(r)) for d, r in zip(sizes, pooling_ratio[1:3], strict=True)]
     if min(regions) < 1:
-        raise OpError(f"nothing is left of shape {shape} with pooling_ratio {list(pooling_ratio)}")
+        raise OpError(f"the result of shape {shape} with pooling_ratio {list(pooling_ratio)} is empty")
     if deterministic and (seed or seed2):
-        draw = _Philox(seed, seed2)
-        rows, columns = (_sequence(d, n, pseudo_random, draw) for d, n in zip(sizes, regions, strict=True))
+        stream = _Philox(seed, seed2)
+        rows, columns = (_sequence(d, n, pseudo_random, stream) for d, n in zip(sizes, regions, strict=True))
         return rows.astype(np.int32), columns.astype(np.int32)
     keys = jax.random.split(key)
     rows, columns = (_drawn_sequence(d, n, pseudo_random, k) for d, n, k in zip(sizes, regions, keys, strict=True))
     return rows, columns
 
 
-def _places(sequence: Any, size: int, overlapping: bool) -> tuple[Any, Any]:
-    """Returns the places of each region, [regions, most], and which of them count."""
+def _region_indices(sequence: Any, size: int, overlapping: bool) -> tuple[Any, Any]:
+    """Return the indices of each region, and a mask of those within it.
+
+    Both are [regions, largest region].
+    """
     static = static_value(sequence)
     count = sequence.shape[0] - 1
-    most = int(np.diff(static).max()) if static is not None and count else size // max(count, 1) + 1
-    most += overlapping
+    largest = int(np.diff(static).max()) if static is not None and count else size // max(count, 1) + 1
+    largest += overlapping
     sequence = (np if static is not None else jnp).asarray(sequence, np.int32)
     start, end = sequence[:-1, None], sequence[1:, None] + int(overlapping)
-    at = start + np.arange(most, dtype=np.int32)
-    return at, (at < end) & (at < size)
+    index = start + np.arange(largest, dtype=np.int32)
+    return index, (index < end) & (index < size)
 
 
-def _regions(x: Any, rows: Any, columns: Any, overlapping: bool) -> tuple[Any, Any, Any, Any]:
-    """Returns the regions, [batch, y, x, place, channel], which places count, and their rows and columns."""
-    at_rows, row_ok = _places(rows, x.shape[1], overlapping)
-    at_columns, column_ok = _places(columns, x.shape[2], overlapping)
-    picked = jnp.take(x, at_rows.reshape(-1), axis=1, mode="clip")
-    picked = jnp.take(picked, at_columns.reshape(-1), axis=2, mode="clip")
-    (height, tall), (width, wide) = at_rows.shape, at_columns.shape
-    picked = picked.reshape(x.shape[0], height, tall, width, wide, x.shape[3])
-    picked = jnp.transpose(picked, (0, 1, 3, 2, 4, 5)).reshape(x.shape[0], height, width, tall * wide, x.shape[3])
-    ok = (row_ok[:, None, :, None] & column_ok[None, :, None, :]).reshape(1, height, width, tall * wide, 1)
-    shape = (height, width, tall, wide)
-    flat = at_rows[:, None, :, None] * x.shape[2] + at_columns[None, :, None, :]
-    return picked, ok, jnp.broadcast_to(flat, shape).reshape(1, height, width, tall * wide, 1), row_ok
+def _regions(x: Any, rows: Any, columns: Any, overlapping: bool) -> tuple[Any, Any, Any]:
+    """Gather the pixels of all regions.
+
+    Returns:
+      Pixels [batch, rows, columns, pixel, channel], a mask of those within the region, and their flat indices in an
+      image. The latter two have size 1 where all batches or channels share the value.
+    """
+    row_index, row_mask = _region_indices(rows, x.shape[1], overlapping)
+    column_index, column_mask = _region_indices(columns, x.shape[2], overlapping)
+    pixels = jnp.take(x, row_index.reshape(-1), axis=1, mode="clip")
+    pixels = jnp.take(pixels, column_index.reshape(-1), axis=2, mode="clip")
+    (height, region_height), (width, region_width) = row_index.shape, column_index.shape
+    area = region_height * region_width
+    pixels = pixels.reshape(x.shape[0], height, region_height, width, region_width, x.shape[3])
+    pixels = jnp.transpose(pixels, (0, 1, 3, 2, 4, 5)).reshape(x.shape[0], height, width, area, x.shape[3])
+    mask = (row_mask[:, None, :, None] & column_mask[None, :, None, :]).reshape(1, height, width, area, 1)
+    flat = row_index[:, None, :, None] * x.shape[2] + column_index[None, :, None, :]
+    flat = jnp.broadcast_to(flat, (height, width, region_height, region_width))
+    return pixels, mask, flat.reshape(1, height, width, area, 1)
 
 
 def _with_sequences(out: Any, rows: Any, columns: Any) -> tuple[Any, Any, Any]:
@@ -149,12 +169,12 @@ def _with_sequences(out: Any, rows: Any, columns: Any) -> tuple[Any, Any, Any]:
     return out, jnp.asarray(rows, dtype), jnp.asarray(columns, dtype)
 
 
-def _lowest(dtype: Any) -> Any:
-    return jnp.asarray((jnp.finfo if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo)(dtype).min, dtype)
+def _argmax(pixels: Any, mask: Any) -> Any:
+    """Return the index of each region's first maximum.
 
-
-def _first_best(picked: Any, ok: Any) -> Any:
-    candidates = jnp.where(ok, lax.stop_gradient(picked), _lowest(picked.dtype))
+    [batch, rows, columns, 1, channel].
+    """
+    candidates = jnp.where(mask, lax.stop_gradient(pixels), lowest_finite(pixels.dtype))
     return lax.argmax(candidates, 3, np.int32)[:, :, :, None]
 
 
@@ -170,11 +190,30 @@ def fractional_max_pool(
     seed2: int = 0,
     key: Any,
 ) -> tuple[Any, Any, Any]:
-    """Returns maxima and the two sequences. See tf.raw_ops.FractionalMaxPool."""
+    """Compute the maxima of regions, and the two pooling sequences.
+
+    TF: tf.raw_ops.FractionalMaxPool (core/kernels/fractional_max_pool_op.cc).
+
+    Args:
+      value: [batch, rows, columns, channels].
+      pooling_ratio: ratio of input to output size for each dimension; 1 for batch and channels.
+      pseudo_random: whether boundaries are pseudorandom, else random.
+      overlapping: whether the last row and column of a region belong to the next one, too.
+      deterministic: whether a fixed seed is used.
+      seed: with ``deterministic``, the first half of the seed.
+      seed2: with ``deterministic``, the second half of the seed.
+      key: a JAX PRNG key, None with a fixed seed.
+
+    Returns:
+      The result, and the row and column boundaries (int64).
+
+    Raises:
+      OpError: an attribute is invalid, or rows or columns are symbolic.
+    """
     x = jnp.asarray(value)
     rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
-    picked, ok, _, _ = _regions(x, rows, columns, overlapping)
-    out = jnp.take_along_axis(picked, _first_best(picked, ok), axis=3, mode="clip")[:, :, :, 0]
+    pixels, mask, _ = _regions(x, rows, columns, overlapping)
+    out = jnp.take_along_axis(pixels, _argmax(pixels, mask), axis=3, mode="clip")[:, :, :, 0]
     return _with_sequences(out, rows, columns)
 
 
@@ -199,12 +238,31 @@ def fractional_avg_pool(
     seed2: int = 0,
     key: Any,
 ) -> tuple[Any, Any, Any]:
-    """Returns means and the two sequences. See tf.raw_ops.FractionalAvgPool."""
+    """Compute the means of regions, and the two pooling sequences.
+
+    TF: tf.raw_ops.FractionalAvgPool (core/kernels/fractional_avg_pool_op.cc).
+
+    Args:
+      value: [batch, rows, columns, channels].
+      pooling_ratio: ratio of input to output size for each dimension; 1 for batch and channels.
+      pseudo_random: whether boundaries are pseudorandom, else random.
+      overlapping: whether the last row and column of a region belong to the next one, too.
+      deterministic: whether a fixed seed is used.
+      seed: with ``deterministic``, the first half of the seed.
+      seed2: with ``deterministic``, the second half of the seed.
+      key: a JAX PRNG key, None with a fixed seed.
+
+    Returns:
+      The result, and the row and column boundaries (int64).
+
+    Raises:
+      OpError: an attribute is invalid, or rows or columns are symbolic.
+    """
     x = jnp.asarray(value)
     rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
-    picked, ok, _, _ = _regions(x, rows, columns, overlapping)
-    sums = total(jnp.where(ok, picked, jnp.zeros((), x.dtype)), 3)
-    return _with_sequences(_divide(sums, jnp.sum(jnp.asarray(ok), axis=3)), rows, columns)
+    pixels, mask, _ = _regions(x, rows, columns, overlapping)
+    sums = total(jnp.where(mask, pixels, jnp.zeros((), x.dtype)), 3)
+    return _with_sequences(_divide(sums, jnp.sum(jnp.asarray(mask), axis=3)), rows, columns)
 
 
 @op("FractionalMaxPoolGrad")
@@ -217,16 +275,20 @@ def fractional_max_pool_grad(
     *,
     overlapping: bool = False,
 ) -> Any:
-    """See tf.raw_ops.FractionalMaxPoolGrad. Traced sequences must be of the kind that the forward op makes."""
+    """Compute the gradient of `fractional_max_pool`.
+
+    TF: tf.raw_ops.FractionalMaxPoolGrad (core/kernels/fractional_max_pool_op.cc).
+
+    Traced sequences must have the region sizes of the forward op.
+    """
     x, grad = jnp.asarray(orig_input), jnp.asarray(out_backprop)
-    picked, ok, flat, _ = _regions(x, row_pooling_sequence, col_pooling_sequence, overlapping)
-    best = _first_best(picked, ok)
-    at = jnp.take_along_axis(jnp.broadcast_to(flat, (1, *best.shape[1:3], flat.shape[3], 1)), best, axis=3, mode="clip")
-    at = at[:, :, :, 0]
+    pixels, mask, flat = _regions(x, row_pooling_sequence, col_pooling_sequence, overlapping)
+    argmax = _argmax(pixels, mask)
+    index = jnp.take_along_axis(flat, argmax, axis=3, mode="clip")[:, :, :, 0]
     batch = lax.broadcasted_iota(np.int32, grad.shape, 0)
     channel = lax.broadcasted_iota(np.int32, grad.shape, 3)
     out = jnp.zeros((x.shape[0], x.shape[1] * x.shape[2], x.shape[3]), grad.dtype)
-    return out.at[batch, at, channel].add(grad, mode="drop").reshape(x.shape)
+    return out.at[batch, index, channel].add(grad, mode="drop").reshape(x.shape)
 
 
 @op("FractionalAvgPoolGrad")
@@ -238,20 +300,33 @@ def fractional_avg_pool_grad(
     *,
     overlapping: bool = False,
 ) -> Any:
-    """See tf.raw_ops.FractionalAvgPoolGrad."""
+    """Compute the gradient of `fractional_avg_pool`.
+
+    TF: tf.raw_ops.FractionalAvgPoolGrad (core/kernels/fractional_avg_pool_op.cc).
+
+    Args:
+      orig_input_tensor_shape: static ints [4].
+      out_backprop: [batch, rows, columns, channels].
+      row_pooling_sequence: int64 [rows + 1].
+      col_pooling_sequence: int64 [columns + 1].
+      overlapping: whether the last row and column of a region belong to the next one, too.
+
+    Returns:
+      An array of the original shape and the cotangent's dtype.
+    """
     shape = dims(orig_input_tensor_shape)
     grad = jnp.asarray(out_backprop)
     memberships = []
     for sequence, size in zip((row_pooling_sequence, col_pooling_sequence), shape[1:3], strict=True):
         sequence = jnp.asarray(sequence, np.int32)
-        at = lax.iota(np.int32, size)
-        memberships.append((at >= sequence[:-1, None]) & (at < sequence[1:, None] + int(overlapping)))
+        index = lax.iota(np.int32, size)
+        memberships.append((index >= sequence[:-1, None]) & (index < sequence[1:, None] + int(overlapping)))
     rows, columns = memberships
     count = (
         jnp.sum(rows, axis=1, dtype=np.int32)[None, :, None, None]
         * jnp.sum(columns, axis=1, dtype=np.int32)[None, None, :, None]
     )
-    # TensorFlow adds the shares up in float64, integers too, and then drops the fraction.
+    # TensorFlow accumulates in float64, integers too, and truncates at the end.
     dtype = grad.dtype if jnp.issubdtype(grad.dtype, jnp.inexact) else canonical(np.float64)
     out = jnp.einsum(
         "nyxc,yh,xw->nhwc",

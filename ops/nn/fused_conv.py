@@ -1,4 +1,7 @@
-"""Convolutions, normalization and activations that TensorFlow's optimizer joined into one op."""
+"""Ops that Grappler fuses with bias, normalization and activation.
+
+The OpDefs (core/ops/nn_ops.cc, math_ops.cc) are internal, so that ``tf.raw_ops`` has none of those with an underscore.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +20,36 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
 from . import activations
-from .conv import convolve, depthwise_conv2d
+from ._convolution import ConvAttrs, Dims, convolve, convolve_depthwise
 from .normalization import fused_batch_norm_v3
-
-Dims = Sequence[int]
 
 
 def _pad_convolve(input: Any, paddings: Any, filter: Any, mode: str, strides: Dims, padding: str) -> Any:
     if any(before != 0 or after != 0 for before, after in (pairs(paddings, 4)[i] for i in (0, 3))):
         raise OpError("only height and width can be padded")
-    return convolve(
-        mirror_pad(input, paddings, mode=mode),
-        filter,
-        strides=strides,
-        padding=padding,
-        explicit_paddings=(),
-        data_format="NHWC",
-        dilations=(),
-    )
+    return convolve(mirror_pad(input, paddings, mode=mode), filter, ConvAttrs(strides, padding, "NHWC"))
 
 
 @op("FusedPadConv2D", heavy=True)
 def fused_pad_conv2d(input: Any, paddings: Static, filter: Any, *, mode: str, strides: Dims, padding: str) -> Any:
-    """Pads with mirrored values and convolves. See tf.raw_ops.FusedPadConv2D."""
+    """Mirror-pad and convolve images.
+
+    TF: tf.raw_ops.FusedPadConv2D (core/kernels/conv_ops_fused_image_transform.cc).
+
+    Args:
+      input: [batch, height, width, channels].
+      paddings: static ints [4, 2], (before, after); 0 for batch and channels.
+      filter: [height, width, channels, outputs].
+      mode: ``"REFLECT"`` or ``"SYMMETRIC"``.
+      strides: [1, rows, columns, 1].
+      padding: ``"SAME"`` or ``"VALID"``.
+
+    Returns:
+      [batch, height, width, outputs]; the input's dtype.
+
+    Raises:
+      OpError: batch or channels are padded, or padding is larger than the image.
+    """
     return _pad_convolve(input, paddings, filter, mode, strides, padding)
 
 
@@ -56,7 +66,27 @@ def fused_resize_and_pad_conv2d(
     padding: str,
     resize_bilinear_precision: str = "highest",
 ) -> Any:
-    """Resizes (in float32), pads with mirrored values and convolves. See tf.raw_ops.FusedResizeAndPadConv2D."""
+    """Resize (in float32), mirror-pad and convolve images.
+
+    TF: tf.raw_ops.FusedResizeAndPadConv2D (core/kernels/conv_ops_fused_image_transform.cc).
+
+    Args:
+      input: [batch, height, width, channels].
+      size: static ints (height, width).
+      paddings: static ints [4, 2], (before, after); 0 for batch and channels.
+      filter: [height, width, channels, outputs].
+      resize_align_corners: as ``align_corners`` of `resize_bilinear`.
+      mode: ``"REFLECT"`` or ``"SYMMETRIC"``.
+      strides: [1, rows, columns, 1].
+      padding: ``"SAME"`` or ``"VALID"``.
+      resize_bilinear_precision: precision of the products, a config option.
+
+    Returns:
+      [batch, height, width, outputs]; the input's dtype.
+
+    Raises:
+      OpError: batch or channels are padded, or padding is larger than the image.
+    """
     input = jnp.asarray(input)
     resized = resize_bilinear(
         input, size, align_corners=resize_align_corners, resize_bilinear_precision=resize_bilinear_precision
@@ -64,7 +94,7 @@ def fused_resize_and_pad_conv2d(
     return _pad_convolve(resized.astype(input.dtype), paddings, filter, mode, strides, padding)
 
 
-# By the names in ``fused_ops``; TensorFlow's CPU kernels have the first four.
+# Keys are names in ``fused_ops``; TensorFlow's CPU kernels have the first four.
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "Relu": activations.relu,
     "Relu6": activations.relu6,
@@ -80,26 +110,31 @@ _ACTIVATIONS: dict[str, Callable[..., Any]] = {
 def _epilogue(
     x: Any, args: list[Any], fused_ops: Sequence[str], data_format: str, epsilon: float, leakyrelu_alpha: float
 ) -> Any:
-    """Applies what follows a product: each of ``fused_ops`` takes the arguments that it needs from ``args``."""
+    """Apply ``fused_ops`` in order; each consumes its operands from ``args``.
+
+    Raises:
+      OpError: the number of ``args`` is not that of the operands.
+      UnsupportedAttributeError: an op is unknown.
+    """
     rest = list(args)
-    needed = {"BiasAdd": 1, "FusedBatchNorm": 4, "Add": 1}
-    if sum(needed.get(name, 0) for name in fused_ops) != len(rest):
+    arity = {"BiasAdd": 1, "FusedBatchNorm": 4, "Add": 1}
+    if sum(arity.get(name, 0) for name in fused_ops) != len(rest):
         raise OpError(f"{len(rest)} arguments do not fit fused_ops {list(fused_ops)}")
     for name in fused_ops:
-        taken, rest = rest[: needed.get(name, 0)], rest[needed.get(name, 0) :]
+        operands, rest = rest[: arity.get(name, 0)], rest[arity.get(name, 0) :]
         if name == "BiasAdd":
-            x = activations.bias_add(x, taken[0], data_format=data_format)
+            x = activations.bias_add(x, operands[0], data_format=data_format)
         elif name == "Add":
-            x = x + taken[0]
+            x = x + operands[0]
         elif name == "FusedBatchNorm":
-            x = fused_batch_norm_v3(x, *taken, epsilon=epsilon, data_format=data_format, is_training=False)[0]
+            x = fused_batch_norm_v3(x, *operands, epsilon=epsilon, data_format=data_format, is_training=False)[0]
         elif name == "LeakyRelu":
             x = activations.leaky_relu(x, alpha=leakyrelu_alpha)
         elif name in _ACTIVATIONS:
             x = _ACTIVATIONS[name](x)
         else:
             raise UnsupportedAttributeError(
-                f"fused_ops {list(fused_ops)}: {name!r} is none of {', '.join((*needed, *_ACTIVATIONS))}"
+                f"fused_ops {list(fused_ops)}: {name!r} is none of {', '.join((*arity, *_ACTIVATIONS))}"
             )
     return x
 
@@ -122,20 +157,22 @@ def fused_conv2d(
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
 ) -> Any:
-    """Convolves and applies ``fused_ops`` to the result, in floating point. See the OpDef _FusedConv2D."""
+    """Convolve images and apply ``fused_ops`` to the result, in floating point.
+
+    TF: OpDef _FusedConv2D (core/ops/nn_ops.cc).
+
+    Returns:
+      [batch, *spatial, outputs].
+
+    Raises:
+      OpError: operands are quantized, or ``args`` do not fit ``fused_ops``.
+      UnsupportedAttributeError: a format or a fused op is not supported.
+    """
     if filter_format != "HWIO" or data_format not in ("NHWC", "NCHW"):
         raise UnsupportedAttributeError(f"data_format {data_format!r} with filter_format {filter_format!r}")
     if host_args or not jnp.issubdtype(input.dtype, jnp.floating):
-        raise OpError("quantized fused convolutions are a GPU's, and not done")
-    product = convolve(
-        input,
-        filter,
-        strides=strides,
-        padding=padding,
-        explicit_paddings=explicit_paddings,
-        data_format=data_format,
-        dilations=dilations,
-    )
+        raise OpError("quantized _FusedConv2D, which TensorFlow has on GPUs only, is not supported")
+    product = convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
@@ -155,18 +192,14 @@ def fused_conv3d(
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
 ) -> Any:
-    """Convolves volumes and applies ``fused_ops``. See the OpDef _FusedConv3D."""
+    """Convolve volumes and apply ``fused_ops`` to the result.
+
+    TF: OpDef _FusedConv3D (core/ops/nn_ops.cc).
+    """
     if padding_list and padding != "VALID":
         raise UnsupportedAttributeError(f"padding {padding!r} together with padding_list {list(padding_list)}")
-    product = convolve(
-        input,
-        filter,
-        strides=strides,
-        padding="EXPLICIT" if padding_list else padding,
-        explicit_paddings=padding_list,
-        data_format=data_format,
-        dilations=dilations,
-    )
+    padding = "EXPLICIT" if padding_list else padding
+    product = convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations, padding_list))
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
@@ -185,10 +218,11 @@ def fused_depthwise_conv2d(
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
 ) -> Any:
-    """Convolves each channel by itself and applies ``fused_ops``. See the OpDef _FusedDepthwiseConv2dNative."""
-    product = depthwise_conv2d(
-        input, filter, strides=strides, padding=padding, data_format=data_format, dilations=dilations
-    )
+    """Convolve each channel with its own filters and apply ``fused_ops``.
+
+    TF: OpDef _FusedDepthwiseConv2dNative (core/ops/nn_ops.cc).
+    """
+    product = convolve_depthwise(input, filter, ConvAttrs(strides, padding, data_format, dilations))
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
@@ -205,7 +239,10 @@ def fused_mat_mul(
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
 ) -> Any:
-    """Multiplies matrices and applies ``fused_ops`` to the result. See the OpDef _FusedMatMul."""
+    """Multiply matrices and apply ``fused_ops`` to the result.
+
+    TF: OpDef _FusedMatMul (core/ops/math_ops.cc).
+    """
     product = mat_mul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
     return _epilogue(product, args, fused_ops, "NHWC", epsilon, leakyrelu_alpha)
 
@@ -225,7 +262,10 @@ def fused_batch_norm_ex(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[Any, ...]:
-    """FusedBatchNormV3, an optional tensor added to it, and an activation. See the OpDef _FusedBatchNormEx."""
+    """Apply FusedBatchNormV3, add an optional side input, and apply ReLU.
+
+    TF: OpDef _FusedBatchNormEx (core/ops/nn_ops.cc).
+    """
     if activation_mode not in ("Identity", "Relu"):
         raise UnsupportedAttributeError(f"activation_mode {activation_mode!r} is neither 'Identity' nor 'Relu'")
     y, *others = fused_batch_norm_v3(
@@ -244,7 +284,7 @@ def fused_batch_norm_ex(
     return (activations.relu(y) if activation_mode == "Relu" else y), *others
 
 
-# What the kernel has functions for.
+# Ops that the kernel supports.
 _UNARY = frozenset(
     """
     Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Exp Expm1 Floor Inv Log Log1p Neg Reciprocal Relu Relu6 Rint
@@ -255,10 +295,16 @@ _UNARY = frozenset(
 
 @op("_UnaryOpsComposition")
 def unary_ops_composition(x: Any, *, op_names: Sequence[str]) -> Any:
-    """Applies one op after the other. See the OpDef _UnaryOpsComposition."""
+    """Apply unary ops in order.
+
+    TF: OpDef _UnaryOpsComposition (core/ops/math_ops.cc).
+
+    Raises:
+      UnsupportedAttributeError: an op is not supported by TensorFlow's kernel.
+    """
     for name in op_names:
         entry = registry.lookup(name)
         if name not in _UNARY or entry is None:
-            raise UnsupportedAttributeError(f"op_names {list(op_names)}: there is no {name!r}")
+            raise UnsupportedAttributeError(f"op_names {list(op_names)}: {name!r} is not supported")
         x = entry.fn(x)
     return x

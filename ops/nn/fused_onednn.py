@@ -1,6 +1,6 @@
-"""What TensorFlow's graph optimizer makes of several ops where oneDNN has one kernel for them (its default on Linux).
+"""Ops that Grappler's remapper fuses for oneDNN, TensorFlow's default on Linux.
 
-They are in graphs that were saved after optimization. OpDefs: tensorflow/core/ops/mkl_nn_ops.cc.
+They are in graphs saved after optimization. The OpDefs are in core/ops/mkl_nn_ops.cc, the kernels in core/kernels/mkl.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__: list[str] = []
 
 @op("_MklSwish", dear=True)
 def swish(features: Any) -> Any:
-    """``x * sigmoid(x)``. See the OpDef _MklSwish."""
+    """Compute x * sigmoid(x). TF: OpDef _MklSwish (core/ops/mkl_nn_ops.cc)."""
     return jax.nn.silu(jnp.asarray(features))
 
 
 @op("_MklFusedMish", dear=True)
 def mish(features: Any) -> Any:
-    """``x * tanh(softplus(x))``. See the OpDef _MklFusedMish."""
+    """Compute x * tanh(softplus(x)). TF: OpDef _MklFusedMish (core/ops/mkl_nn_ops.cc)."""
     return in_float32(jax.nn.mish, jnp.asarray(features))
 
 
@@ -46,7 +46,13 @@ def _normalized(x: Any, scale: Any, offset: Any, axes: Sequence[int], epsilon: f
 
 @op("_MklLayerNorm")
 def layer_norm(x: Any, scale: Any, offset: Any, *, epsilon: float = 0.001) -> Any:
-    """Normalizes along the last axis. See the OpDef _MklLayerNorm."""
+    """Normalize along the last axis.
+
+    TF: OpDef _MklLayerNorm (core/ops/mkl_nn_ops.cc).
+
+    Raises:
+      OpError: scale or offset do not have the size of the last axis.
+    """
     size = x.shape[-1] if x.ndim else None
     if np.shape(scale) != (size,) or np.shape(offset) != (size,):
         raise OpError(f"scale {np.shape(scale)} and offset {np.shape(offset)} do not fit {tuple(x.shape)}")
@@ -64,15 +70,21 @@ def instance_norm(
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
 ) -> Any:
-    """Normalizes each channel of each image, channels last or first. See the OpDef _MklFusedInstanceNorm."""
+    """Normalize each channel of each image, channels last or first.
+
+    TF: OpDef _MklFusedInstanceNorm (core/ops/mkl_nn_ops.cc).
+
+    Raises:
+      UnsupportedAttributeError: the axes are not the spatial ones, or a fused op is not supported.
+    """
     rank = x.ndim
     axes = sorted(axis % rank for axis in reduction_axes)
-    first = axes == list(range(2, rank))
-    if rank not in (4, 5) or not (first or axes == list(range(1, rank - 1))):
+    channels_first = axes == list(range(2, rank))
+    if rank not in (4, 5) or not (channels_first or axes == list(range(1, rank - 1))):
         raise UnsupportedAttributeError(f"reduction_axes {list(reduction_axes)} of {rank} dimensions")
     if list(fused_ops) not in ([], ["Relu"], ["LeakyRelu"]):
         raise UnsupportedAttributeError(f"fused_ops {list(fused_ops)}")
-    shape = (x.shape[1], *(1,) * (rank - 2)) if first else (x.shape[-1],)
+    shape = (x.shape[1], *(1,) * (rank - 2)) if channels_first else (x.shape[-1],)
     gamma, beta = (jnp.reshape(v, shape) for v in (gamma, beta))
     y = _normalized(x, gamma, beta, axes, epsilon)
     if not fused_ops:
@@ -93,9 +105,15 @@ def fused_batch_mat_mul(
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
 ) -> Any:
-    """Multiplies matrices, then by a number, and adds a mask. See the OpDef _MklFusedBatchMatMulV2."""
+    """Multiply batches of matrices, multiply by a scalar and add a mask.
+
+    TF: OpDef _MklFusedBatchMatMulV2 (core/ops/mkl_nn_ops.cc).
+
+    Raises:
+      UnsupportedAttributeError: ``fused_ops`` are others.
+    """
     if list(fused_ops) != ["Mul", "Add"] or len(args) != 2:
         raise UnsupportedAttributeError(
-            f"fused_ops {list(fused_ops)} with {len(args)} arguments; there is Mul with Add"
+            f"fused_ops {list(fused_ops)} with {len(args)} arguments; only Mul and Add are supported"
         )
     return batch_mat_mul_v2(x, y, adj_x=adj_x, adj_y=adj_y) * jnp.asarray(args[0]) + jnp.asarray(args[1])

@@ -1,4 +1,6 @@
-"""Losses."""
+"""Cross entropies from logits and the L2 loss, with TensorFlow's gradients."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -16,16 +18,15 @@ from tf2jax_lite.values.static import static_value
 @jax.custom_jvp
 def _cross_entropy(features: Any, labels: Any) -> tuple[Any, Any]:
     log_probabilities = jax.nn.log_softmax(features, axis=-1)
-    # A label of 0 counts for nothing even where the log-probability is infinite.
+    # A label of 0 contributes 0 even where the log-probability is infinite.
     terms = jnp.where(labels == 0, jnp.zeros((), features.dtype), labels * log_probabilities)
     return -jnp.sum(terms, axis=-1), lax.exp(log_probabilities) - labels
 
 
 @_cross_entropy.defjvp
 def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
-    # TensorFlow's gradient: features get (softmax - labels), which is not the derivative where labels do not sum to 1;
-    # labels get minus the log-probabilities, and nothing from
-    # the second result.
+    # TensorFlow's gradients: softmax - labels for the features, which is not the derivative where labels do not sum to
+    # 1; minus the log-probabilities for the labels, and 0 from the second result.
     features, labels = primals
     t_features, t_labels = tangents
     loss, backprop = _cross_entropy(features, labels)
@@ -39,7 +40,13 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
 
 @op("SoftmaxCrossEntropyWithLogits", stored=True)
 def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
-    """Returns losses and their gradients by the logits. See tf.raw_ops.SoftmaxCrossEntropyWithLogits."""
+    """Compute cross entropies from logits, and their gradients.
+
+    TF: tf.raw_ops.SoftmaxCrossEntropyWithLogits (core/kernels/xent_op.cc).
+
+    The second result is softmax - labels, the gradient with respect to the logits. 16-bit floats are computed in
+    float32.
+    """
     shape = jnp.broadcast_shapes(jnp.shape(features), jnp.shape(labels))
     features, labels = jnp.broadcast_to(features, shape), jnp.broadcast_to(labels, shape)
     if (dtype := features.dtype).itemsize > 2:
@@ -50,27 +57,41 @@ def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, 
 
 @op("SparseSoftmaxCrossEntropyWithLogits", stored=True)
 def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
-    """Returns losses and their gradients by the logits; NaN for a label out of range.
+    """Compute cross entropies from logits and class indices, and their gradients.
 
-    TensorFlow's CPU kernel refuses such labels; here only those known while tracing are. See
-    tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits.
+    TF: tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits (core/kernels/sparse_xent_op.cc).
+
+    Results for a traced label out of range are NaN, where TensorFlow's CPU kernel raises an error.
+
+    Args:
+      features: logits [batch, classes].
+      labels: int [batch].
+
+    Returns:
+      Losses [batch], and their gradients with respect to the logits [batch, classes].
+
+    Raises:
+      OpError: a static label is out of range.
     """
     features = jnp.asarray(features)
     classes = features.shape[-1]
-    found = static_value(labels)
-    if found is not None and isinstance(classes, int) and found.size and not ((found >= 0) & (found < classes)).all():
+    values = static_value(labels)
+    if values is not None and isinstance(classes, int) and ((values < 0) | (values >= classes)).any():
         raise OpError(f"a label outside [0, {classes})")
     labels = jnp.asarray(labels)
-    positions = lax.broadcasted_iota(labels.dtype, (1, classes), 1)
-    hot = (labels[:, None] == positions).astype(features.dtype)
-    loss, backprop = _cross_entropy(features, lax.stop_gradient(hot))
-    bad = (labels < 0) | (labels >= classes)
+    class_ids = lax.broadcasted_iota(labels.dtype, (1, classes), 1)
+    one_hot = (labels[:, None] == class_ids).astype(features.dtype)
+    loss, backprop = _cross_entropy(features, lax.stop_gradient(one_hot))
+    invalid = (labels < 0) | (labels >= classes)
     nan = jnp.asarray(np.nan, features.dtype)
-    return jnp.where(bad, nan, loss), jnp.where(bad[:, None], nan, backprop)
+    return jnp.where(invalid, nan, loss), jnp.where(invalid[:, None], nan, backprop)
 
 
 @op("L2Loss", stored=True)
 def l2_loss(t: Any) -> Any:
-    """Half the sum of squares. See tf.raw_ops.L2Loss."""
+    """Compute half the sum of squares.
+
+    TF: tf.raw_ops.L2Loss (core/kernels/l2loss_op.cc).
+    """
     t = jnp.asarray(t)
     return in_float32(lambda v: jnp.sum(v * v) / jnp.asarray(2, v.dtype), t)

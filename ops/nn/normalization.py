@@ -1,4 +1,6 @@
-"""Batch normalization and local response normalization."""
+"""Batch normalization and local response normalization, and their gradients."""
+
+from __future__ import annotations
 
 import functools
 from typing import Any
@@ -14,7 +16,11 @@ from tf2jax_lite.ops.registry import op
 
 
 def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
-    """Returns the axes to reduce, the shape of a per-channel vector, and the number of values per channel."""
+    """Return axes and shapes of a per-channel reduction.
+
+    These are the axes to reduce, the shape of a per-channel vector that broadcasts, and the number of values per
+    channel.
+    """
     channel = data_format.index("C")
     axes = tuple(i for i in range(x.ndim) if i != channel)
     shape = tuple(x.shape[i] if i == channel else 1 for i in range(x.ndim))
@@ -26,19 +32,17 @@ def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...],
 
 def _normalize(x: Any, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float, data_format: str) -> Any:
     _, shape, _ = _layout(x, data_format)
-    wide = x.astype(scale.dtype)
     factor = scale * lax.rsqrt(variance + jnp.asarray(epsilon, variance.dtype))
-    out = (wide - mean.reshape(shape)) * factor.reshape(shape) + offset.reshape(shape)
+    out = (x.astype(scale.dtype) - mean.reshape(shape)) * factor.reshape(shape) + offset.reshape(shape)
     return out.astype(x.dtype)
 
 
 def _moments(x: Any, dtype: Any, data_format: str) -> tuple[Any, Any]:
     axes, shape, count = _layout(x, data_format)
-    wide = x.astype(dtype)
-    size = jnp.asarray(count, dtype)
-    mean = jnp.sum(wide, axis=axes) / size
-    centred = wide - mean.reshape(shape)
-    return mean, jnp.sum(centred * centred, axis=axes) / size
+    x, size = x.astype(dtype), jnp.asarray(count, dtype)
+    mean = jnp.sum(x, axis=axes) / size
+    centered = x - mean.reshape(shape)
+    return mean, jnp.sum(centered * centered, axis=axes) / size
 
 
 def _batch_norm(
@@ -52,10 +56,10 @@ def _batch_norm(
     data_format: str,
     is_training: bool,
 ) -> tuple[Any, ...]:
-    """Returns y, the mean and variance to keep, and the mean and variance that the gradient needs.
+    """Return y, the running mean and variance, and those for the gradient.
 
-    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only y has a gradient, and ``mean`` and ``variance``
-    get none: gradient descent would soon make the variance negative.
+    As in TensorFlow (``_BaseFusedBatchNormGrad`` in nn_grad.py), only y has a gradient, and it is 0 with respect to
+    ``mean`` and ``variance``: gradient descent would soon make the variance negative.
     """
     x, scale, offset = jnp.asarray(x), jnp.asarray(scale), jnp.asarray(offset)
     mean, variance = lax.stop_gradient((jnp.asarray(mean), jnp.asarray(variance)))
@@ -65,16 +69,15 @@ def _batch_norm(
     batch_mean, batch_variance = _moments(x, scale.dtype, data_format)
     y = _normalize(x, scale, offset, batch_mean, batch_variance, epsilon, data_format)
     count = _layout(x, data_format)[2]
-    # What is kept is the unbiased estimate; with one value per channel there is none, and TensorFlow divides by one.
-    unbiased = jnp.asarray(count, scale.dtype)
+    # The running variance is the unbiased estimate; for one value per channel TensorFlow divides by 1.
+    size = jnp.asarray(count, scale.dtype)
     fixed_mean, fixed_variance = lax.stop_gradient((batch_mean, batch_variance))
-    corrected = fixed_variance * (unbiased / jnp.maximum(unbiased - 1, 1))
-    kept_mean, kept_variance = fixed_mean, corrected
+    running_mean, running_variance = fixed_mean, fixed_variance * (size / jnp.maximum(size - 1, 1))
     if exponential_avg_factor != 1.0:
         f = jnp.asarray(exponential_avg_factor, scale.dtype)
-        kept_mean = (1 - f) * mean + f * fixed_mean
-        kept_variance = (1 - f) * variance + f * corrected
-    return y, kept_mean, kept_variance, fixed_mean, fixed_variance
+        running_mean = (1 - f) * mean + f * running_mean
+        running_variance = (1 - f) * variance + f * running_variance
+    return y, running_mean, running_variance, fixed_mean, fixed_variance
 
 
 @op("FusedBatchNorm", "FusedBatchNormV2")
@@ -91,7 +94,26 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[Any, ...]:
-    """See tf.raw_ops.FusedBatchNormV2."""
+    """Normalize each channel by the mean and variance of a batch, or by given ones.
+
+    TF: tf.raw_ops.FusedBatchNorm, tf.raw_ops.FusedBatchNormV2 (core/kernels/fused_batch_norm_op.cc).
+
+    Only the first result has a gradient.
+
+    Args:
+      x: [batch, *spatial, channels], in the order of ``data_format``.
+      scale: [channels].
+      offset: [channels].
+      mean: running mean [channels]; empty or ignored in training with factor 1.
+      variance: running variance [channels]; as ``mean``.
+      epsilon: added to the variance.
+      exponential_avg_factor: weight of the batch in the running mean and variance.
+      data_format: order of the dimensions, such as ``"NHWC"``.
+      is_training: whether to use the mean and variance of the batch.
+
+    Returns:
+      The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
+    """
     return _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
 
 
@@ -109,7 +131,12 @@ def fused_batch_norm_v3(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[Any, ...]:
-    """See tf.raw_ops.FusedBatchNormV3; the third reserve space is a zero, as on TensorFlow's CPU."""
+    """Normalize as `fused_batch_norm`, with a third reserve space of 0.
+
+    TF: tf.raw_ops.FusedBatchNormV3 (core/kernels/fused_batch_norm_op.cc).
+
+    The third reserve space is that of TensorFlow's CPU kernel.
+    """
     results = _batch_norm(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
     return (*results, jnp.zeros((), results[1].dtype))
 
@@ -118,21 +145,22 @@ def fused_batch_norm_v3(
 def _training_grad(
     gradients: Any, x: Any, scale: Any, mean: Any, variance: Any, epsilon: float, data_format: str
 ) -> tuple[Any, Any, Any]:
-    """Returns the gradients by x, scale and offset from the batch's mean and variance as they are given.
+    """Return the gradients with respect to x, scale and offset.
 
-    Its own derivative is that of ``_recomputed_grad``, in which mean and variance follow x: what is given is cut off
-    from gradients, and TensorFlow (``_FusedBatchNormGradGradV2`` in nn_grad.py) computes both anew too.
+    Mean and variance of the batch are given. Its own derivative is that of ``_recomputed_grad``, in which mean and
+    variance depend on x: the given ones are constants for differentiation, and TensorFlow
+    (``_FusedBatchNormGradGradV2`` in nn_grad.py) recomputes both, too.
     """
     axes, shape, count = _layout(x, data_format)
     size = jnp.asarray(count, scale.dtype)
-    wide = gradients.astype(scale.dtype)
-    centred = x.astype(scale.dtype) - mean.reshape(shape)
+    gradients = gradients.astype(scale.dtype)
+    centered = x.astype(scale.dtype) - mean.reshape(shape)
     factor = lax.rsqrt(variance + jnp.asarray(epsilon, variance.dtype))
-    by_offset = jnp.sum(wide, axis=axes)
-    products = jnp.sum(wide * centred, axis=axes)
-    slope = products * factor * factor / size
-    rest = wide - (by_offset / size).reshape(shape) - centred * slope.reshape(shape)
-    return (rest * (scale * factor).reshape(shape)).astype(x.dtype), products * factor, by_offset
+    d_offset = jnp.sum(gradients, axis=axes)
+    products = jnp.sum(gradients * centered, axis=axes)
+    correction = products * factor * factor / size
+    d_normalized = gradients - (d_offset / size).reshape(shape) - centered * correction.reshape(shape)
+    return (d_normalized * (scale * factor).reshape(shape)).astype(x.dtype), products * factor, d_offset
 
 
 def _recomputed_grad(gradients: Any, x: Any, scale: Any, epsilon: float, data_format: str) -> tuple[Any, Any, Any]:
@@ -186,7 +214,12 @@ def fused_batch_norm_grad(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[Any, ...]:
-    """See tf.raw_ops.FusedBatchNormGradV2."""
+    """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
+
+    TF: tf.raw_ops.FusedBatchNormGrad, tf.raw_ops.FusedBatchNormGradV2 (core/kernels/fused_batch_norm_op.cc).
+
+    The mean and variance in the reserve spaces are used as given.
+    """
     return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
 
 
@@ -204,21 +237,27 @@ def fused_batch_norm_grad_v3(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[Any, ...]:
-    """See tf.raw_ops.FusedBatchNormGradV3."""
+    """Compute the gradients of `fused_batch_norm_v3`.
+
+    TF: tf.raw_ops.FusedBatchNormGradV3 (core/kernels/fused_batch_norm_op.cc).
+    """
     return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
 
 
-def _over_neighbours(x: Any, radius: int) -> Any:
-    """Sums over the channels at most ``radius`` away."""
+def _sum_of_neighbors(x: Any, radius: int) -> Any:
+    """Sum over the channels at most ``radius`` away."""
     window, pads = (1, 1, 1, 2 * radius + 1), ((0, 0), (0, 0), (0, 0), (radius, radius))
     return in_float32(lambda v: lax.reduce_window(v, np.zeros((), v.dtype), lax.add, window, (1, 1, 1, 1), pads), x)
 
 
 @op("LRN")
 def lrn(input: Any, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Any:
-    """Normalizes by the squares of neighbouring channels. See tf.raw_ops.LRN."""
+    """Normalize by the squares of neighboring channels.
+
+    TF: tf.raw_ops.LRN (core/kernels/lrn_op.cc).
+    """
     x = jnp.asarray(input)
-    total = _over_neighbours(x * x, depth_radius)
+    total = _sum_of_neighbors(x * x, depth_radius)
     return x / lax.pow(jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * total, jnp.asarray(beta, x.dtype))
 
 
@@ -233,8 +272,13 @@ def lrn_grad(
     alpha: float = 1.0,
     beta: float = 0.5,
 ) -> Any:
-    """See tf.raw_ops.LRNGrad. Like its kernel this takes ``output_image`` for LRN's result, whatever it holds."""
+    """Compute the gradient of `lrn`.
+
+    TF: tf.raw_ops.LRNGrad (core/kernels/lrn_op.cc).
+
+    Like the kernel, this uses ``output_image`` as the result of `lrn`, whatever its values.
+    """
     grads, x, y = jnp.asarray(input_grads), jnp.asarray(input_image), jnp.asarray(output_image)
-    norm = jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * _over_neighbours(x * x, depth_radius)
-    shared = jnp.asarray(-2 * alpha * beta, x.dtype) * y * grads / norm
-    return grads * lax.pow(norm, jnp.asarray(-beta, x.dtype)) + x * _over_neighbours(shared, depth_radius)
+    norm = jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * _sum_of_neighbors(x * x, depth_radius)
+    coupling = jnp.asarray(-2 * alpha * beta, x.dtype) * y * grads / norm
+    return grads * lax.pow(norm, jnp.asarray(-beta, x.dtype)) + x * _sum_of_neighbors(coupling, depth_radius)

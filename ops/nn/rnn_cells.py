@@ -1,7 +1,7 @@
-"""Recurrent cells in one op: LSTM (one step, and all steps of a sequence) and GRU, and their gradients.
+"""Fused LSTM and GRU cells and their gradients.
 
-TensorFlow's gradient of an LSTM passes through the cell's clip as if it were not there, and leaves out what comes to
-the results other than ``cs`` and ``h``; so does the derivative of what is here.
+An LSTM op computes one step, or all steps of a sequence. As in TensorFlow, the gradient of an LSTM ignores the clipping
+of the cell state, and the cotangents of all results but ``cs`` and ``h``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 
-# Where the four gates are in a product with the weights: input, cell, forget, output.
+# Indices of the input gate, cell input, forget gate and output gate in the product with the weights.
 _ICFO, _IFCO = (0, 1, 2, 3), (0, 2, 1, 3)
 
 
@@ -35,7 +35,7 @@ def _check_lstm(x: Any, cs_prev: Any, h_prev: Any, w: Any, b: Any) -> None:
 
 
 def _gates(product: Any, order: tuple[int, ...]) -> list[Any]:
-    """Returns the gates as i, ci, f, o."""
+    """Return the gates as i, ci, f, o."""
     parts = jnp.split(product, 4, axis=-1)
     return [parts[k] for k in order]
 
@@ -75,7 +75,7 @@ def _lstm_step(
     return i, cs, f, o, ci, co, o * co
 
 
-def _for_gradient(results: tuple[Any, ...]) -> tuple[Any, ...]:
+def _differentiable_in_cs_and_h(results: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(r if k in (1, 6) else lax.stop_gradient(r) for k, r in enumerate(results))
 
 
@@ -94,11 +94,33 @@ def lstm_block_cell(
     cell_clip: float = 3.0,
     use_peephole: bool = False,
 ) -> tuple[Any, ...]:
-    """One step of an LSTM; returns i, cs, f, o, ci, co and h. See tf.raw_ops.LSTMBlockCell."""
+    """Compute one step of an LSTM.
+
+    TF: tf.raw_ops.LSTMBlockCell (core/kernels/rnn/lstm_ops.cc).
+
+    Args:
+      x: [batch, inputs].
+      cs_prev: cell state [batch, cells].
+      h_prev: output [batch, cells].
+      w: [inputs + cells, 4 * cells].
+      wci: peephole of the input gate [cells].
+      wcf: peephole of the forget gate [cells].
+      wco: peephole of the output gate [cells].
+      b: [4 * cells].
+      forget_bias: added to the forget gate.
+      cell_clip: bound of the cell state; not clipped if not positive.
+      use_peephole: whether peepholes are used.
+
+    Returns:
+      i, cs, f, o, ci, co and h, [batch, cells] each.
+
+    Raises:
+      OpError: shapes do not match.
+    """
     x, cs_prev, h_prev, w, b = (jnp.asarray(v) for v in (x, cs_prev, h_prev, w, b))
     _check_lstm(x, cs_prev, h_prev, w, b)
     peep = (wci, wcf, wco) if use_peephole else None
-    return _for_gradient(_lstm_step(x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, _ICFO))
+    return _differentiable_in_cs_and_h(_lstm_step(x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, _ICFO))
 
 
 def _block_lstm(
@@ -124,10 +146,10 @@ def _block_lstm(
         cs_prev, h_prev = state
         results = _lstm_step(x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, order)
         valid = step < jnp.asarray(seq_len_max)
-        # TensorFlow leaves the others of the results past the end unset.
+        # TensorFlow leaves the results other than cs and h uninitialized past the end.
         return (results[1], results[6]), tuple(jnp.where(valid, r, jnp.zeros_like(r)) for r in results)
 
-    return _for_gradient(scan(body, (cs_prev, h_prev), (steps, x))[1])
+    return _differentiable_in_cs_and_h(scan(body, (cs_prev, h_prev), (steps, x))[1])
 
 
 @op("BlockLSTM", stored=True)
@@ -146,7 +168,30 @@ def block_lstm(
     cell_clip: float = 3.0,
     use_peephole: bool = False,
 ) -> tuple[Any, ...]:
-    """An LSTM over a sequence, zero past ``seq_len_max``. See tf.raw_ops.BlockLSTM."""
+    """Compute all steps of an LSTM.
+
+    TF: tf.raw_ops.BlockLSTM (core/kernels/rnn/lstm_ops.cc).
+
+    Args:
+      seq_len_max: int64 scalar, number of valid time steps.
+      x: [time, batch, inputs].
+      cs_prev: initial cell state [batch, cells].
+      h_prev: initial output [batch, cells].
+      w: [inputs + cells, 4 * cells].
+      wci: peephole of the input gate [cells].
+      wcf: peephole of the forget gate [cells].
+      wco: peephole of the output gate [cells].
+      b: [4 * cells].
+      forget_bias: added to the forget gate.
+      cell_clip: bound of the cell state; not clipped if not positive.
+      use_peephole: whether peepholes are used.
+
+    Returns:
+      i, cs, f, o, ci, co and h, [time, batch, cells] each; 0 past ``seq_len_max``.
+
+    Raises:
+      OpError: shapes do not match.
+    """
     peep = (wci, wcf, wco) if use_peephole else None
     return _block_lstm(seq_len_max, x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, _ICFO)
 
@@ -166,22 +211,30 @@ def block_lstm_v2(
     cell_clip: float = 0.0,
     use_peephole: bool = False,
 ) -> tuple[Any, ...]:
-    """As BlockLSTM without a forget bias, and with the gates in the order i, f, ci, o. See tf.raw_ops.BlockLSTMV2."""
+    """Compute all steps of an LSTM with gates in the order i, f, ci, o.
+
+    TF: tf.raw_ops.BlockLSTMV2 (core/kernels/rnn/lstm_ops.cc).
+
+    As `block_lstm`, without a forget bias.
+    """
     peep = (wci, wcf, wco) if use_peephole else None
     return _block_lstm(seq_len_max, x, cs_prev, h_prev, w, peep, b, 0.0, cell_clip, _IFCO)
 
 
-# Gradients from the results of the forward ops: their biases and clips are not known here.
+# Gradients from results of the forward ops. These ops do not get the forget bias and the clip.
 
 
-def _lstm_pull(
+def _lstm_step_grad(
     cs_prev: Any,
     peep: tuple[Any, Any, Any] | None,
     saved: Any,
     cs_grad: Any,
     h_grad: Any,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """Returns the gradients by cs_prev, by the gates i, ci, f, o before activation, and by the three peepholes."""
+    """Return the gradients of one LSTM step.
+
+    They are with respect to cs_prev, to the pre-activations of i, ci, f, o, and to the three peepholes.
+    """
     i, cs, f, o, ci, co = saved
     d_o = o * (1 - o) * h_grad * co
     d_cs = (1 - co * co) * h_grad * o + cs_grad
@@ -218,10 +271,16 @@ def lstm_block_cell_grad(
     *,
     use_peephole: bool,
 ) -> tuple[Any, ...]:
-    """Returns the gradients by cs_prev, the gates and the peepholes. See tf.raw_ops.LSTMBlockCellGrad."""
+    """Compute the gradients of `lstm_block_cell`.
+
+    TF: tf.raw_ops.LSTMBlockCellGrad (core/kernels/rnn/lstm_ops.cc).
+
+    Returns:
+      Gradients with respect to cs_prev, the pre-activations of the gates [batch, 4 * cells], and the three peepholes.
+    """
     peep = (wci, wcf, wco) if use_peephole else None
     cs_prev, i, cs, f, o, ci, co = (jnp.asarray(v) for v in (cs_prev, i, cs, f, o, ci, co))
-    d_prev, gates, d_peep = _lstm_pull(cs_prev, peep, (i, cs, f, o, ci, co), cs_grad, h_grad)
+    d_prev, gates, d_peep = _lstm_step_grad(cs_prev, peep, (i, cs, f, o, ci, co), cs_grad, h_grad)
     return d_prev, jnp.concatenate(gates, axis=1), *d_peep
 
 
@@ -240,32 +299,32 @@ def _block_lstm_grad(
     x, cs_prev, h_prev, w = (jnp.asarray(v) for v in (x, cs_prev, h_prev, w))
     i, cs, f, o, ci, co, h = (jnp.asarray(v) for v in saved)
     inputs = x.shape[2]
-    before_cs = jnp.concatenate([cs_prev[None], cs[:-1]])
-    before_h = jnp.concatenate([h_prev[None], h[:-1]])
+    previous_cs = jnp.concatenate([cs_prev[None], cs[:-1]])
+    previous_h = jnp.concatenate([h_prev[None], h[:-1]])
 
     def body(state: Any, item: Any) -> Any:
         d_cs, d_h = state
         step, x, c_prev, h_prev, *saved, cs_grad, h_grad = item
         valid = step < jnp.asarray(seq_len_max)
 
-        def keep(value: Any) -> Any:
+        def masked(value: Any) -> Any:
             return jnp.where(valid, value, jnp.zeros_like(value))
 
-        d_prev, gates, d_peep = _lstm_pull(c_prev, peep, saved, cs_grad + d_cs, h_grad + d_h)
-        d_gates = keep(jnp.concatenate([gates[k] for k in order], axis=1))
+        d_prev, gates, d_peep = _lstm_step_grad(c_prev, peep, saved, cs_grad + d_cs, h_grad + d_h)
+        d_gates = masked(jnp.concatenate([gates[k] for k in order], axis=1))
         d_xh = _dot(d_gates, w.T)
-        d_w = _dot(jnp.concatenate([x, keep(h_prev)], axis=1).T, d_gates)
-        parts = d_w, total(d_gates, 0), *map(keep, d_peep)
-        return (keep(d_prev), d_xh[:, inputs:]), (d_xh[:, :inputs], parts)
+        d_w = _dot(jnp.concatenate([x, masked(h_prev)], axis=1).T, d_gates)
+        parts = d_w, total(d_gates, 0), *map(masked, d_peep)
+        return (masked(d_prev), d_xh[:, inputs:]), (d_xh[:, :inputs], parts)
 
     zeros = jnp.zeros_like(cs_prev)
-    items = (lax.iota(jnp.int32, x.shape[0]), x, before_cs, before_h, i, cs, f, o, ci, co, cs_grad, h_grad)
+    items = (lax.iota(jnp.int32, x.shape[0]), x, previous_cs, previous_h, i, cs, f, o, ci, co, cs_grad, h_grad)
     (d_cs_prev, d_h_prev), (d_x, parts) = scan(body, (zeros, zeros), items, reverse=True)
     d_w, d_b, *d_peep = (total(p, 0) for p in parts)
     return d_x, d_cs_prev, d_h_prev, d_w, *d_peep, d_b
 
 
-def _grad_of(order: tuple[int, ...]) -> Any:
+def _grad_of(order: tuple[int, ...], name: str) -> Any:
     def grad(
         seq_len_max: Any,
         x: Any,
@@ -291,17 +350,37 @@ def _grad_of(order: tuple[int, ...]) -> Any:
         peep, saved = ((wci, wcf, wco) if use_peephole else None), (i, cs, f, o, ci, co, h)
         return _block_lstm_grad(seq_len_max, x, cs_prev, h_prev, w, peep, saved, cs_grad, h_grad, order)
 
+    grad.__doc__ = f"""Return the gradients of `block_lstm` with respect to its float inputs, x to b.
+
+    TF: tf.raw_ops.{name} (core/kernels/rnn/lstm_ops.cc).
+    """
     return grad
 
 
-# See tf.raw_ops.BlockLSTMGrad and tf.raw_ops.BlockLSTMGradV2.
-op("BlockLSTMGrad")(_grad_of(_ICFO))
-op("BlockLSTMGradV2")(_grad_of(_IFCO))
+op("BlockLSTMGrad")(_grad_of(_ICFO, "BlockLSTMGrad"))
+op("BlockLSTMGradV2")(_grad_of(_IFCO, "BlockLSTMGradV2"))
 
 
 @op("GRUBlockCell")
 def gru_block_cell(x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -> tuple[Any, ...]:
-    """One step of a GRU; returns r, u, c and h. See tf.raw_ops.GRUBlockCell."""
+    """Compute one step of a GRU.
+
+    TF: tf.raw_ops.GRUBlockCell (core/kernels/rnn/gru_ops.cc).
+
+    Args:
+      x: [batch, inputs].
+      h_prev: [batch, cells].
+      w_ru: [inputs + cells, 2 * cells].
+      w_c: [inputs + cells, cells].
+      b_ru: [2 * cells].
+      b_c: [cells].
+
+    Returns:
+      r, u, c and h, [batch, cells] each.
+
+    Raises:
+      OpError: shapes do not match.
+    """
     x, h_prev, w_ru, w_c = (jnp.asarray(v) for v in (x, h_prev, w_ru, w_c))
     rows, cells = x.shape[1] + h_prev.shape[1], h_prev.shape[1]
     if w_ru.shape != (rows, 2 * cells) or w_c.shape != (rows, cells):
@@ -315,14 +394,20 @@ def gru_block_cell(x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any
 def gru_block_cell_grad(
     x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any, r: Any, u: Any, c: Any, d_h: Any
 ) -> tuple[Any, ...]:
-    """Returns the gradients by x, h_prev, and what c, r and u are activations of. See tf.raw_ops.GRUBlockCellGrad."""
+    """Compute the gradients of `gru_block_cell`.
+
+    TF: tf.raw_ops.GRUBlockCellGrad (core/kernels/rnn/gru_ops.cc).
+
+    Returns:
+      Gradients with respect to x, h_prev, and the pre-activations of c and of (r, u).
+    """
     inputs, w_ru, w_c = x.shape[1], jnp.asarray(w_ru), jnp.asarray(w_c)
     h_prev, r, u, c, d_h = (jnp.asarray(v) for v in (h_prev, r, u, c, d_h))
     d_c_bar = d_h * (1 - u) * (1 - c * c)
     d_u_bar = d_h * (h_prev - c) * u * (1 - u)
-    by_candidate = _dot(d_c_bar, w_c.T)
-    d_hr = by_candidate[:, inputs:]
+    d_xhr = _dot(d_c_bar, w_c.T)
+    d_hr = d_xhr[:, inputs:]
     d_r_bar_u_bar = jnp.concatenate([d_hr * h_prev * r * (1 - r), d_u_bar], axis=1)
-    by_gates = _dot(d_r_bar_u_bar, w_ru.T)
-    d_x = by_gates[:, :inputs] + by_candidate[:, :inputs]
-    return d_x, by_gates[:, inputs:] + d_hr * r + d_h * u, d_c_bar, d_r_bar_u_bar
+    d_xh = _dot(d_r_bar_u_bar, w_ru.T)
+    d_x = d_xh[:, :inputs] + d_xhr[:, :inputs]
+    return d_x, d_xh[:, inputs:] + d_hr * r + d_h * u, d_c_bar, d_r_bar_u_bar

@@ -1,8 +1,8 @@
-"""Softmax and its logarithm along any axis.
+"""Softmax and log-softmax, along the last axis and along any other.
 
-XLA's CPU backend takes an axis that is not the last one where it lies faster than it would transpose it to the end and
-back, unless what follows the axis are a few values (two cores, JAX 0.10). Rows of many are taken as sums over leading
-axes are.
+TensorFlow's ops have the last axis. Transpose sinking uses the second kind: XLA's CPU backend reduces an inner axis
+faster in its present layout than transposed to the end and back, unless 8 values or fewer follow the axis (two cores,
+JAX 0.10). Long axes are reduced in rows (`xla_cpu.reductions`).
 """
 
 from __future__ import annotations
@@ -16,46 +16,79 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched
+from tf2jax_lite.ops.registry import op
+from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.reductions import has_long_rows, reduce_axes
 
-__all__ = ["log_softmax", "log_softmax_in_place", "softmax"]
-
-_FEW = 8  # values behind the axis
+_FEW_TRAILING = 8  # values after the axis, up to which a transpose is faster
 
 
-def softmax(x: Any, *, axis: int) -> Any:
-    """Returns ``jax.nn.softmax(x, axis)``.
+@inlined
+def softmax_along(x: Any, *, axis: int) -> Any:
+    """Return ``jax.nn.softmax(x, axis)``.
 
     Args:
       x: an array of floats.
       axis: one of its axes, not negative.
     """
-    return _by_rows(x, axis) if _is_long(x, axis) else _in_place(jax.nn.softmax, x, axis)
+    return _softmax_of_rows(x, axis) if _is_long(x, axis) else _along(jax.nn.softmax, x, axis)
 
 
-def log_softmax(x: Any, *, axis: int) -> Any:
-    """Returns ``jax.nn.log_softmax(x, axis)``.
+@inlined
+def log_softmax_along(x: Any, *, axis: int) -> Any:
+    """Return ``jax.nn.log_softmax(x, axis)``.
 
     Args:
       x: an array of floats.
       axis: one of its axes, not negative.
     """
     if not _is_long(x, axis):
-        return _in_place(log_softmax_in_place, x, axis)
+        return _along(_log_softmax, x, axis)
     shifted = _shifted(x, axis)
-    return lax.sub(*matched(shifted, lax.log(_kept(lax.reduce_sum, lax.exp(shifted), axis))))
+    return lax.sub(*matched(shifted, lax.log(_reduced(lax.reduce_sum, lax.exp(shifted), axis))))
 
 
-def log_softmax_in_place(x: Any, axis: int) -> Any:
-    """Returns ``jax.nn.log_softmax(x, axis)``, computed in float32 for 16-bit floats: its rounding errors are those of
-    the sum of exponentials, which may be much larger than the result.
+@op("Softmax", along=softmax_along, stored=True)
+@inlined
+def softmax(logits: Any) -> Any:
+    """Compute softmax along the last dimension.
 
-    Args:
-      x: an array of floats.
-      axis: one of its axes.
+    TF: tf.raw_ops.Softmax (core/kernels/softmax_op.cc).
     """
+    return _softmax(jnp.asarray(logits))
+
+
+@op("LogSoftmax", along=log_softmax_along, stored=True)
+@inlined
+def log_softmax(logits: Any) -> Any:
+    """Compute the logarithm of softmax along the last dimension.
+
+    TF: tf.raw_ops.LogSoftmax (core/kernels/softmax_op.cc).
+
+    16-bit floats are computed in float32 and rounded once.
+    """
+    return _log_softmax(jnp.asarray(logits), -1)
+
+
+@jax.custom_jvp
+def _softmax(x: Any) -> Any:
+    return jax.nn.softmax(x, axis=-1)
+
+
+@_softmax.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    # JAX's rule, materialized: XLA would fuse the quotient, and the product from which the cotangent is computed, into
+    # the kernels of both uses, and write the divisor to memory for each element.
+    (x,), (t,) = primals, tangents
+    y = materialize(_softmax(x))
+    return y, materialize(y * (t - jnp.sum(y * t, axis=-1, keepdims=True)))
+
+
+def _log_softmax(x: Any, axis: int) -> Any:
+    # 16-bit floats in float32: the rounding error of the sum of exponentials may be much larger than the result.
     return _half_log_softmax(x, axis) if jnp.finfo(x.dtype).bits < 32 else jax.nn.log_softmax(x, axis=axis)
 
 
@@ -66,43 +99,43 @@ def _half_log_softmax(x: Any, axis: int) -> Any:
 
 @_half_log_softmax.defjvp
 def _(axis: int, primals: Any, tangents: Any) -> Any:
-    # From the result, as TensorFlow has it: what is kept for a gradient has 16 bits.
+    # From the rounded result, as in TensorFlow: the residual has 16 bits.
     y = _half_log_softmax(primals[0], axis)
 
-    def slope(t: Any, y: Any) -> Any:
+    def tangent(t: Any, y: Any) -> Any:
         return t - jnp.sum(jnp.exp(y) * t, axis=axis, keepdims=True)
 
-    return y, in_float32(slope, tangents[0], y)
+    return y, in_float32(tangent, tangents[0], y)
 
 
-def _in_place(fn: Callable[..., Any], x: Any, axis: int) -> Any:
-    behind = x.shape[axis + 1 :]
-    if all(isinstance(n, int) for n in behind) and math.prod(behind) <= _FEW:
+def _along(fn: Callable[..., Any], x: Any, axis: int) -> Any:
+    trailing = x.shape[axis + 1 :]
+    if all(isinstance(n, int) for n in trailing) and math.prod(trailing) <= _FEW_TRAILING:
         return jnp.moveaxis(fn(jnp.moveaxis(x, axis, -1), axis=-1), -1, axis)
     return fn(x, axis=axis)
 
 
 def _is_long(x: Any, axis: int) -> bool:
-    # Half precision is added up in single precision, which jax.nn does.
+    # 16-bit floats need float32 accumulators, which jax.nn has.
     return has_long_rows(x.shape, (axis,)) and jnp.finfo(x.dtype).bits >= 32
 
 
-def _kept(fn: Callable[..., Any], x: Any, axis: int) -> Any:
+def _reduced(fn: Callable[..., Any], x: Any, axis: int) -> Any:
     return lax.expand_dims(reduce_axes(fn, x, (axis,)), (axis,))
 
 
 def _shifted(x: Any, axis: int) -> Any:
-    return lax.sub(*matched(x, _kept(lax.reduce_max, lax.stop_gradient(x), axis)))
+    return lax.sub(*matched(x, _reduced(lax.reduce_max, lax.stop_gradient(x), axis)))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _by_rows(x: Any, axis: int) -> Any:
-    grown = lax.exp(_shifted(x, axis))
-    return lax.div(*matched(grown, _kept(lax.reduce_sum, grown, axis)))
+def _softmax_of_rows(x: Any, axis: int) -> Any:
+    exponentials = lax.exp(_shifted(x, axis))
+    return lax.div(*matched(exponentials, _reduced(lax.reduce_sum, exponentials, axis)))
 
 
-@_by_rows.defjvp
+@_softmax_of_rows.defjvp
 def _(axis: int, primals: Any, tangents: Any) -> Any:
     (x,), (t,) = primals, tangents
-    y = _by_rows(x, axis)
-    return y, y * lax.sub(*matched(t, _kept(lax.reduce_sum, y * t, axis)))
+    y = _softmax_of_rows(x, axis)
+    return y, y * lax.sub(*matched(t, _reduced(lax.reduce_sum, y * t, axis)))

@@ -1,4 +1,7 @@
-"""Fake quantization: floats rounded to what a quantized model would hold, with straight-through gradients."""
+"""Fake quantization: floats rounded to the levels of a quantized range.
+
+Gradients are straight-through.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ def _levels(num_bits: int, narrow_range: bool) -> tuple[np.float32, np.float32]:
 
 
 def _nudged(low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any, Any]:
-    """Moves a range so that 0 is one of its levels; returns its ends, the step and the steps in a unit."""
+    """Shift a range so that 0 is a level, as Nudge of fake_quant_ops_functor.h.
+
+    Returns:
+      The lower end, the upper end, the step, and its inverse.
+    """
     first, last = levels
     scale = quotient(high - low, last - first)
     inverse = quotient(last - first, high - low)
@@ -38,13 +45,16 @@ def _quantize(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]
     low, high, scale, inverse = _nudged(low, jnp.where(unset, jnp.ones_like(high), high), levels)
     zero = jnp.floor(product(-low, inverse) + np.float32(0.5))
     shifted = lax.max(lax.min(x, jnp.broadcast_to(high, x.shape)), jnp.broadcast_to(low, x.shape)) - low
-    # TensorFlow's kernels differ among themselves here, which shows in the last bit.
+    # Some of TensorFlow's kernels divide, others multiply: results differ in the last bit.
     steps = quotient(shifted, scale) if divide else product(shifted, inverse)
     return jnp.where(unset, jnp.zeros_like(x), product(jnp.floor(rounded(steps - zero) + np.float32(0.5)), scale))
 
 
 def _masks(x: Any, low: Any, high: Any, levels: tuple[np.float32, np.float32]) -> tuple[Any, Any, Any]:
-    """Returns ones where the gradient goes to the values, to the lower end and to the upper end."""
+    """Return masks of elements by the destination of their gradient.
+
+    They are the values, the lower end and the upper end of the range.
+    """
     unset = (low == 0) & (high == 0)
     low, high, _, _ = _nudged(low, jnp.where(unset, jnp.ones_like(high), high), levels)
     inside = unset | ((x >= low) & (x <= high))
@@ -66,9 +76,9 @@ def _fake_quant_jvp(levels: tuple[np.float32, np.float32], divide: bool, primals
 
 def _ends(x: Any, min: Any, max: Any, per_channel: bool) -> tuple[Any, Any, Any]:
     x, min, max = jnp.asarray(x), jnp.asarray(min), jnp.asarray(max)
-    wanted = x.shape[-1:] if per_channel else ()
-    if (per_channel and not x.ndim) or min.shape != wanted or max.shape != wanted:
-        raise OpError(f"min and max have shapes {min.shape} and {max.shape}; inputs of shape {x.shape} need {wanted}")
+    expected = x.shape[-1:] if per_channel else ()
+    if (per_channel and not x.ndim) or min.shape != expected or max.shape != expected:
+        raise OpError(f"min and max have shapes {min.shape} and {max.shape}; inputs of shape {x.shape} need {expected}")
     return x, min, max
 
 
@@ -82,7 +92,10 @@ def _attributes(x: Any, min: float, max: float) -> tuple[Any, Any, Any]:
 def fake_quant_args(
     inputs: Any, *, min: float = -6.0, max: float = 6.0, num_bits: int = 8, narrow_range: bool = False
 ) -> Any:
-    """Rounds to the levels of a range that is an attribute. See tf.raw_ops.FakeQuantWithMinMaxArgs."""
+    """Round to the levels of a range given as attributes.
+
+    TF: tf.raw_ops.FakeQuantWithMinMaxArgs (core/kernels/fake_quant_ops.cc).
+    """
     return _fake_quant(*_attributes(inputs, min, max), _levels(num_bits, narrow_range), False)
 
 
@@ -96,19 +109,28 @@ def fake_quant_args_gradient(
     num_bits: int = 8,
     narrow_range: bool = False,
 ) -> Any:
-    """Passes gradients of values inside the range. See tf.raw_ops.FakeQuantWithMinMaxArgsGradient."""
+    """Return the gradients of values within the range, else 0.
+
+    TF: tf.raw_ops.FakeQuantWithMinMaxArgsGradient (core/kernels/fake_quant_ops.cc).
+    """
     return gradients * _masks(*_attributes(inputs, min, max), _levels(num_bits, narrow_range))[0]
 
 
 @op("FakeQuantWithMinMaxVars")
 def fake_quant_vars(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False) -> Any:
-    """Rounds to the levels of a range. See tf.raw_ops.FakeQuantWithMinMaxVars."""
+    """Round to the levels of a range.
+
+    TF: tf.raw_ops.FakeQuantWithMinMaxVars (core/kernels/fake_quant_ops.cc).
+    """
     return _fake_quant(*_ends(inputs, min, max, False), _levels(num_bits, narrow_range), True)
 
 
 @op("FakeQuantWithMinMaxVarsPerChannel")
 def fake_quant_per_channel(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False) -> Any:
-    """Rounds to the levels of a range for each channel. See tf.raw_ops.FakeQuantWithMinMaxVarsPerChannel."""
+    """Round to the levels of a range for each channel.
+
+    TF: tf.raw_ops.FakeQuantWithMinMaxVarsPerChannel (core/kernels/fake_quant_ops.cc).
+    """
     return _fake_quant(*_ends(inputs, min, max, True), _levels(num_bits, narrow_range), False)
 
 
@@ -116,7 +138,10 @@ def fake_quant_per_channel(inputs: Any, min: Any, max: Any, *, num_bits: int = 8
 def fake_quant_vars_gradient(
     gradients: Any, inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False
 ) -> tuple[Any, Any, Any]:
-    """Splits gradients among values and ends. See tf.raw_ops.FakeQuantWithMinMaxVarsGradient."""
+    """Compute the gradients of `fake_quant_vars`: values, min and max.
+
+    TF: tf.raw_ops.FakeQuantWithMinMaxVarsGradient (core/kernels/fake_quant_ops.cc).
+    """
     inside, below, above = _masks(*_ends(inputs, min, max, False), _levels(num_bits, narrow_range))
     return gradients * inside, jnp.sum(gradients * below), jnp.sum(gradients * above)
 
@@ -125,7 +150,10 @@ def fake_quant_vars_gradient(
 def fake_quant_per_channel_gradient(
     gradients: Any, inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False
 ) -> tuple[Any, Any, Any]:
-    """Splits gradients channel by channel. See tf.raw_ops.FakeQuantWithMinMaxVarsPerChannelGradient."""
+    """Compute the gradients of `fake_quant_per_channel`: values, min and max.
+
+    TF: tf.raw_ops.FakeQuantWithMinMaxVarsPerChannelGradient (core/kernels/fake_quant_ops.cc).
+    """
     inside, below, above = _masks(*_ends(inputs, min, max, True), _levels(num_bits, narrow_range))
     axes = tuple(range(jnp.ndim(inputs) - 1))
     return gradients * inside, jnp.sum(gradients * below, axes), jnp.sum(gradients * above, axes)

@@ -1,4 +1,7 @@
-"""Quantization to and from integers that stand for a range of floats. The quantized types are plain integers here."""
+"""Quantization by a range of floats: QuantizeV2 and Dequantize.
+
+Quantized dtypes are integer dtypes here.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,17 @@ __all__: list[str] = []
 
 
 def _limits(dtype: Any) -> tuple[np.float32, np.float32]:
-    """Returns the lowest and the highest value of an integer type, as floats."""
+    """Return the lowest and the highest value of an integer type, as floats."""
     info = np.iinfo(np.dtype(dtype))
     return np.float32(info.min), np.float32(info.max)
 
 
 def _slices(shape: tuple[Any, ...], low: Any, high: Any, axis: int) -> tuple[Any, Any]:
-    """Returns the ends of the range in a shape that broadcasts against the values."""
+    """Return the range's ends in a shape that broadcasts against the values.
+
+    Raises:
+      OpError: ``axis`` is out of range, or the number of ends is not its size (1 without an axis).
+    """
     rank = len(shape)
     if axis >= rank:
         raise OpError(f"axis {axis} is out of range for a tensor of rank {rank}")
@@ -32,8 +39,8 @@ def _slices(shape: tuple[Any, ...], low: Any, high: Any, axis: int) -> tuple[Any
     low, high = jnp.asarray(low), jnp.asarray(high)
     if low.size != count or high.size != count:
         raise OpError(f"the range has {low.size} and {high.size} ends; axis {axis} of {shape} needs {count}")
-    wanted = tuple(count if i == axis else 1 for i in range(rank)) if axis > -1 else ()
-    return low.reshape(wanted), high.reshape(wanted)
+    sizes = tuple(count if i == axis else 1 for i in range(rank)) if axis > -1 else ()
+    return low.reshape(sizes), high.reshape(sizes)
 
 
 @op("Dequantize")
@@ -47,7 +54,25 @@ def dequantize(
     axis: int = -1,
     dtype: Any = np.float32,
 ) -> Any:
-    """Turns quantized values into floats. See tf.raw_ops.Dequantize."""
+    """Convert quantized integers to floats.
+
+    TF: tf.raw_ops.Dequantize (core/kernels/dequantize_op.cc).
+
+    Args:
+      input: int8, uint8, int16, uint16 or int32.
+      min_range: float32, scalar or one for each slice along ``axis``.
+      max_range: float32, as ``min_range``.
+      mode: ``"MIN_COMBINED"``, ``"MIN_FIRST"`` or ``"SCALED"``.
+      narrow_range: whether the lowest value of a signed dtype is not used.
+      axis: the axis along which ranges differ; -1: none.
+      dtype: dtype of the result.
+
+    Returns:
+      ``dtype``, of the shape of ``input``.
+
+    Raises:
+      OpError: the range does not fit the axis, or the mode does not support an axis.
+    """
     x = jnp.asarray(input)
     lowest, highest = _limits(x.dtype)
     low, high = _slices(x.shape, min_range, max_range, axis)
@@ -85,7 +110,27 @@ def quantize_v2(
     axis: int = -1,
     ensure_minimum_range: float = 0.01,
 ) -> tuple[Any, Any, Any]:
-    """Turns floats into quantized values; returns the range that they stand for. See tf.raw_ops.QuantizeV2."""
+    """Convert floats to quantized integers.
+
+    TF: tf.raw_ops.QuantizeV2 (core/kernels/quantize_op.cc).
+
+    Args:
+      input: float32.
+      min_range: float32, scalar or one for each slice along ``axis``.
+      max_range: float32, as ``min_range``.
+      T: quantized dtype, an integer dtype here.
+      mode: ``"MIN_COMBINED"``, ``"MIN_FIRST"`` or ``"SCALED"``.
+      round_mode: rounding of ``"SCALED"``: ``"HALF_AWAY_FROM_ZERO"`` or ``"HALF_TO_EVEN"``.
+      narrow_range: whether the lowest value of a signed dtype is not used.
+      axis: the axis along which ranges differ; -1: none.
+      ensure_minimum_range: minimal size of the range, relative to its ends.
+
+    Returns:
+      ``T`` of the shape of ``input``, and the float32 ends of the range that is used.
+
+    Raises:
+      OpError: the range does not fit the axis, or the mode does not support an axis.
+    """
     x, dtype = jnp.asarray(input), np.dtype(T)
     lowest, highest = _limits(dtype)
     low, high = static_value(min_range), static_value(max_range)
@@ -101,13 +146,13 @@ def quantize_v2(
             raise OpError("MIN_FIRST mode is not implemented for QuantizeV2 with axis != -1")
         scale = quotient(highest - lowest, end - start)
         shifted = lax.round(x * scale, away) - (lax.round(start * scale, away) - lowest)
-        # The highest float that 32 bits hold.
+        # The largest float32 below 2**31.
         out = lax.clamp(lowest, shifted, np.float32(min(highest, 2147483520.0)))
     elif mode == "SCALED":
-        most = jnp.full_like(start, np.finfo(np.float32).max)
+        unlimited = jnp.full_like(start, np.finfo(np.float32).max)
         first = lowest + np.float32(narrow_range)
-        by_end = jnp.where(highest * end > 0, quotient(highest, end), most)
-        scale = lax.min(jnp.where(first * start > 0, quotient(first, start), most), by_end)
+        end_scale = jnp.where(highest * end > 0, quotient(highest, end), unlimited)
+        scale = lax.min(jnp.where(first * start > 0, quotient(first, start), unlimited), end_scale)
         start, end = quotient(first, scale), quotient(highest, scale)
         even = round_mode == "HALF_TO_EVEN"
         clipped = lax.max(lax.min(x, jnp.broadcast_to(end, x.shape)), jnp.broadcast_to(start, x.shape))

@@ -1,8 +1,9 @@
-"""Convolutions and products of quantized tensors joined with what follows them, as in graphs quantized for oneDNN.
+"""Quantized convolutions fused with bias, ReLU and requantization.
 
-Only TensorFlow with oneDNN's kernels (``TF_ENABLE_ONEDNN_OPTS=1``) runs these. Ranges are symmetric about 0: the larger
-end of a range counts, and 0 stands for 0. Results are those of processors that multiply 8-bit numbers exactly (VNNI):
-on others oneDNN halves filters of qint8 images, and pairs of large products saturate.
+They are in graphs quantized for oneDNN. Only TensorFlow with oneDNN's kernels (``TF_ENABLE_ONEDNN_OPTS=1``) runs these.
+Ranges are symmetric about 0: the end of larger magnitude is used, and 0 represents 0. Results are those of processors
+with exact 8-bit products (VNNI): on others oneDNN halves the filters of qint8 images, and sums of two large products
+saturate.
 """
 
 from __future__ import annotations
@@ -19,62 +20,65 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
 from .tf1_requantize import scalar
-from .tf1_requantize_per_channel import largest, saturated
+from .tf1_requantize_per_channel import max_abs, round_and_saturate
 
-__all__ = ["check_operands", "finished"]
+__all__ = ["check_operands", "output_and_range"]
 
 _F32 = np.float32
 _INT32, _UINT8, _INT8 = np.dtype(np.int32), np.dtype(np.uint8), np.dtype(np.int8)
 _ONES = (1, 1, 1, 1)
-_MOST = {_UINT8: _F32(255), _INT8: _F32(127)}
-"""The largest number of each type: which stands for the end of a range."""
+_LIMITS = {_UINT8: _F32(255), _INT8: _F32(127)}
+"""The integer of each dtype that represents the end of a range."""
 
 
 def _ends(name: str, low: Any, high: Any) -> tuple[Any, Any]:
-    """Returns a range, or one for each channel."""
+    """Return the ends of a range: scalars, or vectors with an entry per channel."""
     if np.ndim(low) == 1 and np.shape(low) == np.shape(high) != (1,):
         return jnp.asarray(low), jnp.asarray(high)
     return scalar(f"min_{name}", low), scalar(f"max_{name}", high)
 
 
 def check_operands(x: Any, y: Any) -> None:
-    """Raises OpError for types that no kernel multiplies."""
-    if x.dtype not in _MOST or y.dtype != _INT8:
+    """Raise OpError unless the operands are (quint8 or qint8, qint8)."""
+    if x.dtype not in _LIMITS or y.dtype != _INT8:
         raise OpError(f"operands of {x.dtype} and {y.dtype}; oneDNN has kernels for quint8 or qint8, and qint8")
 
 
-def finished(
+def output_and_range(
     total: Any,
     dtype: np.dtype,
     first: tuple[Any, Any],
     second: tuple[Any, Any],
-    wanted: Any,
+    out_type: Any,
     *,
     bias: Any = None,
     relu: bool = False,
     frozen: tuple[Any, Any] | None = None,
     span: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Returns products with their bias in the type that is wanted, and the range of that.
+    """Add the bias to int32 products and converts them to the output dtype.
 
     Args:
-      total: the products, int32.
-      dtype: the first operand's type.
+      total: the products, int32 [..., channels].
+      dtype: the first operand's dtype.
       first: the first operand's range.
-      second: the second operand's range or ranges.
-      wanted: type of the results.
-      bias: floats, or numbers as the products.
-      relu: whether negative results are 0.
-      frozen: the range of results of 8 bits.
-      span: what the first operand's largest number stands for, where that is not the range's larger end.
+      second: the second operand's range, or one for each channel.
+      out_type: dtype of the results.
+      bias: [channels], float32, or int32 in the scale of the products.
+      relu: whether negative results are set to 0.
+      frozen: the range of 8-bit results.
+      span: the float that the first operand's largest integer represents, if not the end of larger magnitude.
+
+    Returns:
+      The results, and the ends of their range.
 
     Raises:
-      OpError: something does not fit together.
+      OpError: shapes or dtypes are not supported.
     """
-    wanted = np.dtype(wanted)
-    span = largest(*first) if span is None else span
-    sizes = largest(*second)
-    limit = _MOST[dtype] * _MOST[_INT8]
+    out_type = np.dtype(out_type)
+    span = max_abs(*first) if span is None else span
+    sizes = max_abs(*second)
+    limit = _LIMITS[dtype] * _LIMITS[_INT8]
     if bias is not None:
         bias = jnp.asarray(bias)
         if bias.shape != total.shape[-1:]:
@@ -83,12 +87,12 @@ def finished(
             total = total.astype(_F32) + product(bias, quotient(limit, span * sizes))
         else:
             total = total + bias
-    if wanted == _F32:
+    if out_type == _F32:
         return total.astype(_F32) * quotient(span * sizes, limit), *first
     if frozen is None:
-        if wanted != _INT32:
-            raise OpError(f"the result is to be of {wanted}; oneDNN's kernels give qint32")
-        if sizes.ndim:  # all channels get the range of the widest
+        if out_type != _INT32:
+            raise OpError(f"output dtype {out_type}; oneDNN's kernels return qint32")
+        if sizes.ndim:  # all channels get the largest range
             total = total.astype(_F32) * quotient(sizes, sizes.max())
         if total.dtype == _F32:
             total = lax.round(total, lax.RoundingMethod.TO_NEAREST_EVEN)
@@ -96,17 +100,17 @@ def finished(
         step = quotient(first[1] - first[0], _F32(255 if dtype == _UINT8 else 254)) * quotient(
             second[1] - second[0], _F32(254)
         )
-        most = step * _F32(2**31 - 1)
-        return jnp.maximum(total, 0) if relu else total, -most, most
-    if wanted not in _MOST:
-        raise OpError(f"the result is to be of {wanted}; oneDNN's kernels give quint8 or qint8")
+        high = step * _F32(2**31 - 1)
+        return jnp.maximum(total, 0) if relu else total, -high, high
+    if out_type not in _LIMITS:
+        raise OpError(f"output dtype {out_type}; oneDNN's kernels return quint8 or qint8")
     low, high = scalar("min_freezed_output", frozen[0]), scalar("max_freezed_output", frozen[1])
-    out = total.astype(_F32) * quotient(_MOST[wanted] * span * sizes, limit * largest(low, high))
-    out = saturated(jnp.maximum(out, 0) if relu else out, wanted)
+    out = total.astype(_F32) * quotient(_LIMITS[out_type] * span * sizes, limit * max_abs(low, high))
+    out = round_and_saturate(jnp.maximum(out, 0) if relu else out, out_type)
     return out, jnp.asarray(low), jnp.asarray(high)
 
 
-def _convolved(
+def _convolve(
     input: Any,
     filter: Any,
     ranges: Sequence[Any],
@@ -117,7 +121,10 @@ def _convolved(
     padding_list: Sequence[int] = (),
     depthwise: bool = False,
 ) -> tuple[Any, np.dtype, tuple[Any, Any], tuple[Any, Any]]:
-    """Returns what `finished` takes."""
+    """Return the first arguments of `output_and_range`.
+
+    They are int32 products, the input's dtype, and both ranges.
+    """
     images, kernel = jnp.asarray(input), jnp.asarray(filter)
     check_operands(images, kernel)
     if images.ndim != 4 or kernel.ndim != 4 or images.shape[3] != kernel.shape[2]:
@@ -144,7 +151,7 @@ def _convolved(
     return total, images.dtype, first, second
 
 
-def _plain(name: str, **how: Any) -> None:
+def _register(name: str, **options: Any) -> None:
     @op(name, heavy=True)
     def call(
         input: Any,
@@ -160,14 +167,17 @@ def _plain(name: str, **how: Any) -> None:
         dilations: Sequence[int] = _ONES,
     ) -> tuple[Any, Any, Any]:
         ranges = (min_input, max_input, min_filter, max_filter)
-        made = _convolved(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, **how)
-        return finished(*made, out_type)
+        products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, **options)
+        return output_and_range(*products, out_type)
 
-    call.__doc__ = f"Convolves images; filters may have a range for each channel. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Convolve quantized images; filters may have a range for each channel.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
-_plain("QuantizedConv2DPerChannel")
-_plain("QuantizedDepthwiseConv2D", depthwise=True)
+_register("QuantizedConv2DPerChannel")
+_register("QuantizedDepthwiseConv2D", depthwise=True)
 
 
 @op("QuantizedConv2DAndRelu", heavy=True)
@@ -185,8 +195,11 @@ def quantized_conv2d_and_relu(
     dilations: Sequence[int] = _ONES,
     padding_list: Sequence[int] = (),
 ) -> tuple[Any, Any, Any]:
-    """Convolves images; negative results are 0. See the OpDef QuantizedConv2DAndRelu."""
-    made = _convolved(
+    """Convolve quantized images and apply ReLU.
+
+    TF: tf.raw_ops.QuantizedConv2DAndRelu (core/kernels/mkl/mkl_conv_ops.cc).
+    """
+    products = _convolve(
         input,
         filter,
         (min_input, max_input, min_filter, max_filter),
@@ -195,7 +208,7 @@ def quantized_conv2d_and_relu(
         dilations=dilations,
         padding_list=padding_list,
     )
-    return finished(*made, out_type, relu=True)
+    return output_and_range(*products, out_type, relu=True)
 
 
 @op("QuantizedDepthwiseConv2DWithBias", heavy=True)
@@ -213,13 +226,16 @@ def quantized_depthwise_conv2d_with_bias(
     padding: str,
     dilations: Sequence[int] = _ONES,
 ) -> tuple[Any, Any, Any]:
-    """Convolves each channel, and adds a bias. See tf.raw_ops.QuantizedDepthwiseConv2DWithBias."""
+    """Convolve each channel of quantized images and add a bias.
+
+    TF: tf.raw_ops.QuantizedDepthwiseConv2DWithBias (core/kernels/mkl/mkl_conv_ops.cc).
+    """
     ranges = (min_input, max_input, min_filter, max_filter)
-    made = _convolved(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, depthwise=True)
-    return finished(*made, out_type, bias=bias)
+    products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, depthwise=True)
+    return output_and_range(*products, out_type, bias=bias)
 
 
-def _with_bias(name: str, *, relu: bool = False, **how: Any) -> None:
+def _register_with_bias(name: str, *, relu: bool = False, **options: Any) -> None:
     @op(name, heavy=True)
     def call(
         input: Any,
@@ -236,7 +252,7 @@ def _with_bias(name: str, *, relu: bool = False, **how: Any) -> None:
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
-        made = _convolved(
+        products = _convolve(
             input,
             filter,
             (min_input, max_input, min_filter, max_filter),
@@ -244,19 +260,22 @@ def _with_bias(name: str, *, relu: bool = False, **how: Any) -> None:
             padding=padding,
             dilations=dilations,
             padding_list=padding_list,
-            **how,
+            **options,
         )
-        return finished(*made, out_type, bias=bias, relu=relu)
+        return output_and_range(*products, out_type, bias=bias, relu=relu)
 
-    call.__doc__ = f"Convolves images and adds a bias. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Convolve quantized images and add a bias.
 
-
-_with_bias("QuantizedConv2DWithBias")
-_with_bias("QuantizedConv2DWithBiasAndRelu", relu=True)
-_with_bias("QuantizedDepthwiseConv2DWithBiasAndRelu", relu=True, depthwise=True)
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
-def _narrowed(name: str, default: np.dtype, *, relu: bool = False) -> None:
+_register_with_bias("QuantizedConv2DWithBias")
+_register_with_bias("QuantizedConv2DWithBiasAndRelu", relu=True)
+_register_with_bias("QuantizedDepthwiseConv2DWithBiasAndRelu", relu=True, depthwise=True)
+
+
+def _register_requantized(name: str, default: np.dtype, *, relu: bool = False) -> None:
     @op(name, heavy=True)
     def call(
         input: Any,
@@ -274,7 +293,7 @@ def _narrowed(name: str, default: np.dtype, *, relu: bool = False) -> None:
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
-        made = _convolved(
+        products = _convolve(
             input,
             filter,
             (min_input, max_input, min_filter, max_filter),
@@ -283,16 +302,19 @@ def _narrowed(name: str, default: np.dtype, *, relu: bool = False) -> None:
             dilations=dilations,
             padding_list=padding_list,
         )
-        return finished(*made, out_type, relu=relu, frozen=(min_freezed_output, max_freezed_output))
+        return output_and_range(*products, out_type, relu=relu, frozen=(min_freezed_output, max_freezed_output))
 
-    call.__doc__ = f"Convolves images, and gives the results a range in 8 bits. See the OpDef {name}."
+    call.__doc__ = f"""Convolve quantized images and requantize to 8 bits.
+
+    TF: OpDef {name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
-_narrowed("QuantizedConv2DAndRequantize", _INT8)
-_narrowed("QuantizedConv2DAndReluAndRequantize", _UINT8, relu=True)
+_register_requantized("QuantizedConv2DAndRequantize", _INT8)
+_register_requantized("QuantizedConv2DAndReluAndRequantize", _UINT8, relu=True)
 
 
-def _narrowed_with_bias(name: str, default: np.dtype, *, relu: bool = False, **how: Any) -> None:
+def _register_requantized_with_bias(name: str, default: np.dtype, *, relu: bool = False, **options: Any) -> None:
     @op(name, heavy=True)
     def call(
         input: Any,
@@ -311,7 +333,7 @@ def _narrowed_with_bias(name: str, default: np.dtype, *, relu: bool = False, **h
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
-        made = _convolved(
+        products = _convolve(
             input,
             filter,
             (min_input, max_input, min_filter, max_filter),
@@ -319,13 +341,20 @@ def _narrowed_with_bias(name: str, default: np.dtype, *, relu: bool = False, **h
             padding=padding,
             dilations=dilations,
             padding_list=padding_list,
-            **how,
+            **options,
         )
-        return finished(*made, out_type, bias=bias, relu=relu, frozen=(min_freezed_output, max_freezed_output))
+        return output_and_range(
+            *products, out_type, bias=bias, relu=relu, frozen=(min_freezed_output, max_freezed_output)
+        )
 
-    call.__doc__ = f"Convolves images, adds a bias, and gives the results a range in 8 bits. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Convolve quantized images, add a bias, and requantize to 8 bits.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
+    """
 
 
-_narrowed_with_bias("QuantizedConv2DWithBiasAndRequantize", _INT8)
-_narrowed_with_bias("QuantizedConv2DWithBiasAndReluAndRequantize", _UINT8, relu=True)
-_narrowed_with_bias("QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", _UINT8, relu=True, depthwise=True)
+_register_requantized_with_bias("QuantizedConv2DWithBiasAndRequantize", _INT8)
+_register_requantized_with_bias("QuantizedConv2DWithBiasAndReluAndRequantize", _UINT8, relu=True)
+_register_requantized_with_bias(
+    "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", _UINT8, relu=True, depthwise=True
+)

@@ -1,7 +1,8 @@
-"""Products of quantized matrices joined with what follows them, as in graphs quantized for oneDNN.
+"""Quantized matrix products fused with bias, ReLU and (de)quantization.
 
-TensorFlow 2.21 takes every input as MIN_FIRST but in QuantizedMatMulWithBiasAndDequantize, and where its range does not
-begin at 0 the correction that this needs is too large by far: there results are here what the op's definition says.
+They are in graphs quantized for oneDNN. TensorFlow 2.21 treats every input as MIN_FIRST except in
+QuantizedMatMulWithBiasAndDequantize. Where the range does not begin at 0, its correction for this is too large by far;
+results here follow the op's definition.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from tf2jax_lite.ops.common.rounding import quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 
-from .onednn_conv import check_operands, finished
+from .onednn_conv import check_operands, output_and_range
 from .tf1_requantize import scalar
-from .tf1_requantize_per_channel import largest
+from .tf1_requantize_per_channel import max_abs
 
 __all__: list[str] = []
 
@@ -31,14 +32,17 @@ def _product(
     b: Any,
     bias: Any,
     ends: tuple[Any, Any, Any, Any],
-    wanted: Any,
+    out_type: Any,
     *,
     mode: str,
     transposed: tuple[bool, bool],
     relu: bool = False,
     frozen: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Multiplies, adds the bias, and gives the result its type and range."""
+    """Multiply, add the bias, and convert to the output dtype.
+
+    Returns the result and its range.
+    """
     if mode not in ("MIN_FIRST", "SCALED"):
         raise UnsupportedAttributeError(f"input_quant_mode {mode!r} is neither MIN_FIRST nor SCALED")
     left, right = jnp.asarray(a), jnp.asarray(b)
@@ -54,15 +58,15 @@ def _product(
     span = None
     if mode == "MIN_FIRST":
         span = jnp.asarray(max_a - min_a)
-        if jnp.asarray(bias).dtype == _F32:  # what the lowest number stands for, times the columns' sums
-            each = quotient(right.sum(inner[1]).astype(_F32) * largest(min_b, max_b), _F32(127))
-            bias = jnp.asarray(bias) + jnp.asarray(min_a) * each
-    return finished(
-        total, left.dtype, (min_a, max_a), (min_b, max_b), wanted, bias=bias, relu=relu, frozen=frozen, span=span
+        if jnp.asarray(bias).dtype == _F32:  # the lower end of the range times the columns' sums
+            correction = quotient(right.sum(inner[1]).astype(_F32) * max_abs(min_b, max_b), _F32(127))
+            bias = jnp.asarray(bias) + jnp.asarray(min_a) * correction
+    return output_and_range(
+        total, left.dtype, (min_a, max_a), (min_b, max_b), out_type, bias=bias, relu=relu, frozen=frozen, span=span
     )
 
 
-def _wide(name: str, *, relu: bool = False) -> None:
+def _register(name: str, *, relu: bool = False) -> None:
     @op(name, heavy=True)
     def call(
         a: Any,
@@ -81,14 +85,17 @@ def _wide(name: str, *, relu: bool = False) -> None:
         ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
         return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu)
 
-    call.__doc__ = f"Multiplies matrices and adds a bias. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Multiply quantized matrices and add a bias.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
+    """
 
 
-_wide("QuantizedMatMulWithBias")
-_wide("QuantizedMatMulWithBiasAndRelu", relu=True)
+_register("QuantizedMatMulWithBias")
+_register("QuantizedMatMulWithBiasAndRelu", relu=True)
 
 
-def _narrow(name: str, *, relu: bool = False) -> None:
+def _register_requantized(name: str, *, relu: bool = False) -> None:
     @op(name, heavy=True)
     def call(
         a: Any,
@@ -112,11 +119,14 @@ def _narrow(name: str, *, relu: bool = False) -> None:
             a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu, frozen=frozen
         )
 
-    call.__doc__ = f"Multiplies matrices, adds a bias, and gives the results a range. See tf.raw_ops.{name}."
+    call.__doc__ = f"""Multiply quantized matrices, add a bias, and requantize to 8 bits.
+
+    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
+    """
 
 
-_narrow("QuantizedMatMulWithBiasAndRequantize")
-_narrow("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True)
+_register_requantized("QuantizedMatMulWithBiasAndRequantize")
+_register_requantized("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True)
 
 
 @op("QuantizedMatMulWithBiasAndDequantize", heavy=True)
@@ -136,7 +146,10 @@ def quantized_mat_mul_with_bias_and_dequantize(
     transpose_b: bool = False,
     input_quant_mode: str = "MIN_FIRST",
 ) -> Any:
-    """Multiplies matrices and adds a bias, as floats. See tf.raw_ops.QuantizedMatMulWithBiasAndDequantize."""
+    """Multiply quantized matrices, add a bias, and return floats.
+
+    TF: tf.raw_ops.QuantizedMatMulWithBiasAndDequantize (core/kernels/mkl/mkl_qmatmul_op.cc).
+    """
     del min_freezed_output, max_freezed_output
     ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
     return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed)[0]

@@ -1,4 +1,7 @@
-"""Quantization with a range: to integers, back, and there and back in one."""
+"""QuantizeAndDequantize V2 to V4: floats rounded to quantized values.
+
+Gradients are straight-through.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +17,40 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
 
+from .uniform import along
+
 __all__: list[str] = []
 
 
-def _steps(num_bits: Any, signed: bool, narrow: bool, dtype: Any) -> tuple[Any, Any]:
-    """Returns the lowest and the highest quantized value, as floats."""
+def _levels(num_bits: Any, signed: bool, narrow_range: bool, dtype: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest quantized value, as floats."""
     if static_value(num_bits) is not None:
         bits = int(np.asarray(static_value(num_bits)).reshape(()))
         if not 0 < bits < (62 if signed else 63):
             raise OpError(f"num_bits is out of range: {bits} with signed_input {signed}")
         count = 1 << (bits - 1 if signed else bits)
-        return dtype.type(narrow - count if signed else 0), dtype.type(count - 1)
+        return dtype.type(narrow_range - count if signed else 0), dtype.type(count - 1)
     bits = jnp.asarray(num_bits).reshape(()) - (1 if signed else 0)
     count = jnp.ldexp(jnp.ones((), dtype), bits)
-    return (narrow - count if signed else jnp.zeros((), dtype)), count - 1
+    return (narrow_range - count if signed else jnp.zeros((), dtype)), count - 1
 
 
 def _scales(low: Any, high: Any, lowest: Any, highest: Any) -> tuple[Any, Any, Any, Any]:
-    """Moves one end of a range so that 0 keeps a level; returns the ends, the steps in a unit and the step."""
-    most = jnp.full_like(low, jnp.finfo(low.dtype).max)
-    from_low = jnp.where(lowest * low > 0, quotient(lowest, low), most)
-    from_high = jnp.where(highest * high > 0, quotient(highest, high), most)
-    by_low = from_low < from_high
-    step = jnp.where(by_low, quotient(low, lowest), quotient(high, highest))
+    """Shift one end of a range so that 0 is a level.
+
+    Returns both ends, the inverse step and the step.
+    """
+    unlimited = jnp.full_like(low, jnp.finfo(low.dtype).max)
+    low_scale = jnp.where(lowest * low > 0, quotient(lowest, low), unlimited)
+    high_scale = jnp.where(highest * high > 0, quotient(highest, high), unlimited)
+    keep_low = low_scale < high_scale
+    step = jnp.where(keep_low, quotient(low, lowest), quotient(high, highest))
     return (
-        jnp.where(by_low, low, lowest * step),
-        jnp.where(by_low, highest * step, high),
-        jnp.where(by_low, from_low, from_high),
+        jnp.where(keep_low, low, lowest * step),
+        jnp.where(keep_low, highest * step, high),
+        jnp.where(keep_low, low_scale, high_scale),
         step,
     )
-
-
-def _along(value: Any, axis: int, rank: int) -> Any:
-    """Shapes a vector for an axis; a scalar if there is none."""
-    if axis < 0:
-        return value.reshape(())
-    return value.reshape(tuple(-1 if i == axis else 1 for i in range(rank)))
 
 
 def _check_axis(axis: int, rank: int) -> None:
@@ -58,37 +59,37 @@ def _check_axis(axis: int, rank: int) -> None:
 
 
 def _check_range(low: Any, high: Any, x: Any, axis: int) -> None:
-    wanted = () if axis < 0 else x.shape[axis : axis + 1]
+    expected = () if axis < 0 else x.shape[axis : axis + 1]
     for name, value in (("input_min", low), ("input_max", high)):
-        if value.shape != wanted:
-            raise OpError(f"{name} has shape {value.shape}; it must have shape {wanted}")
+        if value.shape != expected:
+            raise OpError(f"{name} has shape {value.shape}; it must have shape {expected}")
     low, high = static_value(low), static_value(high)
     if low is not None and high is not None and (low > high).any():
         raise OpError(f"Invalid range: input_min {low} > input_max {high}")
 
 
-def _there_and_back(
+def _quantize_and_dequantize(
     x: Any,
     low: Any,
     high: Any,
     num_bits: Any,
     *,
     signed: bool,
-    given: bool,
-    narrow: bool,
+    range_given: bool,
+    narrow_range: bool,
     axis: int,
     half_up: bool,
 ) -> Any:
-    lowest, highest = _steps(num_bits, signed, narrow, np.dtype(x.dtype))
-    if given:
-        low, high = _along(low, axis, x.ndim), _along(high, axis, x.ndim)
+    lowest, highest = _levels(num_bits, signed, narrow_range, np.dtype(x.dtype))
+    if range_given:
+        low, high = along(low, axis, x.ndim), along(high, axis, x.ndim)
     elif x.size == 0:
         return x
     else:
         axes = tuple(i for i in range(x.ndim) if i != axis)
         low, high = (f(x, axes, keepdims=axis >= 0) for f in (jnp.min, jnp.max))
     low, high, scale, step = _scales(low, high, lowest, highest)
-    if given:
+    if range_given:
         x = lax.max(lax.min(x, jnp.broadcast_to(high, x.shape)), jnp.broadcast_to(low, x.shape))
     if half_up:
         levels = jnp.floor(product(x, scale) + 0.5)
@@ -98,17 +99,27 @@ def _there_and_back(
 
 
 def _straight_through(
-    input: Any, input_min: Any, input_max: Any, num_bits: Any, masked: bool, *, given: bool, axis: int, **rest: Any
+    input: Any,
+    input_min: Any,
+    input_max: Any,
+    num_bits: Any,
+    masked: bool,
+    *,
+    range_given: bool,
+    axis: int,
+    **options: Any,
 ) -> Any:
+    """Round with gradient 1, or with ``masked`` 0 outside of the range."""
     x = jnp.asarray(input)
     _check_axis(axis, x.ndim)
-    if given:
+    if range_given:
         _check_range(input_min, input_max, x, axis)
     bits = static_value(num_bits)
 
     @jax.custom_jvp
     def call(x: Any, low: Any, high: Any, num_bits: Any) -> Any:
-        return _there_and_back(x, low, high, num_bits if bits is None else bits, given=given, axis=axis, **rest)
+        count = num_bits if bits is None else bits
+        return _quantize_and_dequantize(x, low, high, count, range_given=range_given, axis=axis, **options)
 
     @call.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -120,7 +131,7 @@ def _straight_through(
 
 
 def _inside(x: Any, low: Any, high: Any, axis: int) -> Any:
-    return (x >= _along(low, axis, x.ndim)) & (x <= _along(high, axis, x.ndim))
+    return (x >= along(low, axis, x.ndim)) & (x <= along(high, axis, x.ndim))
 
 
 @op("QuantizeAndDequantizeV2")
@@ -136,7 +147,10 @@ def quantize_and_dequantize_v2(
     narrow_range: bool = False,
     axis: int = -1,
 ) -> Any:
-    """Rounds to quantized values; the gradient passes all. See tf.raw_ops.QuantizeAndDequantizeV2."""
+    """Round to quantized values, with gradient 1 everywhere.
+
+    TF: tf.raw_ops.QuantizeAndDequantizeV2 (core/kernels/quantize_and_dequantize_op.cc).
+    """
     return _straight_through(
         input,
         input_min,
@@ -144,8 +158,8 @@ def quantize_and_dequantize_v2(
         np.asarray(num_bits),
         False,
         signed=signed_input,
-        given=range_given,
-        narrow=narrow_range,
+        range_given=range_given,
+        narrow_range=narrow_range,
         axis=axis,
         half_up=round_mode == "HALF_UP",
     )
@@ -163,7 +177,10 @@ def quantize_and_dequantize_v3(
     narrow_range: bool = False,
     axis: int = -1,
 ) -> Any:
-    """Rounds to quantized values of a number of bits that may be traced. See tf.raw_ops.QuantizeAndDequantizeV3."""
+    """Round to quantized values of a number of bits that may be traced.
+
+    TF: tf.raw_ops.QuantizeAndDequantizeV3 (core/kernels/quantize_and_dequantize_op.cc).
+    """
     return _straight_through(
         input,
         input_min,
@@ -171,8 +188,8 @@ def quantize_and_dequantize_v3(
         num_bits,
         False,
         signed=signed_input,
-        given=range_given,
-        narrow=narrow_range,
+        range_given=range_given,
+        narrow_range=narrow_range,
         axis=axis,
         half_up=False,
     )
@@ -191,7 +208,10 @@ def quantize_and_dequantize_v4(
     narrow_range: bool = False,
     axis: int = -1,
 ) -> Any:
-    """Rounds to quantized values; the gradient passes inside the range. See tf.raw_ops.QuantizeAndDequantizeV4."""
+    """Round to quantized values, with gradient 1 within the range, else 0.
+
+    TF: tf.raw_ops.QuantizeAndDequantizeV4 (core/kernels/quantize_and_dequantize_op.cc).
+    """
     return _straight_through(
         input,
         input_min,
@@ -199,8 +219,8 @@ def quantize_and_dequantize_v4(
         np.asarray(num_bits),
         True,
         signed=signed_input,
-        given=range_given,
-        narrow=narrow_range,
+        range_given=range_given,
+        narrow_range=narrow_range,
         axis=axis,
         half_up=round_mode == "HALF_UP",
     )
@@ -210,7 +230,10 @@ def quantize_and_dequantize_v4(
 def quantize_and_dequantize_v4_grad(
     gradients: Any, input: Any, input_min: Any, input_max: Any, *, axis: int = -1
 ) -> tuple[Any, Any, Any]:
-    """Passes gradients of values inside the range. See tf.raw_ops.QuantizeAndDequantizeV4Grad."""
+    """Return the gradients of values within the range, else 0.
+
+    TF: tf.raw_ops.QuantizeAndDequantizeV4Grad (core/kernels/quantize_and_dequantize_op.cc).
+    """
     x, low, high = jnp.asarray(input), jnp.asarray(input_min), jnp.asarray(input_max)
     _check_axis(axis, x.ndim)
     inside = _inside(x, low, high, axis)

@@ -1,4 +1,7 @@
-"""Arithmetic on quantized tensors that come with their range, as in quantized graphs of TensorFlow 1."""
+"""TF1's arithmetic on (tensor, min, max).
+
+Products, sums, activations, pooling, concatenation and reshape.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,16 @@ from tf2jax_lite.ops.nn.pooling import max_pool
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 
-from .tf1_requantize import from_float, moved_in_single, product_range, scalar, steps, to_float, zero_point
-from .tf1_requantize_per_channel import saturated
+from .tf1_requantize import (
+    float_to_quantized,
+    product_range,
+    quantized_to_float,
+    requantize_in_float32,
+    scalar,
+    steps,
+    zero_point,
+)
+from .tf1_requantize_per_channel import round_and_saturate
 
 __all__: list[str] = []
 
@@ -29,15 +40,15 @@ def _ends(**ends: Any) -> list[Any]:
     return [scalar(name, value) for name, value in ends.items()]
 
 
-def _less_zero(x: Any, low: Any, high: Any) -> Any:
-    """Returns numbers less the one that stands for 0, as int32."""
+def _centered(x: Any, low: Any, high: Any) -> Any:
+    """Return integers minus their zero point, as int32."""
     x = jnp.asarray(x)
     return x.astype(_INT32) - zero_point(low, high, x.dtype)
 
 
 def _check_type(dtype: Any) -> None:
     if np.dtype(dtype) != _INT32:
-        raise OpError(f"the result is to be of {np.dtype(dtype)}; TensorFlow has a kernel for qint32 alone")
+        raise OpError(f"output dtype {np.dtype(dtype)}; TensorFlow has a kernel for qint32 only")
 
 
 @op("QuantizedMatMul", heavy=True)
@@ -54,11 +65,14 @@ def quantized_mat_mul(
     transpose_b: bool = False,
     Tactivation: Any = _UINT8,
 ) -> tuple[Any, Any, Any]:
-    """Multiplies matrices. See tf.raw_ops.QuantizedMatMul."""
+    """Multiply quantized matrices.
+
+    TF: tf.raw_ops.QuantizedMatMul (core/kernels/quantized_matmul_op.cc).
+    """
     del Tactivation
     _check_type(Toutput)
     min_a, max_a, min_b, max_b = _ends(min_a=min_a, max_a=max_a, min_b=min_b, max_b=max_b)
-    left, right = _less_zero(a, min_a, max_a), _less_zero(b, min_b, max_b)
+    left, right = _centered(a, min_a, max_a), _centered(b, min_b, max_b)
     inner = (0 if transpose_a else 1), (1 if transpose_b else 0)
     if left.ndim != 2 or right.ndim != 2 or left.shape[inner[0]] != right.shape[inner[1]]:
         raise OpError(f"shapes {left.shape} and {right.shape} are not those of two matrices to multiply")
@@ -80,9 +94,11 @@ def quantized_conv2d(
     out_type: Any = _INT32,
     dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> tuple[Any, Any, Any]:
-    """Convolves images. See tf.raw_ops.QuantizedConv2D.
+    """Convolve quantized images.
 
-    They are padded with 0. TensorFlow pads with something else where the input's range lies below 0.
+    TF: tf.raw_ops.QuantizedConv2D (core/kernels/quantized_conv_ops.cc).
+
+    The padding represents 0; TensorFlow's does not if the range of the input is below 0.
     """
     _check_type(out_type)
     min_input, max_input, min_filter, max_filter = _ends(
@@ -91,8 +107,8 @@ def quantized_conv2d(
     if padding not in ("SAME", "VALID"):
         raise OpError(f"padding must be SAME or VALID, got {padding}")
     if len(strides) != 4 or strides[0] != 1 or strides[3] != 1 or list(dilations) != [1, 1, 1, 1]:
-        raise OpError(f"strides {list(strides)} and dilations {list(dilations)} are not those of the kernel")
-    images, kernel = _less_zero(input, min_input, max_input), _less_zero(filter, min_filter, max_filter)
+        raise OpError(f"strides {list(strides)} and dilations {list(dilations)} are not supported by the kernel")
+    images, kernel = _centered(input, min_input, max_input), _centered(filter, min_filter, max_filter)
     if images.ndim != 4 or kernel.ndim != 4 or images.shape[3] != kernel.shape[2]:
         raise OpError(f"shapes {images.shape} and {kernel.shape} are not those of images and a filter")
     out = lax.conv_general_dilated(
@@ -110,32 +126,39 @@ def quantized_conv2d(
 def quantized_mul(
     x: Any, y: Any, min_x: Any, max_x: Any, min_y: Any, max_y: Any, *, Toutput: Any = _INT32
 ) -> tuple[Any, Any, Any]:
-    """Multiplies, broadcasting. See tf.raw_ops.QuantizedMul."""
+    """Multiply quantized tensors with broadcasting.
+
+    TF: tf.raw_ops.QuantizedMul (core/kernels/quantized_mul_op.cc).
+    """
     _check_type(Toutput)
     min_x, max_x, min_y, max_y = _ends(min_x=min_x, max_x=max_x, min_y=min_y, max_y=max_y)
-    out = lax.mul(*matched(_less_zero(x, min_x, max_x), _less_zero(y, min_y, max_y)))
+    out = lax.mul(*matched(_centered(x, min_x, max_x), _centered(y, min_y, max_y)))
     return out, *product_range(min_x, max_x, x.dtype, min_y, max_y, y.dtype)
 
 
-def _sum_range(power: int, low_a: Any, high_a: Any, low_b: Any, high_b: Any) -> tuple[Any, Any]:
-    """Returns a range about 0 in which sums fit, by far."""
-    most = jnp.maximum(jnp.maximum(high_a, -low_a), jnp.maximum(high_b, -low_b)) * np.float32(1 << power)
-    return -most, most
+def _sum_range(log2_margin: int, low_a: Any, high_a: Any, low_b: Any, high_b: Any) -> tuple[Any, Any]:
+    """Return a symmetric range that contains all sums (QuantizationRangeForAddition)."""
+    high = jnp.maximum(jnp.maximum(high_a, -low_a), jnp.maximum(high_b, -low_b)) * np.float32(1 << log2_margin)
+    return -high, high
 
 
 @op("QuantizedAdd")
 def quantized_add(
     x: Any, y: Any, min_x: Any, max_x: Any, min_y: Any, max_y: Any, *, Toutput: Any = _INT32
 ) -> tuple[Any, Any, Any]:
-    """Adds, broadcasting. See tf.raw_ops.QuantizedAdd."""
+    """Add quantized tensors with broadcasting.
+
+    TF: tf.raw_ops.QuantizedAdd (core/kernels/quantized_add_op.cc).
+    """
     _check_type(Toutput)
     min_x, max_x, min_y, max_y = _ends(min_x=min_x, max_x=max_x, min_y=min_y, max_y=max_y)
     low, high = _sum_range(14, min_x, max_x, min_y, max_y)
 
-    def term(v: Any, least: Any, most: Any) -> Any:
-        # TensorFlow gives the numbers 0 and 1 the new range, and takes what is between them for each step.
+    def term(v: Any, v_low: Any, v_high: Any) -> Any:
+        # TensorFlow requantizes the integers 0 and 1, whose difference is the factor of all.
         v = jnp.asarray(v)
-        first, second = from_float(to_float(np.arange(2, dtype=v.dtype), least, most, v.dtype), low, high, _INT32)
+        floats = quantized_to_float(np.arange(2, dtype=v.dtype), v_low, v_high, v.dtype)
+        first, second = float_to_quantized(floats, low, high, _INT32)
         return first + v.astype(_INT32) * (second - first)
 
     return lax.add(*matched(term(x, min_x, max_x), term(y, min_y, max_y))), low, high
@@ -145,10 +168,12 @@ def quantized_add(
 def quantized_bias_add(
     input: Any, bias: Any, min_input: Any, max_input: Any, min_bias: Any, max_bias: Any, *, out_type: Any
 ) -> tuple[Any, Any, Any]:
-    """Adds a bias to the last dimension. See tf.raw_ops.QuantizedBiasAdd.
+    """Add a bias along the last dimension.
 
-    TensorFlow rounds some numbers down and others to the nearest, as they fall into its vectors; here all are rounded
-    to the nearest.
+    TF: tf.raw_ops.QuantizedBiasAdd (core/kernels/quantized_bias_add_op.cc).
+
+    All elements are rounded to the nearest; TensorFlow rounds some down, depending on their position in its SIMD
+    vectors.
     """
     _check_type(out_type)
     min_input, max_input, min_bias, max_bias = _ends(
@@ -156,20 +181,20 @@ def quantized_bias_add(
     )
     input, bias = jnp.asarray(input), jnp.asarray(bias)
     if bias.ndim != 1 or input.ndim < 1 or input.shape[-1] != bias.shape[0]:
-        raise OpError(f"a bias of shape {bias.shape} does not fit numbers of shape {input.shape}")
+        raise OpError(f"a bias of shape {bias.shape} does not fit an input of shape {input.shape}")
     low, high = _sum_range(17, min_input, max_input, min_bias, max_bias)
     terms = [
-        moved_in_single(v, least, most, low, high)
-        for v, least, most in ((input, min_input, max_input), (bias, min_bias, max_bias))
+        requantize_in_float32(v, v_low, v_high, low, high)
+        for v, v_low, v_high in ((input, min_input, max_input), (bias, min_bias, max_bias))
     ]
     return lax.add(*matched(*terms)), low, high
 
 
-def _clipped(features: Any, low: Any, high: Any, most: Any) -> tuple[Any, Any, Any]:
+def _clipped(features: Any, low: Any, high: Any, limit: Any) -> tuple[Any, Any, Any]:
     features = jnp.asarray(features)
-    out = jnp.maximum(features, from_float(np.float32(0), low, high, features.dtype))
-    if most is not None:
-        out = jnp.minimum(out, from_float(most, low, high, features.dtype))
+    out = jnp.maximum(features, float_to_quantized(np.float32(0), low, high, features.dtype))
+    if limit is not None:
+        out = jnp.minimum(out, float_to_quantized(limit, low, high, features.dtype))
     return out, jnp.asarray(low), jnp.asarray(high)
 
 
@@ -177,7 +202,10 @@ def _clipped(features: Any, low: Any, high: Any, most: Any) -> tuple[Any, Any, A
 def quantized_relu(
     features: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
 ) -> tuple[Any, Any, Any]:
-    """Returns max(x, 0). See tf.raw_ops.QuantizedRelu."""
+    """Compute max(x, 0).
+
+    TF: tf.raw_ops.QuantizedRelu (core/kernels/quantized_activation_ops.cc).
+    """
     del out_type
     return _clipped(features, scalar("min_features", min_features), scalar("max_features", max_features), None)
 
@@ -186,7 +214,10 @@ def quantized_relu(
 def quantized_relu6(
     features: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
 ) -> tuple[Any, Any, Any]:
-    """Returns min(max(x, 0), 6). See tf.raw_ops.QuantizedRelu6."""
+    """Compute min(max(x, 0), 6).
+
+    TF: tf.raw_ops.QuantizedRelu6 (core/kernels/quantized_activation_ops.cc).
+    """
     del out_type
     low, high = scalar("min_features", min_features), scalar("max_features", max_features)
     return _clipped(features, low, high, np.float32(6))
@@ -196,7 +227,12 @@ def quantized_relu6(
 def quantized_relu_x(
     features: Any, max_value: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
 ) -> tuple[Any, Any, Any]:
-    """Returns min(max(x, 0), max_value). See tf.raw_ops.QuantizedReluX, of which TensorFlow 2 has no kernel."""
+    """Compute min(max(x, 0), max_value).
+
+    TF: tf.raw_ops.QuantizedReluX.
+
+    TensorFlow 2 has no kernel.
+    """
     del out_type
     low, high = scalar("min_features", min_features), scalar("max_features", max_features)
     return _clipped(features, low, high, scalar("max_value", max_value))
@@ -206,14 +242,19 @@ def _check_window(x: Any, ksize: Sequence[int], strides: Sequence[int], padding:
     if x.ndim != 4 or len(ksize) != 4 or len(strides) != 4:
         raise OpError(f"images of shape {x.shape}, windows {list(ksize)} and strides {list(strides)} must be of rank 4")
     if padding not in ("SAME", "VALID") or ksize[0] != 1 or ksize[3] != 1 or strides[0] != 1 or strides[3] != 1:
-        raise OpError(f"windows {list(ksize)}, strides {list(strides)}, padding {padding} are not those of the kernel")
+        raise OpError(
+            f"windows {list(ksize)}, strides {list(strides)}, padding {padding} are not supported by the kernel"
+        )
 
 
 @op("QuantizedMaxPool")
 def quantized_max_pool(
     input: Any, min_input: Any, max_input: Any, *, ksize: Sequence[int], strides: Sequence[int], padding: str
 ) -> tuple[Any, Any, Any]:
-    """The largest number of each window. See tf.raw_ops.QuantizedMaxPool."""
+    """Compute the maximum of each window.
+
+    TF: tf.raw_ops.QuantizedMaxPool (core/kernels/quantized_pooling_ops.cc).
+    """
     input = jnp.asarray(input)
     _check_window(input, ksize, strides, padding)
     out = max_pool(input.astype(_INT32), ksize=ksize, strides=strides, padding=padding).astype(input.dtype)
@@ -224,7 +265,10 @@ def quantized_max_pool(
 def quantized_avg_pool(
     input: Any, min_input: Any, max_input: Any, *, ksize: Sequence[int], strides: Sequence[int], padding: str
 ) -> tuple[Any, Any, Any]:
-    """The mean of each window, rounded down. See tf.raw_ops.QuantizedAvgPool."""
+    """Compute the mean of each window, rounded down.
+
+    TF: tf.raw_ops.QuantizedAvgPool (core/kernels/quantized_pooling_ops.cc).
+    """
     input = jnp.asarray(input)
     _check_window(input, ksize, strides, padding)
 
@@ -232,7 +276,7 @@ def quantized_avg_pool(
         return lax.reduce_window(x, np.int32(0), lax.add, tuple(ksize), tuple(strides), padding)
 
     lowest, _ = steps(input.dtype)
-    # Of numbers from 0 on, so that they are rounded down as whole numbers are divided.
+    # Shifted to nonnegative integers, so that the division rounds down.
     out = total(input.astype(_INT32) - lowest) // total(jnp.ones((1, *input.shape[1:3], 1), _INT32)) + lowest
     return out.astype(input.dtype), *map(jnp.asarray, _ends(min_input=min_input, max_input=max_input))
 
@@ -241,15 +285,30 @@ def quantized_avg_pool(
 def quantized_concat(
     concat_dim: Static, values: list[Any], input_mins: list[Any], input_maxes: list[Any]
 ) -> tuple[Any, Any, Any]:
-    """Concatenates in a range that holds all of them, and 0. See tf.raw_ops.QuantizedConcat."""
+    """Concatenate in a range that contains all ranges and 0.
+
+    TF: tf.raw_ops.QuantizedConcat (core/kernels/quantized_concat_op.cc).
+
+    Args:
+      concat_dim: static int scalar.
+      values: list of quantized tensors.
+      input_mins: list of float32 scalars.
+      input_maxes: list of float32 scalars.
+
+    Returns:
+      The result, and its range.
+
+    Raises:
+      OpError: an end of a range is not a scalar.
+    """
     lows = [scalar("input_mins", v) for v in input_mins]
     highs = [scalar("input_maxes", v) for v in input_maxes]
     low, high = jnp.minimum(jnp.stack(lows).min(), 0), jnp.stack(highs).max()
     parts = []
-    for value, least, most in zip(values, lows, highs, strict=True):
+    for value, v_low, v_high in zip(values, lows, highs, strict=True):
         value = jnp.asarray(value)
-        moved = from_float(to_float(value, least, most, value.dtype), low, high, value.dtype)
-        parts.append(jnp.where((least == low) & (most == high), value, moved))
+        requantized = float_to_quantized(quantized_to_float(value, v_low, v_high, value.dtype), low, high, value.dtype)
+        parts.append(jnp.where((v_low == low) & (v_high == high), value, requantized))
     return concat_v2(parts, concat_dim), low, high
 
 
@@ -257,19 +316,33 @@ def quantized_concat(
 def quantized_concat_v2(
     values: list[Any], axis: Static, input_mins: list[Any], input_maxes: list[Any]
 ) -> tuple[Any, Any, Any]:
-    """Concatenates in a range that holds all of them, and starts at 0 or is symmetric. See the OpDef QuantizedConcatV2.
+    """Concatenate in a range from 0 (quint8) or symmetric about 0 (qint8).
 
-    oneDNN alone has a kernel. A range of quint8 has its 0 at a whole number; where that of qint8 is rounded to is not
-    known, and results differ from the kernel's by up to one, as do those of quint8 where a number lies half way.
+    TF: tf.raw_ops.QuantizedConcatV2 (core/kernels/mkl/mkl_concat_op.cc).
+
+    Only oneDNN has a kernel. The zero point of quint8 is an integer; the rounding of that of qint8 is unknown, so that
+    results differ from the kernel's by up to one, as those of quint8 at ties.
+
+    Args:
+      values: list of quantized tensors.
+      axis: static int scalar.
+      input_mins: list of float32 scalars.
+      input_maxes: list of float32 scalars.
+
+    Returns:
+      The result, and its range.
+
+    Raises:
+      OpError: the dtype is neither quint8 nor qint8, or an end of a range is not a scalar.
     """
     lows = [scalar("input_mins", v) for v in input_mins]
     highs = [scalar("input_maxes", v) for v in input_maxes]
     dtype = np.dtype(values[0].dtype)
     if dtype not in (_UINT8, np.dtype(np.int8)):
         raise OpError(f"values are of {dtype}; oneDNN has kernels for quint8 and qint8")
-    most = jnp.stack(highs).max()
+    limit = jnp.stack(highs).max()
     if dtype != _UINT8:
-        most = jnp.maximum(most, -jnp.stack(lows).min())
+        limit = jnp.maximum(limit, -jnp.stack(lows).min())
     parts = []
     for value, low, high in zip(values, lows, highs, strict=True):
         if dtype == _UINT8:
@@ -278,11 +351,26 @@ def quantized_concat_v2(
         else:
             step, shift = quotient(high - low, np.float32(254)), -(low + high) / 2
         real = product(jnp.asarray(value).astype(np.float32), step) - shift
-        parts.append(saturated(product(real, quotient(np.float32(np.iinfo(dtype).max), most)), dtype))
-    return concat_v2(parts, axis), jnp.zeros_like(most) if dtype == _UINT8 else -most, most
+        parts.append(round_and_saturate(product(real, quotient(np.float32(np.iinfo(dtype).max), limit)), dtype))
+    return concat_v2(parts, axis), jnp.zeros_like(limit) if dtype == _UINT8 else -limit, limit
 
 
 @op("QuantizedReshape")
 def quantized_reshape(tensor: Any, shape: Static, input_min: Any, input_max: Any) -> tuple[Any, Any, Any]:
-    """Reshapes. See tf.raw_ops.QuantizedReshape."""
+    """Reshape a quantized tensor.
+
+    TF: tf.raw_ops.QuantizedReshape (core/kernels/quantized_reshape_op.cc).
+
+    Args:
+      tensor: a quantized tensor.
+      shape: static ints.
+      input_min: float32 scalar.
+      input_max: float32 scalar.
+
+    Returns:
+      The tensor, and its range.
+
+    Raises:
+      OpError: an end of the range is not a scalar.
+    """
     return reshape(tensor, shape), *map(jnp.asarray, _ends(input_min=input_min, input_max=input_max))

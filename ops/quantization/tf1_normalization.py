@@ -1,4 +1,7 @@
-"""Normalization of quantized images that come with their range."""
+"""TF1's instance and batch normalization of quantized images.
+
+Images are (tensor, min, max).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 
-from .tf1_requantize import from_float, scalar, to_float
+from .tf1_requantize import float_to_quantized, quantized_to_float, scalar
 
 __all__: list[str] = []
 
@@ -31,16 +34,18 @@ def quantized_instance_norm(
     variance_epsilon: float = 1e-5,
     min_separation: float = 1e-3,
 ) -> tuple[Any, Any, Any]:
-    """Normalizes each channel of each image by its own mean and variance. See tf.raw_ops.QuantizedInstanceNorm.
+    """Normalize each channel of each image by its own mean and variance.
 
-    Sums are in another order than TensorFlow's: a range may differ in its last bits, and numbers by a step.
+    TF: tf.raw_ops.QuantizedInstanceNorm (core/kernels/quantized_instance_norm.cc).
+
+    The order of summation is not TensorFlow's: a range may differ in its last bits, and integers by one.
     """
     x, low, high = jnp.asarray(x), scalar("x_min", x_min), scalar("x_max", x_max)
     if x.ndim != 4:
         raise OpError(f"images have rank 4, not {x.ndim}")
     if output_range_given and not given_y_min < given_y_max:
         raise OpError(f"given_y_min must be less than given_y_max, got {given_y_min} and {given_y_max}")
-    values = to_float(x, low, high, x.dtype)
+    values = quantized_to_float(x, low, high, x.dtype)
     centered = values - jnp.mean(values, axis=(1, 2), keepdims=True)
     variance = jnp.mean(lax.square(centered), axis=(1, 2), keepdims=True)
     normed = centered * lax.rsqrt(variance + _F32(variance_epsilon))
@@ -49,7 +54,7 @@ def quantized_instance_norm(
     else:
         y_min = normed.min()
         y_max = jnp.maximum(normed.max(), y_min + _F32(min_separation))
-    return from_float(normed, y_min, y_max, x.dtype), y_min, y_max
+    return float_to_quantized(normed, y_min, y_max, x.dtype), y_min, y_max
 
 
 @op("QuantizedBatchNormWithGlobalNormalization")
@@ -74,19 +79,21 @@ def quantized_batch_norm_with_global_normalization(
     variance_epsilon: float,
     scale_after_normalization: bool,
 ) -> tuple[Any, Any, Any]:
-    """Normalizes by given means and variances of channels, in fixed point with 11 bits after the point.
+    """Normalize by given means and variances of channels, in fixed point.
 
-    See tf.raw_ops.QuantizedBatchNormWithGlobalNormalization.
+    TF: tf.raw_ops.QuantizedBatchNormWithGlobalNormalization (core/kernels/quantized_batch_norm_op.cc).
+
+    Fixed-point numbers have 11 fractional bits.
     """
     if np.dtype(out_type) != _INT32:
-        raise OpError(f"the result is to be of {np.dtype(out_type)}; TensorFlow has a kernel for qint32 alone")
+        raise OpError(f"out_type {np.dtype(out_type)}; TensorFlow has a kernel for qint32 only")
     t = jnp.asarray(t)
     if t.ndim != 4 or any(np.shape(vector) != (t.shape[3],) for vector in (m, v, beta, gamma)):
         raise OpError("t must have 4 dimensions, and m, v, beta and gamma one value for each of the last")
 
-    def floats(name: str, value: Any, least: Any, most: Any) -> Any:
+    def floats(name: str, value: Any, low: Any, high: Any) -> Any:
         value = jnp.asarray(value)
-        return to_float(value, scalar(f"{name}_min", least), scalar(f"{name}_max", most), value.dtype)
+        return quantized_to_float(value, scalar(f"{name}_min", low), scalar(f"{name}_max", high), value.dtype)
 
     mean, variance = floats("m", m, m_min, m_max), floats("v", v, v_min, v_max)
     shift, factor = floats("beta", beta, beta_min, beta_max), floats("gamma", gamma, gamma_min, gamma_max)
@@ -95,6 +102,8 @@ def quantized_batch_norm_with_global_normalization(
     if scale_after_normalization:
         scale = scale * factor
     offset = product(-mean, scale) + shift
-    scales, offsets, one = (from_float(value, low, high, _INT32) for value in (scale, offset, np.ones((), _F32)))
-    images = from_float(floats("t", t, t_min, t_max), low, high, _INT32)
+    scales, offsets, one = (
+        float_to_quantized(value, low, high, _INT32) for value in (scale, offset, np.ones((), _F32))
+    )
+    images = float_to_quantized(floats("t", t, t_min, t_max), low, high, _INT32)
     return lax.div(images * scales, jnp.broadcast_to(one, images.shape)) + offsets, jnp.asarray(low), jnp.asarray(high)

@@ -1,6 +1,6 @@
-"""Giving quantized numbers another range where each channel, the last dimension, has a range of its own.
+"""Requantization with one range for each channel (the last dimension), as oneDNN.
 
-Unlike elsewhere, ranges are symmetric about 0 here: their larger end counts, and 0 stands for 0.
+Unlike in `tf1_requantize`, ranges are symmetric about 0: the end of larger magnitude is used, and 0 represents 0.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tf2jax_lite.support.errors import OpError
 
 from .tf1_requantize import scalar
 
-__all__ = ["largest", "saturated"]
+__all__ = ["max_abs", "round_and_saturate"]
 
 _F32 = np.float32
 _INT8 = np.dtype(np.int8)
 _STEPS = _F32(2.0**31)
 
 
-def largest(low: Any, high: Any) -> Any:
-    """Returns the distance of ranges' farther ends from 0."""
+def max_abs(low: Any, high: Any) -> Any:
+    """Return the larger magnitude of both ends of ranges."""
     return jnp.maximum(jnp.abs(jnp.asarray(low)), jnp.abs(jnp.asarray(high)))
 
 
-def saturated(values: Any, dtype: Any) -> Any:
-    """Rounds floats, halves to even, to the numbers of an 8-bit type."""
+def round_and_saturate(values: Any, dtype: Any) -> Any:
+    """Round floats, halves to even, to an 8-bit integer dtype, saturating."""
     info = np.iinfo(np.dtype(dtype))
     return jnp.clip(lax.round(values, lax.RoundingMethod.TO_NEAREST_EVEN), info.min, info.max).astype(info.dtype)
 
@@ -38,29 +38,31 @@ def saturated(values: Any, dtype: Any) -> Any:
 def _channels(input: Any, input_min: Any, input_max: Any) -> tuple[Any, Any]:
     x = jnp.asarray(input)
     if x.dtype != np.int32:
-        raise OpError(f"expected numbers of qint32, got {x.dtype}")
+        raise OpError(f"expected a qint32 tensor, got {x.dtype}")
     if x.ndim != 4:
         raise OpError(f"the input must have 4 dimensions, not {x.ndim}")
     shapes = {np.shape(input_min), np.shape(input_max)}
     if shapes != {(x.shape[3],)}:
-        raise OpError(f"ranges of shapes {sorted(shapes)} are not those of {x.shape[3]} channels")
-    return x, largest(input_min, input_max)
+        raise OpError(f"ranges of shapes {sorted(shapes)} do not fit {x.shape[3]} channels")
+    return x, max_abs(input_min, input_max)
 
 
 @op("RequantizationRangePerChannel")
 def requantization_range_per_channel(
     input: Any, input_min: Any, input_max: Any, *, clip_value_max: float
 ) -> tuple[Any, Any]:
-    """Returns the range of the numbers that are there, up to a limit. See tf.raw_ops.RequantizationRangePerChannel.
+    """Return the range of the values in a qint32 tensor, up to a limit.
 
-    Numbers within 64 of the ends of 32 bits overflow in TensorFlow, and count as 0 there.
+    TF: tf.raw_ops.RequantizationRangePerChannel (core/kernels/mkl/mkl_requantization_range_per_channel_op.cc).
+
+    Integers within 64 of the ends of int32 overflow in TensorFlow, which uses 0 for them.
     """
     x, ends = _channels(input, input_min, input_max)
-    least, most = x.min((0, 1, 2)), x.max((0, 1, 2))
-    sizes = jnp.maximum(jnp.abs(least.astype(_F32)), jnp.abs(most.astype(_F32)))
-    high = jnp.maximum((ends * sizes / _STEPS).max(), np.finfo(_F32).tiny)
+    lowest, highest = x.min((0, 1, 2)), x.max((0, 1, 2))
+    magnitudes = jnp.maximum(jnp.abs(lowest.astype(_F32)), jnp.abs(highest.astype(_F32)))
+    high = jnp.maximum((ends * magnitudes / _STEPS).max(), np.finfo(_F32).tiny)
     high = jnp.minimum(high, _F32(clip_value_max))
-    return jnp.where((least >= 0).all(), _F32(0), -high), high
+    return jnp.where((lowest >= 0).all(), _F32(0), -high), high
 
 
 @op("RequantizePerChannel")
@@ -73,12 +75,15 @@ def requantize_per_channel(
     *,
     out_type: Any = np.dtype(np.uint8),  # noqa: B008
 ) -> tuple[Any, Any, Any]:
-    """Gives qint32 numbers another range, in 8 bits. See tf.raw_ops.RequantizePerChannel."""
+    """Convert qint32 with a range for each channel to 8 bits of one range.
+
+    TF: tf.raw_ops.RequantizePerChannel (core/kernels/mkl/mkl_requantize_per_channel_op.cc).
+    """
     x, ends = _channels(input, input_min, input_max)
     low, high = (
         scalar("requested_output_min", requested_output_min),
         scalar("requested_output_max", requested_output_max),
     )
     factor = _F32(127) if np.dtype(out_type) == _INT8 else _F32(255)
-    scales = product(factor, ends / largest(low, high) / _STEPS)
-    return saturated(x.astype(_F32) * scales, out_type), jnp.asarray(low), jnp.asarray(high)
+    scales = product(factor, ends / max_abs(low, high) / _STEPS)
+    return round_and_saturate(x.astype(_F32) * scales, out_type), jnp.asarray(low), jnp.asarray(high)

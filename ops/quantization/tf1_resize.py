@@ -1,4 +1,4 @@
-"""Resizing of quantized images that come with their range."""
+"""TF1's bilinear resizing of quantized images (tensor, min, max) in fixed point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.ops.image.resize import check_alignment, checked, neighbours, resize_bilinear
+from tf2jax_lite.ops.image._resampling import images_and_size
+from tf2jax_lite.ops.image.resize import check_alignment, neighbors, resize_bilinear
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
@@ -19,10 +20,10 @@ __all__: list[str] = []
 
 _F32 = np.float32
 _BITS = {np.dtype(np.uint8): 7, np.dtype(np.int32): 30}
-"""How many bits weights have after the point."""
+"""Fractional bits of the weights, for each image dtype."""
 
 
-def _between(first: Any, second: Any, weights: Any, one: Any) -> Any:
+def _interpolate(first: Any, second: Any, weights: Any, one: Any) -> Any:
     return first * one + (second - first) * weights
 
 
@@ -36,40 +37,56 @@ def quantized_resize_bilinear(
     align_corners: bool = False,
     half_pixel_centers: bool = False,
 ) -> tuple[Any, Any, Any]:
-    """Resizes by linear interpolation in fixed point. See tf.raw_ops.QuantizedResizeBilinear.
+    """Resize quantized images by bilinear interpolation in fixed point.
+
+    TF: tf.raw_ops.QuantizedResizeBilinear (core/kernels/quantized_resize_bilinear_op.cc).
 
     Without JAX's 64-bit mode, qint32 is interpolated in float32.
+
+    Args:
+      images: quint8, qint32 or float32 [batch, height, width, channels].
+      size: static ints (height, width).
+      min: float32 scalar.
+      max: float32 scalar.
+      align_corners: whether the centers of the corner pixels coincide.
+      half_pixel_centers: whether pixel centers are at half-integer coordinates.
+
+    Returns:
+      The images of the new size, and their range.
+
+    Raises:
+      OpError: the rank, the size or the dtype is invalid.
     """
     ends = jnp.asarray(scalar("min", min)), jnp.asarray(scalar("max", max))
-    aligned: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
-    images, wanted = checked(images, size)
+    alignment: dict[str, Any] = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    images, size = images_and_size(images, size)
     if images.dtype == _F32:
-        return resize_bilinear(images, size, **aligned), *ends
+        return resize_bilinear(images, size, **alignment), *ends
     if images.dtype not in _BITS:
         raise OpError(f"images of {images.dtype}; TensorFlow has kernels for quint8, qint32 and float32")
-    if tuple(images.shape[1:3]) == wanted:
+    if tuple(images.shape[1:3]) == size:
         return images, *ends
-    small = images.dtype == np.uint8
-    wide = np.dtype(np.int32) if small else canonical(np.int64)
-    floating = not small and wide == np.int32
-    # TensorFlow reads qint32 as float32.
-    x = images.astype(wide) if small else images.astype(_F32)
-    x = x if floating or small else x.astype(wide)
-    one = _F32(1) if floating else wide.type(1 << _BITS[images.dtype])
+    is_uint8 = images.dtype == np.uint8
+    work = np.dtype(np.int32) if is_uint8 else canonical(np.int64)
+    floating = not is_uint8 and work == np.int32
+    # TensorFlow converts qint32 to float32 first.
+    x = images.astype(work) if is_uint8 else images.astype(_F32)
+    x = x if floating or is_uint8 else x.astype(work)
+    one = _F32(1) if floating else work.type(1 << _BITS[images.dtype])
 
     def weight(part: Any) -> Any:
-        return part if floating else (part * _F32(one)).astype(wide)
+        return part if floating else (part * _F32(one)).astype(work)
 
     (top, bottom, down), (left, right, across) = (
-        neighbours(images.shape[axis], wanted[axis - 1], **aligned) for axis in (1, 2)
+        neighbors(images.shape[axis], size[axis - 1], **alignment) for axis in (1, 2)
     )
-    x = _between(x[:, :, left], x[:, :, right], weight(across)[:, None], one)
+    x = _interpolate(x[:, :, left], x[:, :, right], weight(across)[:, None], one)
     above, below = x[:, top], x[:, bottom]
-    # The difference is cut to whole steps before it is weighed.
-    cut = jnp.trunc(below - above) if floating else lax.div(below - above, jnp.full_like(above, one))
-    out = above + cut * weight(down)[:, None, None]
+    # The difference is truncated to integer steps before it is weighted.
+    difference = jnp.trunc(below - above) if floating else lax.div(below - above, jnp.full_like(above, one))
+    out = above + difference * weight(down)[:, None, None]
     half = _F32(0.5) if floating else one // 2
-    whole = jnp.trunc(out + half) if floating else lax.div(out + half, jnp.full_like(out, one))
+    rounded = jnp.trunc(out + half) if floating else lax.div(out + half, jnp.full_like(out, one))
     if floating:
-        whole = jnp.clip(whole, _F32(-(2.0**31)), np.nextafter(_F32(2.0**31), _F32(0)))
-    return whole.astype(images.dtype), *ends
+        rounded = jnp.clip(rounded, _F32(-(2.0**31)), np.nextafter(_F32(2.0**31), _F32(0)))
+    return rounded.astype(images.dtype), *ends

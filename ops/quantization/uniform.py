@@ -1,4 +1,7 @@
-"""Integers that stand for floats by scale and zero point, for a whole tensor or for each slice along an axis."""
+"""Uniform quantization: integers with a scale and a zero point.
+
+They are per tensor, or per slice along an axis.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +22,42 @@ __all__ = ["along", "clamped", "floor_to_int", "parameters"]
 
 
 def along(value: Any, axis: int, rank: int) -> Any:
-    """Returns a vector in a shape that broadcasts along an axis; a scalar where the axis is -1. numpy stays numpy."""
+    """Reshape a vector to broadcast along an axis of a tensor of ``rank``.
+
+    If the axis is negative, reshape to a scalar.
+    """
     value = value if is_static(value) else jnp.asarray(value)
     return value.reshape(tuple(-1 if i == axis else 1 for i in range(rank))) if axis >= 0 else value.reshape(())
 
 
 def parameters(shape: tuple[Any, ...], scales: Any, zero_points: Any, axis: int) -> tuple[Any, Any]:
-    """Returns scales and zero points in a shape that broadcasts against a tensor of ``shape``."""
+    """Return scales and zero points that broadcast against a tensor of ``shape``.
+
+    Raises:
+      OpError: the axis is out of range, or the shape of scales or zero points is not that of the axis.
+    """
     if not -1 <= axis < len(shape):
         raise OpError(f"quantization axis {axis} is out of range for a tensor of rank {len(shape)}")
-    wanted = shape[axis : axis + 1] if axis >= 0 else ()
+    expected = shape[axis : axis + 1] if axis >= 0 else ()
     for name, value in (("scales", scales), ("zero_points", zero_points)):
-        if jnp.shape(value) != wanted:
-            raise OpError(f"{name} has shape {jnp.shape(value)}; quantization axis {axis} of {shape} needs {wanted}")
+        if jnp.shape(value) != expected:
+            raise OpError(f"{name} has shape {jnp.shape(value)}; quantization axis {axis} of {shape} needs {expected}")
     return along(scales, axis, len(shape)), along(zero_points, axis, len(shape))
 
 
 def clamped(x: Any, low: int, high: int, dtype: Any) -> Any:
-    """Clamps int32 values and converts them."""
-    # The lower bound wins where they cross.
+    """Clamp int32 values to [low, high] and convert them.
+
+    ``low`` wins if it is larger.
+    """
     return jnp.maximum(jnp.minimum(x, np.int32(high)), np.int32(low)).astype(np.dtype(dtype))
 
 
 def floor_to_int(x: Any) -> Any:
-    """Rounds down to int32; what does not fit becomes the least int, as it does in TensorFlow's kernels."""
+    """Round down to int32.
+
+    Overflow returns the lowest int32, as in TensorFlow's kernels.
+    """
     floor = jnp.floor(x)
     return jnp.where(jnp.abs(floor) < 2.0**31, floor, jnp.full_like(floor, -(2.0**31))).astype(np.int32)
 
@@ -58,7 +73,10 @@ def uniform_quantize(
     quantization_max_val: int,
     quantization_axis: int = -1,
 ) -> Any:
-    """Turns floats into integers. See tf.raw_ops.UniformQuantize."""
+    """Convert floats to quantized integers.
+
+    TF: tf.raw_ops.UniformQuantize (core/kernels/uniform_quant_ops/uniform_quantize_op.cc).
+    """
     x = jnp.asarray(input)
     scale, zero = parameters(x.shape, scales, zero_points, quantization_axis)
     steps = floor_to_int(product(x, np.float32(1) / scale) + np.float32(0.5))
@@ -76,7 +94,10 @@ def uniform_dequantize(
     quantization_max_val: int,
     quantization_axis: int = -1,
 ) -> Any:
-    """Turns integers into floats. See tf.raw_ops.UniformDequantize."""
+    """Convert quantized integers to floats.
+
+    TF: tf.raw_ops.UniformDequantize (core/kernels/uniform_quant_ops/uniform_dequantize_op.cc).
+    """
     x = jnp.asarray(input)
     scale, zero = parameters(x.shape, scales, zero_points, quantization_axis)
     return product((x.astype(np.int32) - zero).astype(np.float32), scale).astype(np.dtype(Tout))
@@ -98,7 +119,10 @@ def uniform_requantize(
     input_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
 ) -> Any:
-    """Gives integers another scale and zero point. See tf.raw_ops.UniformRequantize."""
+    """Convert quantized integers to another scale and zero point.
+
+    TF: tf.raw_ops.UniformRequantize (core/kernels/uniform_quant_ops/uniform_requantize_op.cc).
+    """
     x = jnp.asarray(input)
     axes = input_quantization_axis, output_quantization_axis
     if min(axes) >= 0 and axes[0] != axes[1]:
@@ -130,14 +154,17 @@ def uniform_quantized_add(
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
 ) -> Any:
-    """Adds in the scale of the result, broadcasting. See tf.raw_ops.UniformQuantizedAdd."""
+    """Add quantized tensors in the scale of the result, with broadcasting.
+
+    TF: tf.raw_ops.UniformQuantizedAdd (core/kernels/uniform_quant_ops/uniform_quantized_add_op.cc).
+    """
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     shape = jnp.broadcast_shapes(lhs.shape, rhs.shape)
     out_scale, out_zero = parameters(shape, output_scales, output_zero_points, output_quantization_axis)
 
     def term(x: Any, scales: Any, zero_points: Any, axis: int) -> Any:
         if axis >= 0 and output_quantization_axis >= 0 and x.ndim - axis != len(shape) - output_quantization_axis:
-            raise OpError("where an operand and the result are quantized along an axis, the axes must match")
+            raise OpError("quantization axes of an operand and of the result must match")
         scale, zero = parameters(x.shape, scales, zero_points, axis)
         return rescaled(x - zero, *multiplier(scale, over=out_scale))
 
@@ -159,7 +186,10 @@ def uniform_quantized_clip_by_value(
     quantization_max_val: int,
     quantization_axis: int = -1,
 ) -> Any:
-    """Clips; the bounds are quantized as the operand is. See tf.raw_ops.UniformQuantizedClipByValue."""
+    """Clip to bounds that are quantized as the operand.
+
+    TF: tf.raw_ops.UniformQuantizedClipByValue (core/kernels/uniform_quant_ops/uniform_quantized_clip_by_value_op.cc).
+    """
     x = jnp.asarray(operand)
     low, high = parameters(x.shape, min, max, quantization_axis)
     parameters(x.shape, scales, zero_points, quantization_axis)

@@ -1,4 +1,7 @@
-"""Products and convolutions of integers that stand for floats, accumulated in 32 bits."""
+"""Matrix products and convolutions of uniformly quantized integers.
+
+They are accumulated in int32.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +25,31 @@ __all__: list[str] = []
 
 
 def _quantized_rows(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Quantizes to 8 bits with a scale and zero point of its own for each slice; returns values, scale, zero point.
+    """Quantize floats to 8 bits, with a scale and a zero point for each slice.
 
-    The values are less their zero points.
+    Args:
+      x: float32.
+      axes: the axes of a slice.
+
+    Returns:
+      int32 values minus their zero point, float32 scales, and int32 zero points.
     """
-    wide = canonical(np.float64)
-    low = jnp.minimum(jnp.min(x, axes, keepdims=True), 0).astype(wide)
-    high = jnp.maximum(jnp.max(x, axes, keepdims=True), 0).astype(wide)
+    double = canonical(np.float64)
+    low = jnp.minimum(jnp.min(x, axes, keepdims=True), 0).astype(double)
+    high = jnp.maximum(jnp.max(x, axes, keepdims=True), 0).astype(double)
     span = high - low
     scale = quotient(span, 255).astype(np.float32)
     inverse = (255 / jnp.where(span == 0, jnp.ones_like(span), span)).astype(np.float32)
     empty = (scale == 0) | (span == 0) | ~jnp.isfinite(inverse)
-    below, above = (v / jnp.where(empty, 1, scale).astype(wide) for v in (low, high))
-    # Of the two ends, the one with the smaller error decides.
+    below, above = (v / jnp.where(empty, 1, scale).astype(double) for v in (low, high))
+    # The zero point of the end with the smaller error.
     zero = jnp.where(128 + jnp.abs(below) < 127 + jnp.abs(above), -128 - below, 127 - above)
     zero = jnp.clip(lax.round(zero, lax.RoundingMethod.AWAY_FROM_ZERO), -128, 127).astype(np.int32)
     steps = clamped(floor_to_int(product(x, inverse) + np.float32(0.5)) + zero, -128, 127, np.int32)
     return jnp.where(empty, 0, steps - zero), jnp.where(empty, np.float32(1), scale), zero
 
 
-def _less_zero(x: Any, zero: Any) -> Any:
+def _centered(x: Any, zero: Any) -> Any:
     return jnp.asarray(x).astype(np.int32) - zero
 
 
@@ -78,14 +86,17 @@ def uniform_quantized_dot(
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
 ) -> Any:
-    """Multiplies matrices. See tf.raw_ops.UniformQuantizedDot."""
+    """Multiply quantized matrices.
+
+    TF: tf.raw_ops.UniformQuantizedDot (core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc).
+    """
     _per_tensor("lhs_quantization_axis", lhs_quantization_axis)
     _per_tensor("rhs_quantization_axis", rhs_quantization_axis, 1)
     _per_tensor("output_quantization_axis", output_quantization_axis, 1)
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     scale, zero = parameters(lhs.shape, lhs_scales, lhs_zero_points, -1)
     rhs_scale, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
-    total = _dot(_less_zero(lhs, zero), _less_zero(rhs, rhs_zero))
+    total = _dot(_centered(lhs, zero), _centered(rhs, rhs_zero))
     out_scale, out_zero = parameters(total.shape, output_scales, output_zero_points, output_quantization_axis)
     out = rescaled(total, *multiplier(scale, rhs_scale, over=out_scale)) + out_zero
     return clamped(out, output_quantization_min_val, output_quantization_max_val, Tout)
@@ -103,12 +114,15 @@ def uniform_quantized_dot_hybrid(
     rhs_quantization_max_val: int,
     rhs_quantization_axis: int = -1,
 ) -> Any:
-    """Multiplies floats, quantized row by row, with a quantized matrix. See tf.raw_ops.UniformQuantizedDotHybrid."""
+    """Quantize a float matrix row by row and multiply by a quantized one.
+
+    TF: tf.raw_ops.UniformQuantizedDotHybrid (core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc).
+    """
     _per_tensor("rhs_quantization_axis", rhs_quantization_axis, 1)
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     rhs_scale, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
     values, scale, _ = _quantized_rows(lhs, (1,))
-    out = _dot(values, _less_zero(rhs, rhs_zero)).astype(np.float32)
+    out = _dot(values, _centered(rhs, rhs_zero)).astype(np.float32)
     return product(product(out, scale), rhs_scale).astype(np.dtype(Tout))
 
 
@@ -116,12 +130,12 @@ def _numbers(text: str, rank: int) -> lax.ConvDimensionNumbers:
     if not text:
         order = tuple(range(rank))
         return lax.ConvDimensionNumbers(order, order, order)
-    found = fields(text)
-    one = {i: (found.get(i) or [0])[-1] for i in (1, 2, 4, 5, 7, 8)}
+    entries = fields(text)
+    one = {i: (entries.get(i) or [0])[-1] for i in (1, 2, 4, 5, 7, 8)}
     return lax.ConvDimensionNumbers(
-        lhs_spec=(one[1], one[2], *found.get(3, ())),
-        rhs_spec=(one[5], one[4], *found.get(6, ())),
-        out_spec=(one[7], one[8], *found.get(9, ())),
+        lhs_spec=(one[1], one[2], *entries.get(3, ())),
+        rhs_spec=(one[5], one[4], *entries.get(6, ())),
+        out_spec=(one[7], one[8], *entries.get(9, ())),
     )
 
 
@@ -149,7 +163,7 @@ def _dilated(size: Any, dilation: int) -> Any:
 
 
 class _Convolution:
-    """A convolution of integers less their zero points, and where its dimensions are."""
+    """A convolution of integers minus their zero points, and its dimension numbers."""
 
     def __init__(
         self,
@@ -171,10 +185,10 @@ class _Convolution:
         self.numbers = _numbers(dimension_numbers, rank)
         ones = (1,) * (rank - 2)
         self.strides = tuple(window_strides) or ones
-        self.holes = tuple(lhs_dilation) or ones, tuple(rhs_dilation) or ones
+        self.dilations = tuple(lhs_dilation) or ones, tuple(rhs_dilation) or ones
         sizes, window = (
             [_dilated(x.shape[i], d) for i, d in zip(spec[2:], dilation, strict=True)]
-            for x, spec, dilation in zip((lhs, rhs), self.numbers[:2], self.holes, strict=True)
+            for x, spec, dilation in zip((lhs, rhs), self.numbers[:2], self.dilations, strict=True)
         )
         self.pads = _pads(padding, explicit_padding, sizes, window, self.strides)
         self.groups = feature_group_count, batch_group_count
@@ -185,7 +199,7 @@ class _Convolution:
             rhs,
             self.strides,
             self.pads,
-            *self.holes,
+            *self.dilations,
             dimension_numbers=self.numbers,
             feature_group_count=self.groups[0],
             batch_group_count=self.groups[1],
@@ -223,7 +237,10 @@ def uniform_quantized_convolution(
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
 ) -> Any:
-    """Convolves. See tf.raw_ops.UniformQuantizedConvolution."""
+    """Convolve quantized arrays.
+
+    TF: tf.raw_ops.UniformQuantizedConvolution (core/kernels/uniform_quant_ops/uniform_quantized_convolution_ops.cc).
+    """
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     convolve = _Convolution(
         lhs,
@@ -243,8 +260,8 @@ def uniform_quantized_convolution(
     _per_tensor("output_quantization_axis", output_quantization_axis, channel)
     scale, zero = parameters(lhs.shape, lhs_scales, lhs_zero_points, -1)
     _, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
-    # What is padded stands for 0: it is the zero point.
-    total = convolve(_less_zero(lhs, zero), _less_zero(rhs, rhs_zero))
+    # Padding with 0 after subtraction: the zero point is padded.
+    total = convolve(_centered(lhs, zero), _centered(rhs, rhs_zero))
     rhs_scale = along(rhs_scales, channel if rhs_quantization_axis >= 0 else -1, total.ndim)
     out_scale, out_zero = parameters(total.shape, output_scales, output_zero_points, output_quantization_axis)
     out = rescaled(total, *multiplier(scale, rhs_scale, over=out_scale)) + out_zero
@@ -271,7 +288,11 @@ def uniform_quantized_convolution_hybrid(
     dimension_numbers: str = "",
     rhs_quantization_axis: int = -1,
 ) -> Any:
-    """Convolves floats, quantized image by image. See tf.raw_ops.UniformQuantizedConvolutionHybrid."""
+    """Quantize float images one by one and convolve by a quantized filter.
+
+    TF: tf.raw_ops.UniformQuantizedConvolutionHybrid
+    (core/kernels/uniform_quant_ops/uniform_quantized_convolution_ops.cc).
+    """
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     convolve = _Convolution(
         lhs,
@@ -288,10 +309,10 @@ def uniform_quantized_convolution_hybrid(
     batch, channel = convolve.numbers.out_spec[:2]
     _per_tensor("rhs_quantization_axis", rhs_quantization_axis, convolve.numbers.rhs_spec[0])
     _, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
-    images = convolve.numbers.lhs_spec[0]
-    values, scale, _ = _quantized_rows(lhs, tuple(i for i in range(lhs.ndim) if i != images))
-    total = convolve(values, _less_zero(rhs, rhs_zero))
-    # With groups of batches, the channels of a group come from the images of one part of the batch.
+    batch_axis = convolve.numbers.lhs_spec[0]
+    values, scale, _ = _quantized_rows(lhs, tuple(i for i in range(lhs.ndim) if i != batch_axis))
+    total = convolve(values, _centered(rhs, rhs_zero))
+    # With batch groups, the channels of a group come from the images of one part of the batch.
     part = scale.reshape(batch_group_count, total.shape[batch])
     part = jnp.repeat(part, total.shape[channel] // batch_group_count, 0)
     order = (batch, channel) if batch < channel else (channel, batch)

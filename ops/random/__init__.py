@@ -1,13 +1,18 @@
-"""Samplers that give the same bits as TensorFlow's Philox kernels, and stateful ops drawn from JAX keys.
+"""Samplers with TensorFlow's Philox bits, and stateful ops drawn from JAX keys.
 
-`philox` has the generator and its counters, `_fill` and `_samplers` turn its words into distributions, `stateless`,
-`generator`, `distributions` and `stateful` are the ops. Read `philox` first. Imports `ops.arrays` and `ops.common`
-only.
+Read `philox` first, then the samplers from its words, then the ops:
+
+- `philox`: the generator, seeding and the arithmetic of its counter.
+- `_uniform`, `_normal`, `_rejection`: uniform, normal, and rejection-sampled numbers; `_fill`: tensors of them.
+- `stateless`, `generator`, `distributions`: ops with explicit seeds, ops of tf.random.Generator, other distributions.
+- `stateful`, `categorical`, `candidate_sampling`: TF1's random ops, multinomial and candidate samplers.
+- `index_shuffle`, `sobol`, `stochastic_rounding`: permutations by a cipher, quasirandom points, random rounding.
+
+Imports `ops.arrays` and `ops.common` only.
 """
 
 from . import (  # noqa: F401
-    _fill,
-    _samplers,
+    candidate_sampling,
     categorical,
     distributions,
     generator,

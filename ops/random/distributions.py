@@ -1,4 +1,7 @@
-"""Stateless gamma, Poisson, binomial and bounded normal variables, as TensorFlow's CPU kernels draw them."""
+"""Stateless gamma, Poisson, binomial and bounded normal samples.
+
+They are those of TensorFlow's CPU kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
 
 from ._fill import check_algorithm, size, state
-from ._samplers import binomial, bounded_normal, gamma, implicit_bounded_normal, implicit_gamma, poisson
+from ._rejection import binomial, bounded_normal, gamma, implicit_bounded_normal, implicit_gamma, poisson
 from .philox import scramble
 
 __all__ = ["draw_binomial", "draw_bounded_normal", "draw_gamma", "draw_poisson"]
@@ -23,86 +26,155 @@ _INT64 = np.dtype(np.int64)
 
 
 def _layout(shape: Any, parameters: list[Any]) -> tuple[tuple[int, ...], Any, list[Any]]:
-    """Returns the shape as ints, the number of each sample's stream, and each sample's parameters, flat.
+    """Return the shape, and the stream and the parameters of each sample.
 
-    Kernels number samples with those of one parameter next to each other, although they lie apart in the result.
+    The shape is ints; the number of the stream and the parameters are vectors. Kernels number the samples of one
+    parameter consecutively, although they are not adjacent in the result.
+
+    Raises:
+      OpError: the shape is symbolic, or does not end with the shape to which the parameters broadcast.
     """
-    wanted, total = size(shape)
+    sizes, total = size(shape)
     parameters = [jnp.asarray(p) for p in parameters]
     try:
         inner = np.broadcast_shapes(*(p.shape for p in parameters))
     except ValueError as error:
         shapes = ", ".join(str(p.shape) for p in parameters)
         raise OpError(f"parameters of shapes {shapes} do not broadcast") from error
-    if len(inner) > len(wanted) or wanted[len(wanted) - len(inner) :] != inner:
-        raise OpError(f"shape {wanted} does not end with the parameters' shape {inner}")
+    if len(inner) > len(sizes) or sizes[len(sizes) - len(inner) :] != inner:
+        raise OpError(f"shape {sizes} does not end with the parameters' shape {inner}")
     batch = math.prod(inner)
-    each = total // batch if batch else 0
-    grid = (each, batch)
-    index = lax.broadcasted_iota(np.uint32, grid, 1) * np.uint32(each) + lax.broadcasted_iota(np.uint32, grid, 0)
+    per_parameter = total // batch if batch else 0
+    grid = (per_parameter, batch)
+    sample, parameter = (lax.broadcasted_iota(np.uint32, grid, d) for d in (0, 1))
+    index = parameter * np.uint32(per_parameter) + sample
     flat = [jnp.broadcast_to(jnp.broadcast_to(p, inner).reshape(1, batch), grid).reshape(-1) for p in parameters]
-    return wanted, index.reshape(-1), flat
+    return sizes, index.reshape(-1), flat
 
 
 def draw_gamma(shape: Any, key: Any, counter: Any, alpha: Any) -> Any:
-    """Returns gamma variables whose derivative by ``alpha`` keeps their quantile."""
-    wanted, index, (alpha,) = _layout(shape, [alpha])
+    """Return gamma samples with their implicit derivative with respect to ``alpha``."""
+    sizes, index, (alpha,) = _layout(shape, [alpha])
     sample = gamma(key, counter, lax.stop_gradient(alpha), index).astype(alpha.dtype)
-    return implicit_gamma(alpha, sample).reshape(wanted)
+    return implicit_gamma(alpha, sample).reshape(sizes)
 
 
 def draw_poisson(shape: Any, key: Any, counter: Any, rate: Any, dtype: Any) -> Any:
-    """Returns Poisson variables."""
-    wanted, index, (rate,) = _layout(shape, [lax.stop_gradient(rate)])
+    """Return Poisson samples."""
+    sizes, index, (rate,) = _layout(shape, [lax.stop_gradient(rate)])
     dtype = canonical(dtype)
     inexact = jnp.issubdtype(dtype, jnp.floating)
     highest = jnp.finfo(dtype).max if inexact else jnp.iinfo(dtype).max
-    drawn = poisson(key, counter, rate, index, float(highest))
-    if not inexact:  # of an infinite rate the kernel makes 0
-        drawn = jnp.where(jnp.isfinite(drawn), drawn, jnp.zeros_like(drawn))
-    return drawn.astype(dtype).reshape(wanted)
+    samples = poisson(key, counter, rate, index, float(highest))
+    if not inexact:  # the kernel returns 0 for an infinite rate
+        samples = jnp.where(jnp.isfinite(samples), samples, jnp.zeros_like(samples))
+    return samples.astype(dtype).reshape(sizes)
 
 
 def draw_binomial(shape: Any, key: Any, counter: Any, counts: Any, probs: Any, dtype: Any) -> Any:
-    """Returns binomial variables."""
-    wanted, index, (counts, probs) = _layout(shape, [lax.stop_gradient(counts), lax.stop_gradient(probs)])
-    return binomial(key, counter, counts, probs, index).astype(canonical(dtype)).reshape(wanted)
+    """Return binomial samples."""
+    sizes, index, (counts, probs) = _layout(shape, [lax.stop_gradient(counts), lax.stop_gradient(probs)])
+    return binomial(key, counter, counts, probs, index).astype(canonical(dtype)).reshape(sizes)
 
 
 def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any]) -> Any:
-    """Returns normal variables within bounds; the parameters are mean, deviation, lower and upper bound."""
-    wanted, index, flat = _layout(shape, parameters)
+    """Return normal samples within bounds.
+
+    ``parameters`` are mean, standard deviation, lower and upper bound.
+    """
+    sizes, index, flat = _layout(shape, parameters)
     dtype = flat[0].dtype
-    # A worker that begins with this sample skips so many steps: 1000 rounds of two numbers for each one before it.
+    # Steps that the kernel skips for each earlier sample: 1000 rounds of two numbers.
     stride = 2 * 1000 // (2 if dtype == np.float64 else 4)
     mean, deviation, low, high = flat
     fixed = (lax.stop_gradient(mean), lax.stop_gradient(deviation), lax.stop_gradient(low), lax.stop_gradient(high))
     sample = bounded_normal(key, counter, index, stride, dtype, fixed)
-    return implicit_bounded_normal(sample, (mean, deviation, low, high)).reshape(wanted)
+    return implicit_bounded_normal(sample, (mean, deviation, low, high)).reshape(sizes)
 
 
 @op("StatelessRandomGammaV2", words="whole")
 def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Any) -> Any:
-    """Gamma variables with a derivative by alpha. See tf.raw_ops.StatelessRandomGammaV2."""
+    """Draw gamma samples with an implicit derivative with respect to alpha.
+
+    TF: tf.raw_ops.StatelessRandomGammaV2 (core/kernels/stateless_random_gamma_op.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      alpha: float, shape parameter; broadcasts to the end of ``shape``.
+
+    Returns:
+      An array of ``shape`` and the dtype of ``alpha``.
+
+    Raises:
+      OpError: the shape is symbolic, or parameters do not broadcast to its end.
+    """
     return draw_gamma(shape, *scramble(seed), alpha)
 
 
 @op("StatelessRandomGammaV3", words="whole")
 def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static, alpha: Any) -> Any:
-    """Gamma variables with a derivative by alpha. See tf.raw_ops.StatelessRandomGammaV3."""
+    """Draw gamma samples with an implicit derivative with respect to alpha.
+
+    TF: tf.raw_ops.StatelessRandomGammaV3 (core/kernels/stateless_random_gamma_op.cc).
+
+    Args:
+      shape: static ints.
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      alpha: float, shape parameter; broadcasts to the end of ``shape``.
+
+    Returns:
+      An array of ``shape`` and the dtype of ``alpha``.
+
+    Raises:
+      OpError: the shape is symbolic, or parameters do not broadcast to its end, or the algorithm is not Philox.
+    """
     check_algorithm(alg)
     return draw_gamma(shape, *state(key, counter), alpha)
 
 
 @op("StatelessRandomPoisson", words="whole")
 def stateless_random_poisson(shape: Static, seed: Any, lam: Any, *, dtype: Any) -> Any:
-    """Poisson variables. See tf.raw_ops.StatelessRandomPoisson."""
+    """Draw Poisson samples.
+
+    TF: tf.raw_ops.StatelessRandomPoisson (core/kernels/random_poisson_op.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      lam: float, rate; broadcasts to the end of ``shape``.
+      dtype: dtype of the result.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the shape is symbolic, or parameters do not broadcast to its end.
+    """
     return draw_poisson(shape, *scramble(seed), lam, dtype)
 
 
 @op("StatelessRandomBinomial", words="whole")
 def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any, *, dtype: Any = _INT64) -> Any:
-    """Binomial variables. See tf.raw_ops.StatelessRandomBinomial."""
+    """Draw binomial samples.
+
+    TF: tf.raw_ops.StatelessRandomBinomial (core/kernels/random_binomial_op.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      counts: float or int, number of trials; broadcasts to the end of ``shape``.
+      probs: float, probability; broadcasts as ``counts``.
+      dtype: dtype of the result.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the shape is symbolic, or parameters do not broadcast to its end.
+    """
     return draw_binomial(shape, *scramble(seed), counts, probs, dtype)
 
 
@@ -110,10 +182,26 @@ def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any,
 def stateless_parameterized_truncated_normal(
     shape: Static, seed: Any, means: Any, stddevs: Any, minvals: Any, maxvals: Any
 ) -> Any:
-    """Normal variables within bounds. See tf.raw_ops.StatelessParameterizedTruncatedNormal.
+    """Draw normal samples within bounds.
 
-    TensorFlow draws all that one thread computes from one stream, so that its numbers depend on its threads. Here each
-    has a stream of its own: the first number is TensorFlow's, the others have the same distribution; float16 is drawn
-    as float32. Bad parameters give NaN, as on GPUs, where TensorFlow's CPU kernel raises an error.
+    TF: tf.raw_ops.StatelessParameterizedTruncatedNormal (core/kernels/parameterized_truncated_normal_op.cc).
+
+    TensorFlow draws all samples of a thread from one stream, so that they depend on the number of threads. Here each
+    sample has its own stream: the first one is TensorFlow's, the others have the same distribution. float16 is computed
+    in float32. Invalid parameters return NaN, as on GPUs, where TensorFlow's CPU kernel raises an error.
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      means: float; broadcasts to the end of ``shape``.
+      stddevs: float; broadcasts as ``means``.
+      minvals: float, lower bounds; broadcasts as ``means``.
+      maxvals: float, upper bounds; broadcasts as ``means``.
+
+    Returns:
+      An array of ``shape`` and the parameters' dtype.
+
+    Raises:
+      OpError: the shape is symbolic, or parameters do not broadcast to its end.
     """
     return draw_bounded_normal(shape, *scramble(seed), [means, stddevs, minvals, maxvals])

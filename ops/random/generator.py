@@ -1,6 +1,7 @@
-"""Draws from tf.random.Generator, whose state is a variable of three 64-bit integers: TensorFlow's bits exactly.
+"""Ops of tf.random.Generator, with TensorFlow's bits exactly.
 
-Without 64-bit mode the state is `Words`.
+The state is a variable of three 64-bit integers. The first two integers are the counter, the third is the key. Without
+64-bit mode the state is `Words`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ from .philox import skip
 _FLOAT32, _INT64, _UINT64 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
-def _words(resource: Any, least: int = 3) -> Any:
-    """Returns a generator's state as words (n, 2): two integers are the counter, the third is the key."""
+def _words(resource: Any, min_size: int = 3) -> Any:
+    """Return a generator's state as words, uint32 [n, 2].
+
+    Raises:
+      OpError: it is not a vector of at least ``min_size`` 64-bit integers.
+    """
     if resource.dtype != np.int64:
-        raise OpError(f"the state of a random generator is 64-bit integers, but it arrives as {resource.dtype}")
-    if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < least:
-        raise OpError(f"a random generator's state is a vector of {least} integers, not of shape {resource.shape}")
+        raise OpError(f"the state of a random generator is 64-bit integers, got {resource.dtype}")
+    if resource.ndim != 1 or not isinstance(resource.shape[0], int) or resource.shape[0] < min_size:
+        raise OpError(f"a random generator's state is a vector of {min_size} integers, not of shape {resource.shape}")
     return jnp.asarray(to_u32_pair(resource))
 
 
@@ -38,12 +43,15 @@ def _key_and_counter(words: Any) -> tuple[Any, Any]:
 
 
 def _advanced(words: Any, delta: Any) -> Any:
-    """Returns the state after ``delta`` numbers: each moves the counter by 256, whatever was drawn."""
-    return from_u32_pair(_counted(words, delta), np.int64)
+    """Return the state after ``delta`` numbers.
+
+    Each advances the counter by 256, whatever the distribution.
+    """
+    return from_u32_pair(_advanced_words(words, delta), np.int64)
 
 
-def _counted(words: Any, delta: Any) -> Any:
-    # Eight bits leave the low word for the high one, as in a product of 64-bit integers.
+def _advanced_words(words: Any, delta: Any) -> Any:
+    # 256 * delta as 64-bit integer.
     low, high = to_u32_pair(delta)
     low, high = low << np.uint32(8), (high << np.uint32(8)) | (low >> np.uint32(24))
     counter = jnp.stack(skip(words[:2].reshape(-1), low, high)).reshape(2, 2)
@@ -51,7 +59,7 @@ def _counted(words: Any, delta: Any) -> Any:
 
 
 def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, Any]]:
-    """Returns the state after drawing a tensor, and key and counter to draw it with."""
+    """Return the state after drawing a tensor, and the key and counter for it."""
     check_algorithm(algorithm)
     words = _words(resource)
     return _advanced(words, np.asarray(size(shape)[1], np.int64)), _key_and_counter(words)
@@ -59,7 +67,21 @@ def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, A
 
 @op("RngReadAndSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def rng_read_and_skip(resource: Any, alg: Static, delta: Any) -> tuple[Any, Any]:
-    """Moves the generator on and returns its state before. See tf.raw_ops.RngReadAndSkip."""
+    """Advance the generator and return its previous state.
+
+    TF: tf.raw_ops.RngReadAndSkip (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      delta: int64 scalar, number of values to skip.
+
+    Returns:
+      The next state and the previous state, int64 [3].
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     check_algorithm(alg)
     words = _words(resource)
     return _advanced(words, delta), from_u32_pair(words, np.int64)
@@ -67,14 +89,43 @@ def rng_read_and_skip(resource: Any, alg: Static, delta: Any) -> tuple[Any, Any]
 
 @op("RngSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def rng_skip(resource: Any, algorithm: Static, delta: Any) -> Any:
-    """Moves the generator on. See tf.raw_ops.RngSkip."""
+    """Advance the generator.
+
+    TF: tf.raw_ops.RngSkip (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      delta: int64 scalar, number of values to skip.
+
+    Returns:
+      The next state, int64 [3].
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     check_algorithm(algorithm)
     return _advanced(_words(resource), delta)
 
 
 @op("StatefulUniform", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_uniform(resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
-    """Uniform in [0, 1). See tf.raw_ops.StatefulUniform."""
+    """Draw uniform floats in [0, 1).
+
+    TF: tf.raw_ops.StatefulUniform (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      shape: static ints.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     after, start = _start(resource, algorithm, shape)
     return after, uniform(shape, *start, dtype)
 
@@ -83,7 +134,24 @@ def stateful_uniform(resource: Any, algorithm: Static, shape: Static, *, dtype: 
 def stateful_uniform_int(
     resource: Any, algorithm: Static, shape: Static, minval: Any, maxval: Any, *, dtype: Any = _INT64
 ) -> tuple[Any, Any]:
-    """Uniform integers in [minval, maxval). See tf.raw_ops.StatefulUniformInt."""
+    """Draw uniform integers in [minval, maxval).
+
+    TF: tf.raw_ops.StatefulUniformInt (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      shape: static ints.
+      minval: scalar, lower bound.
+      maxval: scalar, exclusive upper bound.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     after, start = _start(resource, algorithm, shape)
     return after, uniform_int(shape, *start, minval, maxval, dtype)
 
@@ -92,7 +160,22 @@ def stateful_uniform_int(
 def stateful_uniform_full_int(
     resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:
-    """Uniform over all integers of the type. See tf.raw_ops.StatefulUniformFullInt."""
+    """Draw integers from the full range of the dtype.
+
+    TF: tf.raw_ops.StatefulUniformFullInt (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      shape: static ints.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     after, start = _start(resource, algorithm, shape)
     return after, full_int(shape, *start, dtype)
 
@@ -101,30 +184,73 @@ def stateful_uniform_full_int(
 def stateful_standard_normal_v2(
     resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
 ) -> tuple[Any, Any]:
-    """Standard normal. See tf.raw_ops.StatefulStandardNormalV2."""
+    """Draw standard normals.
+
+    TF: tf.raw_ops.StatefulStandardNormalV2 (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      shape: static ints.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     after, start = _start(resource, algorithm, shape)
     return after, normal(shape, *start, dtype)
 
 
 @op("StatefulStandardNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_standard_normal(resource: Any, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
-    """Standard normal, from a state that begins with its algorithm. See tf.raw_ops.StatefulStandardNormal.
+    """Draw standard normals, for a state that begins with the algorithm.
 
-    A traced algorithm is taken to be Philox, the only one of TensorFlow's CPU kernels.
+    TF: tf.raw_ops.StatefulStandardNormal (core/kernels/stateful_random_ops.cc).
+
+    A traced algorithm is assumed to be Philox, the only one of TensorFlow's CPU kernels.
+
+    Args:
+      resource: int64 [4], the algorithm, counter and key.
+      shape: static ints.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
     """
-    words, found = _words(resource, 4), static_value(resource)
-    if found is not None:
-        check_algorithm(found[0])
-    after = _counted(words[1:], np.asarray(size(shape)[1], np.int64))
-    drawn = normal(shape, *_key_and_counter(words[1:]), dtype)
-    return from_u32_pair(lax.concatenate([words[:1], after], 0), np.int64), drawn
+    words, value = _words(resource, 4), static_value(resource)
+    if value is not None:
+        check_algorithm(value[0])
+    after = _advanced_words(words[1:], np.asarray(size(shape)[1], np.int64))
+    samples = normal(shape, *_key_and_counter(words[1:]), dtype)
+    return from_u32_pair(lax.concatenate([words[:1], after], 0), np.int64), samples
 
 
 @op("StatefulTruncatedNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
 def stateful_truncated_normal(
     resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
 ) -> tuple[Any, Any]:
-    """Standard normal within two standard deviations. See tf.raw_ops.StatefulTruncatedNormal."""
+    """Draw standard normals within two standard deviations.
+
+    TF: tf.raw_ops.StatefulTruncatedNormal (core/kernels/stateful_random_ops.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      shape: static ints.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     after, start = _start(resource, algorithm, shape)
     return after, truncated_normal(shape, *start, dtype)
 
@@ -133,12 +259,29 @@ def stateful_truncated_normal(
 def stateful_random_binomial(
     resource: Any, algorithm: Static, shape: Static, counts: Any, probs: Any, *, dtype: Any = _INT64
 ) -> tuple[Any, Any]:
-    """Binomial variables. See tf.raw_ops.StatefulRandomBinomial."""
+    """Draw binomial samples.
+
+    TF: tf.raw_ops.StatefulRandomBinomial (core/kernels/random_binomial_op.cc).
+
+    Args:
+      resource: int64 [3], the state of the generator.
+      algorithm: static int, 1 (Philox) or 3 (auto_select).
+      shape: static ints.
+      counts: number of trials; broadcasts to the end of ``shape``.
+      probs: probability; broadcasts as ``counts``.
+      dtype: dtype of the result.
+
+    Returns:
+      The next state, and ``dtype`` of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox, or the state or the shape is invalid.
+    """
     check_algorithm(algorithm)
     words = _words(resource)
-    drawn = draw_binomial(shape, *_key_and_counter(words), counts, probs, dtype)
+    samples = draw_binomial(shape, *_key_and_counter(words), counts, probs, dtype)
     batch = math.prod(np.broadcast_shapes(np.shape(counts), np.shape(probs)))
-    each = drawn.size // batch if batch else 0
-    # The kernel's own estimate of what it needs.
-    after = _advanced(words, np.asarray(batch * 2 * 100 * (each + 3) // 4, np.int64))
-    return after, drawn
+    per_parameter = samples.size // batch if batch else 0
+    # The kernel's own upper bound of the numbers that it draws.
+    after = _advanced(words, np.asarray(batch * 2 * 100 * (per_parameter + 3) // 4, np.int64))
+    return after, samples

@@ -1,4 +1,7 @@
-"""RandomIndexShuffle: a permutation of a range, one index at a time, by a cipher."""
+"""RandomIndexShuffle: a pseudorandom permutation, one index at a time.
+
+It is computed by the block cipher Simon.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ def _mix(x: Any, width: Any, mask: Any) -> Any:
 
 
 def _round_keys(seed: Any, width: Any, mask: Any, rounds: int) -> list[Any]:
-    """Returns the keys of the Simon cipher for words of ``width`` bits."""
+    """Return the round keys of the Simon cipher for words of ``width`` bits."""
     keys = [seed[..., i] & mask for i in range(3)]
     for i in range(3, rounds):
         last = keys[i - 1]
         third, fourth = (((last >> np.uint32(r)) | (last << (width - np.uint32(r)))) & mask for r in (3, 4))
-        # Words shorter than the sequence hold only its first bits.
+        # Words shorter than the sequence contain only its first bits.
         bit = jnp.where(width > i - 3, np.uint32(_SEQUENCE >> (i - 3) & 1), np.uint32(0))
         keys.append((np.uint32(_CONSTANT) & mask) ^ bit ^ keys[i - 3] ^ third ^ fourth)
     return keys
@@ -40,31 +43,46 @@ def _round_keys(seed: Any, width: Any, mask: Any, rounds: int) -> list[Any]:
 
 @op("RandomIndexShuffle")
 def random_index_shuffle(index: Any, seed: Any, max_index: Any, *, rounds: int = 4) -> Any:
-    """Returns where ``index`` stands in a permutation of 0 to ``max_index``. See tf.raw_ops.RandomIndexShuffle.
+    """Return the position of an index in a permutation of 0 to max_index.
 
-    A Simon cipher over a power of four of numbers, applied until it gives one of the range (Black and Rogaway, 2002).
+    TF: tf.raw_ops.RandomIndexShuffle (core/kernels/random_index_shuffle_ops.cc).
+
+    A Simon cipher over a power of four of integers, repeated until the result is in the range (Black and Rogaway,
+    2002).
+
+    Args:
+      index: int or uint, scalar or [n].
+      seed: [3] or [n, 3].
+      max_index: largest index, scalar or [n].
+      rounds: number of rounds of the cipher, even and at least 4.
+
+    Returns:
+      An array of the dtype of ``index``.
+
+    Raises:
+      OpError: shapes or ``rounds`` are invalid, or a static index exceeds ``max_index``.
     """
     if rounds < 4 or rounds % 2:
         raise OpError(f"rounds must be even and at least 4, got {rounds}")
-    known_index, known_max = static_value(index), static_value(max_index)
-    if known_index is not None and known_max is not None and np.any(known_index > known_max):
+    static_index, static_max = static_value(index), static_value(max_index)
+    if static_index is not None and static_max is not None and np.any(static_index > static_max):
         raise OpError("an index is larger than max_index")
     index, seed, max_index = jnp.asarray(index), jnp.asarray(seed), jnp.asarray(max_index)
     if index.ndim > 1 or max_index.ndim > 1 or seed.ndim not in (1, 2) or seed.shape[-1] != 3:
         raise OpError(
-            "index and max_index must be numbers or vectors, seed three numbers or rows of three, got shapes "
+            "index and max_index must be scalars or vectors, seed a vector of three or rows of three, got shapes "
             f"{index.shape}, {max_index.shape}, {seed.shape}"
         )
     shape = jnp.broadcast_shapes(index.shape, max_index.shape, seed.shape[:-1])
-    whole = np.dtype(f"uint{8 * index.dtype.itemsize}")
-    value, largest = (jnp.broadcast_to(v, shape).astype(whole) for v in (index, max_index))
-    one = np.ones((), whole)
-    bits = np.asarray(8 * whole.itemsize, whole) - lax.clz(jnp.maximum(largest, one) - one)
-    # Half of the bits of the largest number, but eight at least, which the rotations need.
-    width = jnp.maximum((bits + one) // np.asarray(2, whole), np.asarray(8, whole)).astype(np.uint32)
+    unsigned = np.dtype(f"uint{8 * index.dtype.itemsize}")
+    value, largest = (jnp.broadcast_to(v, shape).astype(unsigned) for v in (index, max_index))
+    one = np.ones((), unsigned)
+    bits = np.asarray(8 * unsigned.itemsize, unsigned) - lax.clz(jnp.maximum(largest, one) - one)
+    # Half of the bits of the largest index, but at least eight, which the rotations need.
+    width = jnp.maximum((bits + one) // np.asarray(2, unsigned), np.asarray(8, unsigned)).astype(np.uint32)
     mask = np.uint32(0xFFFFFFFF) >> (np.uint32(32) - width)
     keys = _round_keys(seed.astype(np.uint32), width, mask, rounds)
-    shift = width.astype(whole)
+    shift = width.astype(unsigned)
 
     @jax.jit
     def encrypt(value: Any) -> Any:
@@ -72,10 +90,10 @@ def random_index_shuffle(index: Any, seed: Any, max_index: Any, *, rounds: int =
         for i in range(0, rounds, 2):
             left = left ^ _mix(right, width, mask) ^ keys[i]
             right = right ^ _mix(left, width, mask) ^ keys[i + 1]
-        return (left.astype(whole) << shift) | right.astype(whole)
+        return (left.astype(unsigned) << shift) | right.astype(unsigned)
 
     def step(value: Any) -> Any:
         return jnp.where(value > largest, encrypt(value), value)
 
-    found = while_loop(lambda value: jnp.any(value > largest), step, encrypt(value))
-    return jnp.where(largest == 0, jnp.zeros_like(found), found).astype(index.dtype)
+    shuffled = while_loop(lambda value: jnp.any(value > largest), step, encrypt(value))
+    return jnp.where(largest == 0, jnp.zeros_like(shuffled), shuffled).astype(index.dtype)

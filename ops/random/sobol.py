@@ -1,9 +1,8 @@
-"""Sobol's sequence.
+"""The Sobol sequence of quasirandom points.
 
-``sobol.npz`` holds, for each dimension but the first, a primitive polynomial over the field of two elements (all up to
-degree 13, in order) and as many first direction numbers as its degree, those of Joe and Kuo (2008). They were read off
-TensorFlow's own points: point 2^k is the difference of direction numbers k and k - 1. tests/ops/random/test_sobol.py
-does so again.
+``sobol.npz`` contains, for each dimension but the first, a primitive polynomial over GF(2) (all up to degree 13, in
+order) and its initial direction numbers, one for each degree, by Joe and Kuo (2008). They were derived from points of
+TensorFlow: point 2^k is the difference of direction numbers k and k - 1. tests/ops/random/test_sobol.py repeats this.
 """
 
 from __future__ import annotations
@@ -21,13 +20,16 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
 _FLOAT32 = np.dtype(np.float32)
-_DIGITS = 31  # a point's number is an int32
+_DIGITS = 31  # a point's index is an int32
 _DIMENSIONS = 1111
 
 
 @functools.cache
 def direction_numbers() -> np.ndarray:
-    """Returns direction numbers (dimensions, digits) as binary fractions of 32 digits."""
+    """Return direction numbers as binary fractions of 32 bits.
+
+    uint32 [dimensions, digits].
+    """
     with np.load(Path(__file__).with_name("sobol.npz")) as table:
         initial, polynomial = table["initial"].astype(np.uint64), table["polynomial"].astype(np.int64)
     degree = np.floor(np.log2(polynomial)).astype(np.int64)
@@ -39,15 +41,32 @@ def direction_numbers() -> np.ndarray:
         for i in range(1, min(k, int(degree.max()) - 1) + 1):
             used = (i < degree) & ((polynomial >> np.maximum(degree - i, 0)) & 1 == 1)
             next_number ^= np.where(used, numbers[:, k - i] << np.uint64(i), 0).astype(np.uint64)
-        given = initial[:, k] if k < initial.shape[1] else initial[:, 0]
-        numbers[:, k] = np.where(k < degree, given, next_number)
+        start = initial[:, k] if k < initial.shape[1] else initial[:, 0]
+        numbers[:, k] = np.where(k < degree, start, next_number)
     numbers = np.concatenate([np.ones((1, _DIGITS), np.uint64), numbers])
     return (numbers << np.arange(31, 31 - _DIGITS, -1).astype(np.uint64)).astype(np.uint32)
 
 
 @op("SobolSample")
 def sobol_sample(dim: Static, num_results: Static, skip: Any, *, dtype: Any = _FLOAT32) -> Any:
-    """Returns points of Sobol's sequence; at most 1111 dimensions of TensorFlow's 21200. See tf.raw_ops.SobolSample."""
+    """Return points of the Sobol sequence.
+
+    TF: tf.raw_ops.SobolSample (core/kernels/sobol_op.cc).
+
+    TensorFlow supports 21,201 dimensions, this op 1,111.
+
+    Args:
+      dim: static int scalar, number of dimensions, at most 1111.
+      num_results: static int scalar, number of points.
+      skip: int scalar, index of the first point.
+      dtype: float32 or float64.
+
+    Returns:
+      ``dtype`` [num_results, dim].
+
+    Raises:
+      OpError: an input is out of range.
+    """
     dimensions, count = int(dim), int(num_results)
     if not 1 <= dimensions <= _DIMENSIONS:
         raise OpError(f"dim must be between 1 and {_DIMENSIONS}, got {dimensions}")

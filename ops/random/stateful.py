@@ -1,4 +1,10 @@
-"""Random numbers that are drawn from the node's own JAX key."""
+"""Stateful random ops of TF1, drawn from the node's JAX key.
+
+Seeds are ignored: TensorFlow's bits depend on the state of its kernels. Gamma, Poisson, bounded normal and full-range
+integers use the Philox samplers with a Philox key drawn from the JAX key; the others are JAX's samplers.
+"""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -13,89 +19,221 @@ from tf2jax_lite.values.static import canonical, dims
 
 from ._fill import full_int, size
 from .distributions import draw_bounded_normal, draw_gamma, draw_poisson
+from .philox import from_jax_key
 
 _INT64 = np.dtype(np.int64)
 
 
-def _philox(key: Any) -> tuple[Any, Any]:
-    """Returns a Philox key and counter, for those distributions that are drawn as TensorFlow draws them."""
-    words = jax.random.bits(key, (6,), np.uint32)
-    return words[:2], words[2:]
-
-
 @op("RandomUniform", needs_key=True)
 def random_uniform(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Uniform in [0, 1); bits are JAX's, since TensorFlow's depend on its state. See tf.raw_ops.RandomUniform."""
+    """Draw uniform floats in [0, 1), with JAX's bits.
+
+    TF: tf.raw_ops.RandomUniform (core/kernels/random_op.cc).
+
+    Args:
+      shape: static ints.
+      dtype: dtype of the result.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return jax.random.uniform(key, dims(shape), canonical(dtype))
 
 
 @op("RandomUniformInt", needs_key=True)
 def random_uniform_int(shape: Static, minval: Any, maxval: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Uniform integers in [minval, maxval). See tf.raw_ops.RandomUniformInt."""
+    """Draw uniform integers in [minval, maxval).
+
+    TF: tf.raw_ops.RandomUniformInt (core/kernels/random_op.cc).
+
+    Args:
+      shape: static ints.
+      minval: int scalar, lower bound.
+      maxval: int scalar, exclusive upper bound.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      The dtype of ``minval``, of ``shape``.
+    """
     return jax.random.randint(key, dims(shape), minval, maxval, jnp.asarray(minval).dtype)
 
 
 @op("RandomStandardNormal", needs_key=True)
 def random_standard_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Standard normal. See tf.raw_ops.RandomStandardNormal."""
+    """Draw standard normals.
+
+    TF: tf.raw_ops.RandomStandardNormal (core/kernels/random_op.cc).
+
+    Args:
+      shape: static ints.
+      dtype: dtype of the result.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return jax.random.normal(key, dims(shape), canonical(dtype))
 
 
 @op("TruncatedNormal", needs_key=True)
 def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Standard normal within two standard deviations. See tf.raw_ops.TruncatedNormal."""
+    """Draw standard normals within two standard deviations.
+
+    TF: tf.raw_ops.TruncatedNormal (core/kernels/random_op.cc).
+
+    Args:
+      shape: static ints.
+      dtype: dtype of the result.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return jax.random.truncated_normal(key, -2.0, 2.0, dims(shape), canonical(dtype))
 
 
 @op("RandomShuffle", needs_key=True)
 def random_shuffle(value: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Shuffles along the first dimension. See tf.raw_ops.RandomShuffle."""
+    """Shuffle along the first dimension.
+
+    TF: tf.raw_ops.RandomShuffle (core/kernels/random_shuffle_op.cc).
+    """
     return jax.random.permutation(key, value, axis=0) if jnp.ndim(value) else jnp.asarray(value)
 
 
-def _samples_of_each(shape: Any, parameter: Any) -> tuple[Any, ...]:
-    return (*dims(shape), *jnp.shape(parameter))
+def _full_shape(shape: Any, parameter: Any) -> np.ndarray:
+    return np.array((*dims(shape), *jnp.shape(parameter)))
 
 
 @op("RandomGamma", needs_key=True)
 def random_gamma(shape: Static, alpha: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Gamma variables, ``shape`` of them for each alpha, with a derivative by alpha. See tf.raw_ops.RandomGamma."""
-    return draw_gamma(np.array(_samples_of_each(shape, alpha)), *_philox(key), alpha)
+    """Draw gamma samples with an implicit derivative with respect to alpha.
+
+    TF: tf.raw_ops.RandomGamma (core/kernels/random_op.cc).
+
+    Args:
+      shape: static ints.
+      alpha: float, shape parameter.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      [*shape, *alpha.shape]; the dtype of ``alpha``.
+
+    Raises:
+      OpError: the shape is symbolic.
+    """
+    return draw_gamma(_full_shape(shape, alpha), *from_jax_key(key), alpha)
 
 
 @op("RandomPoissonV2", needs_key=True)
 def random_poisson_v2(shape: Static, rate: Any, *, dtype: Any = _INT64, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Poisson variables, ``shape`` of them for each rate. See tf.raw_ops.RandomPoissonV2."""
-    return draw_poisson(np.array(_samples_of_each(shape, rate)), *_philox(key), rate, dtype)
+    """Draw Poisson samples.
+
+    TF: tf.raw_ops.RandomPoissonV2 (core/kernels/random_poisson_op.cc).
+
+    Args:
+      shape: static ints.
+      rate: float, rate.
+      dtype: dtype of the result.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      ``dtype`` [*shape, *rate.shape].
+
+    Raises:
+      OpError: the shape is symbolic.
+    """
+    return draw_poisson(_full_shape(shape, rate), *from_jax_key(key), rate, dtype)
 
 
 @op("RandomPoisson", needs_key=True)
 def random_poisson(shape: Static, rate: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
-    """Poisson variables of the rates' type. See tf.raw_ops.RandomPoisson."""
-    return draw_poisson(np.array(_samples_of_each(shape, rate)), *_philox(key), rate, rate.dtype)
+    """Draw Poisson samples of the rates' dtype.
+
+    TF: tf.raw_ops.RandomPoisson (core/kernels/random_poisson_op.cc).
+
+    Args:
+      shape: static ints.
+      rate: float, rate.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      [*shape, *rate.shape]; the dtype of ``rate``.
+
+    Raises:
+      OpError: the shape is symbolic.
+    """
+    return draw_poisson(_full_shape(shape, rate), *from_jax_key(key), rate, rate.dtype)
 
 
 @op("NonDeterministicInts", needs_key=True, words="whole")
 def non_deterministic_ints(shape: Static, *, dtype: Any = _INT64, key: Any) -> Any:
-    """Any integers of a type; they follow from the key. See tf.raw_ops.NonDeterministicInts."""
-    return full_int(shape, *_philox(key), dtype)
+    """Draw integers from the full range of the dtype.
+
+    TF: tf.raw_ops.NonDeterministicInts (core/kernels/stateful_random_ops.cc).
+
+    They are deterministic for a given key.
+
+    Args:
+      shape: static ints.
+      dtype: dtype of the result.
+      key: a JAX PRNG key.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
+    return full_int(shape, *from_jax_key(key), dtype)
 
 
 @op("ParameterizedTruncatedNormal", needs_key=True)
 def parameterized_truncated_normal(
     shape: Static, means: Any, stdevs: Any, minvals: Any, maxvals: Any, *, seed: int = 0, seed2: int = 0, key: Any
 ) -> Any:
-    """Normal variables within bounds, parameters by first dimension. See tf.raw_ops.ParameterizedTruncatedNormal.
+    """Draw normal samples within bounds, with parameters for each row.
 
-    Bad parameters give NaN, as on GPUs, where TensorFlow's CPU kernel raises an error. No derivatives, as there.
+    TF: tf.raw_ops.ParameterizedTruncatedNormal (core/kernels/parameterized_truncated_normal_op.cc).
+
+    Invalid parameters return NaN, as on GPUs, where TensorFlow's CPU kernel raises an error. Derivatives are 0, as
+    TensorFlow has none.
+
+    Args:
+      shape: static ints.
+      means: scalar or [shape[0]].
+      stdevs: scalar or [shape[0]], standard deviations.
+      minvals: scalar or [shape[0]], lower bounds.
+      maxvals: scalar or [shape[0]], upper bounds.
+      seed: ignored.
+      seed2: ignored.
+      key: a JAX PRNG key.
+
+    Returns:
+      An array of ``shape`` and the parameters' dtype.
+
+    Raises:
+      OpError: the shape is symbolic or empty, or a parameter has another shape.
     """
-    wanted, _ = size(shape)
-    if not wanted:
+    sizes, _ = size(shape)
+    if not sizes:
         raise OpError("the shape must have a first dimension, for the parameters")
-    each = []
+    parameters = []
     for name, value in (("means", means), ("stdevs", stdevs), ("minvals", minvals), ("maxvals", maxvals)):
         value = lax.stop_gradient(jnp.asarray(value))
-        if value.ndim > 1 or (value.ndim == 1 and value.shape[0] not in (1, wanted[0])):
-            raise OpError(f"{name} must be one number or {wanted[0]}, got shape {value.shape}")
-        each.append(jnp.broadcast_to(value.reshape(-1, *[1] * (len(wanted) - 1)), wanted))
-    return draw_bounded_normal(shape, *_philox(key), each)
+        if value.ndim > 1 or (value.ndim == 1 and value.shape[0] not in (1, sizes[0])):
+            raise OpError(f"{name} must be a scalar or a vector of {sizes[0]}, got shape {value.shape}")
+        parameters.append(jnp.broadcast_to(value.reshape(-1, *[1] * (len(sizes) - 1)), sizes))
+    return draw_bounded_normal(shape, *from_jax_key(key), parameters)

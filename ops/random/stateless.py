@@ -1,18 +1,22 @@
-"""Stateless random ops: TensorFlow's bits exactly."""
+"""Stateless uniform, normal, integers and shuffle, with TensorFlow's bits."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import from_u32_pair
+from tf2jax_lite.xla_cpu.top_k import top_k
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
-from ._samplers import permutation
-from .philox import scramble
+from .philox import bits, scramble
 
 _PHILOX = 1
 _UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
@@ -20,46 +24,109 @@ _UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
 
 @op("StatelessRandomGetAlg", host=lambda: np.array(_PHILOX, np.int32))
 def stateless_random_get_alg() -> Any:
-    """Philox, as on every CPU. See tf.raw_ops.StatelessRandomGetAlg."""
+    """Return the algorithm, 1 for Philox as on every CPU.
+
+    TF: tf.raw_ops.StatelessRandomGetAlg (core/kernels/stateless_random_ops_v2.cc).
+    """
     return np.array(_PHILOX, np.int32)
 
 
 @op("StatelessRandomGetKeyCounter", words="whole")
 def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
-    """Returns key and counter for a seed. See tf.raw_ops.StatelessRandomGetKeyCounter."""
+    """Return the Philox key (uint64 [1]) and counter (uint64 [2]) for a seed.
+
+    TF: tf.raw_ops.StatelessRandomGetKeyCounter (core/kernels/stateless_random_ops_v2.cc).
+    """
     key, counter = scramble(seed)
     return from_u32_pair(key.reshape(1, 2)), from_u32_pair(counter.reshape(2, 2))
 
 
 @op("StatelessRandomGetKeyCounterAlg", words="whole")
 def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
-    """Returns key, counter and algorithm. See tf.raw_ops.StatelessRandomGetKeyCounterAlg."""
+    """Return key, counter and algorithm for a seed.
+
+    TF: tf.raw_ops.StatelessRandomGetKeyCounterAlg (core/kernels/stateless_random_ops_v2.cc).
+    """
     return (*stateless_random_get_key_counter(seed), np.array(_PHILOX, np.int32))
 
 
 @op("StatelessRandomUniformV2", words="whole")
 def stateless_random_uniform_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
-    """Uniform in [0, 1). See tf.raw_ops.StatelessRandomUniformV2."""
+    """Draw uniform floats in [0, 1).
+
+    TF: tf.raw_ops.StatelessRandomUniformV2 (core/kernels/stateless_random_ops_v2.cc).
+
+    Args:
+      shape: static ints.
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      dtype: float dtype.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox.
+    """
     check_algorithm(alg)
     return uniform(shape, *state(key, counter), dtype)
 
 
 @op("StatelessRandomUniform", words="whole")
 def stateless_random_uniform(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
-    """Uniform in [0, 1). See tf.raw_ops.StatelessRandomUniform."""
+    """Draw uniform floats in [0, 1).
+
+    TF: tf.raw_ops.StatelessRandomUniform (core/kernels/stateless_random_ops.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      dtype: float dtype.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return uniform(shape, *scramble(seed), dtype)
 
 
 @op("StatelessRandomNormalV2", words="whole")
 def stateless_random_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
-    """Standard normal, by Box and Muller. See tf.raw_ops.StatelessRandomNormalV2."""
+    """Draw standard normals by Box and Muller's transform.
+
+    TF: tf.raw_ops.StatelessRandomNormalV2 (core/kernels/stateless_random_ops_v2.cc).
+
+    Args:
+      shape: static ints.
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      dtype: float dtype.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox.
+    """
     check_algorithm(alg)
     return normal(shape, *state(key, counter), dtype)
 
 
 @op("StatelessRandomNormal", words="whole")
 def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
-    """Standard normal, by Box and Muller. See tf.raw_ops.StatelessRandomNormal."""
+    """Draw standard normals by Box and Muller's transform.
+
+    TF: tf.raw_ops.StatelessRandomNormal (core/kernels/stateless_random_ops.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      dtype: float dtype.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return normal(shape, *scramble(seed), dtype)
 
 
@@ -67,14 +134,45 @@ def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) 
 def stateless_random_uniform_int_v2(
     shape: Static, key: Any, counter: Any, alg: Static, minval: Any, maxval: Any, *, dtype: Any
 ) -> Any:
-    """Uniform integers in [minval, maxval). See tf.raw_ops.StatelessRandomUniformIntV2."""
+    """Draw uniform integers in [minval, maxval).
+
+    TF: tf.raw_ops.StatelessRandomUniformIntV2 (core/kernels/stateless_random_ops_v2.cc).
+
+    Args:
+      shape: static ints.
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      minval: scalar, lower bound.
+      maxval: scalar, exclusive upper bound.
+      dtype: int32, int64, uint32 or uint64.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox.
+    """
     check_algorithm(alg)
     return uniform_int(shape, *state(key, counter), minval, maxval, dtype)
 
 
 @op("StatelessRandomUniformInt", words="whole")
 def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: Any, *, dtype: Any) -> Any:
-    """Uniform integers in [minval, maxval). See tf.raw_ops.StatelessRandomUniformInt."""
+    """Draw uniform integers in [minval, maxval).
+
+    TF: tf.raw_ops.StatelessRandomUniformInt (core/kernels/stateless_random_ops.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      minval: scalar, lower bound.
+      maxval: scalar, exclusive upper bound.
+      dtype: int32, int64, uint32 or uint64.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
 
 
@@ -82,33 +180,145 @@ def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: 
 def stateless_random_uniform_full_int_v2(
     shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _UINT64
 ) -> Any:
-    """Uniform over all integers of the type. See tf.raw_ops.StatelessRandomUniformFullIntV2."""
+    """Draw integers from the full range of the dtype.
+
+    TF: tf.raw_ops.StatelessRandomUniformFullIntV2 (core/kernels/stateless_random_ops_v2.cc).
+
+    Args:
+      shape: static ints.
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      dtype: int32, int64, uint32 or uint64.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the algorithm is not Philox.
+    """
     check_algorithm(alg)
     return full_int(shape, *state(key, counter), dtype)
 
 
 @op("StatelessRandomUniformFullInt", words="whole")
 def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = _UINT64) -> Any:
-    """Uniform over all integers of the type. See tf.raw_ops.StatelessRandomUniformFullInt."""
+    """Draw integers from the full range of the dtype.
+
+    TF: tf.raw_ops.StatelessRandomUniformFullInt (core/kernels/stateless_random_ops.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      dtype: int32, int64, uint32 or uint64.
+
+    Returns:
+      ``dtype``, of ``shape``.
+    """
     return full_int(shape, *scramble(seed), dtype)
 
 
 @op("StatelessTruncatedNormalV2", words="whole")
 def stateless_truncated_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
-    """Standard normal within two standard deviations. See tf.raw_ops.StatelessTruncatedNormalV2."""
+    """Draw standard normals within two standard deviations.
+
+    TF: tf.raw_ops.StatelessTruncatedNormalV2 (core/kernels/stateless_random_ops_v2.cc).
+
+    Args:
+      shape: static ints.
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+      dtype: float dtype.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the shape is symbolic, or the algorithm is not Philox.
+    """
     check_algorithm(alg)
     return truncated_normal(shape, *state(key, counter), dtype)
 
 
 @op("StatelessTruncatedNormal", words="whole")
 def stateless_truncated_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
-    """Standard normal within two standard deviations. See tf.raw_ops.StatelessTruncatedNormal."""
+    """Draw standard normals within two standard deviations.
+
+    TF: tf.raw_ops.StatelessTruncatedNormal (core/kernels/stateless_random_ops.cc).
+
+    Args:
+      shape: static ints.
+      seed: int32 or int64 [2].
+      dtype: float dtype.
+
+    Returns:
+      ``dtype``, of ``shape``.
+
+    Raises:
+      OpError: the shape is symbolic.
+    """
     return truncated_normal(shape, *scramble(seed), dtype)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def permutation(key: Any, counter: Any, size: int) -> Any:
+    """Return a permutation of ``size`` indices by Fisher-Yates swaps.
+
+    It is TensorFlow's. Step i swaps entries i and j_i >= i, where j_i comes from word i. The swaps are not performed
+    one by one: entry i ends with the content of j_i before step i, which is the content of entry q before step q, for
+    the last step q < i with j_q = j_i (or j_i itself if there is none). The content of an entry before its own step
+    comes in turn from the last earlier step that swapped it. These chains, which are short, are followed for all
+    entries at once.
+
+    Args:
+      key: uint32 [2].
+      counter: uint32 [4].
+      size: number of indices.
+
+    Returns:
+      int32 [size].
+    """
+    order = lax.iota(np.int32, size)
+    if size < 2:
+        return order
+    words = bits(key, counter, size - 1).reshape(-1)[: size - 1]
+    remaining = np.uint32(size) - lax.iota(np.uint32, size - 1)
+    # Steps sorted by target (j_i), then by number; the last entry's target is itself.
+    inverted, step = top_k(~order.at[:-1].add(lax.rem(words, remaining).astype(np.int32)), size)
+    target = ~inverted
+    same = target[1:] == target[:-1]
+    previous = jnp.where(jnp.pad(same, (1, 0)), jnp.roll(step, 1), -1)
+    source = jnp.where(step == target, previous, step)
+    last = jnp.where(jnp.pad(same, (0, 1)), size, target)
+    chain = order.at[last].set(jnp.where(source < 0, target, source), mode="drop")
+
+    def follow(state: Any) -> tuple[Any, Any]:
+        next_chain = state[0][state[0]]
+        return next_chain, jnp.any(next_chain != state[0])
+
+    content = while_loop(lambda state: state[1], follow, (chain, jnp.asarray(True)))[0]
+    return order.at[step].set(jnp.where(previous < 0, target, content[previous]))
 
 
 @op("StatelessShuffle", words="whole")
 def stateless_shuffle(value: Any, key: Any, counter: Any, alg: Static) -> Any:
-    """Shuffles along the first dimension, swap by swap. See tf.raw_ops.StatelessShuffle."""
+    """Shuffle along the first dimension by Fisher-Yates swaps.
+
+    TF: tf.raw_ops.StatelessShuffle.
+
+    Args:
+      value: [n, ...].
+      key: uint64 [1].
+      counter: uint64 [2].
+      alg: static int, 1 (Philox) or 3 (auto_select).
+
+    Returns:
+      An array of the shape and dtype of ``value``.
+
+    Raises:
+      OpError: the size is symbolic, or the algorithm is not Philox.
+    """
     check_algorithm(alg)
     value = jnp.asarray(value)
     if value.ndim == 0 or value.shape[0] == 1:

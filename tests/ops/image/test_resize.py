@@ -1,4 +1,4 @@
-"""Images against TensorFlow: resizing."""
+"""Image resizing against TensorFlow."""
 
 import itertools
 
@@ -35,14 +35,14 @@ def f32(*values):
 LONG = np.sin(np.arange(2 * 3000, dtype=np.float32)).reshape(1, 3000, 1, 2)  # a signal, as audio models resize them
 
 CASES = [
-    # A matrix of weights would have millions of elements, and for a minute of sound more than memory has.
+    # A dense matrix of weights would have millions of elements, and for a minute of audio exceed memory.
     *(
         case(op, LONG, size(to, 1), **m).using(**CLOSE, name=f"long-{to}-{m}")
         for op in ("ResizeBilinear", "ResizeBicubic", "ResizeArea")
         for to in (1500, 3000, 7000)
         for m in (MODES if op != "ResizeArea" else MODES[:2])
     ),
-    # Of traced scales, XLA rounds the places of thousands of pixels in another way.
+    # With traced scales, XLA rounds the coordinates of thousands of pixels otherwise.
     *(
         case(
             "ScaleAndTranslate", LONG, size(5000, 1), f32(factor, 1), f32(3, 0), kernel_type=kernel, antialias=antialias
@@ -65,7 +65,7 @@ CASES = [
     ),
     *(
         case(op, (BYTES % 100).astype(d), size(6, 5)).using(
-            # TensorFlow sums gradients in the half type itself, in another order.
+            # TensorFlow accumulates gradients in the 16-bit type, in another order.
             **({"grad_rtol": 3e-2, "grad_atol": 3e-2} if d in HALVES[:2] else {}),
             rtol=1e-4,
             atol=1e-3,
@@ -120,7 +120,7 @@ CASES = [
     ),
     *(
         case("ScaleAndTranslate", IMAGES, size(6, 4), f32(1.2, 0.6), f32(0.3, -0.7), kernel_type=k).using(
-            rtol=1e-4, atol=1e-4, baked=("scale", "translation"), name=f"{k}-known"
+            rtol=1e-4, atol=1e-4, baked=("scale", "translation"), name=f"{k}-static"
         )
         for k in KERNELS[2:5]
     ),
@@ -144,7 +144,7 @@ def test_case(case):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_resize_attributes_that_exclude_each_other(method):
+def test_conflicting_attributes_raise(method):
     def resized(images):
         return getattr(tf.raw_ops, method)(images=images, size=[2, 3], align_corners=True, half_pixel_centers=True)
 

@@ -1,4 +1,4 @@
-"""Random crops around boxes: TensorFlow's own for a seed, of its distribution from a key."""
+"""Random crops around boxes: TensorFlow's bits for a seed, its distribution from a key."""
 
 import functools
 
@@ -49,8 +49,8 @@ def test_case(case):
 
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
-def test_every_bit_is_tensorflows(x64):
-    """For images and boxes of many sizes, with shapes that a width just allows."""
+def test_bits_equal_tensorflow(x64):
+    """Images and boxes of many sizes, with crops that just fit the width."""
     rng = np.random.default_rng(x64)
     n = 400
     sizes = np.concatenate([rng.integers(1, 4000 if x64 else 300, (n, 2)), np.ones((n, 1))], 1).astype(np.int32)

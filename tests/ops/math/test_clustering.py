@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tests.compiling import fast_options
+from tests.ops import batches
+from tests.ops.harness import case
 from tf2jax_lite.errors import Tf2JaxError
 
 TESTED_OTHERWISE = {"KMC2ChainInitialization", "KmeansPlusPlusInitialization"}
@@ -105,3 +107,16 @@ def test_invalid_inputs_raise(op, shape, said):
         return
     with pytest.raises(Tf2JaxError, match=said if None not in shape else f"{said}|between 1 and|rows of"):
         call(np.zeros(known, F), np.int64(0))
+
+
+CASES = [
+    case("NearestNeighbors", RNG.normal(size=(5, 3)).astype(F), RNG.normal(size=(6, 3)).astype(F), np.int64(k)).using(
+        rtol=1e-4, atol=1e-4, name=str(k)
+    )
+    for k in (1, 3, 6, 9)
+]
+
+
+@pytest.mark.parametrize("case", batches.tiered(CASES))
+def test_case(case):
+    batches.check(case)

@@ -1,4 +1,4 @@
-"""Activations, softmax and biases against TensorFlow."""
+"""Activations, softmax along the last axis and biases against TensorFlow."""
 
 import re
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
-from tf2jax_lite.ops.nn import activations
+from tf2jax_lite.ops.nn import softmax
 
 BF16 = tf.bfloat16.as_numpy_dtype
 X = np.array([[-3.0, -0.5, 0.0, 0.5, 6.0, 7.0]])
@@ -60,17 +60,17 @@ def test_softmax_has_jax_derivatives(shape):
             jax.vmap(fn)(jnp.stack([x, g])),
         )
 
-    found = derivatives(activations.softmax)
-    for ours, theirs in zip(found, derivatives(lambda x: jax.nn.softmax(x, axis=-1)), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+    ours = derivatives(softmax.softmax)
+    for actual, expected in zip(ours, derivatives(lambda x: jax.nn.softmax(x, axis=-1)), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_softmax_is_computed_once_for_its_derivative():
-    """On CPU XLA would compute quotients twice, and write their divisor down for each value; calls it is fast with."""
+def test_softmax_is_materialized_for_its_derivative():
+    """Else XLA:CPU would compute the quotients twice, and write their divisor to memory for each value."""
     x = np.ones((64, 48), np.float32)
 
     def weighted(x):
-        return jnp.sum(jnp.sin(activations.softmax(x)))
+        return jnp.sum(jnp.sin(softmax.softmax(x)))
 
     def marks(fn):
         return len(re.findall(r"call @materialize", jax.jit(fn).lower(x).as_text()))
@@ -90,13 +90,13 @@ def test_log_softmax_in_half_precision_is_rounded_once(dtype, axis):
     cotangent = np.random.default_rng(1).uniform(0.5, 1.5, x.shape).astype(dtype)
     got, pull = jax.vjp(f, x)
     with tf.GradientTape() as tape:
-        wide = tf.constant(x.astype(np.float64))
-        tape.watch(wide)
-        want = call(wide)
-    slope = tape.gradient(want, wide, tf.constant(cotangent.astype(np.float64))).numpy()
+        reference = tf.constant(x.astype(np.float64))
+        tape.watch(reference)
+        want = call(reference)
+    gradient = tape.gradient(want, reference, tf.constant(cotangent.astype(np.float64))).numpy()
     ulp = float(ml_dtypes.finfo(dtype).eps)
     tiny = float(ml_dtypes.finfo(dtype).smallest_normal)
     assert got.dtype == dtype
     np.testing.assert_allclose(np.float64(got), want.numpy(), rtol=ulp, atol=tiny)
     # From the rounded result, as TensorFlow's.
-    np.testing.assert_allclose(np.float64(pull(cotangent)[0]), slope, rtol=ulp, atol=30 * ulp)
+    np.testing.assert_allclose(np.float64(pull(cotangent)[0]), gradient, rtol=ulp, atol=30 * ulp)

@@ -1,4 +1,4 @@
-"""Convolutions against TensorFlow. Its CPU kernels know NHWC only: NCHW is compared with the transposed NHWC result."""
+"""Convolutions against TensorFlow. Its CPU kernels have NHWC only: NCHW is compared with the transposed NHWC result."""
 
 import jax
 import jax.export
@@ -21,7 +21,7 @@ VOLUME = RNG.normal(size=(1, 4, 5, 4, 2)).astype(np.float32)
 FILTER3D = RNG.normal(size=(2, 3, 2, 2, 3)).astype(np.float32)
 LOOSE = {"rtol": 1e-4, "atol": 1e-4}
 
-FORMS = [
+ATTRS = [
     {"strides": [1, 1, 1, 1], "padding": "SAME"},
     {"strides": [1, 2, 2, 1], "padding": "SAME"},
     {"strides": [1, 2, 1, 1], "padding": "VALID"},
@@ -30,58 +30,46 @@ FORMS = [
 ]
 
 
-def out_shape(op, image, kernel, form):
-    return jax.eval_shape(lambda a, b: lookup(op).fn(a, b, **form), image, kernel).shape
+def out_shape(op, image, kernel, attrs):
+    return jax.eval_shape(lambda a, b: lookup(op).fn(a, b, **attrs), image, kernel).shape
 
 
-def grads(op, by_input, by_filter, image, kernel, forms):
-    for form in forms:
-        g = RNG.normal(size=out_shape(op, image, kernel, form)).astype(np.float32)
-        yield case(by_input, np.array(image.shape, np.int32), kernel, g, **form).using(**LOOSE)
-        yield case(by_filter, image, np.array(kernel.shape, np.int32), g, **form).using(**LOOSE)
+def grads(op, input_op, filter_op, image, kernel, attrs_list):
+    for attrs in attrs_list:
+        g = RNG.normal(size=out_shape(op, image, kernel, attrs)).astype(np.float32)
+        yield case(input_op, np.array(image.shape, np.int32), kernel, g, **attrs).using(**LOOSE)
+        yield case(filter_op, image, np.array(kernel.shape, np.int32), g, **attrs).using(**LOOSE)
 
 
-FORMS3D = [
+ATTRS3D = [
     {"strides": [1, 1, 1, 1, 1], "padding": "SAME"},
     {"strides": [1, 2, 1, 2, 1], "padding": "SAME"},
     {"strides": [1, 1, 1, 1, 1], "padding": "VALID"},
 ]
-SQUARE = [{**f, "strides": [1, 2, 2, 1]} if f["strides"][1:3] == [2, 1] else f for f in FORMS]
+SQUARE = [{**f, "strides": [1, 2, 2, 1]} if f["strides"][1:3] == [2, 1] else f for f in ATTRS]
 
 CASES = [
-    *(case("Conv", IMAGE, FILTER, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS)),
-    case("Conv", IMAGE[None], FILTER, **FORMS[1], batch_dims=2).using(name="batch", **LOOSE),
+    *(case("Conv", IMAGE, FILTER, **f).using(name=str(i), **LOOSE) for i, f in enumerate(ATTRS)),
+    case("Conv", IMAGE[None], FILTER, **ATTRS[1], batch_dims=2).using(name="batch", **LOOSE),
     case("Conv", VOLUME, FILTER3D, strides=[1, 1, 2, 1, 1], padding="SAME").using(name="3d", **LOOSE),
-    case("Conv", (IMAGE * 9).astype(np.int32), (FILTER * 9).astype(np.int32), **FORMS[0]).using(name="int"),
+    case("Conv", (IMAGE * 9).astype(np.int32), (FILTER * 9).astype(np.int32), **ATTRS[0]).using(name="int"),
     case("Conv", IMAGE[0, 0], FILTER[0], strides=[1, 1, 1], padding="SAME").using(name="1d", error="spatial"),
     *(
         case("Conv2D", IMAGE.astype(d), FILTER.astype(d), **f).using(name=f"{np.dtype(d).name}-{i}", **LOOSE)
-        for i, f in enumerate(FORMS)
+        for i, f in enumerate(ATTRS)
         for d in (np.float32, np.float64)
     ),
-    case("Conv2D", IMAGE, GROUPED, **FORMS[0]).using(name="grouped", **LOOSE),
-    case("Conv2D", IMAGE, FILTER, **FORMS[1]).using(name="symbolic", symbolic=("b, 7, 6, 4", "3, 2, 4, 6"), **LOOSE),
-    case("Conv2D", IMAGE[:0], FILTER, **FORMS[0]).using(name="empty"),
-    # TensorFlow's CPU kernels know no dilation here.
-    *grads("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", IMAGE, FILTER, FORMS[:4]),
-    *(
-        case("DepthwiseConv2dNative", IMAGE, DEPTHWISE, **f).using(name=str(i), **LOOSE)
-        for i, f in enumerate(SQUARE[:4])
-    ),
-    *grads(
-        "DepthwiseConv2dNative",
-        "DepthwiseConv2dNativeBackpropInput",
-        "DepthwiseConv2dNativeBackpropFilter",
-        IMAGE,
-        DEPTHWISE,
-        SQUARE[:3],
-    ),
-    *(case("Conv3D", VOLUME, FILTER3D, **f).using(name=str(i), **LOOSE) for i, f in enumerate(FORMS3D)),
-    *grads("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", VOLUME, FILTER3D, FORMS3D),
+    case("Conv2D", IMAGE, GROUPED, **ATTRS[0]).using(name="grouped", **LOOSE),
+    case("Conv2D", IMAGE, FILTER, **ATTRS[1]).using(name="symbolic", symbolic=("b, 7, 6, 4", "3, 2, 4, 6"), **LOOSE),
+    case("Conv2D", IMAGE[:0], FILTER, **ATTRS[0]).using(name="empty"),
+    # TensorFlow's CPU kernels have no dilation here.
+    *grads("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", IMAGE, FILTER, ATTRS[:4]),
+    *(case("Conv3D", VOLUME, FILTER3D, **f).using(name=str(i), **LOOSE) for i, f in enumerate(ATTRS3D)),
+    *grads("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", VOLUME, FILTER3D, ATTRS3D),
 ]
 
 
-# TensorFlow has an OpDef of these, and no kernel.
+# TensorFlow has no kernel for these.
 TESTED_OTHERWISE = {"Conv2DBackpropInputV2", "Conv2DBackpropFilterV2"}
 
 
@@ -90,36 +78,37 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("form4")
-@pytest.mark.parametrize("form", FORMS)
-def test_sizes_of_a_tensor(form):
-    """The second versions take the tensor whose shape counts."""
-    given = RNG.normal(size=out_shape("Conv2D", IMAGE, FILTER, form)).astype(np.float32)
+@pytest.mark.default_cases("attrs4")
+@pytest.mark.parametrize("attrs", ATTRS)
+def test_backprop_v2_uses_only_the_shape(attrs):
+    """The V2 gradients get the tensor itself, of which only the shape is read."""
+    cotangent = RNG.normal(size=out_shape("Conv2D", IMAGE, FILTER, attrs)).astype(np.float32)
     sizes = [np.array(x.shape, np.int32) for x in (IMAGE, FILTER)]
     for op, first, second in (
-        ("Conv2DBackpropInput", (sizes[0], FILTER, given), (np.full_like(IMAGE, np.nan), FILTER, given)),
-        ("Conv2DBackpropFilter", (IMAGE, sizes[1], given), (IMAGE, np.full_like(FILTER, np.nan), given)),
+        ("Conv2DBackpropInput", (sizes[0], FILTER, cotangent), (np.full_like(IMAGE, np.nan), FILTER, cotangent)),
+        ("Conv2DBackpropFilter", (IMAGE, sizes[1], cotangent), (IMAGE, np.full_like(FILTER, np.nan), cotangent)),
     ):
-        expected = lookup(op).fn(*first, **form)
-        np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **form), expected)
+        expected = lookup(op).fn(*first, **attrs)
+        np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **attrs), expected)
 
 
-@pytest.mark.default_cases("form1-2")
+@pytest.mark.default_cases("attrs1-2")
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("form", FORMS)
-def test_transposed_convolutions_of_integers(form, groups):
-    """JAX has no transpose of what has no derivatives: they are convolutions of their own."""
+@pytest.mark.parametrize("attrs", ATTRS)
+def test_integer_input_gradient(attrs, groups):
+    """JAX has no transpose of integer convolutions: the op computes its own."""
     image, kernel = np.zeros((2, 6, 7, 4), np.int32), np.arange(3 * 2 * (4 // groups) * 6) % 11 - 5
     kernel = kernel.reshape(3, 2, 4 // groups, 6).astype(np.int32)
-    given = np.arange(np.prod(shape := out_shape("Conv2D", image, kernel, form))).astype(np.int32).reshape(shape) % 13
-    inputs = np.array(image.shape, np.int32), kernel, given
-    found = jax.jit(lambda k, g: lookup("Conv2DBackpropInput").fn(inputs[0], k, g, **form))(kernel, given)
-    floats = lookup("Conv2DBackpropInput").fn(inputs[0], np.float32(kernel), np.float32(given), **form)
+    shape = out_shape("Conv2D", image, kernel, attrs)
+    cotangent = np.arange(np.prod(shape)).astype(np.int32).reshape(shape) % 13
+    sizes = np.array(image.shape, np.int32)
+    found = jax.jit(lambda k, g: lookup("Conv2DBackpropInput").fn(sizes, k, g, **attrs))(kernel, cotangent)
+    floats = lookup("Conv2DBackpropInput").fn(sizes, np.float32(kernel), np.float32(cotangent), **attrs)
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, floats)
-    if groups == 1 and "dilations" not in form:  # TensorFlow has no others on CPU
+    if groups == 1 and "dilations" not in attrs:  # the others have no CPU kernel in TensorFlow
         np.testing.assert_array_equal(
-            found, tf.raw_ops.Conv2DBackpropInput(input_sizes=inputs[0], filter=kernel, out_backprop=given, **form)
+            found, tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=cotangent, **attrs)
         )
 
 
@@ -129,24 +118,24 @@ def _nchw(values):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("op", "kernel"), [("Conv2D", FILTER), ("DepthwiseConv2dNative", DEPTHWISE)])
-@pytest.mark.parametrize("form", SQUARE[:4])
-def test_nchw(op, kernel, form):
+@pytest.mark.parametrize("attrs", SQUARE[:4])
+def test_nchw(op, kernel, attrs):
     fn = lookup(op).fn
-    expected = fn(IMAGE, kernel, **form)
-    changed = {k: (_nchw(v) if k in ("strides", "dilations") else v) for k, v in form.items()}
-    if "explicit_paddings" in form:
-        pairs = np.array(form["explicit_paddings"]).reshape(4, 2)
+    expected = fn(IMAGE, kernel, **attrs)
+    changed = {k: (_nchw(v) if k in ("strides", "dilations") else v) for k, v in attrs.items()}
+    if "explicit_paddings" in attrs:
+        pairs = np.array(attrs["explicit_paddings"]).reshape(4, 2)
         changed["explicit_paddings"] = np.array(_nchw(pairs)).reshape(-1).tolist()
     actual = fn(IMAGE.transpose(0, 3, 1, 2), kernel, data_format="NCHW", **changed)
     np.testing.assert_allclose(np.transpose(actual, (0, 2, 3, 1)), expected, rtol=1e-4, atol=1e-5)
 
 
-def _convolution(x, w, kind, form):
+def _convolution(x, w, kind, attrs):
     op = tf.raw_ops.Conv3D if kind == "3D" else tf.raw_ops.DepthwiseConv2dNative if kind == "depthwise" else None
-    return (op or tf.raw_ops.Conv2D)(input=x, filter=w, **form)
+    return (op or tf.raw_ops.Conv2D)(input=x, filter=w, **attrs)
 
 
-_OPEN = [
+_SYMBOLIC = [
     ("", (1, 1), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
     ("", (3, 3), {"strides": [1, 2, 2, 1], "padding": "SAME"}),
     ("", (5, 2), {"strides": [1, 3, 3, 1], "padding": "SAME"}),
@@ -161,21 +150,21 @@ _OPEN = [
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("kind", "window", "form"), _OPEN)
-def test_images_of_any_size(kind, window, form):
-    """Exported once for all sizes: results, and gradients that the graph takes and that JAX takes."""
+@pytest.mark.parametrize(("kind", "window", "attrs"), _SYMBOLIC)
+def test_symbolic_spatial_sizes(kind, window, attrs):
+    """Exported once for all sizes: results, gradients in the graph, and those of JAX."""
     kernel = RNG.normal(size=(*window, 2, 3)).astype(np.float32)
 
     @tf.function
     def both(x, w):
         with tf.GradientTape() as tape:
             tape.watch([x, w])
-            y = _convolution(x, w, kind, form)
+            y = _convolution(x, w, kind, attrs)
             loss = tf.reduce_sum(tf.sin(y))
         return y, *tape.gradient(loss, [x, w])
 
     def forward(x, w):
-        return _convolution(x, w, kind, form)
+        return _convolution(x, w, kind, attrs)
 
     rank = len(window)
     specs = tf.TensorSpec([None] * (rank + 1) + [2], tf.float32), tf.TensorSpec(kernel.shape, tf.float32)

@@ -19,14 +19,14 @@ SOME = np.array([6, 4, 5, 1], np.int32)
 
 
 def labels(*rows):
-    """Returns indices and values of a sparse tensor."""
+    """Return indices and values of a sparse tensor."""
     indices = [[b, i] for b, row in enumerate(rows) for i in range(len(row))]
     return np.array(indices, np.int64).reshape(-1, 2), np.array([v for row in rows for v in row], np.int32)
 
 
 PLAIN = labels([0, 1, 2], [2], [1, 1, 0], [2])
 MANY = labels([0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1], [1], [2])
-KNOWN = ("labels_indices", "labels_values", "sequence_length")
+STATIC = ("labels_indices", "labels_values", "sequence_length")
 SKIPPING = {"ignore_longer_outputs_than_inputs": True}
 
 
@@ -44,7 +44,7 @@ def loss(name, logits=LOGITS, sparse=PLAIN, lengths=SOME, baked=(), **attrs):
 
 
 def decode(op, name, logits=LOGITS, lengths=LENGTHS, **attrs):
-    """Shapes depend on values: no jit."""
+    """Return a case without jit, as shapes depend on values."""
     return case(op, logits, lengths, **attrs).using(name=name, jit=False, rtol=1e-5)
 
 
@@ -52,25 +52,25 @@ CLEAR = np.eye(4)[[[3, 3, 0, 1], [0, 3, 0, 1], [0, 3, 3, 1], [3, 3, 0, 2], [1, 3
 CASES = [
     loss("traced"),
     loss("symbolic").using(symbolic=("t, b, 4", "n, 2", "n", "b")),
-    loss("known", baked=KNOWN),
+    loss("known", baked=STATIC),
     loss("float32", LOGITS.astype(np.float32)).using(rtol=1e-5, atol=1e-5, grad_rtol=1e-4, grad_atol=1e-5),
     loss("collapse", preprocess_collapse_repeated=True),
     loss("keep", ctc_merge_repeated=False),
-    loss("collapse-keep", baked=KNOWN, preprocess_collapse_repeated=True, ctc_merge_repeated=False),
+    loss("collapse-keep", baked=STATIC, preprocess_collapse_repeated=True, ctc_merge_repeated=False),
     # Only null labels would crash TensorFlow.
     loss("ended", sparse=labels([0, 1, 3, 3], [2, 5, 3], [0, 3], [2])),
-    loss("none", sparse=labels([], [], [], []), baked=KNOWN).using(error="has no labels"),
+    loss("none", sparse=labels([], [], [], []), baked=STATIC).using(error="has no labels"),
     # Three labels fit three steps, but two equal ones need a blank between them: no path.
     loss("impossible", sparse=labels([1, 1, 1, 1], [0], [1, 2], [2]), lengths=np.array([5, 4, 5, 1], np.int32)),
     loss("longer", sparse=MANY, lengths=LENGTHS, **SKIPPING),
-    # More labels than steps: rows of traced ones end before.
+    # More labels than steps: traced ones are truncated.
     loss("much longer", sparse=labels([0, 1, 2] * 4, [2], [1, 1, 0], [2]), **SKIPPING),
     loss("one class", LOGITS[..., :2], sparse=labels([0, 0], [0], [0], [0])),
-    loss("too long", sparse=labels([0], [0, 1, 2, 0, 1], [1], [2]), baked=KNOWN).using(error="5 labels, but 4 steps"),
-    loss("negative", sparse=labels([0], [-1], [1], [2]), baked=KNOWN).using(error="negative"),
-    loss("after the end", sparse=labels([0, 3, 1], [1], [1], [2]), baked=KNOWN).using(error="follows a null label"),
-    loss("order", sparse=(PLAIN[0][::-1].copy(), PLAIN[1]), baked=KNOWN).using(error="out of order"),
-    loss("lengths", lengths=SOME + 1, baked=KNOWN).using(error="is longer than"),
+    loss("too long", sparse=labels([0], [0, 1, 2, 0, 1], [1], [2]), baked=STATIC).using(error="5 labels, but 4 steps"),
+    loss("negative", sparse=labels([0], [-1], [1], [2]), baked=STATIC).using(error="negative"),
+    loss("after the end", sparse=labels([0, 3, 1], [1], [1], [2]), baked=STATIC).using(error="follows a null label"),
+    loss("order", sparse=(PLAIN[0][::-1].copy(), PLAIN[1]), baked=STATIC).using(error="out of order"),
+    loss("lengths", lengths=SOME + 1, baked=STATIC).using(error="is longer than"),
     *(
         decode("CTCGreedyDecoder", f"{n}-{m}-{b}", v, merge_repeated=m, blank_index=b)
         for n, v in (("x", LOGITS), ("clear", CLEAR), ("float32", LOGITS.astype(np.float32)))
@@ -95,7 +95,7 @@ CASES = [
     ),
     decode("CTCBeamSearchDecoder", "empty", beam_width=3, top_paths=1),
     decode("CTCBeamSearchDecoder", "few", beam_width=3, top_paths=2).using(error="fewer than top_paths"),
-    decode("CTCBeamSearchDecoder", "width", beam_width=1, top_paths=2).using(error="more than beam_width"),
+    decode("CTCBeamSearchDecoder", "width", beam_width=1, top_paths=2).using(error="must not exceed beam_width"),
 ]
 TESTED_OTHERWISE = {"CTCLossV2"}
 
@@ -150,8 +150,8 @@ LOSSES = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", LOSSES)
-def test_labels_made_sparse_under_jit(name):
-    """How many labels there are is data, but not how many may have a path."""
+def test_loss_of_dynamic_labels_under_jit(name):
+    """The number of labels is dynamic, its upper bound with a path is static."""
     logits, lengths = np.float32(RNG.normal(size=(7, 3, 5))), np.array([7, 5, 7], np.int32)
     weights = np.array([1, 2, 3], np.float32)
 
@@ -168,7 +168,7 @@ def test_labels_made_sparse_under_jit(name):
     np.testing.assert_allclose(jax.jit(own)(DENSE, logits), expected, rtol=1e-5)
     gradient = jax.jit(jax.grad(lambda x: (own(DENSE, x) * weights).sum()))(logits)
     np.testing.assert_allclose(gradient, tape.gradient(total, x), rtol=1e-4, atol=1e-5)
-    batch = np.stack([DENSE, np.where(DENSE > 1, DENSE, 0)])  # as many labels, and fewer
+    batch = np.stack([DENSE, np.where(DENSE > 1, DENSE, 0)])  # the same number of labels, and fewer
     batched = jax.jit(jax.vmap(own, in_axes=(0, None)))(batch, logits)
     np.testing.assert_allclose(batched, [function(y, logits) for y in batch], rtol=1e-5)
 
@@ -196,7 +196,7 @@ def test_greedy_decoder_under_jit(merge):
     np.testing.assert_allclose(score, expected[3])
 
 
-def test_beam_search_needs_known_inputs():
+def test_beam_search_needs_static_inputs():
     @tf.function
     def fn(x):
         return tf.raw_ops.CTCBeamSearchDecoder(inputs=x, sequence_length=LENGTHS, beam_width=3, top_paths=1)
@@ -209,7 +209,7 @@ def test_beam_search_needs_known_inputs():
 @pytest.mark.full
 @pytest.mark.parametrize("merge", [True, False])
 def test_greedy_decoder_under_jit_into_a_dense_tensor(merge):
-    """As Keras decodes: how many labels there are is data, but not how many there can be."""
+    """As Keras decodes: the number of labels is dynamic, its upper bound static."""
 
     @tf.function(autograph=False)
     def function(x, lengths):

@@ -13,8 +13,8 @@ from tests.ops.harness import case
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.normal(size=(2, 9, 7, 2))
-WHOLE = RNG.integers(-3, 4, (2, 9, 7, 2))
-FORMS = [
+INTEGERS = RNG.integers(-3, 4, (2, 9, 7, 2))
+ATTRS = [
     {"pooling_ratio": [1.0, 1.44, 1.73, 1.0], "deterministic": True, "seed": 7, "seed2": 11},
     {"pooling_ratio": [1.0, 1.8, 1.3, 1.0], "pseudo_random": True, "deterministic": True, "seed": 3, "seed2": 2**40},
     {"pooling_ratio": [1.0, 1.5, 1.5, 1.0], "overlapping": True, "deterministic": True, "seed": -5, "seed2": 1},
@@ -25,20 +25,20 @@ FORMS = [
         "deterministic": True,
         "seed": 1,
     },
-    {"pooling_ratio": [1.0, 3.0, 7.0, 1.0]},  # whole regions: nothing to draw
+    {"pooling_ratio": [1.0, 3.0, 7.0, 1.0]},  # integer ratios: nothing is drawn
 ]
 ROWS, COLUMNS = np.array([0, 2, 3, 6, 9]), np.array([0, 1, 3, 5, 7])
 
 
-def forward(op, value, form):
-    return tf.raw_ops.__dict__[op](value=tf.constant(value), **form)
+def forward(op, value, attrs):
+    return tf.raw_ops.__dict__[op](value=tf.constant(value), **attrs)
 
 
-def max_grad(value, form, baked=()):
-    y, rows, columns = (t.numpy() for t in forward("FractionalMaxPool", value, form))
+def max_grad(value, attrs, baked=()):
+    y, rows, columns = (t.numpy() for t in forward("FractionalMaxPool", value, attrs))
     g = RNG.integers(1, 5, y.shape).astype(value.dtype)
-    c = case("FractionalMaxPoolGrad", value, y, g, rows, columns, overlapping=form.get("overlapping", False))
-    return c.using(baked=baked, name=f"{value.dtype}-{form['pooling_ratio']}-{len(baked)}")
+    c = case("FractionalMaxPoolGrad", value, y, g, rows, columns, overlapping=attrs.get("overlapping", False))
+    return c.using(baked=baked, name=f"{value.dtype}-{attrs['pooling_ratio']}-{len(baked)}")
 
 
 def avg_grad(dtype, rows, columns, overlapping, baked=()):
@@ -51,9 +51,9 @@ SEQUENCES = ("row_pooling_sequence", "col_pooling_sequence")
 TESTED_OTHERWISE = {"FractionalMaxPool", "FractionalAvgPool"}
 CASES = [
     case("FractionalMaxPool", IMAGE, pooling_ratio=[1.0, 0.5, 1.0, 1.0]).using(error="pooling_ratio"),
-    *(max_grad(v, f) for f in FORMS[:4] for v in (IMAGE, WHOLE)),
-    max_grad(IMAGE.astype(np.float32), FORMS[2], SEQUENCES),
-    max_grad(WHOLE * 1.0, FORMS[2], SEQUENCES),
+    *(max_grad(v, f) for f in ATTRS[:4] for v in (IMAGE, INTEGERS)),
+    max_grad(IMAGE.astype(np.float32), ATTRS[2], SEQUENCES),
+    max_grad(INTEGERS * 1.0, ATTRS[2], SEQUENCES),
     avg_grad(np.float64, ROWS, COLUMNS, False),
     avg_grad(np.float32, ROWS, COLUMNS, True),
     avg_grad(np.float64, ROWS, COLUMNS, True, SEQUENCES),
@@ -70,20 +70,20 @@ def test_case(case):
 @pytest.mark.default_cases("int323.0-2-FractionalAvgPool")
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
 @pytest.mark.parametrize(
-    ("value", "form"),
+    ("value", "attrs"),
     [
-        *((IMAGE, f) for f in FORMS),
-        (WHOLE * 1.0, FORMS[2]),
-        *((WHOLE.astype(t), FORMS[2]) for t in (np.int32, np.int64)),
+        *((IMAGE, f) for f in ATTRS),
+        (INTEGERS * 1.0, ATTRS[2]),
+        *((INTEGERS.astype(t), ATTRS[2]) for t in (np.int32, np.int64)),
     ],
-    ids=lambda v: f"{v.dtype}{v[0, 0, 0, 0]:.1f}" if isinstance(v, np.ndarray) else str(FORMS.index(v)),
+    ids=lambda v: f"{v.dtype}{v[0, 0, 0, 0]:.1f}" if isinstance(v, np.ndarray) else str(ATTRS.index(v)),
 )
-def test_fixed_seeds(op, value, form):
-    """What harness.check does, with the key that these ops ask for even if they do not use it."""
+def test_fixed_seeds(op, value, attrs):
+    """As harness.check, with the key that these ops require even if they do not use it."""
 
     @tf.function
     def fn(x):
-        return getattr(tf.raw_ops, op)(value=x, **form)
+        return getattr(tf.raw_ops, op)(value=x, **attrs)
 
     with jax.enable_x64(True):
         jax_fn = tf2jax.convert_functional(fn, tf.TensorSpec(value.shape, value.dtype))
@@ -107,8 +107,8 @@ def test_fixed_seeds(op, value, form):
 @pytest.mark.default_cases("FractionalMaxPool-True")
 @pytest.mark.parametrize("pseudo_random", [False, True])
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
-def test_drawn_sequences(op, pseudo_random):
-    """Without a seed the sequences come from the key: they are sequences as TensorFlow would draw, and are used."""
+def test_sequences_from_a_key(op, pseudo_random):
+    """Without a seed the sequences come from the key; they are valid and determine the result."""
 
     @tf.function
     def fn(x):

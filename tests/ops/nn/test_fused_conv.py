@@ -1,4 +1,4 @@
-"""Fused convolutions against TensorFlow; what its CPU kernels lack, against the composition."""
+"""Fused convolutions against TensorFlow's CPU kernels, or against the composition where it has none."""
 
 import jax
 import ml_dtypes
@@ -20,7 +20,7 @@ BIAS, SCALE, OFFSET, MEAN = (RNG.normal(size=4).astype(np.float32) for _ in rang
 VARIANCE = RNG.uniform(0.5, 2, 4).astype(np.float32)
 NORM = [SCALE, OFFSET, MEAN, VARIANCE]
 PADS, NO_PADS = np.array([[0, 0], [1, 2], [0, 1], [0, 0]], np.int32), np.zeros((4, 2), np.int32)
-# TensorFlow's mirroring kernels give every image of a batch what they give the first one: a bug, so one image.
+# TensorFlow's mirroring kernels return the first image's result for all images of a batch (a bug): one image.
 ONE = IMAGE[:1]
 SIZE = np.array([8, 7], np.int32)
 PLAIN = {"strides": [1, 1, 1, 1], "padding": "VALID"}
@@ -29,7 +29,7 @@ HALF = {"rtol": 5e-2, "atol": 5e-2}
 
 
 def fused(args, fused_ops, image=IMAGE, filter=FILTER, **attrs):
-    # A name of its own: in a graph no name may begin with an underscore.
+    # An explicit name: in a graph no name may begin with an underscore.
     attrs = {"num_args": len(args), "fused_ops": fused_ops, "name": "fused", **PLAIN, **attrs}
     return case("_FusedConv2D", image, filter, args, [], **attrs).using(
         name="-".join(
@@ -108,7 +108,7 @@ CASES = [
             (np.float32, ["Rint", "Floor", "Round"]),
         )
     ),
-    case("_UnaryOpsComposition", np.ones(2), op_names=["Cast"], name="composed").using(error="there is no 'Cast'"),
+    case("_UnaryOpsComposition", np.ones(2), op_names=["Cast"], name="composed").using(error="'Cast' is not supported"),
 ]
 
 
@@ -132,7 +132,7 @@ ACTIVATIONS = {
 
 
 @pytest.mark.parametrize("activation", ["Relu", *ACTIVATIONS])
-def test_what_only_a_gpu_fuses(activation):
+def test_activations_of_gpu_kernels(activation):
     product = tf.nn.bias_add(tf.nn.conv2d(IMAGE, FILTER, 1, "VALID"), BIAS)
     side = RNG.normal(size=product.shape).astype(np.float32)
     names = ["BiasAdd", "Add", "Relu"] if activation == "Relu" else ["BiasAdd", activation]
@@ -160,9 +160,9 @@ def test_what_only_a_gpu_fuses(activation):
 
 
 @pytest.mark.parametrize(("activation", "settings"), [("Relu", PLAIN), ("Elu", SAME), (None, SAME)])
-def test_channels_by_themselves(activation, settings):
-    """TensorFlow's CPU kernel of _FusedDepthwiseConv2dNative may give no result: compared with what it joins."""
-    filter, steps = FILTER[..., :2], {"Relu": tf.nn.relu, "Elu": tf.nn.elu, None: tf.identity}
+def test_fused_depthwise_conv2d(activation, settings):
+    """TensorFlow's CPU kernel of _FusedDepthwiseConv2dNative may fail: compared with the composition."""
+    filter, activations = FILTER[..., :2], {"Relu": tf.nn.relu, "Elu": tf.nn.elu, None: tf.identity}
     product = tf.nn.depthwise_conv2d(IMAGE, filter, **settings) + PAIRED
     names = ["BiasAdd", activation] if activation else ["BiasAdd"]
     more = {"data_format": "NHWC", "dilations": [1, 1, 1, 1], "epsilon": 1e-4, "leakyrelu_alpha": 0.2, "name": "fused"}
@@ -174,7 +174,7 @@ def test_channels_by_themselves(activation, settings):
         )
 
     jax_fn = tf2jax.convert_functional(fn, *(tf.TensorSpec(a.shape, tf.float32) for a in (IMAGE, filter, PAIRED)))
-    expected = steps[activation](product).numpy()
+    expected = activations[activation](product).numpy()
     np.testing.assert_allclose(jax.jit(jax_fn)(IMAGE, filter, PAIRED), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -183,8 +183,8 @@ def test_channels_by_themselves(activation, settings):
 @pytest.mark.parametrize(
     ("mode", "sides", "training"), [("Identity", 0, False), ("Relu", 0, True), ("Relu", 1, True), ("Relu", 1, False)]
 )
-def test_normalization_with_activation(mode, sides, training, dtype):
-    """TensorFlow's CPU kernel of _FusedBatchNormEx gives no result: compared with the ops that it joins."""
+def test_fused_batch_norm_ex(mode, sides, training, dtype):
+    """TensorFlow's CPU kernel of _FusedBatchNormEx fails: compared with the composition."""
     image = CHANNELS.astype(dtype)
     vectors = [SCALE, OFFSET, *((EMPTY, EMPTY) if training else (MEAN, VARIANCE))]
     sides = [image[::-1].copy()] * sides
@@ -217,8 +217,8 @@ def test_normalization_with_activation(mode, sides, training, dtype):
         (["BiasAdd", "Add", "Relu"], {"padding": "VALID", "padding_list": [0, 0, 1, 0, 0, 2, 1, 1, 0, 0]}),
     ],
 )
-def test_volumes(names, settings):
-    """TensorFlow has a kernel where oneDNN is used only: compared with what it joins."""
+def test_fused_conv3d(names, settings):
+    """TensorFlow has a kernel with oneDNN only: compared with the composition."""
     volume = RNG.normal(size=(2, 4, 3, 5, 3)).astype(np.float32)
     filter = RNG.normal(size=(2, 1, 2, 3, 4)).astype(np.float32)
     pads = np.reshape(settings.get("padding_list", [0] * 10), (5, 2))
@@ -232,18 +232,18 @@ def test_volumes(names, settings):
         expected = tf.nn.relu(expected) if names[-1] == "Relu" else tf.nn.leaky_relu(expected, 0.4)
     more = {"data_format": "NDHWC", "dilations": [1] * 5, "epsilon": 1e-4, "leakyrelu_alpha": 0.2, "padding_list": []}
 
-    def fused_volumes(x, **settings):
+    def fused_conv3d(x, **settings):
         settings = {**more, "strides": [1] * 5, "fused_ops": names, "name": "fused", **settings}
-        given = list(map(tf.constant, args))
-        return op_def_library.apply_op("_FusedConv3D", input=x, filter=filter, args=given, **settings)
+        constants = list(map(tf.constant, args))
+        return op_def_library.apply_op("_FusedConv3D", input=x, filter=filter, args=constants, **settings)
 
     spec = tf.TensorSpec(volume.shape, tf.float32)
-    jax_fn = tf2jax.convert_functional(tf.function(lambda x: fused_volumes(x, **settings)), spec)
+    jax_fn = tf2jax.convert_functional(tf.function(lambda x: fused_conv3d(x, **settings)), spec)
     np.testing.assert_allclose(jax.jit(jax_fn)(volume), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.full
-def test_volumes_are_padded_once():
+def test_fused_conv3d_with_two_paddings_raises():
     fn = registry.lookup("_FusedConv3D").fn
     settings = {"num_args": 0, "strides": [1] * 5, "padding": "SAME", "padding_list": [0] * 10}
     with pytest.raises(UnsupportedAttributeError, match="together with padding_list"):

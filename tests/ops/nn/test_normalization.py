@@ -18,7 +18,7 @@ NORMS = ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"]
 
 
 def first(count):
-    """Compares the first results only: reserve spaces are the kernels' own affair."""
+    """Compare the first results only: reserve spaces depend on the kernel."""
 
     def compare(expected, actual):
         for e, a in zip(expected[:count], actual[:count], strict=True):
@@ -65,7 +65,7 @@ CASES = [
         ).using(compare=first(3), grad=False, name="training")
         for op in ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
     ),
-    # Statistics that are not those of x are taken as they are given.
+    # Statistics that are not those of x are used as given.
     *(
         case(op, X, X * 2, SCALE, MEAN, VARIANCE, *([EMPTY] if op.endswith("V3") else []), is_training=True).using(
             compare=first(3), grad=False, name="given"
@@ -82,7 +82,7 @@ CASES = [
     case("LRNGrad", X, X * 2, tf.nn.lrn(X * 2, 2, 1.0, 0.1, 0.5).numpy(), depth_radius=2, alpha=0.1).using(
         grad=False, rtol=1e-4, atol=1e-5
     ),
-    # What the forward op would not have given is taken for its result.
+    # An output that the forward op would not return is used as given.
     case("LRNGrad", X, X * 2, X + 1, depth_radius=1, alpha=0.3, beta=0.75, bias=2.0).using(
         grad=False, rtol=1e-4, atol=1e-5, name="output"
     ),
@@ -97,8 +97,8 @@ def test_case(case):
 @pytest.mark.default_cases("FusedBatchNorm-inference")
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", NORMS)
-def test_gradients_of_each_result(name, is_training):
-    # TensorFlow gives none for the statistics, neither those that are returned nor those that are taken.
+def test_gradients_of_all_results(name, is_training):
+    # TensorFlow has no gradients for the statistics, neither results nor inputs.
     def forward(x, scale, offset, mean, variance):
         out = getattr(tf.raw_ops, name)(
             x=x, scale=scale, offset=offset, mean=mean, variance=variance, is_training=is_training
@@ -121,8 +121,8 @@ def test_gradients_of_each_result(name, is_training):
 @pytest.mark.default_cases("FusedBatchNorm-training")
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", NORMS)
-def test_gradients_of_gradients_in_the_graph(name, is_training):
-    # The statistics that the gradient takes follow x, though they are handed over without a gradient.
+def test_second_order_gradients_in_the_graph(name, is_training):
+    # The statistics that the gradient gets depend on x, though they are passed without a gradient.
     def first_order(x, scale, offset):
         with tf.GradientTape() as tape:
             tape.watch([x, scale, offset])

@@ -1,4 +1,4 @@
-"""Positions of maxima, and gradients of max pooling and of its gradients, against TensorFlow."""
+"""Max pooling with argmax, and first and second gradients of max pooling, against TensorFlow."""
 
 import jax
 import ml_dtypes
@@ -15,12 +15,12 @@ RNG = np.random.default_rng(0)
 IMAGE = RNG.normal(size=(2, 5, 6, 3)).astype(np.float32)
 TIES = np.round(IMAGE)
 VOLUME = RNG.normal(size=(2, 4, 5, 4, 2)).astype(np.float32)
-FORMS = [
+ATTRS = [
     {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"},
     {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"},
     {"ksize": [1, 3, 2, 1], "strides": [1, 1, 1, 1], "padding": "SAME"},
 ]
-FORMS3D = [
+ATTRS3D = [
     {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "VALID"},
     {"ksize": [1, 3, 2, 2, 1], "strides": [1, 1, 2, 1, 1], "padding": "SAME"},
 ]
@@ -33,43 +33,43 @@ def values(dtype):
     )
 
 
-def whole(shape, dtype):
-    """Small whole numbers, which every type can add up exactly."""
+def integers(shape, dtype):
+    """Return small integers, whose sums are exact in every dtype."""
     return RNG.integers(1, 4, shape).astype(dtype)
 
 
-def second_cases(x, form, name):
-    """The forward-like op takes the gradient of a gradient: as large as the image."""
-    y = tf.raw_ops.MaxPool(input=tf.constant(x), **form).numpy()
-    g = whole(x.shape, x.dtype)
-    sizes = [np.array(form[n], np.int32) for n in ("ksize", "strides")]
-    yield case("MaxPoolGradGrad", x, y, g, **form).using(name=name)
-    yield case("MaxPoolGradGradV2", x, y, g, *sizes, padding=form["padding"]).using(name=name)
-    yield case("MaxPoolGradV2", x, y, whole(y.shape, x.dtype), *sizes, padding=form["padding"]).using(name=name)
+def second_cases(x, attrs, name):
+    """Yield cases whose cotangent has the shape of the image, as MaxPoolGradGrad is the forward op's linearization."""
+    y = tf.raw_ops.MaxPool(input=tf.constant(x), **attrs).numpy()
+    g = integers(x.shape, x.dtype)
+    sizes = [np.array(attrs[n], np.int32) for n in ("ksize", "strides")]
+    yield case("MaxPoolGradGrad", x, y, g, **attrs).using(name=name)
+    yield case("MaxPoolGradGradV2", x, y, g, *sizes, padding=attrs["padding"]).using(name=name)
+    yield case("MaxPoolGradV2", x, y, integers(y.shape, x.dtype), *sizes, padding=attrs["padding"]).using(name=name)
 
 
-def argmax_cases(x, form, name, batch):
-    y, index = tf.raw_ops.MaxPoolWithArgmax(input=tf.constant(x), include_batch_in_index=batch, **form)
-    yield case("MaxPoolWithArgmax", x, include_batch_in_index=batch, **form).using(name=name)
+def argmax_cases(x, attrs, name, batch):
+    y, index = tf.raw_ops.MaxPoolWithArgmax(input=tf.constant(x), include_batch_in_index=batch, **attrs)
+    yield case("MaxPoolWithArgmax", x, include_batch_in_index=batch, **attrs).using(name=name)
     yield case(
-        "MaxPoolGradWithArgmax", x, whole(y.shape, x.dtype), index.numpy(), include_batch_in_index=batch, **form
+        "MaxPoolGradWithArgmax", x, integers(y.shape, x.dtype), index.numpy(), include_batch_in_index=batch, **attrs
     ).using(name=name)
 
 
 CASES = [
-    *(c for i, f in enumerate(FORMS) for c in second_cases(TIES, f, f"ties-{i}")),
-    *(c for d in DTYPES[:5] for c in second_cases(values(d), FORMS[1], np.dtype(d).name)),
-    *(c for i, f in enumerate(FORMS) for c in argmax_cases(TIES, f, f"ties-{i}", i == 1)),
-    *(c for d in DTYPES for c in argmax_cases(values(d), FORMS[1], np.dtype(d).name, False)),
-    case("MaxPoolWithArgmax", IMAGE, Targmax=tf.int32, **FORMS[0]),
-    case("MaxPoolWithArgmax", IMAGE, **FORMS[2]).using(name="x"),
-    case("MaxPoolWithArgmax", IMAGE, **FORMS[1]).using(symbolic=("b, 5, 6, 3",), name="symbolic"),
-    # TensorFlow's gradient of this op goes to all equal maxima, though the op itself reads the first one only.
+    *(c for i, f in enumerate(ATTRS) for c in second_cases(TIES, f, f"ties-{i}")),
+    *(c for d in DTYPES[:5] for c in second_cases(values(d), ATTRS[1], np.dtype(d).name)),
+    *(c for i, f in enumerate(ATTRS) for c in argmax_cases(TIES, f, f"ties-{i}", i == 1)),
+    *(c for d in DTYPES for c in argmax_cases(values(d), ATTRS[1], np.dtype(d).name, False)),
+    case("MaxPoolWithArgmax", IMAGE, Targmax=tf.int32, **ATTRS[0]),
+    case("MaxPoolWithArgmax", IMAGE, **ATTRS[2]).using(name="x"),
+    case("MaxPoolWithArgmax", IMAGE, **ATTRS[1]).using(symbolic=("b, 5, 6, 3",), name="symbolic"),
+    # TensorFlow's gradient of this op goes to all equal maxima, though the op itself reads only the first.
     *(
-        case("MaxPool3DGradGrad", x, tf.raw_ops.MaxPool3D(input=x, **f).numpy(), whole(x.shape, np.float32), **f).using(
-            name=f"{n}-{i}", grad=n == "x"
-        )
-        for i, f in enumerate(FORMS3D)
+        case(
+            "MaxPool3DGradGrad", x, tf.raw_ops.MaxPool3D(input=x, **f).numpy(), integers(x.shape, np.float32), **f
+        ).using(name=f"{n}-{i}", grad=n == "x")
+        for i, f in enumerate(ATTRS3D)
         for n, x in (("x", VOLUME), ("ties", np.round(VOLUME)))
     ),
 ]
@@ -84,16 +84,16 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("batch", [False, True])
 def test_grad_grad_with_argmax(batch):
-    """TensorFlow has a GPU kernel only: what the op gives is MaxPoolGradGrad, whose positions it is told."""
-    form = FORMS[1]
-    y, index = tf.raw_ops.MaxPoolWithArgmax(input=TIES, include_batch_in_index=batch, **form)
-    grad = whole(TIES.shape, np.float32)
-    expected = tf.raw_ops.MaxPoolGradGrad(orig_input=TIES, orig_output=y, grad=grad, **form)
+    """TensorFlow has a GPU kernel only: the result is that of MaxPoolGradGrad at the given indices."""
+    attrs = ATTRS[1]
+    y, index = tf.raw_ops.MaxPoolWithArgmax(input=TIES, include_batch_in_index=batch, **attrs)
+    grad = integers(TIES.shape, np.float32)
+    expected = tf.raw_ops.MaxPoolGradGrad(orig_input=TIES, orig_output=y, grad=grad, **attrs)
 
     @tf.function
     def fn(x, grad, argmax):
         return tf.raw_ops.MaxPoolGradGradWithArgmax(
-            input=x, grad=grad, argmax=argmax, include_batch_in_index=batch, **form
+            input=x, grad=grad, argmax=argmax, include_batch_in_index=batch, **attrs
         )
 
     with jax.enable_x64(True):

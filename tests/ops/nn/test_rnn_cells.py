@@ -19,7 +19,7 @@ def draw(*shape, dtype=F32, scale=1.0):
 
 
 def lstm(dtype=F32, batch=BATCH, scale=1.0, inputs=INPUTS):
-    """Returns cs_prev, h_prev, w, wci, wcf, wco, b."""
+    """Return cs_prev, h_prev, w, wci, wcf, wco, b."""
     return (
         *(draw(batch, CELLS, dtype=dtype) for _ in range(2)),
         draw(inputs + CELLS, 4 * CELLS, dtype=dtype, scale=scale),
@@ -34,7 +34,7 @@ def sequence(op, length=TIME, dtype=F32, name="", batch=BATCH, scale=1.0, time=T
 
 
 def padded(length):
-    """Past the end TensorFlow sets cs and h only; here all is zero."""
+    """Compare up to ``length``; past it TensorFlow sets cs and h only, and here all results are 0."""
 
     def compare(expected, actual):
         for k, (e, a) in enumerate(zip(expected, actual, strict=True)):
@@ -71,7 +71,7 @@ def gru(batch=BATCH):
 NAMES = ("seq_len_max", "x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b")
 CASES = [
     *(
-        # TensorFlow takes BlockLSTMGrad for BlockLSTMV2, too, whose gates are in another order: see the test below.
+        # TensorFlow uses BlockLSTMGrad for BlockLSTMV2, too, whose gates have another order: see the test below.
         c if op == "BlockLSTM" else c.using(grad=False)
         for op in ("BlockLSTM", "BlockLSTMV2")
         for c in (
@@ -124,8 +124,8 @@ def test_case(case):
 
 
 @pytest.mark.full
-def test_gradient_of_v2():
-    """What TensorFlow's gradient of BlockLSTMV2 should be: BlockLSTMGradV2."""
+def test_gradient_of_block_lstm_v2():
+    """The gradient of BlockLSTMV2 is BlockLSTMGradV2, which TensorFlow itself does not use."""
     inputs = sequence("BlockLSTMV2", 3).inputs
     tensors = dict(zip(NAMES, map(tf.constant, inputs), strict=True))
     saved = tf.raw_ops.BlockLSTMV2(**tensors, use_peephole=True, cell_clip=0.3)

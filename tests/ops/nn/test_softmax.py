@@ -1,4 +1,4 @@
-"""Softmax along any axis, by the values behind it: few, many, and so many that rows are added up one by one."""
+"""Softmax along any axis: with few and many trailing values, and along axes long enough for reduction in rows."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ SHAPES = [
     ((0, 3, 9), 1),
     ((4,), 0),
 ]
-PAIRS = [(softmax.softmax, jax.nn.softmax), (softmax.log_softmax, jax.nn.log_softmax)]
+PAIRS = [(softmax.softmax_along, jax.nn.softmax), (softmax.log_softmax_along, jax.nn.log_softmax)]
 ALONG = [
     *((*shape, np.float32) for shape in SHAPES),
     *((*SHAPES[i], dtype) for i in (2, 3, 6) for dtype in (np.float64, np.float16, ml_dtypes.bfloat16)),
@@ -51,23 +51,23 @@ def test_values_and_gradients(own, jaxs, shape, axis, dtype):
             lambda fn: jax.grad(lambda x: loss(fn, x)),
             lambda fn: lambda x: jax.jvp(lambda x: fn(x, axis=axis), [x], [weights])[1],
         ):
-            found, wanted = jax.jit(made(own))(x), jax.jit(made(jaxs))(x)
-            assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(np.float64(found), np.float64(wanted), **tolerance)
+            actual, expected = jax.jit(made(own))(x), jax.jit(made(jaxs))(x)
+            assert actual.dtype == expected.dtype
+            np.testing.assert_allclose(np.float64(actual), np.float64(expected), **tolerance)
 
 
 @pytest.mark.default_cases("log_softmax")
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
-def test_what_is_not_finite(own, jaxs):
+def test_infinities_and_nans(own, jaxs):
     x = np.random.default_rng(0).normal(size=(5, 20000)).astype(np.float32)
     x[1, 0], x[2, 1], x[3, 2], x[:, 3] = np.nan, np.inf, -np.inf, -np.inf
     for columns in (20000, 10, 3):
-        found, wanted = (jax.jit(lambda x, fn=fn: fn(x, axis=0))(x[:, :columns]) for fn in (own, jaxs))
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        actual, expected = (jax.jit(lambda x, fn=fn: fn(x, axis=0))(x[:, :columns]) for fn in (own, jaxs))
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.full
 def test_second_derivatives():
     x = np.random.default_rng(0).normal(size=(3, 16400))
     with jax.enable_x64(True):
-        check_grads(lambda x: softmax.softmax(x, axis=0), (x,), order=2)
+        check_grads(lambda x: softmax.softmax_along(x, axis=0), (x,), order=2)

@@ -1,4 +1,4 @@
-"""Checks of ops on TensorFlow's quantized types, which neither numpy nor JAX has: integers are read as them."""
+"""Checks of ops on TensorFlow's quantized dtypes, which are bitcast from integers: numpy and JAX have none."""
 
 import jax
 import numpy as np
@@ -17,11 +17,11 @@ PLAIN = {
 
 
 def check_quantized(op, quantized, /, rtol=0.0, **arguments):
-    """Compares a raw op with TensorFlow: under jit, and a batch of two under vmap.
+    """Compare a raw op with TensorFlow: under jit, and a batch of two under vmap.
 
     Args:
       op: name of the op.
-      quantized: quantized type of inputs, by name; the arrays are of the plain type.
+      quantized: quantized dtype of inputs, by name; the arrays have the integer dtype.
       rtol: relative tolerance of float results; integers are equal.
       **arguments: inputs (arrays) and attributes.
     """
@@ -40,8 +40,8 @@ def check_quantized(op, quantized, /, rtol=0.0, **arguments):
         converted = tf2jax.convert_functional(function, *[tf.TensorSpec(v.shape, v.dtype) for v in values])
         expected = [e.numpy() for e in function(*map(tf.constant, values))]
         first = values[0]
-        moved = [np.stack([first, first[::-1] if first.ndim else first]), *(np.stack([v, v]) for v in values[1:])]
-        batched = jax.jit(jax.vmap(converted))(*moved)
+        stacked = [np.stack([first, first[::-1] if first.ndim else first]), *(np.stack([v, v]) for v in values[1:])]
+        batched = jax.jit(jax.vmap(converted))(*stacked)
         for actual in (jax.jit(converted)(*values), [np.asarray(b)[0] for b in batched]):
             assert len(actual) == len(expected)
             for e, a in zip(expected, actual, strict=True):
@@ -51,7 +51,7 @@ def check_quantized(op, quantized, /, rtol=0.0, **arguments):
 
 
 def implementation(op):
-    """Returns the function that is registered for an op."""
+    """Return the function registered for an op."""
     entry = registry.lookup(op)
     assert entry is not None
     return entry.fn

@@ -44,7 +44,7 @@ def test_dequantize(qtype, attrs):
 
 @pytest.mark.default_cases("size0")
 @pytest.mark.parametrize("size", [(0, 2), ()])
-def test_dequantize_of_a_single_value_and_of_nothing(size):
+def test_dequantize_scalar_and_empty(size):
     values = np.full(size, 7, np.int8)
     check_quantized("Dequantize", {"input": tf.qint8}, input=values, min_range=F(2), max_range=F(2), mode="MIN_FIRST")
 
@@ -63,7 +63,7 @@ def test_dequantize_of_a_single_value_and_of_nothing(size):
 )
 def test_quantize(qtype, attrs):
     values = RNG.uniform(-4, 2.6, (20, 3)).astype(F)
-    # In 32 bits TensorFlow wraps round where the range ends.
+    # TensorFlow's 32-bit result overflows at the ends of the range.
     values[0] = 0, 0 if qtype is tf.qint32 else 1e9, -1e9
     low, high = RANGES if "axis" in attrs else RANGE
     check_quantized("QuantizeV2", {}, input=values, min_range=low, max_range=high, T=qtype, **attrs)
@@ -71,12 +71,12 @@ def test_quantize(qtype, attrs):
 
 @pytest.mark.default_cases("0-0")
 @pytest.mark.parametrize(("low", "high"), [(1, 2), (-3, -2), (0, 0)])
-def test_quantize_makes_room_for_zero(low, high):
+def test_quantize_extends_the_range_to_zero(low, high):
     values = RNG.uniform(-4, 4, 9).astype(F)
     check_quantized("QuantizeV2", {}, input=values, min_range=F(low), max_range=F(high), T=tf.qint16)
 
 
-def test_bad_ranges_are_errors():
+def test_invalid_ranges_raise():
     quantize, dequantize = (registry.lookup(name).fn for name in TESTED_OTHERWISE[::-1])
     with pytest.raises(OpError, match="larger"):
         quantize(np.zeros(3, F), F(2), F(1), T=np.dtype("int8"))

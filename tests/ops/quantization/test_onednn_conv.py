@@ -1,6 +1,6 @@
-"""Quantized ops joined for oneDNN: numbers and ranges equal to what its kernels gave, bit for bit.
+"""Quantized ops fused for oneDNN: results and ranges equal recorded ones of its kernels, bit for bit.
 
-See testdata/make_onednn.py: these kernels and those that other tests compare with do not run in one process.
+See testdata/make_onednn.py: one process cannot run these kernels and those of other tests.
 """
 
 import functools
@@ -20,7 +20,7 @@ from .harness import PLAIN, implementation
 
 DATA = np.load(Path(__file__).parent.parents[2] / "testdata" / "onednn.npz")
 RECORDED = json.loads(str(DATA["cases"]))
-JOINED = [number for number, case in enumerate(RECORDED) if "parts" in case]
+CONCATENATIONS = [number for number, case in enumerate(RECORDED) if "parts" in case]
 OPTIMIZED = [number for number, case in enumerate(RECORDED) if "optimized" in case]
 TESTED_OTHERWISE = {case["op"] for case in RECORDED}
 F = np.float32
@@ -32,7 +32,7 @@ def named(case):
 
 
 @pytest.mark.default_cases("62", "65")
-@pytest.mark.parametrize("number", JOINED)
+@pytest.mark.parametrize("number", CONCATENATIONS)
 def test_recorded_concatenation(number):
     case = RECORDED[number]
     op, ends = case["op"], {key: [F(v) for v in values] for key, values in case["attrs"].items()}
@@ -43,15 +43,15 @@ def test_recorded_concatenation(number):
     for i, actual in enumerate(found):
         expected = DATA[f"{number}/out_{i}"]
         assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-        # oneDNN rounds where the zero of qint8 is in some way of its own.
+        # oneDNN rounds the zero point of qint8 in an unknown way.
         np.testing.assert_allclose(np.asarray(actual, F), expected.astype(F), rtol=0, atol=expected.dtype == np.int8)
 
 
-KERNELS = [number for number in range(len(RECORDED)) if number not in JOINED + OPTIMIZED]
+KERNELS = [number for number in range(len(RECORDED)) if number not in CONCATENATIONS + OPTIMIZED]
 
 
 @pytest.mark.parametrize("number", OPTIMIZED, ids=[named(RECORDED[number]) for number in OPTIMIZED])
-def test_recorded_of_an_optimized_graph(number):
+def test_recorded_optimized_graph(number):
     case = RECORDED[number]
     values = [DATA[f"{number}/{name}"] for name in case["optimized"]]
     fn = functools.partial(implementation(case["op"]), **case["attrs"])
@@ -86,9 +86,9 @@ def test_recorded(number):
 
     values = [DATA[f"{number}/{name}"] for name in names]
     converted = tf2jax.convert_functional(tf.function(call, autograph=False), *values)
-    moved = [np.stack([values[0], values[0][::-1]]), *(np.stack([v, v]) for v in values[1:])]
+    stacked = [np.stack([values[0], values[0][::-1]]), *(np.stack([v, v]) for v in values[1:])]
     program = jax.jit(lambda one, two: (converted(*one), jax.vmap(converted)(*two)), compiler_options=fast_options())
-    both = program(values, moved)
+    both = program(values, stacked)
     for found in (both[0], [np.asarray(v)[0] for v in both[1]]):
         assert len(found) == case["outputs"]
         for i, actual in enumerate(found):
@@ -102,7 +102,7 @@ def test_recorded(number):
 @pytest.mark.parametrize("mode", ["MIN_FIRST", "SCALED"])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
 def test_product_of_any_range(mode, transposed):
-    """The product of what the numbers stand for; TensorFlow's own result is off by orders of magnitude."""
+    """Against the product of the represented floats; TensorFlow's own result is off by orders of magnitude."""
     a, b = RNG.integers(0, 256, (5, 7)).astype(np.uint8), RNG.integers(-127, 128, (7, 4)).astype(np.int8)
     bias, low, high = RNG.normal(size=4).astype(F), F(-1.1), F(2.3)
     left = low + a * ((high - low) / 255) if mode == "MIN_FIRST" else a * (high / 255)
@@ -114,14 +114,14 @@ def test_product_of_any_range(mode, transposed):
     compiled = jax.jit(functools.partial(call, Toutput=F, **attrs), compiler_options=fast_options())
     found = compiled(a, b, bias, *ends, F(-8), F(9))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    narrow = implementation("QuantizedMatMulWithBiasAndReluAndRequantize")
-    compiled = jax.jit(functools.partial(narrow, **attrs), compiler_options=fast_options())
+    requantizing = implementation("QuantizedMatMulWithBiasAndReluAndRequantize")
+    compiled = jax.jit(functools.partial(requantizing, **attrs), compiler_options=fast_options())
     found = compiled(a, b, bias, *ends, F(-8), F(9))[0]
     np.testing.assert_allclose(np.asarray(found) * (9 / 255), expected.clip(0, 9), atol=4.6 / 255)
 
 
 @pytest.mark.full
-def test_refused():
+def test_invalid_arguments_raise():
     call = implementation("QuantizedConv2DWithBias")
     x, kernel, bias = np.zeros((1, 4, 4, 3), np.uint8), np.zeros((2, 2, 3, 5), np.int8), np.zeros(5, F)
     ends, attrs = (F(0), F(1), F(-1), F(1)), {"strides": [1, 1, 1, 1], "padding": "SAME"}

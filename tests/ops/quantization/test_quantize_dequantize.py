@@ -1,4 +1,4 @@
-"""Quantization with a range against TensorFlow: results are equal to the last bit where a step would show."""
+"""Fake quantization and QuantizeAndDequantize against TensorFlow, to the last bit where a level depends on it."""
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ CASES = [
             (QD4, True, np.float64, {"signed_input": False, "num_bits": 62}),
         )
     ),
-    # TensorFlow 2.21's kernels of V2 and V4 refuse a range together with an axis; V3's does not.
+    # TensorFlow 2.21's kernels of V2 and V4 do not support a range together with an axis; V3's does.
     case(QD3, X, LOW, F([2, 0.5, 1.5]), np.int32(8), axis=1),
     case(QD3, X.reshape(4, 3, 10), LOW, F([2, 0.5, 1.5]), np.int32(8), axis=1, signed_input=False),
     case(QD2, X.reshape(3, 10, 4), LOW, HIGH, axis=0).using(name="axis without range"),
@@ -91,7 +91,7 @@ def _per_channel(x, end):
     return tf.quantization.fake_quant_with_min_max_vars_per_channel(x, [-end] * 3, [end] * 3)
 
 
-def _there_and_back(x, end):
+def _quantize_and_dequantize(x, end):
     return tf.quantization.quantize_and_dequantize_v2(x, -end, end, range_given=True)
 
 
@@ -101,14 +101,14 @@ def _dequantized(x, end):
 
 
 def _uniform(x, end):
-    steps = {"quantization_min_val": -127, "quantization_max_val": 127}
-    quantized = tf.raw_ops.UniformQuantize(input=x, scales=end / 127, zero_points=0, Tout=tf.qint8, **steps)
-    return tf.raw_ops.UniformDequantize(input=quantized, scales=end / 127, zero_points=0, Tout=tf.float32, **steps)
+    limits = {"quantization_min_val": -127, "quantization_max_val": 127}
+    quantized = tf.raw_ops.UniformQuantize(input=x, scales=end / 127, zero_points=0, Tout=tf.qint8, **limits)
+    return tf.raw_ops.UniformDequantize(input=quantized, scales=end / 127, zero_points=0, Tout=tf.float32, **limits)
 
 
-@pytest.mark.parametrize("quantized", [_fake_quant, _per_channel, _there_and_back, _dequantized, _uniform])
+@pytest.mark.parametrize("quantized", [_fake_quant, _per_channel, _quantize_and_dequantize, _dequantized, _uniform])
 def test_quantized_sums_under_jit_match_tensorflow(quantized):
-    """A sum of quantized values is often halfway between steps, where a fused multiply-add takes the other one."""
+    """Sum of quantized values are often halfway between levels, where a fused multiply-add changes the level."""
 
     def fn(x, y):
         return quantized(quantized(x, 1.0) + quantized(y, 1.0), 2.0)

@@ -1,4 +1,4 @@
-"""Arithmetic on quantized tensors with ranges against TensorFlow: numbers and ranges equal, bit for bit."""
+"""TF1's arithmetic on (tensor, min, max) against TensorFlow: results and ranges equal, bit for bit."""
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ RANGES = [(-1.5, 2.0), (0.0, 6.0), (-0.013, 0.0126), (0.53, 2.0), (-300.0, -200.
 PAIRS = [(a, b) for a in RANGES for b in RANGES[:4]]
 
 
-def numbers(*shape):
+def random_uint8(*shape):
     return RNG.integers(0, 256, shape).astype(np.uint8)
 
 
@@ -48,7 +48,7 @@ def check(op, ranges, names, **arguments):
 @pytest.mark.full
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_mat_mul(transposed):
-    a, b = numbers(3, 5), numbers(5, 4)
+    a, b = random_uint8(3, 5), random_uint8(5, 4)
     a, b = (np.ascontiguousarray(m.T) if t else m for m, t in zip((a, b), transposed, strict=True))
     for ranges in PAIRS[:: 1 if transposed == (False, False) else 5]:
         check(
@@ -72,8 +72,8 @@ def test_conv2d(stride, padding):
             "QuantizedConv2D",
             ranges,
             "min_input max_input min_filter max_filter",
-            input=numbers(2, 7, 6, 3),
-            filter=numbers(3, 2, 3, 4),
+            input=random_uint8(2, 7, 6, 3),
+            filter=random_uint8(3, 2, 3, 4),
             strides=[1, stride, stride, 1],
             padding=padding,
         )
@@ -83,14 +83,14 @@ def test_conv2d(stride, padding):
 @pytest.mark.parametrize("op", ["QuantizedMul", "QuantizedAdd"])
 def test_elementwise(op):
     for ranges in PAIRS:
-        check(op, ranges, "min_x max_x min_y max_y", x=numbers(5, 8), y=numbers(5, 8))
-    check(op, PAIRS[1], "min_x max_x min_y max_y", x=numbers(5, 8), y=numbers(8))
+        check(op, ranges, "min_x max_x min_y max_y", x=random_uint8(5, 8), y=random_uint8(5, 8))
+    check(op, PAIRS[1], "min_x max_x min_y max_y", x=random_uint8(5, 8), y=random_uint8(8))
 
 
 @pytest.mark.full
 def test_bias_add():
-    """TensorFlow's rounding of a number depends on where in its vectors it falls: one step apart."""
-    x, bias = numbers(4, 16), numbers(16)
+    """TensorFlow's rounding depends on an element's position in its SIMD vectors: results differ by a step."""
+    x, bias = random_uint8(4, 16), random_uint8(16)
     for first, second in PAIRS:
         arguments = ends("min_input max_input min_bias max_bias", first, second)
 
@@ -114,21 +114,21 @@ def test_relu(op):
 
 
 @pytest.mark.default_cases("6.0")
-@pytest.mark.parametrize("most", [0.0, 1.25, 6.0])
-def test_relu_x(most):
-    """TensorFlow has no kernel: as QuantizedRelu6 at 6, and the number nearest to any other limit."""
+@pytest.mark.parametrize("limit", [0.0, 1.25, 6.0])
+def test_relu_x(limit):
+    """TensorFlow has no kernel: as QuantizedRelu6 at 6, and the nearest level to any other limit."""
     features = np.arange(256, dtype=np.uint8)
     for low, high in RANGES[:4]:
         with jax.enable_x64(True):
-            out, least, largest = quantized_op("QuantizedReluX")(features, F(most), F(low), F(high))
+            out, out_low, out_high = quantized_op("QuantizedReluX")(features, F(limit), F(low), F(high))
             six = quantized_op("QuantizedRelu6")(features, F(low), F(high))[0]
-        assert (least, largest) == (F(low), F(high))
+        assert (out_low, out_high) == (F(low), F(high))
         scale = (high - low) / 255
         values = (np.asarray(out, np.int32) - round(-low / scale)) * scale
-        expected = np.clip((np.arange(256) - round(-low / scale)) * scale, 0, max(0, most))
-        if low <= 0 and (most < high or most == 6):
+        expected = np.clip((np.arange(256) - round(-low / scale)) * scale, 0, max(0, limit))
+        if low <= 0 and (limit < high or limit == 6):
             np.testing.assert_allclose(values, expected, atol=scale / 2 + 1e-6)
-        if most == 6:
+        if limit == 6:
             np.testing.assert_array_equal(out, six)
 
 
@@ -140,7 +140,7 @@ def test_pools(op, size, stride, padding):
         op,
         RANGES[:1],
         "min_input max_input",
-        input=numbers(2, 9, 8, 3),
+        input=random_uint8(2, 9, 8, 3),
         ksize=[1, size, size, 1],
         strides=[1, stride, stride, 1],
         padding=padding,
@@ -149,25 +149,27 @@ def test_pools(op, size, stride, padding):
 
 @pytest.mark.full
 def test_concat_and_reshape():
-    x, y = numbers(4, 5), numbers(4, 3)
+    x, y = random_uint8(4, 5), random_uint8(4, 3)
     for (low, high), (low_y, high_y) in PAIRS:
 
-        def join(x, y, low=low, high=high, low_y=low_y, high_y=high_y):
+        def concat(x, y, low=low, high=high, low_y=low_y, high_y=high_y):
             x, y = (tf.bitcast(v, tf.quint8) for v in (x, y))
-            out, least, most = tf.raw_ops.QuantizedConcat(
+            out, out_low, out_high = tf.raw_ops.QuantizedConcat(
                 concat_dim=1, values=[x, y], input_mins=[low, low_y], input_maxes=[high, high_y]
             )
-            out, least, most = tf.raw_ops.QuantizedReshape(tensor=out, shape=[-1, 2], input_min=least, input_max=most)
-            return tf.bitcast(out, tf.uint8), least, most
+            out, out_low, out_high = tf.raw_ops.QuantizedReshape(
+                tensor=out, shape=[-1, 2], input_min=out_low, input_max=out_high
+            )
+            return tf.bitcast(out, tf.uint8), out_low, out_high
 
         with jax.enable_x64(True):
-            actual = jax.jit(tf2jax.convert_functional(tf.function(join, autograph=False), x, y))(x, y)
-        for a, e in zip(actual, join(x, y), strict=True):
+            actual = jax.jit(tf2jax.convert_functional(tf.function(concat, autograph=False), x, y))(x, y)
+        for a, e in zip(actual, concat(x, y), strict=True):
             np.testing.assert_array_equal(a, e.numpy())
 
 
 def network(x, kernel, bias, matrix):
-    """A small image network as TensorFlow 1 quantized such."""
+    """A small image network, quantized as by TF1."""
     low, high = tf.reduce_min(x), tf.reduce_max(x)
     x = tf.raw_ops.QuantizeV2(input=x, min_range=low, max_range=high, T=tf.quint8, mode="MIN_FIRST")
     kernel, bias, matrix = (
@@ -176,7 +178,7 @@ def network(x, kernel, bias, matrix):
         )
         for v in (kernel, bias, matrix)
     )
-    narrow = lambda out: tf.raw_ops.QuantizeDownAndShrinkRange(  # noqa: E731
+    shrink = lambda out: tf.raw_ops.QuantizeDownAndShrinkRange(  # noqa: E731
         input=out[0], input_min=out[1], input_max=out[2], out_type=tf.quint8
     )
     pair = lambda a, b, names: dict(zip(names.split(), (a[1], a[2], b[1], b[2]), strict=True))  # noqa: E731
@@ -187,29 +189,29 @@ def network(x, kernel, bias, matrix):
         padding="SAME",
         **pair(x, kernel, "min_input max_input min_filter max_filter"),
     )
-    x = narrow(x)
+    x = shrink(x)
     x = tf.raw_ops.QuantizedBiasAdd(
         input=x[0], bias=bias[0], out_type=tf.qint32, **pair(x, bias, "min_input max_input min_bias max_bias")
     )
-    x = narrow(x)
+    x = shrink(x)
     x = tf.raw_ops.QuantizedRelu(features=x[0], min_features=x[1], max_features=x[2], out_type=tf.quint8)
     x = tf.raw_ops.QuantizedMaxPool(
         input=x[0], min_input=x[1], max_input=x[2], ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID"
     )
     x = tf.raw_ops.QuantizedReshape(tensor=x[0], shape=[2, -1], input_min=x[1], input_max=x[2])
     x = tf.raw_ops.QuantizedMatMul(a=x[0], b=matrix[0], **pair(x, matrix, "min_a max_a min_b max_b"))
-    x = narrow(x)
+    x = shrink(x)
     return tf.raw_ops.Dequantize(input=x[0], min_range=x[1], max_range=x[2], mode="MIN_FIRST")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("wide", [False, True])
-def test_network(wide):
-    """Without 64-bit mode, too, where numbers may come out one step apart."""
+@pytest.mark.parametrize("x64", [False, True])
+def test_network(x64):
+    """Without 64-bit mode results may differ by one step."""
     shapes = (2, 8, 8, 3), (3, 3, 3, 4), (4,), (64, 5)
     inputs = [RNG.normal(size=shape).astype(F) for shape in shapes]
     expected = network(*map(tf.constant, inputs)).numpy()
-    with jax.enable_x64(wide):
+    with jax.enable_x64(x64):
         call = tf2jax.convert_functional(tf.function(network, autograph=False), *inputs)
         step = np.ptp(expected) / 255
         for found in (jax.jit(call)(*inputs), call(*inputs)):
@@ -217,12 +219,12 @@ def test_network(wide):
             assert np.abs(np.asarray(found) - expected).mean() < step / 2
 
 
-def test_refused():
-    x, one = numbers(2, 3), F(1)
+def test_invalid_arguments_raise():
+    x, one = random_uint8(2, 3), F(1)
     for call, said in (
         (lambda: quantized_op("QuantizedMatMul")(x, x, -one, one, -one, one), "two matrices"),
         (lambda: quantized_op("QuantizedMatMul")(x, x.T, np.ones(2, F), one, -one, one), "min_a must be a scalar"),
-        (lambda: quantized_op("QuantizedMul")(x, x, -one, one, -one, one, Toutput=np.int16), "qint32 alone"),
+        (lambda: quantized_op("QuantizedMul")(x, x, -one, one, -one, one, Toutput=np.int16), "qint32 only"),
         (
             lambda: quantized_op("QuantizedBiasAdd")(x, x[0, :2], -one, one, -one, one, out_type=np.int32),
             "does not fit",

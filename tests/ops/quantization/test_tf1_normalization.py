@@ -1,4 +1,4 @@
-"""Normalization of quantized images against TensorFlow: numbers equal, and ranges but for the order of sums."""
+"""Normalization of quantized images against TensorFlow: equal results, and ranges up to the order of sums."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ F = np.float32
 RNG = np.random.default_rng(0)
 
 
-def numbers(*shape):
+def random_uint8(*shape):
     return RNG.integers(0, 256, shape).astype(np.uint8)
 
 
@@ -29,7 +29,7 @@ def test_instance_norm(ends, attrs):
         "QuantizedInstanceNorm",
         {"x": tf.quint8},
         rtol=2e-6,
-        x=numbers(2, 5, 4, 3),
+        x=random_uint8(2, 5, 4, 3),
         x_min=F(ends[0]),
         x_max=F(ends[1]),
         variance_epsilon=1e-3,
@@ -43,7 +43,7 @@ def test_instance_norm(ends, attrs):
 def test_batch_norm(size, scaled):
     arguments = {}
     for name, low, high in (("t", -1, 3), ("m", -0.5, 0.4), ("v", 0, 1), ("beta", -1, 1), ("gamma", -2, 0.5)):
-        arguments[name] = numbers(2, 5, 4, 3) if name == "t" else numbers(3)
+        arguments[name] = random_uint8(2, 5, 4, 3) if name == "t" else random_uint8(3)
         arguments |= {f"{name}_min": F(low * size), f"{name}_max": F(high * size)}
     check_quantized(
         "QuantizedBatchNormWithGlobalNormalization",
@@ -55,14 +55,14 @@ def test_batch_norm(size, scaled):
     )
 
 
-def test_refused():
+def test_invalid_arguments_raise():
     call = implementation("QuantizedInstanceNorm")
-    x, one = numbers(2, 3, 4), F(1)
+    x, one = random_uint8(2, 3, 4), F(1)
     with pytest.raises(OpError, match="rank 4"):
         call(x, -one, one)
     with pytest.raises(OpError, match="given_y_min must be less"):
         call(x[None], -one, one, output_range_given=True)
     call = implementation("QuantizedBatchNormWithGlobalNormalization")
-    vectors = [v for _ in range(4) for v in (numbers(3), -one, one)]
+    vectors = [v for _ in range(4) for v in (random_uint8(3), -one, one)]
     with pytest.raises(OpError, match="one value for each"):
         call(x[None], -one, one, *vectors, out_type=np.int32, variance_epsilon=0.1, scale_after_normalization=True)

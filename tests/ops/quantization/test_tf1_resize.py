@@ -18,12 +18,12 @@ SIZES = [[5, 9], [14, 13], [3, 3], [1, 1], [7, 6]]
 
 @pytest.mark.full
 @pytest.mark.parametrize("attrs", [{}, {"align_corners": True}, {"half_pixel_centers": True}], ids=str)
-@pytest.mark.parametrize("most", [256, 1000, 2**31], ids=["quint8", "small", "large"])
-def test_whole_numbers(most, attrs):
-    if most == 256:
+@pytest.mark.parametrize("limit", [256, 1000, 2**31], ids=["quint8", "small", "large"])
+def test_integers(limit, attrs):
+    if limit == 256:
         images, dtype = RNG.integers(0, 256, (2, 7, 6, 3)).astype(np.uint8), tf.quint8
     else:
-        images, dtype = RNG.integers(-most, most, (2, 7, 6, 3)).astype(np.int32), tf.qint32
+        images, dtype = RNG.integers(-limit, limit, (2, 7, 6, 3)).astype(np.int32), tf.qint32
     for size in SIZES[: 2 if attrs else 5]:
         check_quantized(
             "QuantizedResizeBilinear", {"images": dtype}, images=images, size=size, min=F(-1), max=F(3), **attrs
@@ -35,9 +35,9 @@ def test_floats():
     check_quantized("QuantizedResizeBilinear", {}, rtol=1e-5, images=images, size=[5, 9], min=F(-1), max=F(3))
 
 
-@pytest.mark.parametrize("most", [1000, 2**31])
-def test_without_64_bits(most):
-    images = RNG.integers(-most, most, (2, 7, 6, 3)).astype(np.int32)
+@pytest.mark.parametrize("limit", [1000, 2**31])
+def test_without_64_bits(limit):
+    images = RNG.integers(-limit, limit, (2, 7, 6, 3)).astype(np.int32)
 
     def resize(x):
         out = tf.raw_ops.QuantizedResizeBilinear(
@@ -46,11 +46,11 @@ def test_without_64_bits(most):
         return tf.bitcast(out[0], tf.int32)
 
     found = np.asarray(jax.jit(tf2jax.convert_functional(tf.function(resize), images))(images)).astype(np.float64)
-    np.testing.assert_allclose(found, resize(images).numpy(), rtol=0, atol=max(1, most * 2.0**-22))
+    np.testing.assert_allclose(found, resize(images).numpy(), rtol=0, atol=max(1, limit * 2.0**-22))
 
 
 @pytest.mark.full
-def test_refused():
+def test_invalid_arguments_raise():
     call = implementation("QuantizedResizeBilinear")
     with pytest.raises(OpError, match="int16"):
         call(np.zeros((1, 2, 2, 1), np.int16), np.array([3, 3]), F(0), F(1))

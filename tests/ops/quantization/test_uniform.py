@@ -1,4 +1,4 @@
-"""Uniform quantization against TensorFlow: every result equal, bit for bit."""
+"""Uniform quantization against TensorFlow: results equal, bit for bit."""
 
 import jax
 import numpy as np
@@ -43,7 +43,7 @@ def _integers(qtype, shape, size=None):
 
 
 def _quantization(name, axis, count):
-    """Returns scales, zero points and the axis of one operand."""
+    """Return scales, zero points and the axis of one operand."""
     shape = () if axis < 0 else (count,)
     scales = np.asarray(RNG.uniform(0.01, 0.4, shape), F)
     zeros = np.asarray(RNG.integers(-9, 9, shape), I32)
@@ -54,13 +54,13 @@ def _quantization(name, axis, count):
 @pytest.mark.parametrize(("qtype", "axis"), [(tf.qint8, -1), (tf.quint8, 1), (tf.qint32, 0)])
 def test_quantize_and_back(qtype, axis):
     shape = (5, 3, 4)
-    how = {**_quantization("", axis, shape[axis]), **_limits(qtype, "")}
+    arguments = {**_quantization("", axis, shape[axis]), **_limits(qtype, "")}
     values = RNG.uniform(-9, 9, shape).astype(F)
     values[0, 0] = 1e9, -1e9, np.nan, np.inf
-    check_quantized("UniformQuantize", {}, input=values, Tout=qtype, **how)
-    # TensorFlow reads 32-bit integers through float32: beyond 2^24 it loses their last bits first.
+    check_quantized("UniformQuantize", {}, input=values, Tout=qtype, **arguments)
+    # TensorFlow converts qint32 to float32 first, and loses the last bits beyond 2**24.
     integers = _integers(qtype, shape, 2**24 - 20 if qtype is tf.qint32 else None)
-    check_quantized("UniformDequantize", {"input": qtype}, input=integers, Tout=tf.float32, **how)
+    check_quantized("UniformDequantize", {"input": qtype}, input=integers, Tout=tf.float32, **arguments)
 
 
 def test_halves_round_up_and_bounds_clamp():
@@ -72,7 +72,7 @@ def test_halves_round_up_and_bounds_clamp():
 @pytest.mark.default_cases("source2-target2-axes2")
 @pytest.mark.parametrize(
     ("source", "target", "axes"),
-    # TensorFlow's CPU kernels make no 32-bit integers.
+    # TensorFlow's CPU kernels do not return qint32.
     [(Q8, Q8, (-1, -1)), (Q32, Q8, (1, -1)), (Q8, Q8, (-1, 1)), (Q32, Q8, (0, 0))],
 )
 def test_requantize(source, target, axes):
@@ -220,7 +220,7 @@ def test_rescaling_is_exact(x64):
             np.testing.assert_array_equal(actual, np.clip(exact, -(2**31), 2**31 - 1))
 
 
-def test_bad_parameters_are_errors():
+def test_invalid_parameters_raise():
     quantize = registry.lookup("UniformQuantize").fn
     limits = {"Tout": np.dtype("int8"), **_limits(Q8, "")}
     with pytest.raises(OpError, match="scales has shape"):

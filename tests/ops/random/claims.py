@@ -1,4 +1,4 @@
-"""Claims of docs/random.md: how the numbers of each op that draws relate to TensorFlow's, and the cases to check it.
+"""Claims of docs/random.md: how the numbers of each random op relate to TensorFlow's, and the cases that check it.
 
 ``python -m tools.pages.random_numbers`` writes the page.
 """
@@ -18,7 +18,7 @@ from tensorflow.python.framework import op_def_library
 
 FLOATS = (np.float16, tf.bfloat16.as_numpy_dtype, np.float32, np.float64)
 SEEDS = (np.array([1, 2], np.int32), np.array([-5, 2**40 + 3], np.int64))
-# Counters whose low 32, 64 and 96 bits run over while 1003 numbers are drawn.
+# Counters whose low 32, 64 and 96 bits overflow within 1003 numbers.
 STATES = tuple(
     (np.array([2**63 + 12345], np.uint64), np.array(c, np.uint64))
     for c in ([2**32 - 7, 0], [2**64 - 5, 77], [2**64 - 3, 2**32 - 1])
@@ -29,13 +29,13 @@ EXACT, ULP, DISTRIBUTION = "exact", "ulp", "distribution"
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What holds for an op.
+    """The relation of an op's numbers to TensorFlow's.
 
     Attributes:
       kind: EXACT (bit for bit TensorFlow's on CPU), ULP (rounded otherwise) or DISTRIBUTION.
       cases: functions that draw in TensorFlow. For a distribution, ``(draw, cumulative distribution function)``.
       ulps: for ULP, the largest difference in units of the dtype's precision at max(1, |number|).
-      note: what else to know.
+      note: further conditions, for the page.
     """
 
     kind: str
@@ -50,7 +50,7 @@ def _apply(name: str, **arguments: Any) -> Any:
 
 
 def _seeded(name: str, extra: Callable[[Any], dict[str, Any]], dtypes: Any) -> tuple[Any, ...]:
-    """Cases of the first forms of stateless ops, which take a seed."""
+    """Return cases of the V1 stateless ops, which have a seed."""
     return tuple(
         functools.partial(_apply, name, shape=np.array([size], np.int32), seed=seed, **extra(dtype))
         for (seed, size), dtype in itertools.product(zip(SEEDS, SIZES, strict=False), dtypes)
@@ -58,7 +58,7 @@ def _seeded(name: str, extra: Callable[[Any], dict[str, Any]], dtypes: Any) -> t
 
 
 def _keyed(name: str, extra: Callable[[Any], dict[str, Any]], dtypes: Any, sizes: Any = SIZES) -> tuple[Any, ...]:
-    """Cases of the later forms, which take key, counter and algorithm."""
+    """Return cases of the V2 stateless ops, which have key, counter and algorithm."""
     return tuple(
         functools.partial(
             _apply, name, shape=np.array([n], np.int32), key=key, counter=counter, alg=np.int32(1), **extra(dtype)
@@ -262,9 +262,9 @@ KEYED: dict[str, Claim] = {
     **{
         name: Claim(DISTRIBUTION, note=f"{_KEY}; {where}")
         for name, where in {
-            "UniformCandidateSampler": "see tests/ops/random/test_categorical.py",
-            "LogUniformCandidateSampler": "see tests/ops/random/test_categorical.py",
-            "FixedUnigramCandidateSampler": "see tests/ops/random/test_categorical.py",
+            "UniformCandidateSampler": "see tests/ops/random/test_candidate_sampling.py",
+            "LogUniformCandidateSampler": "see tests/ops/random/test_candidate_sampling.py",
+            "FixedUnigramCandidateSampler": "see tests/ops/random/test_candidate_sampling.py",
             "RandomPoisson": "see tests/ops/test_legacy.py",
             "RandomCrop": "see tests/ops/test_legacy.py",
             "SampleDistortedBoundingBox": "see tests/ops/image/test_sample_distorted_box.py",

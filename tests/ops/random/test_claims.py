@@ -1,4 +1,4 @@
-"""Each line of docs/random.md holds against TensorFlow."""
+"""Each line of docs/random.md is checked against TensorFlow."""
 
 import jax
 import ml_dtypes
@@ -15,8 +15,8 @@ from . import claims
 from . import test_generator as test_random_generator
 
 
-def test_every_op_that_draws_is_in_the_table():
-    """Those that take a key, hold 64-bit state or are TensorFlow's stateless ones."""
+def test_every_random_op_has_a_claim():
+    """Random ops have a key, a 64-bit state, or a name that begins with Stateless."""
     ops = registry.known_ops().values()
     drawing = {o.name for o in ops if o.needs_key or o.wide or o.name.startswith("Stateless")}
     control_flow = {"StatelessIf", "StatelessCase", "StatelessWhile"}
@@ -45,7 +45,7 @@ def _holds(claim, actual, expected):
         assert _ulps(actual, expected) <= claim.ulps
 
 
-# Rejection samplers compile for long.
+# Rejection samplers have long compile times.
 LONG = ("StatelessRandomGammaV2", "StatelessRandomPoisson", "StatelessRandomBinomial", "StatelessTruncatedNormal")
 
 
@@ -66,7 +66,7 @@ def test_stateless(name):
 @pytest.mark.default_cases("RngSkip")
 @pytest.mark.parametrize("name", claims.GENERATOR)
 def test_generator(name):
-    """All cases of one op draw from one state in turn; what they draw and the state afterwards."""
+    """All cases of an op draw from one state in turn: their numbers, and the final state."""
     claim = claims.GENERATOR[name]
     made = [test_random_generator.make(*case) for case in test_random_generator.OPS if case[0] == name]
     with jax.enable_x64(True):
@@ -87,7 +87,7 @@ def test_distribution(name):
     expected = draw().numpy()
     assert drawn.dtype == expected.dtype and drawn.shape == expected.shape
     drawn = drawn.reshape(-1).astype(np.float64)
-    if np.issubdtype(expected.dtype, np.integer):  # spread out what is discrete, so that the test is exact
+    if np.issubdtype(expected.dtype, np.integer):  # made continuous, so that the test is exact
         spread = np.random.default_rng(0).uniform(size=drawn.size)
         quantiles = cdf(drawn - 1) + spread * (cdf(drawn) - cdf(drawn - 1))
     else:

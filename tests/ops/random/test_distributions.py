@@ -26,7 +26,7 @@ def shape(*dimensions):
     return np.array(dimensions, np.int32)
 
 
-# Compiling is what takes time here: few cases, each with many parameters.
+# Compile time dominates: few cases, each with many parameters.
 CASES = [
     case("StatelessRandomGammaV2", shape(3, 2, 4), np.array([1, 2], np.int32), ALPHA.astype(np.float32)).using(
         vmap=False
@@ -81,7 +81,7 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_first_bounded_normal(dtype):
-    """The first number is TensorFlow's for bounds of every kind; its gradients are, too."""
+    """The first number and its gradients are TensorFlow's, for all kinds of bounds."""
 
     def fn(*parameters):
         return tf.raw_ops.StatelessParameterizedTruncatedNormal(
@@ -111,7 +111,7 @@ def test_first_bounded_normal(dtype):
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_bounded_normal_distribution(dtype):
-    """Each number has its own stream here: TensorFlow's would depend on its threads."""
+    """Each number has its own stream; TensorFlow's numbers depend on its threads."""
     parameters = [dtype(p) for p in ([0, 1, 0, -1], [1, 2, 1, 0.5], LOW, HIGH)]
     fn = tf.function(
         lambda: tf.raw_ops.StatelessParameterizedTruncatedNormal(
@@ -144,7 +144,7 @@ def test_bad_bounds_are_nan(bad):
 
 @pytest.mark.full
 def test_without_64_bits():
-    """Numbers of 32 bits where TensorFlow computes with 64: the same distributions, nearly the same numbers."""
+    """Single instead of double precision: the same distributions, nearly the same numbers."""
     fn = tf.function(
         lambda seed: (
             tf.random.stateless_gamma([50, 2], seed, [0.5, 3.0]),
@@ -160,8 +160,8 @@ def test_without_64_bits():
 
 @pytest.mark.full
 @pytest.mark.parametrize("count", [1, 17, 3001])
-def test_few_that_are_left_go_on_by_themselves(count):
-    """Samples of a stream each, so that many are drawn as few are: those that many rounds refuse among them."""
+def test_samples_do_not_depend_on_their_number(count):
+    """Each sample has its own stream, also those that many rounds reject."""
     alpha = tf.constant(np.resize([0.3, 2.5, 1.0, 40.0, 0.7], count))
     rate, probs = (tf.constant(np.resize(v, count)) for v in ([4.0, 30.0, 0.5], [0.1, 0.7, 0.5]))
     trials = tf.constant(np.resize([30.0, 50.0], count))
@@ -181,8 +181,8 @@ def test_few_that_are_left_go_on_by_themselves(count):
 
 
 @pytest.mark.full
-def test_second_derivative_of_gamma_variables():
-    """That of the quantile, which each variable keeps, by finite differences; TensorFlow has none."""
+def test_second_derivative_of_gamma_samples():
+    """Against finite differences of the quantile function; TensorFlow has no second derivative."""
     alpha = np.array([0.4, 0.9, 1.7, 6.0, 40.0])
     fn = tf.function(lambda a: tf.raw_ops.StatelessRandomGammaV2(shape=[5], seed=[3, 4], alpha=a), autograph=False)
     with jax.enable_x64(True):

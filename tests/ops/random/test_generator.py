@@ -1,4 +1,4 @@
-"""tf.random.Generator: what it draws and its state afterwards are TensorFlow's."""
+"""tf.random.Generator: numbers and final states equal TensorFlow's."""
 
 import jax
 import numpy as np
@@ -44,8 +44,8 @@ def make(name, arguments):
 
     def fn():
         result = getattr(tf.raw_ops, name)(resource=variable.handle, **arguments)
-        # Makes the variable known to the function, which a handle alone does not. It comes last because TensorFlow's
-        # StatefulRandomBinomial loses the new state where somebody still holds the old one.
+        # The function captures the variable only if it reads it. The read is last, as TensorFlow's
+        # StatefulRandomBinomial loses the new state while a tensor refers to the old one.
         variable.read_value()
         return None if isinstance(result, tf.Operation) else result
 
@@ -65,16 +65,16 @@ def test_op(name, arguments):
             if expected is not None:
                 assert np.asarray(actual).dtype == expected.numpy().dtype
                 tolerance = {"float64": 1e-12, "bfloat16": 1e-2}.get(expected.dtype.name, 1e-5)
-                wide = np.float64 if expected.dtype.is_floating else expected.dtype.as_numpy_dtype
+                work_dtype = np.float64 if expected.dtype.is_floating else expected.dtype.as_numpy_dtype
                 compare = np.testing.assert_allclose if "Normal" in name else np.testing.assert_array_equal
                 extra = {"rtol": tolerance, "atol": 1e-6} if "Normal" in name else {}
-                compare(np.asarray(actual).astype(wide), expected.numpy().astype(wide), **extra)
+                compare(np.asarray(actual).astype(work_dtype), expected.numpy().astype(work_dtype), **extra)
 
 
 @pytest.mark.default_cases("dtype1")
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_first_standard_normal(dtype):
-    """TensorFlow runs it in old graphs only. Its state begins with the algorithm."""
+    """TensorFlow runs this op in graphs of early versions only. Its state begins with the algorithm."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.producer = 20
     handle, node = (
@@ -97,16 +97,16 @@ def test_first_standard_normal(dtype):
             after = session.run(tf.raw_ops.ReadVariableOp(resource=v, dtype=tf.int64))
     fn = registry.lookup("StatefulStandardNormal").fn
     with jax.enable_x64(True):
-        moved, drawn = fn(state, np.array([3, 3]), dtype=dtype.as_numpy_dtype)
+        updated, samples = fn(state, np.array([3, 3]), dtype=dtype.as_numpy_dtype)
         with pytest.raises(OpError, match="algorithm 2"):
             fn(state + 1, np.array([3, 3]))
-    np.testing.assert_array_equal(moved, after)
-    assert drawn.dtype == expected.dtype
-    np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(updated, after)
+    assert samples.dtype == expected.dtype
+    np.testing.assert_allclose(samples, expected, rtol=1e-5, atol=1e-6)
 
 
 class Model(tf.Module):
-    """Draws everything that a generator offers."""
+    """Call all methods of a generator."""
 
     def __init__(self):
         super().__init__()
@@ -131,7 +131,7 @@ class Model(tf.Module):
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [True, False])
 def test_generator(x64):
-    """Without 64-bit mode the state is words; 64-bit results are their low words, all else is the same."""
+    """Without 64-bit mode the state is words, and 64-bit results are their low words; others are equal."""
     model, x = Model(), np.zeros([2, 5], np.float32)
     with jax.enable_x64(x64):
         jax_fn, params = tf2jax.convert(model.__call__, tf.TensorSpec([2, 5]))
@@ -144,7 +144,7 @@ def test_generator(x64):
                 value = value.numpy()
                 if not x64 and value.dtype.itemsize == 8:
                     value = value.astype(value.dtype.str.replace("8", "4"))
-                # A binomial is rejected in 32 bits here, which may now and then fall the other way.
+                # Rejection in single precision is sometimes decided otherwise.
                 tolerance = {"rtol": 1e-5, "atol": 1e-6} if key != "binomial" or x64 else {"atol": 1}
                 np.testing.assert_allclose(actual[key], value, err_msg=key, **tolerance)
                 assert np.asarray(actual[key]).dtype == value.dtype
@@ -155,8 +155,8 @@ def test_generator(x64):
 
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [True, False])
-def test_a_generator_in_loops_and_branches(x64):
-    """The state is carried around loops, through branches and calls."""
+def test_generator_in_loops_and_branches(x64):
+    """The state is carried through loops, branches and calls."""
     generator = tf.random.Generator.from_seed(2**40 + 3)
 
     @tf.function
@@ -182,24 +182,24 @@ def test_a_generator_in_loops_and_branches(x64):
 
 
 @pytest.mark.full
-def test_each_form_of_the_state_is_taken_in_either_mode():
+def test_int64_and_word_states_in_both_modes():
     _, fn = make("StatefulUniform", {"shape": [5], "algorithm": 1})
     jax_fn, params = tf2jax.convert(fn)
     expected, after = fn(), np.array([-3 + 5 * 256, STATE[1] + 1, STATE[2]], np.int64)
     words = STATE.view(np.uint32).reshape(3, 2)
     np.testing.assert_array_equal(params["state"], words)
     for x64 in (False, True):
-        for given in (STATE, words):
+        for variant in (STATE, words):
             with jax.enable_x64(x64):
-                actual, updated = jax_fn({"state": given})
+                actual, updated = jax_fn({"state": variant})
             np.testing.assert_array_equal(actual, expected)
             state = np.asarray(updated["state"])
-            assert state.dtype == (np.int64 if x64 and given is STATE else np.uint32)
+            assert state.dtype == (np.int64 if x64 and variant is STATE else np.uint32)
             np.testing.assert_array_equal(state.view(np.int64).reshape(3), after)
 
 
 @pytest.mark.full
-def test_generators_of_a_split():
+def test_split():
     class Split(tf.Module):
         def __init__(self):
             super().__init__()
@@ -217,7 +217,7 @@ def test_generators_of_a_split():
             np.testing.assert_allclose(actual, model(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_state_that_lost_its_bits_is_refused():
+def test_truncated_state_raises():
     _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 1})
     jax_fn, _ = tf2jax.convert(fn)
     with pytest.raises(InputError, match="lost half of its bits"):
@@ -225,7 +225,7 @@ def test_a_state_that_lost_its_bits_is_refused():
 
 
 @pytest.mark.full
-def test_threefry_is_refused():
+def test_threefry_raises():
     _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 2})
     with jax.enable_x64(True):
         jax_fn, params = tf2jax.convert(fn)

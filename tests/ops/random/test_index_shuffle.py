@@ -1,4 +1,4 @@
-"""RandomIndexShuffle gives TensorFlow's permutations."""
+"""RandomIndexShuffle: permutations equal TensorFlow's."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""SobolSample gives TensorFlow's points, and its table is TensorFlow's."""
+"""SobolSample: points and direction numbers equal TensorFlow's."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_case(case):
 
 
 @pytest.mark.full
-def test_the_table_is_tensorflows():
+def test_direction_numbers():
     """Point 2^k is the exclusive or of direction numbers k and k - 1 (the Gray code of 2^k has these two digits)."""
     found = np.zeros(1111, np.uint32)
     for k in range(28):

@@ -1,4 +1,4 @@
-"""Random ops that draw from JAX keys: shapes, dtypes, distributions."""
+"""Random ops drawn from JAX keys: shapes, dtypes, distributions."""
 
 import jax
 import numpy as np
@@ -60,7 +60,7 @@ def test_shuffle():
     np.testing.assert_array_equal(out[np.argsort(out[:, 0])], x)
 
 
-def test_shuffle_of_one_value():
+def test_shuffle_of_a_scalar():
     assert draw(tf.random.shuffle, tf.TensorSpec([]), args=(np.float32(3),)) == 3
     assert draw(tf.random.shuffle, tf.TensorSpec([0, 2]), args=(np.zeros((0, 2), np.float32),)).shape == (0, 2)
 
@@ -83,7 +83,7 @@ def test_gamma(x64):
 
 @pytest.mark.full
 def test_gamma_gradient():
-    """The mean's derivative by alpha is 1, and each sample's is what TensorFlow has for it."""
+    """The mean's derivative with respect to alpha is 1, and each sample's equals TensorFlow's."""
     jax_fn = tf2jax.convert_functional(gammas, tf.TensorSpec([3]))
     alpha, key = np.float32([0.5, 1.0, 7.0]), jax.random.key(0)
     samples, pull = jax.vjp(lambda a: jax_fn(a, rng=key), alpha)

@@ -1,4 +1,4 @@
-"""Stateless random ops give TensorFlow's bits."""
+"""Stateless random ops: bits equal TensorFlow's."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ import tf2jax_lite as tf2jax
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import known_ops
-from tf2jax_lite.ops.random._samplers import permutation
 from tf2jax_lite.ops.random.philox import bits
+from tf2jax_lite.ops.random.stateless import permutation
 
 SEEDS = [np.array(s, np.int64) for s in ([1, 2], [-5, 2**40 + 3])] + [np.array([7, -9], np.int32)]
 KEY, COUNTER = np.array([2**63 + 12345], np.uint64), np.array([2**64 - 2, 77], np.uint64)
@@ -91,7 +91,7 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_without_64_bits(x64):
-    """Keys and counters are 64-bit; the bits are TensorFlow's also where JAX has 32-bit integers only."""
+    """Keys and counters are 64-bit integers; the bits are TensorFlow's also without JAX's 64-bit mode."""
     fn = tf.function(lambda seed: tf.random.stateless_uniform([11], seed))
     seed = np.array([3, 2**31 - 1], np.int32)
     with jax.enable_x64(x64):
@@ -100,7 +100,7 @@ def test_without_64_bits(x64):
 
 
 @pytest.mark.full
-def test_dropout_mask_is_tensorflows():
+def test_dropout_mask():
     def fn(x, seed):
         return tf.nn.experimental.stateless_dropout(x, rate=0.4, seed=seed)
 
@@ -109,7 +109,7 @@ def test_dropout_mask_is_tensorflows():
     np.testing.assert_allclose(jax.jit(jax_fn)(x, seed), fn(x, seed), rtol=1e-6)
 
 
-# Without 64-bit mode, TensorFlow's Python puts keys together from words, and 64-bit numbers are drawn from a range.
+# Without 64-bit mode: keys that TensorFlow's Python composes from words, and 64-bit integers in a range.
 WITHOUT_64_BITS = {
     "a named algorithm": lambda seed: tf.random.stateless_uniform([7], seed, alg="philox"),
     "a named algorithm, dropout": lambda seed: tf.nn.experimental.stateless_dropout(
@@ -124,7 +124,7 @@ WITHOUT_64_BITS = {
 @pytest.mark.parametrize("name", WITHOUT_64_BITS)
 @pytest.mark.parametrize("seed", [[5, -9], [-1, 2**31 - 1]])
 def test_exact_without_64_bits(name, seed):
-    """A seed that comes as an argument is traced; its sign fills the high words."""
+    """A seed argument is traced, and sign-extended to the high words."""
     function = tf.function(WITHOUT_64_BITS[name])
     with jax.enable_x64(False):
         jax_fn = tf2jax.convert_functional(function, tf.TensorSpec([2], tf.int32))
@@ -133,7 +133,7 @@ def test_exact_without_64_bits(name, seed):
 
 
 def test_uint64_in_loops_without_64_bits():
-    """What starts as one word stays so: loops carry fixed forms."""
+    """A carry that is one 32-bit word stays one: loops carry fixed specs."""
 
     def fn(x):
         step = tf.constant(3, tf.uint64)
@@ -148,8 +148,8 @@ def test_uint64_in_loops_without_64_bits():
 
 @pytest.mark.default_cases("StatelessRandomUniform", "StatelessRandomNormal")
 @pytest.mark.parametrize("name", ["StatelessRandomUniform", "StatelessRandomNormal", "StatelessRandomUniformFullInt"])
-def test_numbers_of_one_step_are_not_stacked(name):
-    """XLA's CPU backend computes what it concatenates element by element: a mask took a hundred times as long."""
+def test_words_are_not_concatenated(name):
+    """XLA:CPU computes operands of a concatenation element by element: a mask took a hundred times as long."""
     dtype = np.uint32 if name.endswith("Int") else np.float32
     fn = known_ops()[name].fn
     closed = jax.make_jaxpr(lambda seed: fn(np.array([5, 7]), seed, dtype=dtype))(np.array([1, 2], np.int32))
@@ -159,8 +159,8 @@ def test_numbers_of_one_step_are_not_stacked(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 9, 16, 100, 1000])
-def test_shuffles_of_many_keys(size):
-    """Small sizes meet what is rare in large ones: places chosen often, and swaps of a place with itself."""
+def test_permutations_of_many_keys(size):
+    """Small sizes have cases that are rare in large ones: repeated targets, and swaps of an entry with itself."""
     keys = np.random.default_rng(size).integers(0, 2**32, (50, 6), np.uint32)
     expected = [
         tf.raw_ops.StatelessShuffle(
@@ -174,7 +174,7 @@ def test_shuffles_of_many_keys(size):
 
 
 @pytest.mark.full
-def test_words_are_the_same_where_jax_has_no_products_of_two_words(monkeypatch):
+def test_bits_without_lax_mulhi(monkeypatch):
     key, counter = (jnp.asarray(w, jnp.uint32) for w in ([2**32 - 1, 3], [5, 2**31, 0, 7]))
     expected = bits(key, counter, 64)
     monkeypatch.delattr(lax, "mulhi", raising=False)
@@ -183,11 +183,11 @@ def test_words_are_the_same_where_jax_has_no_products_of_two_words(monkeypatch):
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype, count", [("float32", 400_001), ("float64", 100_001)])
-def test_groups_that_a_few_steps_leave_open(dtype, count):
-    """Of so many groups some need more steps than all are drawn with; those are drawn by themselves."""
+def test_truncated_normal_with_many_rejections(dtype, count):
+    """Some groups need more steps than all are drawn with; those are resampled alone."""
     graph = tf.function(lambda seed: tf.random.stateless_truncated_normal([count], seed, dtype=dtype), autograph=False)
     seed = np.array([5, 6], np.int32)
     with jax.enable_x64(dtype == "float64"):
         found = jax.jit(tf2jax.convert_functional(graph, seed))(seed)
-    # In single precision the logarithms' last places differ, near 1 most.
+    # In single precision the logarithms differ in their last bits, most near 1.
     np.testing.assert_allclose(found, graph(seed).numpy(), rtol=1e-5, atol=1e-5 if dtype == "float32" else 1e-12)

@@ -38,8 +38,8 @@ def test_case(case):
 
 
 @pytest.mark.full
-def test_the_mean_stays():
-    """To int32 the bits are not TensorFlow's; the distribution is."""
+def test_mean_of_rounding_to_int32():
+    """Rounding to int32 has other bits than TensorFlow's, but its distribution."""
 
     def fn(x, key, counter):
         return op_def_library.apply_op("StochasticCastToInt", input=x, key=key, counter=counter, alg=1, Tout=tf.int32)

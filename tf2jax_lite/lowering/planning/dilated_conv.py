@@ -18,18 +18,24 @@ import numpy as np
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.arrays import shape, space_to_batch
-from tf2jax_lite.ops.nn import conv
+from tf2jax_lite.ops.nn import conv, depthwise_conv
+from tf2jax_lite.ops.nn._convolution import ConvAttrs, convolve, convolve_depthwise, layout, resolve_padding, spatial
 from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
 
 __all__ = ["run"]
 
-_CONVOLUTIONS = {
-    conv.conv2d: conv.convolve,
-    conv.conv3d: conv.convolve,
-    conv.depthwise_conv2d: conv.convolve_depthwise,
-}
+
+def _dense(input: Any, filter: Any, **attrs: Any) -> Any:
+    return convolve(input, filter, ConvAttrs(**attrs))
+
+
+def _depthwise(input: Any, filter: Any, **attrs: Any) -> Any:
+    return convolve_depthwise(input, filter, ConvAttrs(**attrs))
+
+
+_CONVOLUTIONS = {conv.conv2d: _dense, conv.conv3d: _dense, depthwise_conv.depthwise_conv2d: _depthwise}
 
 
 class _Deferred(NamedTuple):
@@ -168,11 +174,11 @@ def _dilated(step: Step, dims: Sequence[_Dimension], kernel: Any) -> Step | None
     data_format = step.kwargs.get("data_format") or ""
     if len(data_format) != len(dims) or np.ndim(kernel) != len(dims):
         return None
-    channel, axes = conv.layout(data_format)
+    channel, axes = layout(data_format)
     if dims[0].dilation != 1 or dims[channel] != _Dimension(dims[channel].size, 1, 0, 0, 0, 0):
         return None
     try:
-        strides, inner = (conv.spatial(step.kwargs[name], data_format) for name in ("strides", "dilations"))
+        strides, inner = (spatial(step.kwargs[name], data_format) for name in ("strides", "dilations"))
         pads = _padding(step, dims, axes, kernel, strides, inner)
     except InconclusiveDimensionOperation:
         return None
@@ -205,9 +211,7 @@ def _padding(
         return None
     explicit = step.kwargs.get("explicit_paddings") or ()
     window = kernel.shape[: len(axes)]
-    pads = conv.resolve_padding(
-        step.kwargs["padding"], explicit, step.kwargs["data_format"], sizes, window, strides, inner
-    )
+    pads = resolve_padding(step.kwargs["padding"], explicit, step.kwargs["data_format"], sizes, window, strides, inner)
     found = []
     for axis, n, k, stride, dilation, (lo, hi) in zip(axes, sizes, window, strides, inner, pads, strict=True):
         dim = dims[axis]

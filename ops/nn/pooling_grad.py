@@ -1,0 +1,307 @@
+"""Gradients of pooling, and gradients of the gradients of max pooling.
+
+In two dimensions the gradient of a maximum goes to the first of equal ones, in three dimensions to all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tf2jax_lite.jaxprs.shard_map import linear_transpose
+from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.values.static import dims
+
+from ._convolution import Dims
+from ._pooling import argmax_of, avg_pool_of, gather, image_size, scatter_add, sum_of_ties, window_max, window_of
+
+
+def _max_grad(
+    orig_input: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, explicit: Dims, data_format: str
+) -> Any:
+    x, grad = jnp.asarray(orig_input), jnp.asarray(grad)
+    window = window_of(x, ksize, strides, padding, explicit, data_format)
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return scatter_add(x.shape, grad, argmax_of(x, window))
+
+    @jax.custom_jvp
+    def pull(x: Any, grad: Any) -> Any:
+        return jax.vjp(lambda v: window_max(v, window), x)[1](grad)[0]
+
+    @pull.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        # JAX's own second derivative may select another one of equal maxima.
+        x = primals[0]
+        return pull(*primals), scatter_add(x.shape, tangents[1], argmax_of(x, window))
+
+    return pull(x, grad)
+
+
+def _max_grad_grad(orig_input: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, data_format: str) -> Any:
+    x = jnp.asarray(orig_input)
+    return gather(jnp.asarray(grad), argmax_of(x, window_of(x, ksize, strides, padding, (), data_format)))
+
+
+@op("MaxPoolGrad", stored=True)
+def max_pool_grad(
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    explicit_paddings: Dims = (),
+    data_format: str = "NHWC",
+) -> Any:
+    """Compute the gradient of `max_pool`; it goes to the first maximum.
+
+    TF: tf.raw_ops.MaxPoolGrad (core/kernels/maxpooling_op.cc).
+
+    ``orig_output`` is ignored, as in TensorFlow.
+    """
+    return _max_grad(orig_input, grad, ksize, strides, padding, explicit_paddings, data_format)
+
+
+@op("MaxPoolGradV2", stored=True)
+def max_pool_grad_v2(
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    ksize: Static,
+    strides: Static,
+    *,
+    padding: str,
+    data_format: str = "NHWC",
+) -> Any:
+    """Compute the gradient of `max_pool_v2`; it goes to the first maximum.
+
+    TF: tf.raw_ops.MaxPoolGradV2 (core/kernels/maxpooling_op.cc).
+
+    Args:
+      orig_input: the input of the forward op.
+      orig_output: ignored, as in TensorFlow.
+      grad: the cotangent of the output.
+      ksize: static ints, window sizes, one entry for each dimension.
+      strides: static ints, strides of the window, one entry for each dimension.
+      padding: ``"SAME"`` or ``"VALID"``.
+      data_format: order of the dimensions.
+
+    Returns:
+      An array of the input's shape.
+
+    Raises:
+      OpError: ranks differ, or a window size or a stride is not positive.
+    """
+    return _max_grad(orig_input, grad, dims(ksize), dims(strides), padding, (), data_format)
+
+
+@op("MaxPoolGradGrad")
+def max_pool_grad_grad(
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NHWC",
+) -> Any:
+    """Gather ``grad`` at the first maximum of each window.
+
+    TF: tf.raw_ops.MaxPoolGradGrad (core/kernels/maxpooling_op.cc).
+    """
+    return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
+
+
+@op("MaxPoolGradGradV2")
+def max_pool_grad_grad_v2(
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    ksize: Static,
+    strides: Static,
+    *,
+    padding: str,
+    data_format: str = "NHWC",
+) -> Any:
+    """Gather ``grad`` at the first maximum of each window.
+
+    TF: tf.raw_ops.MaxPoolGradGradV2 (core/kernels/maxpooling_op.cc).
+
+    Args:
+      orig_input: the input of the forward op.
+      orig_output: ignored, as in TensorFlow.
+      grad: [batch, *spatial, channels], of the input's shape.
+      ksize: static ints, window sizes, one entry for each dimension.
+      strides: static ints, strides of the window, one entry for each dimension.
+      padding: ``"SAME"`` or ``"VALID"``.
+      data_format: order of the dimensions.
+
+    Returns:
+      An array of the output's shape.
+
+    Raises:
+      OpError: ranks differ, or a window size or a stride is not positive.
+    """
+    return _max_grad_grad(orig_input, grad, dims(ksize), dims(strides), padding, data_format)
+
+
+@op("MaxPool3DGradGrad")
+def max_pool3d_grad_grad(
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+) -> Any:
+    """Gather ``grad`` at the first maximum of each window of volumes.
+
+    TF: tf.raw_ops.MaxPool3DGradGrad (core/kernels/pooling_ops_3d.cc).
+    """
+    return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
+
+
+def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
+    argmax = jnp.asarray(argmax)
+    if not include_batch_in_index:
+        return argmax
+    batch = lax.broadcasted_iota(argmax.dtype, (argmax.shape[0], 1, 1, 1), 0)
+    return argmax - batch * image_size(x, argmax.dtype)
+
+
+@op("MaxPoolGradWithArgmax")
+def max_pool_grad_with_argmax(
+    input: Any,
+    grad: Any,
+    argmax: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    include_batch_in_index: bool = False,
+) -> Any:
+    """Scatter-add ``grad`` at given indices.
+
+    TF: tf.raw_ops.MaxPoolGradWithArgmax (core/kernels/maxpooling_op.cc).
+
+    Indices outside of the image are dropped, where TensorFlow raises an error.
+    """
+    return scatter_add(jnp.shape(input), jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
+
+
+@op("MaxPoolGradGradWithArgmax")
+def max_pool_grad_grad_with_argmax(
+    input: Any,
+    grad: Any,
+    argmax: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    include_batch_in_index: bool = False,
+) -> Any:
+    """Gather ``grad`` at given indices.
+
+    TF: tf.raw_ops.MaxPoolGradGradWithArgmax.
+
+    TensorFlow has a kernel for GPUs only.
+    """
+    return gather(jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
+
+
+@op("MaxPool3DGrad", stored=True)
+def max_pool3d_grad(
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+) -> Any:
+    """Compute the gradient of `max_pool3d`; it goes to all equal maxima.
+
+    TF: tf.raw_ops.MaxPool3DGrad (core/kernels/pooling_ops_3d.cc).
+    """
+    x, top, grad = jnp.asarray(orig_input), jnp.asarray(orig_output), jnp.asarray(grad)
+    window = window_of(x, ksize, strides, padding, (), data_format)
+    spec = jax.ShapeDtypeStruct(x.shape, grad.dtype)
+    return linear_transpose(lambda t: sum_of_ties(x, top, t, window), spec, grad, x, top)
+
+
+def _avg_grad(shape: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, data_format: str) -> Any:
+    def forward(x: Any) -> Any:
+        return avg_pool_of(x, ksize, strides, padding, data_format)
+
+    spec = jax.ShapeDtypeStruct(dims(shape), grad.dtype)
+    return linear_transpose(forward, spec, jnp.asarray(grad))
+
+
+@op("AvgPoolGrad", stored=True)
+def avg_pool_grad(
+    orig_input_shape: Static,
+    grad: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NHWC",
+) -> Any:
+    """Compute the gradient of `avg_pool`.
+
+    TF: tf.raw_ops.AvgPoolGrad (core/kernels/avgpooling_op.cc).
+
+    Args:
+      orig_input_shape: static ints, the shape of the input.
+      grad: the cotangent of the output.
+      ksize: window sizes, one entry for each dimension.
+      strides: strides of the window, one entry for each dimension.
+      padding: ``"SAME"`` or ``"VALID"``.
+      data_format: order of the dimensions.
+
+    Returns:
+      An array of the input's shape and the cotangent's dtype.
+
+    Raises:
+      OpError: ranks differ, or a window size or a stride is not positive.
+    """
+    return _avg_grad(orig_input_shape, grad, ksize, strides, padding, data_format)
+
+
+@op("AvgPool3DGrad", stored=True)
+def avg_pool3d_grad(
+    orig_input_shape: Static,
+    grad: Any,
+    *,
+    ksize: Dims,
+    strides: Dims,
+    padding: str,
+    data_format: str = "NDHWC",
+) -> Any:
+    """Compute the gradient of `avg_pool3d`.
+
+    TF: tf.raw_ops.AvgPool3DGrad (core/kernels/pooling_ops_3d.cc).
+
+    Args:
+      orig_input_shape: static ints, the shape of the input.
+      grad: the cotangent of the output.
+      ksize: window sizes, one entry for each dimension.
+      strides: strides of the window, one entry for each dimension.
+      padding: ``"SAME"`` or ``"VALID"``.
+      data_format: order of the dimensions.
+
+    Returns:
+      An array of the input's shape and the cotangent's dtype.
+
+    Raises:
+      OpError: ranks differ, or a window size or a stride is not positive.
+    """
+    return _avg_grad(orig_input_shape, grad, ksize, strides, padding, data_format)
