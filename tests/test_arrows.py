@@ -60,6 +60,8 @@ FAMILIES = [
     "removable",
     "unsupported",
     "registry",
+    "deprecated_options",
+    "traits",
 ]
 # Edges that are still to be cut: the frontend gets callables from the pipeline instead.
 FRONTEND_EDGES = {

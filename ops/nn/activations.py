@@ -1,5 +1,6 @@
 """Activations, softmax and biases."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -161,18 +162,25 @@ def softsign_grad(gradients: Any, features: Any) -> Any:
     return gradients / jnp.square(1 + jnp.abs(features))
 
 
-@op("Softmax", along=inlined(softmaxes.softmax), stored=True)
+@op("Softmax", stored=True)
 @inlined
 def softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.Softmax."""
     return _softmax(jnp.asarray(logits))
 
 
-@op("LogSoftmax", along=inlined(softmaxes.log_softmax), stored=True)
+@op("LogSoftmax", stored=True)
 @inlined
 def log_softmax(logits: Any) -> Any:
     """Over the last dimension. See tf.raw_ops.LogSoftmax."""
     return softmaxes.log_softmax_in_place(jnp.asarray(logits), -1)
+
+
+AXIS_IMPLS: Mapping[Callable[..., Any], Callable[..., Any]] = {
+    softmax: inlined(softmaxes.softmax),
+    log_softmax: inlined(softmaxes.log_softmax),
+}
+"""Functions of ops that work along the last axis to functions that also take ``axis=``."""
 
 
 @op("BiasAdd")

@@ -353,12 +353,12 @@ def test_strings_stay_numpy():
         ("BroadcastTo", (STRINGS, np.array([2, 3])), {}),
         ("StridedSlice", (STRINGS, np.array([1]), np.array([2]), np.array([1])), {"shrink_axis_mask": 1}),
     ):
-        out = lookup(name).host(*args, **kwargs)
+        out = lookup(name).fold(*args, **kwargs)
         assert isinstance(out, np.ndarray) and out.dtype == object, name
 
 
 def test_fake_param():
-    host = lookup("FakeParam").host
+    host = lookup("FakeParam").fold
     assert host(dtype=np.dtype(np.float32), shape=(2, None)).shape == (2, 0)
     assert host(dtype=np.dtype(np.int32), shape=None).dtype == np.int32
     assert lookup("FakeParam").fn(dtype=np.dtype(np.float32), shape=(2,)).tolist() == [0, 0]
@@ -368,7 +368,7 @@ def test_ops_that_raw_ops_leaves_out():
     assert lookup("_EagerConst").fn(M) is M
     assert lookup("_ArrayToList").fn([1, 2], out_types=()) == [1, 2]
     assert lookup("_ListToArray").fn([1, 2]) == [1, 2]
-    assert lookup("HostConst").host(value=np.int32([1]), dtype=np.dtype(np.int32)).tolist() == [1]
+    assert lookup("HostConst").fold(value=np.int32([1]), dtype=np.dtype(np.int32)).tolist() == [1]
 
 
 TESTED_OTHERWISE = {"FakeParam", "HostConst", "_ArrayToList", "_EagerConst", "_ListToArray"}

@@ -239,16 +239,16 @@ def test_numpy_twin_of_a_scatter(name):
     for places, shape in PLACES.values():
         places = np.array(places, np.int32)
         expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates(shape)).numpy()
-        np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates(shape)), expected)
+        np.testing.assert_array_equal(registry.lookup(name).fold(M, places, updates(shape)), expected)
     places = np.int32([[1], [9], [-1]])
     ignore = {"bad_indices_policy": "IGNORE"}
     expected = tf.raw_ops.__dict__[name](tensor=M, indices=places, updates=updates((3, 3)), **ignore).numpy()
-    np.testing.assert_array_equal(registry.lookup(name).host(M, places, updates((3, 3)), **ignore), expected)
+    np.testing.assert_array_equal(registry.lookup(name).fold(M, places, updates((3, 3)), **ignore), expected)
 
 
 @pytest.mark.full
 def test_numpy_twin_of_stitching():
-    host = registry.lookup("DynamicStitch").host
+    host = registry.lookup("DynamicStitch").fold
     for indices, data in (
         ([np.int32([0, 4]), np.int32([2, 4])], [np.int32([[1, 1], [2, 2]]), np.int32([[3, 3], [4, 4]])]),
         ([np.int32(1), np.int32([[0, 2]])], [np.float32(5), np.float32([[6, 7]])]),
@@ -266,9 +266,9 @@ def test_symbolic_dimensions_stay_on_the_host():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
     shape[:] = [b, 3, 4]
-    stitched = registry.lookup("DynamicStitch").host([np.int32([0, 1, 2]), np.int32([1])], [shape, np.int32([1])])
+    stitched = registry.lookup("DynamicStitch").fold([np.int32([0, 1, 2]), np.int32([1])], [shape, np.int32([1])])
     assert stitched.tolist() == [b, 1, 4]
-    update = registry.lookup("TensorScatterUpdate").host
+    update = registry.lookup("TensorScatterUpdate").fold
     assert update(np.int32([1, 2, 3]), np.int32([[1]]), shape[:1]).tolist() == [1, b, 3]
     assert update(shape, np.int32([[0]]), np.int32([7])).tolist() == [7, 3, 4]
 

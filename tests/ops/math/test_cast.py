@@ -162,15 +162,15 @@ def test_host_twin_keeps_symbolic_dimensions():
     (b,) = jax.export.symbolic_shape("b")
     x = np.empty((), object)
     x[()] = b
-    assert lookup("Cast").host(x, DstT=np.dtype(np.int64)) is x
+    assert lookup("Cast").fold(x, DstT=np.dtype(np.int64)) is x
 
     def fn(y):
         b = y.shape[0]
         x = np.empty((), object)
         x[()] = b
-        found = lookup("Cast").host(x, DstT=np.dtype(np.float32))
-        assert lookup("Cast").host(found, DstT=np.dtype(np.int32)).item() == b
-        assert isinstance(lookup("Cast").host(found, DstT=np.dtype(np.float16)), jax.Array)
+        found = lookup("Cast").fold(x, DstT=np.dtype(np.float32))
+        assert lookup("Cast").fold(found, DstT=np.dtype(np.int32)).item() == b
+        assert isinstance(lookup("Cast").fold(found, DstT=np.dtype(np.float16)), jax.Array)
         return as_array(found)
 
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((b,), np.float32))

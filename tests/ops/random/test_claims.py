@@ -18,7 +18,7 @@ from . import test_generator as test_random_generator
 def test_every_op_that_draws_is_in_the_table():
     """Those that take a key, hold 64-bit state or are TensorFlow's stateless ones."""
     ops = registry.known_ops().values()
-    drawing = {o.name for o in ops if o.needs_key or o.wide or o.name.startswith("Stateless")}
+    drawing = {o.name for o in ops if o.key or o.int64_state or o.name.startswith("Stateless")}
     control_flow = {"StatelessIf", "StatelessCase", "StatelessWhile"}
     assert drawing - control_flow <= set(claims.CLAIMS)
     assert set(claims.CLAIMS) <= {o.name for o in registry.known_ops().values()}

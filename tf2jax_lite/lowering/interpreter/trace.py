@@ -25,6 +25,7 @@ from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueE
 from tf2jax_lite.lowering.merging.rank_variants import Choice, alternatives
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
+from tf2jax_lite.ops import traits
 from tf2jax_lite.ops.strings.host_evaluation import text_bytes
 from tf2jax_lite.support.errors import (
     LoweringError,
@@ -111,7 +112,7 @@ _MAX_FOLDED = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class Context:
+class Context(traits.Context):
     """What an op that needs the lowering gets as its first argument."""
 
     trace: Trace
@@ -211,23 +212,23 @@ class Trace:
         env[: len(args)] = args
         for step in plan.steps:
             op = step.op
-            if op.host is None:
+            if op.fold is None:
                 continue
             inputs = [env[i] for i in step.inputs]
             try:
                 if op.needs_context:
                     context = Context(self, _HOST_FRAME, step)
-                    found = op.host(context, *_grouped(step, inputs), **step.kwargs)
+                    found = op.fold(context, *_grouped(step, inputs), **step.kwargs)
                     if found is None:  # it takes something that is not known
                         continue
                     results = flatten_results(found)
-                elif op.lazy or all(map(values.is_static, inputs)):
+                elif op.folds_partially or all(map(values.is_static, inputs)):
                     if self.host_budget is not None and op.name in self.program.evaluated:
                         self.host_budget.spend(_EVALUATION + sum(map(text_bytes, inputs)) // _BYTES)
                     args = _grouped(step, inputs)
-                    if not op.lazy or (op.elements is not None and all(map(values.is_static, inputs))):
+                    if not op.folds_partially or (op.result_size is not None and all(map(values.is_static, inputs))):
                         check_growth(step, inputs, args, self.program.config.max_constant_bytes)
-                    results = flatten_results(op.host(*args, **step.kwargs))
+                    results = flatten_results(op.fold(*args, **step.kwargs))
                 else:
                     continue
                 if len(results) != len(step.outputs):
@@ -339,11 +340,11 @@ class Trace:
     def _known(self, step: Step, inputs: list[Any]) -> list[Any] | None:
         """Returns what a node gives for values that are all known, computed now; None if it is to be traced."""
         args = _grouped(step, inputs)
-        if inputs or step.op.elements is not None:
+        if inputs or step.op.result_size is not None:
             check_growth(step, inputs, args, self.program.config.max_constant_bytes)
-        if step.op.host is not None:
+        if step.op.fold is not None:
             try:
-                return flatten_results(step.op.host(*args, **step.kwargs))
+                return flatten_results(step.op.fold(*args, **step.kwargs))
             except InconclusiveDimensionOperation:
                 return None
             except TypeError:
@@ -381,29 +382,29 @@ class Trace:
 
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
-        if self.silent and op.effect and not step.outputs:
+        if self.silent and op.side_effect and not step.outputs:
             return []
         if op.needs_context:
             return flatten_results(op.fn(Context(self, frame, step), *_grouped(step, inputs), **step.kwargs))
         args, moves_words = self._arguments(step, inputs, frame)
         if self._in_mesh and not op.writes:
             args = _alike(args)
-        sized = op.dynamic_shape == "prefix" and not self.pads
-        open_ = op.sized and self.extents is not None
+        sized = op.bound is not None and not (op.always_pads or self.pads)
+        open_ = op.shapes is not None and self.extents is not None
         if op.plain and not step.functions and not moves_words and not sized and not open_:
             return flatten_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
         if sized:
-            kwargs["bound"] = self.extents
+            kwargs[op.bound] = self.extents
         if open_:
-            kwargs["extents"] = self.extents
-        if op.conditional:
-            kwargs["certain"] = frame.certain
+            kwargs[op.shapes] = self.extents
+        if op.unconditional is not None:
+            kwargs[op.unconditional] = frame.certain
         for name, ref in step.functions.items():
             kwargs[name] = _map(lambda r: self.callable(r, frame.enter(step)), ref)
-        if op.needs_key:
-            draws = op.draws(step.node.attrs)
-            kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
+        if op.key is not None:
+            draws = op.draws_random(step.node.attrs)
+            kwargs[op.key] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
         results = flatten_results(each_word(call, args) if moves_words else call(*args))
         if op.writes:
@@ -422,12 +423,12 @@ class Trace:
                     continue
             elif isinstance(arg, jax.core.Tracer) and not op.reads:
                 continue  # nothing of what follows changes it
-            partial = index < len(op.inputs) and op.inputs[index] in op.partial
-            if op.words == "whole":
+            partial = index < len(op.inputs) and op.inputs[index] in op.unconverted
+            if op.int64 == "pair":
                 if not step.static[index] and not partial:  # a shape may have symbolic dimensions
                     arg = args[index] = _map(_whole, arg)
             elif any(isinstance(v, Planes) for v in (arg if isinstance(arg, list) else [arg])):
-                if op.words == "each":
+                if op.int64 == "per_word":
                     moves_words = True
                     continue
                 arg = args[index] = _map(narrow, arg)
@@ -437,13 +438,13 @@ class Trace:
                 args[index] = self.read(arg, step, frame)
             elif partial:
                 pass
-            elif op.words == "whole":
-                args[index] = _map(_known_or_traced, arg) if op.dynamic_shape else arg
+            elif op.int64 == "pair":
+                args[index] = _map(_known_or_traced, arg) if op.bound is not None else arg
             else:
                 for value in arg if isinstance(arg, list) else [arg]:
                     if beyond_32_bits(value) and step.node.name not in self.program.narrowing:
                         warn_if_narrowed(value, described(step, frame))
-                args[index] = _map(_known_or_traced if op.dynamic_shape else values.as_array, arg)
+                args[index] = _map(_known_or_traced if op.bound is not None else values.as_array, arg)
         return (_promoted(step, args) if self.loose else args), moves_words
 
     def read(self, handle: Any, step: Step, frame: Frame) -> Any:

@@ -100,7 +100,7 @@ def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
             for ref in node.inputs:
                 plan = program.slice(loop.body, [ref])
                 used = {slot for step in plan.steps for slot in step.inputs} | set(plan.outputs)
-                if used & static and all(step.op.host is not None for step in plan.steps):
+                if used & static and all(step.op.fold is not None for step in plan.steps):
                     return True
     return False
 

@@ -80,7 +80,7 @@ def _op(name: str, nodes: Sequence[ir.Node], compiler: Compiler) -> registry.Op:
     attrs = {attr for node in nodes for attr in node.attrs}
     evaluate = _evaluator(compiler)
     evaluate.__signature__ = signature_of(attrs, "ctx")  # type: ignore[attr-defined]
-    with registry.override_op(name, evaluate, needs_context=True):
+    with registry.override_op(name, evaluate):
         return registry.known_ops()[name]
 
 

@@ -69,7 +69,7 @@ def _op(name: str, attrs: Iterable[str], evaluator: Evaluator) -> registry.Op:
     host = _host(name, evaluator)
     for fn in (host, traced := _refusing()):
         fn.__signature__ = signature  # type: ignore[attr-defined]
-    with registry.override_op(name, traced, host=host):
+    with registry.override_op(name, traced, fold=host):
         return registry.known_ops()[name]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.lowering.scheduling.materialize import Passage, shared_results
 from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedAttributeError
 
@@ -104,7 +105,7 @@ def make_plan(
     ops: Mapping[str, registry.Op],
     outputs: Sequence[ir.TensorRef] | None = None,
     *,
-    heavy: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
+    heavy: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.pattern is Pattern.CONTRACTION,
     passage: Callable[[ir.Node, registry.Op], Passage | None] = lambda node, entry: None,
 ) -> Plan:
     """Prepares ``nodes`` of ``function``; ``ops`` must hold every op.
@@ -132,10 +133,10 @@ def make_plan(
                     raise UnsupportedAttributeError(
                         f"node {node.name!r} ({node.op}) in {function.name!r}: {error}"
                     ) from None
-            for name in entry.options:
+            for name in entry.config_options:
                 kwargs[name] = getattr(config, name)
-            if entry.dynamic_shape:
-                kwargs["bound"] = config.dynamic_shape_bound or None
+            if entry.bound is not None:
+                kwargs[entry.bound] = config.dynamic_shape_bound or None
             names = entry.inputs
             static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
             dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])

@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
+from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.lowering.scheduling.materialize import Passage
 from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.ops.unsupported import reason
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import taking_data
@@ -152,11 +154,11 @@ class Program:
 
     def _passage(self, node: ir.Node, entry: registry.Op) -> Passage | None:
         """Returns what a called function does with what passes through it; None if the node is no mere call."""
-        called = node.attrs.get("f") if entry.calls else None
+        called = node.attrs.get("f") if node.op in CALLS and entry.needs_context else None
         return self.plan(self.function(called.name)).passage if isinstance(called, ir.FunctionRef) else None
 
     def _is_heavy(self, node: ir.Node, entry: registry.Op) -> bool:
-        return entry.heavy or any(self._holds_heavy(ref.name) for ref in node.functions)
+        return entry.pattern is Pattern.CONTRACTION or any(self._holds_heavy(ref.name) for ref in node.functions)
 
     def _holds_heavy(self, name: str) -> bool:
         found = self._heavy.get(name)
@@ -164,7 +166,7 @@ class Program:
             self._heavy[name] = False  # for a function that calls itself, which is refused elsewhere
             function = self.graph.functions.get(name)
             found = function is not None and (
-                any(op in self._ops and self._ops[op].heavy for op in function.ops)
+                any(op in self._ops and self._ops[op].pattern is Pattern.CONTRACTION for op in function.ops)
                 or any(self._holds_heavy(ref.name) for node in function.callers for ref in node.functions)
             )
             self._heavy[name] = found
@@ -220,7 +222,7 @@ class Program:
                     if self._effects.changes_unknown(node):
                         effects.add(node.op)
                     continue
-                if entry.draws(node.attrs):
+                if entry.draws_random(node.attrs):
                     random.append(prefix + node.name)
                 elif not node.functions:
                     quiet.add(node.form)

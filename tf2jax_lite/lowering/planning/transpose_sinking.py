@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from tf2jax_lite.ops.arrays import concat_split as array
+from tf2jax_lite.ops.nn.activations import AXIS_IMPLS
 from tf2jax_lite.values import static
 
 if TYPE_CHECKING:
@@ -42,18 +43,23 @@ def mark_turned(steps: Sequence[Step], outputs: Sequence[int]) -> None:
       steps: a function's steps, in order.
       outputs: the slots of its results.
     """
-    if not any(step.op.along is not None for step in steps):
+    if not any(_axis_impl(step) is not None for step in steps):
         return
     readers = Counter(slot for step in steps for slot in step.inputs)
     readers.update(outputs)
     made = {slot: step for step in steps for slot in step.outputs}
     for last in steps:
         op = made.get(last.inputs[0]) if _transposes(last) else None
-        first = made.get(op.inputs[0]) if op is not None and op.op.along is not None else None
+        first = made.get(op.inputs[0]) if op is not None and _axis_impl(op) is not None else None
         if op is None or first is None or not _transposes(first):
             continue
         if first.turned is None and readers[op.outputs[0]] == readers[first.outputs[0]] == 1:  # it may turn one back
             first.turned, op.turned, last.turned = _turn, _along, _turn_back
+
+
+def _axis_impl(step: Step) -> Callable[..., Any] | None:
+    """Returns what a step's op does along a given axis; None if it only works along the last one."""
+    return AXIS_IMPLS.get(step.op.fn) if isinstance(step.op.fn, Hashable) else None
 
 
 def _transposes(step: Step) -> bool:
@@ -79,8 +85,8 @@ def _along(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]
     (turned,) = inputs
     if not isinstance(turned, _Turned):
         return apply(step, inputs, frame)
-    along: Any = step.op.along
-    op = dataclasses.replace(step.op, fn=functools.partial(along, axis=turned.axes[-1]))
+    axis_impl: Any = _axis_impl(step)
+    op = dataclasses.replace(step.op, fn=functools.partial(axis_impl, axis=turned.axes[-1]))
     (result,) = apply(dataclasses.replace(step, op=op), [turned.array], frame)
     return [_Turned(result, turned.axes)]
 

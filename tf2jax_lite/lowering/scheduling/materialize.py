@@ -16,6 +16,8 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tf2jax_lite.ops.traits import Pattern
+
 from .post_dominators import Sides, Ways, follow
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = ["Passage", "shared_results"]
 _MOST_STEPS = 10
 _DEAR = 8  # steps that an exponential counts as
 _COUNTLESS = 1 << 20
+_ENDS = (Pattern.MATERIALIZED, Pattern.SHAPE_ONLY)
 
 
 class Passage:
@@ -115,15 +118,15 @@ class _Function:
             self.outputs,
             len(self.fed),
             self.size,
-            ends=lambda step: _is_stored(step) or step.op.moves,
-            scatters=lambda step: step.op.moves,
+            ends=lambda step: _is_stored(step) or step.op.pattern is Pattern.INJECTIVE,
+            scatters=lambda step: step.op.pattern is Pattern.INJECTIVE,
             within=lambda step: None if step.passage is None else step.passage.loops,
         )
 
 
 def _is_stored(step: Step) -> bool:
     """Whether a step's results are in memory, whoever uses them."""
-    return step.heavy or step.op.stored or (step.op.needs_context and step.passage is None)
+    return step.heavy or step.op.pattern is Pattern.MATERIALIZED or (step.op.needs_context and step.passage is None)
 
 
 def _light_slots(steps: Sequence[Step], size: int) -> bytearray:
@@ -156,14 +159,14 @@ def _steps_taken(
     here, elsewhere = [0] * size, [0] * size
     for step in steps:
         op, passage = step.op, step.passage
-        if step.heavy or op.stored or op.shape_only or not op.plain or (passage is None and op.needs_context):
+        if step.heavy or op.pattern in _ENDS or not op.plain or (passage is None and op.needs_context):
             continue
         longest, added, depends = 0, 0, False
         for slot in step.inputs if len(step.inputs) == 1 else {*step.inputs}:
             if moves[slot]:
                 depends = True
                 added += elsewhere[slot]
-                if op.moves:
+                if op.pattern is Pattern.INJECTIVE:
                     added += here[slot]
                 elif here[slot] > longest:
                     longest = here[slot]
@@ -171,7 +174,7 @@ def _steps_taken(
             continue
         added = min(added, _COUNTLESS)
         for position, slot in enumerate(step.outputs):
-            taken = longest + (_DEAR if op.dear else 1)
+            taken = longest + (_DEAR if op.pattern is Pattern.TRANSCENDENTAL else 1)
             if passage is not None:
                 within = passage.cost[position] if position < len(passage.cost) else 0
                 taken = within and longest + within

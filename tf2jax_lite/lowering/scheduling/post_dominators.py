@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tf2jax_lite.ops.traits import Pattern
+
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.plan import Step
 
@@ -111,7 +113,7 @@ def follow(
             continue  # what is only written somewhere is no user
         elif place != _END:
             meeting[index], depth[index] = place, depth[place] + 1
-        if step.op.shape_only:
+        if step.op.pattern is Pattern.SHAPE_ONLY:
             continue
         sides, scattered = within(step), scatters(step)
         inner = _END  # of a call

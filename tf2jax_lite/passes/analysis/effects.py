@@ -25,7 +25,7 @@ class Effects:
     effect: bool = False
     needs_key: bool = False
     wide: frozenset[Target] = frozenset()
-    """Variables that hold 64-bit state (see `Op.wide`)."""
+    """Variables that hold 64-bit state (see `Op.int64_state`)."""
     reads: frozenset[Target] = frozenset()
     """Variables whose values are read as numbers that have derivatives, by ops that do not write to them."""
     late: bool = False
@@ -194,10 +194,11 @@ class Summaries:
             uses = _Uses((), (), (), self._unknown and self.changes_unknown(node), False, False)
         else:
             takes = entry.reads if not entry.writes and any(map(_has_derivative, node.output_dtypes)) else ()
-            writes, wide, reads = (tuple(map(entry.inputs.index, names)) for names in (entry.writes, entry.wide, takes))
-            draws = entry.draws(node.attrs)
-            more = writes or wide or entry.effect or draws or node.functions
-            uses = _Uses(writes, wide, reads, entry.effect, draws, not more)
+            variables = (entry.writes, entry.int64_state, takes)
+            writes, wide, reads = (tuple(map(entry.inputs.index, names)) for names in variables)
+            draws = entry.draws_random(node.attrs)
+            more = writes or wide or entry.side_effect or draws or node.functions
+            uses = _Uses(writes, wide, reads, entry.side_effect, draws, not more)
         self._uses[node.form] = uses
         return uses
 

@@ -91,7 +91,7 @@ class _Search:
         elif inputs:
             is_known = all(inputs)
         else:
-            is_known = entry.host is not None and not any(d in _HELD_BY_NAME for d in node.output_dtypes)
+            is_known = entry.fold is not None and not any(d in _HELD_BY_NAME for d in node.output_dtypes)
         return [is_known] * len(node.output_dtypes)
 
     def _called(self, caller: ir.Function, node: ir.Node, inputs: list[bool]) -> list[bool]:

@@ -23,7 +23,7 @@ def join_twins(graph: ir.Graph) -> ir.Graph:
 
 
 def _function(function: ir.Function) -> ir.Function:
-    if not any(getattr(lookup(name), "dynamic_shape", False) == "prefix" for name in function.ops):
+    if not any(map(_has_dynamic_size, function.ops)):
         return function
     names: dict[str, str] = {}  # of a node that goes, the one that stays
     first: dict[Any, str] = {}
@@ -53,6 +53,11 @@ def _function(function: ir.Function) -> ir.Function:
         outputs=tuple(map(renamed, function.outputs)),
         control_outputs=tuple(dict.fromkeys(names.get(c, c) for c in function.control_outputs)),
     )
+
+
+def _has_dynamic_size(name: str) -> bool:
+    op = lookup(name)
+    return op is not None and op.bound is not None and not op.always_pads
 
 
 def _with_inputs(node: ir.Node, renamed: Any) -> ir.Node:
