@@ -67,7 +67,7 @@ def fallback_ops(
     """
     unknown: dict[str, list[ir.Node]] = {}
     for node in nodes:
-        if node.op not in known and node.op not in unsupported.REFUSED:
+        if node.op not in known and node.op not in unsupported.UNSUPPORTED:
             unknown.setdefault(node.op, []).append(node)
     return {
         name: _op(name, found, compiler)

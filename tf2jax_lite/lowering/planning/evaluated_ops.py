@@ -59,7 +59,7 @@ def evaluated_ops(
     """
     attrs: dict[str, set[str]] = {}
     for node in nodes:
-        if node.op not in known and node.op not in unsupported.REFUSED and evaluator.accepts(node.op):
+        if node.op not in known and node.op not in unsupported.UNSUPPORTED and evaluator.accepts(node.op):
             attrs.setdefault(node.op, set()).update(name for name in node.attrs if not name.startswith("_"))
     return {name: _op(name, names, evaluator) for name, names in attrs.items()}
 

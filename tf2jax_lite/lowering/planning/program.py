@@ -12,7 +12,7 @@ from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.lowering.scheduling.materialize import Passage
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.ops.unsupported import reason
+from tf2jax_lite.ops.unsupported import rationale
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import taking_data
 from tf2jax_lite.support.config import Config
@@ -265,7 +265,7 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     ops = sorted({op for op, _, _ in nodes})
     lines = [
         f"  {op}: node {node!r} in function {function!r}"
-        + (f" ({reason(op)})" if reason(op) else ", which TensorFlow runs for what it does" * (op in effects))
+        + (f" ({rationale(op)})" if rationale(op) else ", which TensorFlow runs for what it does" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
     lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "

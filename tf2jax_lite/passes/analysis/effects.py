@@ -9,7 +9,7 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.removable import HARMLESS
+from tf2jax_lite.ops.removable import REMOVABLE
 
 __all__ = ["Effects", "Summaries", "Target"]
 
@@ -118,7 +118,7 @@ class Summaries:
         What gives nothing is there for what it does, although the first ops of queues and tables are not stateful.
         """
         acts = node.stateful or not node.output_dtypes
-        return acts and node.op not in self._ops and node.op not in HARMLESS
+        return acts and node.op not in self._ops and node.op not in REMOVABLE
 
     def _summarize(self, function: ir.Function) -> Effects:
         notable = self.notable(function)
