@@ -135,13 +135,14 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any], stac
     needs_context = bool(inputs) and markers.get(inputs[0]) is Marker.CONTEXT
     if needs_context:
         markers[inputs.pop(0)] = None
-    for parameter, marker in markers.items():
-        if marker is not None and parameter not in (inputs if marker in _OF_INPUTS else keywords):
+    with_marker = [(parameter, marker) for parameter, marker in markers.items() if marker is not None]
+    for parameter, marker in with_marker:
+        if parameter not in (inputs if marker in _OF_INPUTS else keywords):
             kind = "an input" if marker in _OF_INPUTS else "a keyword-only parameter"
             raise RegistrationError(f"op {name!r} ({source}): {marker.name} {parameter!r} is not {kind}.")
 
     def marked(*kinds: Marker) -> tuple[str, ...]:
-        return tuple(parameter for parameter, marker in markers.items() if marker in kinds)
+        return tuple([parameter for parameter, marker in with_marker if marker in kinds])
 
     def keyword(*kinds: Marker) -> str | None:
         return next(iter(marked(*kinds)), None)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import jax
-import numpy as np
 
 from tf2jax_lite.dynamic_shapes.tracker import Extents
 from tf2jax_lite.support.errors import RegistrationError
@@ -139,7 +138,7 @@ class Marker(enum.Enum):
 
 _T = TypeVar("_T")
 
-Static = Annotated[np.ndarray, Marker.STATIC]
+Static = Annotated[Any, Marker.STATIC]
 """An input whose value must be known while tracing: an axis, a shape, a permutation. It arrives as a numpy array."""
 
 Unconverted = Annotated[_T, Marker.UNCONVERTED]

@@ -389,15 +389,15 @@ class Trace:
         args, moves_words = self._arguments(step, inputs, frame)
         if self._in_mesh and not op.writes:
             args = _alike(args)
-        sized = op.bound is not None and not (op.always_pads or self.pads)
-        open_ = op.shapes is not None and self.extents is not None
-        if op.plain and not step.functions and not moves_words and not sized and not open_:
+        bound = None if op.always_pads or self.pads else op.bound
+        shapes = None if self.extents is None else op.shapes
+        if op.plain and not step.functions and not moves_words and bound is None and shapes is None:
             return flatten_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
-        if sized:
-            kwargs[op.bound] = self.extents
-        if open_:
-            kwargs[op.shapes] = self.extents
+        if bound is not None:
+            kwargs[bound] = self.extents
+        if shapes is not None:
+            kwargs[shapes] = self.extents
         if op.unconditional is not None:
             kwargs[op.unconditional] = frame.certain
         for name, ref in step.functions.items():
