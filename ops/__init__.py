@@ -2,8 +2,8 @@
 
 `registry.op` registers a function as an op, whose signature is the OpDef; `registry.lookup` finds it. Read `registry`,
 then `traits` (options of ops, markers of parameters), `common` (helpers that register nothing), `arrays` and `math`;
-the other families look alike. Importing this package registers the ops of all families, each of whose `__init__`
-imports its modules.
+the other families have the same form. Importing this package registers the ops of all families; each family's
+`__init__` imports its modules.
 
 `unsupported` lists ops that are rejected, with a reason, `removable` stateful ops that may be dropped if nothing uses
 their results. `deprecated_options` translates the keywords that `op` had before `traits`.

@@ -79,6 +79,8 @@ def translated(
     if callable(old.get("needs_key")):
         new["draws"] = old["needs_key"]
     markers = _markers(old)
+    if old.get("sized") and "extents" in parameters:
+        markers["extents"] = Marker.SHAPES
     if old.get("needs_context") and parameters:
         markers[parameters[0]] = Marker.CONTEXT
     return new, markers
@@ -97,8 +99,6 @@ def _markers(old: Mapping[str, Any]) -> dict[str, Marker | None]:
         markers["key"] = Marker.KEY
     if old.get("dynamic_shape"):
         markers["bound"] = Marker.STATIC_BOUND if old["dynamic_shape"] is True else Marker.BOUND
-    if old.get("sized"):
-        markers["extents"] = Marker.SHAPES
     if old.get("conditional"):
         markers["certain"] = Marker.UNCONDITIONAL
     return markers

@@ -58,7 +58,7 @@ class Op(OpOptions):
       bound: keyword that takes the bound of a data-dependent size; None if sizes depend on shapes alone.
       always_pads: whether results are padded to ``bound`` even where sizes may be symbols.
       shapes: keyword that takes the tracker of dynamic shapes; None if there is none.
-      unconditional: keyword that tells whether the node runs whatever the data are; None if there is none.
+      unconditional: keyword that tells whether the node runs for all data; None if there is none.
       config_options: keywords that take config options.
     """
 
@@ -117,21 +117,10 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any], stac
     if unknown := options.keys() - set(_OPTIONS):
         raise RegistrationError(f"op {name!r}: unknown option {sorted(unknown)}; options are {sorted(_OPTIONS)}.")
     namespace = getattr(function, "__globals__", {})
-    for parameter in parameters.values():
-        if parameter.annotation is not parameter.empty and parameter.name not in markers:
-            markers[parameter.name] = marker_of(parameter.annotation, namespace)
-    inputs: list[str] = []
-    keywords: list[str] = []
-    for parameter in parameters.values():
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            inputs.append(parameter.name)
-        elif parameter.kind is parameter.KEYWORD_ONLY:
-            keywords.append(parameter.name)
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            raise RegistrationError(
-                f"op {name!r} ({source}): '**{parameter.name}' would swallow attributes that nobody handles; "
-                "name each attribute as a keyword-only parameter."
-            )
+    for parameter, found in parameters.items():
+        if (annotation := found.annotation) is not found.empty and parameter not in markers:
+            markers[parameter] = marker_of(annotation, namespace)
+    inputs, keywords = _by_kind(parameters, f"op {name!r} ({source})")
     needs_context = bool(inputs) and markers.get(inputs[0]) is Marker.CONTEXT
     if needs_context:
         markers[inputs.pop(0)] = None
@@ -172,6 +161,24 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any], stac
         unconditional=keyword(Marker.UNCONDITIONAL),
         config_options=marked(Marker.OPTION),
     )
+
+
+def _by_kind(parameters: Mapping[str, inspect.Parameter], where: str) -> tuple[list[str], list[str]]:
+    """Return the names of positional parameters, and of keyword-only ones."""
+    inputs: list[str] = []
+    keywords: list[str] = []
+    for name, parameter in parameters.items():
+        kind = parameter.kind
+        if kind is parameter.POSITIONAL_OR_KEYWORD or kind is parameter.POSITIONAL_ONLY:
+            inputs.append(name)
+        elif kind is parameter.KEYWORD_ONLY:
+            keywords.append(name)
+        elif kind is parameter.VAR_KEYWORD:
+            raise RegistrationError(
+                f"{where}: '**{name}' would swallow attributes that are not implemented; name each one "
+                "as a keyword-only parameter."
+            )
+    return inputs, keywords
 
 
 def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

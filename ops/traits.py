@@ -1,15 +1,16 @@
 """Options of ops and markers of their parameters, which `registry.op` reads.
 
-`OpOptions` lists the options of the decorator. The markers annotate parameters: `Static`, `Unconverted` and the
-variables `Read`, `Write`, `Update`, `UpdateInt64` annotate inputs; `Key`, `Bound`, `StaticBound`, `Option`,
-`Unconditional` and ``DynamicShapes | None`` (`dynamic_shapes.tracker`) annotate keywords that are no attributes, but
-supplied by the lowering. A bare marker leaves the value's type open; ``Update[Array]`` states it.
+`OpOptions` lists the options of the decorator. The markers annotate parameters. `Static`, `Unconverted` and the
+variables `Read`, `Write`, `Update`, `UpdateInt64` annotate inputs. `Key`, `Bound`, `StaticBound`, `Option`,
+`Unconditional` and the tracker of dynamic shapes, ``Extents | None``, annotate keywords that are not attributes:
+the lowering supplies them. A bare marker leaves the value's type open; ``Update[Array]`` states it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -110,7 +111,7 @@ class OpOptions:
         """Check the values of enumerated options.
 
         Raises:
-          RegistrationError: one is not among those that there are.
+          RegistrationError: a value is not one of those of its option.
         """
         if not isinstance(self.pattern, Pattern):
             raise RegistrationError(f"pattern={self.pattern!r} is not a Pattern; use one of {[*Pattern.__members__]}.")
@@ -142,7 +143,7 @@ Static = Annotated[Any, Marker.STATIC]
 """An input whose value must be known while tracing: an axis, a shape, a permutation. It arrives as a numpy array."""
 
 Unconverted = Annotated[_T, Marker.UNCONVERTED]
-"""An input that arrives as it is: numpy arrays keep dtypes that JAX has not."""
+"""An input that arrives unconverted: static values are numpy arrays of their own dtype, 64-bit or string."""
 
 Read = Annotated[_T, Marker.READ]
 """A variable; its value arrives."""
@@ -172,7 +173,7 @@ Option = Annotated[_T, Marker.OPTION]
 """A config option of this name; it has the value captured at conversion."""
 
 Unconditional = Annotated[bool, Marker.UNCONDITIONAL]
-"""Whether the node runs whatever the data are; False in branches and loops that data may skip."""
+"""Whether the node runs for all data; False in branches and loops that some data skip."""
 
 
 class Context:
@@ -209,18 +210,25 @@ def marker_of(annotation: Any, namespace: Mapping[str, Any]) -> Marker | None:
     """
     if isinstance(annotation, str):
         annotation = _evaluated(annotation, namespace)
+    if annotation is None or annotation is Any:
+        return None
+    if isinstance(annotation, type):
+        return Marker.CONTEXT if issubclass(annotation, Context) else Marker.SHAPES if annotation is Extents else None
     if get_origin(annotation) in (Union, types.UnionType):
         found = [marker for part in get_args(annotation) if (marker := marker_of(part, namespace)) is not None]
         return found[0] if found else None
-    if isinstance(annotation, type):
-        return Marker.CONTEXT if issubclass(annotation, Context) else Marker.SHAPES if annotation is Extents else None
     return next((m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, Marker)), None)
+
+
+@functools.cache
+def _has_name(text: str) -> bool:
+    return _HAS_NAME.search(text) is not None
 
 
 def _evaluated(text: str, namespace: Mapping[str, Any]) -> Any:
     if text in namespace:
         return namespace[text]
-    if _HAS_NAME.search(text) is None:
+    if not _has_name(text):
         return None
     try:
         return eval(text, dict(namespace))
