@@ -1,8 +1,15 @@
 """TensorFlow op semantics in JAX, one package per family. Importing it never imports TensorFlow.
 
-`registry.op` registers a function as an op; its signature is the OpDef. Read `registry`, `common`, then `arrays` and
-`math`. `unsupported` lists ops that are rejected with a reason, `removable` stateful ops that may be dropped. Imports
-`xla_cpu`, `dynamic_shapes`, `values` and what is below them, nothing of the converter.
+`registry.op` registers a function as an op, whose signature is the OpDef; `registry.lookup` finds it. Read `registry`,
+then `traits` (options of ops, markers of parameters), `common` (helpers that register nothing), `arrays` and `math`;
+the other families have the same form. Importing this package registers the ops of all families; each family's
+`__init__` imports its modules.
+
+`unsupported` lists ops that are rejected, with a reason, `removable` stateful ops that may be dropped if nothing uses
+their results. `deprecated_options` translates the keywords that `op` had before `traits`.
+
+Imports `xla_cpu`, `dynamic_shapes`, `values` and what is below them; must not import the converter (`lowering`,
+`passes`, `frontend`).
 """
 
 if __name__ != "tf2jax_lite.ops":
@@ -26,6 +33,7 @@ from . import (  # noqa: F401
     strings,
     xla,
 )
-from .registry import Op, RegistrationError, Static, known_ops, lookup, op, override_op, register_op
+from .registry import Op, RegistrationError, known_ops, lookup, op, override_op, register_op
+from .traits import Pattern, Static
 
-__all__ = ["Op", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]
+__all__ = ["Op", "Pattern", "RegistrationError", "Static", "known_ops", "lookup", "op", "override_op", "register_op"]

@@ -1,25 +1,25 @@
-"""Stateful ops, and ops without results, that may be left out where nothing uses what they give.
+"""Stateful ops, and ops without results, that dead-code elimination may remove if their results are not used.
 
-TensorFlow runs a stateful op of a function whether or not its results are used. An op without an implementation that is
-not named here is not dropped on the quiet: `passes.effects` takes it to change something, so that it is refused.
+TensorFlow runs a stateful op of a function whether or not its results are used. An op that is neither implemented nor
+listed here is not removed: `passes.analysis.effects` assumes that it changes state, and the conversion raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["HARMLESS"]
+__all__ = ["REMOVABLE"]
 
-_MAKES = "makes something that nothing uses"
-_READS = "only looks at what there is"
-_DATA = "describes a dataset, which nothing iterates over"
-_DRAWS = "draws random numbers that nothing uses"
-_FREES = "gives memory back"
-_LOGS = "writes to a log, for people to read"
-_WAITS = "takes time, or tells the runtime where and how to run"
+_CREATES = "creates an object that is not used"
+_READS = "only reads state"
+_DATA = "describes a dataset that is not iterated over"
+_DRAWS = "draws random numbers that are not used"
+_FREES = "frees memory"
+_LOGS = "writes to a log"
+_WAITS = "takes time, or steers placement and scheduling of the runtime"
 
-_BY_REASON: Mapping[str, tuple[str, ...]] = {
-    _MAKES: (
+_BY_RATIONALE: Mapping[str, tuple[str, ...]] = {
+    _CREATES: (
         "AnonymousHashTable",
         "AnonymousIterator",
         "AnonymousIteratorV2",
@@ -226,5 +226,5 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "_ParallelConcatStart",
     ),
 }
-HARMLESS: Mapping[str, str] = {op: reason for reason, ops in _BY_REASON.items() for op in ops}
-"""Op name to why it may be left out."""
+REMOVABLE: Mapping[str, str] = {op: rationale for rationale, ops in _BY_RATIONALE.items() for op in ops}
+"""Op name to the rationale for its removal."""

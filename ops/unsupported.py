@@ -1,6 +1,9 @@
-"""Ops that make no sense outside TensorFlow's runtime. Meeting one gives its reason as the error."""
+"""Ops that are rejected by design, as they have no meaning outside TensorFlow's runtime, with the rationale.
 
-__all__ = ["REFUSED", "reason"]
+The error for a graph that has one states it.
+"""
+
+__all__ = ["UNSUPPORTED", "rationale"]
 
 _RUNTIME = "an op of TensorFlow's runtime that never stands in a function's body"
 _SEND = "talks to a host or another device through TensorFlow's runtime; pass the data as an argument or result"
@@ -11,7 +14,7 @@ _AMD = (
 )
 _CUSTOM = "calls machine code registered with TensorFlow's XLA compiler, which is not part of the graph"
 
-REFUSED: dict[str, str] = {
+UNSUPPORTED: dict[str, str] = {
     "CollectiveAssignGroupV2": _COLLECTIVE,
     "CollectiveReduceV2": _COLLECTIVE,
     "SparseMatrixOrderingAMD": _AMD,
@@ -22,7 +25,7 @@ REFUSED: dict[str, str] = {
     "_Arg": _RUNTIME,
     "_Retval": _RUNTIME,
 }
-"""Op name to reason."""
+"""Op name to rationale."""
 
 _PIPELINE = (
     "input pipelines of TF1 run beside the graph; cut it where the data comes in: name the results of the node that "
@@ -34,8 +37,8 @@ _PIPELINE_OPS = (
 )  # fmt: skip
 
 
-def reason(op: str) -> str:
-    """Returns why an op has no implementation and what to do about that, or an empty string."""
+def rationale(op: str) -> str:
+    """Return why an op has no implementation, and the remedy; an empty string if there is no special reason."""
     if op.startswith(_PIPELINE_OPS):
         return _PIPELINE
-    return REFUSED.get(op, "")
+    return UNSUPPORTED.get(op, "")

@@ -59,6 +59,8 @@ FAMILIES = [
     "removable",
     "unsupported",
     "registry",
+    "deprecated_options",
+    "traits",
 ]
 # Parts of JAX that change between releases; tf2jax_lite/jaxprs/compat.py imports them for all others.
 UNSTABLE = ("jax.extend", "jax.interpreters", "jax.core", "jax._src", "jaxlib")

@@ -19,8 +19,8 @@ def blocks(page):
 @pytest.fixture(autouse=True)
 def _without_new_ops():
     yield
-    for name in ("MyOp", "MySum"):
-        registry._registry.pop(name, None)
+    for name in [name for name in registry._registry if name.startswith("My")]:
+        del registry._registry[name]
 
 
 def test_readme_code_runs():

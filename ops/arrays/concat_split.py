@@ -17,8 +17,10 @@ from tf2jax_lite.dynamic_shapes.provenance import entries
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.ops.common.static_shape import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, normalize_axis
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.variant import Variant
 
 from ._dynamic_split import dynamic_split, split_with_remainder
@@ -53,7 +55,12 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     return axis
 
 
-@op("ConcatV2", words="each", host=lambda values, axis: _join(values, _concat_axis(values, axis)), moves=True)
+@op(
+    "ConcatV2",
+    int64="per_word",
+    fold=lambda values, axis: _join(values, _concat_axis(values, axis)),
+    pattern=Pattern.INJECTIVE,
+)
 def concat_v2(values: list[Any], axis: Static) -> Any:
     """Concatenate along an axis. TF: tf.raw_ops.ConcatV2.
 
@@ -68,7 +75,9 @@ def concat_v2(values: list[Any], axis: Static) -> Any:
     return lax.concatenate(values, where) if len(values) > 1 else jnp.asarray(values[0])
 
 
-@op("Concat", host=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), moves=True)
+@op(
+    "Concat", fold=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), pattern=Pattern.INJECTIVE
+)
 def concat(concat_dim: Static, values: list[Any]) -> Any:
     """Concatenate along an axis. TF: tf.raw_ops.Concat.
 
@@ -98,7 +107,7 @@ def _fold_pack(values: list[Any], *, axis: int = 0) -> Any:
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
 
-@op("Pack", words="each", host=_fold_pack, moves=True)
+@op("Pack", int64="per_word", fold=_fold_pack, pattern=Pattern.INJECTIVE)
 def pack(values: list[Any], *, axis: int = 0) -> Any:
     """Stack along a new axis. TF: tf.raw_ops.Pack.
 
@@ -131,7 +140,7 @@ def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
     return [object_or_array(value[(slice(None),) * axis + (i,)]) for i in range(num)]
 
 
-@op("Unpack", words="each", host=_fold_unpack, moves=True)
+@op("Unpack", int64="per_word", fold=_fold_unpack, pattern=Pattern.INJECTIVE)
 def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
     """Split along an axis, which the results lack. TF: tf.raw_ops.Unpack.
 
@@ -185,7 +194,7 @@ def _fold_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
     return [np.asarray(value)[(slice(None),) * axis + (slice(a, b),)] for a, b in itertools.pairwise(ends)]
 
 
-@op("Split", words="each", host=_fold_split, moves=True)
+@op("Split", int64="per_word", fold=_fold_split, pattern=Pattern.INJECTIVE)
 def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
     """Split into equal parts. TF: tf.raw_ops.Split.
 
@@ -202,7 +211,7 @@ def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
     return _split(value, _equal_sizes(value.shape, axis, num_split), axis)
 
 
-@op("_GatherPieces", words="each", moves=True)
+@op("_GatherPieces", int64="per_word", pattern=Pattern.INJECTIVE)
 def gather_pieces(value: Any, *, pieces: np.ndarray, count: int, axis: int) -> Any:
     """Split into ``count`` equal parts and concatenate some of them.
 
@@ -253,9 +262,9 @@ def _fold_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
     return _fold_parts(value, _split_sizes(size_splits, np.shape(value), axis, num_split), axis)
 
 
-@op("SplitV", words="each", host=_fold_split_v, sized=True, moves=True)
+@op("SplitV", int64="per_word", fold=_fold_split_v, pattern=Pattern.INJECTIVE)
 def split_v(
-    value: Any, size_splits: Any, axis: Static, *, num_split: int, tracker: DynamicShapes | None = None
+    value: Any, size_splits: Array, axis: Static, *, num_split: int, tracker: DynamicShapes | None = None
 ) -> list[Any]:
     """Split into parts by their sizes. TF: tf.raw_ops.SplitV.
 

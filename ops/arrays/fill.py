@@ -19,6 +19,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
+from tf2jax_lite.values.types import Array
 
 from .shape import INT32, static_sizes
 
@@ -33,7 +34,7 @@ def _fold_fill(dims: Any, value: Any) -> Any:
     return jnp.full(wanted, as_array(value))
 
 
-@op("Fill", host=_fold_fill, elements=result_size.from_sizes(0))
+@op("Fill", fold=_fold_fill, result_size=result_size.from_sizes(0))
 def fill(dims: Static, value: Any) -> Any:
     """Return an array of one value. TF: tf.raw_ops.Fill.
 
@@ -51,8 +52,8 @@ def fill(dims: Static, value: Any) -> Any:
 
 @op(
     "Empty",
-    host=lambda shape, *, dtype, init=False: _fold_fill(shape, np.zeros((), dtype)),
-    elements=result_size.from_sizes(0),
+    fold=lambda shape, *, dtype, init=False: _fold_fill(shape, np.zeros((), dtype)),
+    result_size=result_size.from_sizes(0),
 )
 def empty(shape: Static, *, dtype: Any, init: bool = False) -> Any:
     """Return zeros: memory is never uninitialized here. TF: tf.raw_ops.Empty.
@@ -96,7 +97,7 @@ def _arange(count: Any, first: Any, step: Any, dtype: Any) -> Any:
     return out
 
 
-@op("Range", host=_fold_range, elements=result_size.range_elements)
+@op("Range", fold=_fold_range, result_size=result_size.range_elements)
 def range_(start: Static, limit: Static, delta: Static) -> Any:
     """Return numbers from ``start`` up to, but not including, ``limit``.
 
@@ -135,8 +136,8 @@ def _range_of_floats(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
     return _arange(max_dim(count, 0), first, step, dtype)
 
 
-@op("LinSpace", elements=result_size.count(2))
-def lin_space(start: Any, stop: Any, num: Static) -> Any:
+@op("LinSpace", result_size=result_size.count(2))
+def lin_space(start: Array, stop: Array, num: Static) -> Array:
     """Return evenly spaced numbers, both ends included. TF: tf.raw_ops.LinSpace.
 
     Args:

@@ -16,8 +16,10 @@ from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.static_shape import is_int
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern, Read
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, is_static, normalize_axis
+from tf2jax_lite.values.types import Array
 
 _FILL = lax.GatherScatterMode.FILL_OR_DROP
 _SAFE = lax.GatherScatterMode.PROMISE_IN_BOUNDS
@@ -128,8 +130,8 @@ def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
     return np.moveaxis(out, range(batch, batch + extra), range(axis, axis + extra))
 
 
-@op("GatherV2", words="each", host=_fold_gather_v2, elements=result_size.gathered, moves=True)
-def gather_v2(params: Any, indices: Any, axis: Static, *, batch_dims: int = 0) -> Any:
+@op("GatherV2", int64="per_word", fold=_fold_gather_v2, result_size=result_size.gathered, pattern=Pattern.INJECTIVE)
+def gather_v2(params: Any, indices: Array, axis: Static, *, batch_dims: int = 0) -> Any:
     """Gather slices along an axis. TF: tf.raw_ops.GatherV2.
 
     Args:
@@ -147,11 +149,11 @@ def gather_v2(params: Any, indices: Any, axis: Static, *, batch_dims: int = 0) -
 
 @op(
     "Gather",
-    host=lambda params, indices: _fold_gather_v2(params, indices, np.int32(0)),
-    elements=result_size.gathered,
-    moves=True,
+    fold=lambda params, indices: _fold_gather_v2(params, indices, np.int32(0)),
+    result_size=result_size.gathered,
+    pattern=Pattern.INJECTIVE,
 )
-def gather(params: Any, indices: Any) -> Any:
+def gather(params: Any, indices: Array) -> Any:
     """Gather slices along the first axis.
 
     TF: tf.raw_ops.Gather. Indices out of range: see `take`.
@@ -160,8 +162,8 @@ def gather(params: Any, indices: Any) -> Any:
     return take(params, indices, axis, batch)
 
 
-@op("ResourceGather", reads=("resource",))
-def resource_gather(resource: Any, indices: Any, *, batch_dims: int = 0) -> Any:
+@op("ResourceGather")
+def resource_gather(resource: Read, indices: Array, *, batch_dims: int = 0) -> Any:
     """Gather rows of a variable. TF: tf.raw_ops.ResourceGather.
 
     Args:
@@ -263,8 +265,8 @@ def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") 
     return out
 
 
-@op("GatherNd", host=_fold_gather_nd, elements=result_size.gathered_nd, moves=True)
-def gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any:
+@op("GatherNd", fold=_fold_gather_nd, result_size=result_size.gathered_nd, pattern=Pattern.INJECTIVE)
+def gather_nd(params: Any, indices: Array, *, bad_indices_policy: str = "") -> Any:
     """Gather slices by index vectors. TF: tf.raw_ops.GatherNd.
 
     Args:
@@ -278,7 +280,7 @@ def gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") -> Any
     return take_nd(params, indices, _check_policy(bad_indices_policy))
 
 
-@op("ResourceGatherNd", reads=("resource",))
-def resource_gather_nd(resource: Any, indices: Any) -> Any:
+@op("ResourceGatherNd")
+def resource_gather_nd(resource: Read, indices: Array) -> Any:
     """Gather from a variable by index vectors. TF: tf.raw_ops.ResourceGatherNd."""
     return take_nd(resource, indices)

@@ -15,8 +15,10 @@ from jax import lax
 from jax.experimental import checkify
 
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Option, partial_fold
 from tf2jax_lite.support.errors import OpError, PreventedGradientError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 
 def _constant(*, value: Any, dtype: Any = None) -> Any:
@@ -27,44 +29,44 @@ def _constant(*, value: Any, dtype: Any = None) -> Any:
     return value.view() if narrowed else value
 
 
-@op("Const", "HostConst", host=_constant)
+@op("Const", "HostConst", fold=_constant)
 def const(*, value: Any, dtype: Any = None) -> Any:
     """Return a constant. TF: tf.raw_ops.Const."""
     return _constant(value=value, dtype=dtype)
 
 
-@op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", words="each", host=lambda input: input, lazy=True)
+@op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", int64="per_word", fold=partial_fold(lambda input: input))
 def identity(input: Any) -> Any:
     """Return the input. TF: tf.raw_ops.Identity."""
     return input
 
 
-@op("DeepCopy", host=lambda x: x)
+@op("DeepCopy", fold=lambda x: x)
 def deep_copy(x: Any) -> Any:
     """Return the input, as JAX arrays are immutable. TF: tf.raw_ops.DeepCopy."""
     return x
 
 
-@op("IdentityN", "_ListToArray", words="each", host=lambda input: list(input))
+@op("IdentityN", "_ListToArray", int64="per_word", fold=lambda input: list(input))
 def identity_n(input: list[Any]) -> list[Any]:
     """Return the inputs. TF: tf.raw_ops.IdentityN."""
     return list(input)
 
 
-@op("_ArrayToList", host=lambda input, *, out_types=(): list(input))
+@op("_ArrayToList", fold=lambda input, *, out_types=(): list(input))
 def array_to_list(input: list[Any], *, out_types: Any = ()) -> list[Any]:
     """Return the inputs. TF: _ArrayToList (core/ops/function_ops.cc)."""
     return list(input)
 
 
-@op("StopGradient", host=lambda input: input)
+@op("StopGradient", fold=lambda input: input)
 def stop_gradient(input: Any) -> Any:
     """Return the input, which gets no gradient. TF: tf.raw_ops.StopGradient."""
     return lax.stop_gradient(input)
 
 
-@op("PreventGradient", options=("raise_on_prevent_gradient",))
-def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient: bool = True) -> Any:
+@op("PreventGradient")
+def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient: Option[bool] = True) -> Any:
     """Return the input, whose gradient is an error. TF: tf.raw_ops.PreventGradient.
 
     Args:
@@ -92,7 +94,7 @@ def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient
     return node(jnp.asarray(input))
 
 
-def _check_numerics(tensor: Any, *, message: str, enable_checkify_for_asserts: bool = False) -> Any:
+def _check_numerics(tensor: Array, *, message: str, enable_checkify_for_asserts: Option[bool] = False) -> Array:
     """Return the tensor. TF: tf.raw_ops.CheckNumerics.
 
     NaN and infinity, errors in TensorFlow, pass unless ``enable_checkify_for_asserts`` is configured
@@ -110,9 +112,7 @@ def _check_numerics(tensor: Any, *, message: str, enable_checkify_for_asserts: b
     return tensor
 
 
-check_numerics = op("CheckNumerics", "CheckNumericsV2", host=_check_numerics, options=("enable_checkify_for_asserts",))(
-    _check_numerics
-)
+check_numerics = op("CheckNumerics", "CheckNumericsV2", fold=_check_numerics)(_check_numerics)
 
 
 @op("NoOp", "ControlTrigger")
@@ -133,7 +133,7 @@ def placeholder(*, dtype: Any, shape: Any = None) -> Any:
     raise OpError("the placeholder is not fed; name it among the inputs")
 
 
-@op("PlaceholderWithDefault", host=lambda input, *, shape=None: input)
+@op("PlaceholderWithDefault", fold=lambda input, *, shape=None: input)
 def placeholder_with_default(input: Any, *, shape: Any = None) -> Any:
     """Return the default. TF: tf.raw_ops.PlaceholderWithDefault."""
     return input
@@ -143,7 +143,7 @@ def _fold_fake_param(*, dtype: Any, shape: Any = ()) -> Any:
     return np.zeros([d or 0 for d in shape or ()], dtype)
 
 
-@op("FakeParam", host=_fold_fake_param)
+@op("FakeParam", fold=_fold_fake_param)
 def fake_param(*, dtype: Any, shape: Any = ()) -> Any:
     """Return zeros for a value that is never used. TF: tf.raw_ops.FakeParam.
 
@@ -159,7 +159,7 @@ def _fold_device_index(*, device_names: Sequence[str]) -> Any:
     return np.array(names.index("CPU") if "CPU" in names else len(names), np.int32)
 
 
-@op("DeviceIndex", host=_fold_device_index)
+@op("DeviceIndex", fold=_fold_device_index)
 def device_index(*, device_names: Sequence[str]) -> Any:
     """Return the position of "CPU" in ``device_names``. TF: tf.raw_ops.DeviceIndex.
 

@@ -16,6 +16,7 @@ from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.static_shape import is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string
 
@@ -61,7 +62,7 @@ def _fold_pad(input: Any, paddings: Any) -> Any:
     return _fold_pad_v2(input, paddings, np.zeros((), np.int32 if input.dtype == object else input.dtype))
 
 
-@op("Pad", host=_fold_pad, elements=result_size.padded, moves=True)
+@op("Pad", fold=_fold_pad, result_size=result_size.padded, pattern=Pattern.INJECTIVE)
 def pad(input: Any, paddings: Static) -> Any:
     """Pad with zeros. TF: tf.raw_ops.Pad.
 
@@ -75,7 +76,7 @@ def pad(input: Any, paddings: Static) -> Any:
     return pad_v2(input, paddings, np.zeros((), input.dtype))
 
 
-@op("PadV2", host=_fold_pad_v2, elements=result_size.padded, moves=True)
+@op("PadV2", fold=_fold_pad_v2, result_size=result_size.padded, pattern=Pattern.INJECTIVE)
 def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
     """Pad with a value, which gets no gradient. TF: tf.raw_ops.PadV2.
 
@@ -112,7 +113,7 @@ def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tupl
     return wanted, skip
 
 
-@op("MirrorPad", elements=result_size.padded, moves=True)
+@op("MirrorPad", result_size=result_size.padded, pattern=Pattern.INJECTIVE)
 def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
     """Pad with mirrored values. TF: tf.raw_ops.MirrorPad.
 
@@ -138,7 +139,7 @@ def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
     return x
 
 
-@op("MirrorPadGrad", moves=True)
+@op("MirrorPadGrad", pattern=Pattern.INJECTIVE)
 def mirror_pad_grad(input: Any, paddings: Static, *, mode: str) -> Any:
     """Add mirrored margins to the elements that they repeat.
 

@@ -18,6 +18,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, static_value
 
@@ -55,8 +56,8 @@ def _fold_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
     return out
 
 
-@op("DynamicStitch", "ParallelDynamicStitch", host=_fold_stitch, dynamic_shape="prefix", elements=result_size.stitched)
-def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | DynamicShapes | None) -> Any:
+@op("DynamicStitch", "ParallelDynamicStitch", fold=_fold_stitch, result_size=result_size.stitched)
+def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: Bound) -> Any:
     """Interleave rows by their indices. TF: tf.raw_ops.DynamicStitch.
 
     Args:
@@ -102,8 +103,8 @@ def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: int | DynamicS
     return out
 
 
-@op("DynamicPartition", dynamic_shape="prefix")
-def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: int | DynamicShapes | None) -> Any:
+@op("DynamicPartition")
+def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: Bound) -> Any:
     """Split rows by a partition number. TF: tf.raw_ops.DynamicPartition.
 
     Args:

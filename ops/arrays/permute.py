@@ -16,8 +16,10 @@ from tf2jax_lite.dynamic_shapes.tracker import as_size
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, normalize_axes, static_value
+from tf2jax_lite.values.types import Array
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
@@ -27,7 +29,12 @@ def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
     return axes
 
 
-@op("Transpose", words="each", host=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))), moves=True)
+@op(
+    "Transpose",
+    int64="per_word",
+    fold=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))),
+    pattern=Pattern.INJECTIVE,
+)
 def transpose(x: Any, perm: Static) -> Any:
     """Permute dimensions. TF: tf.raw_ops.Transpose.
 
@@ -43,7 +50,11 @@ def transpose(x: Any, perm: Static) -> Any:
     return x if axes == tuple(range(x.ndim)) else lax.transpose(x, axes)
 
 
-@op("ConjugateTranspose", host=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))), moves=True)
+@op(
+    "ConjugateTranspose",
+    fold=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))),
+    pattern=Pattern.INJECTIVE,
+)
 def conjugate_transpose(x: Any, perm: Static) -> Any:
     """Permute dimensions and conjugate. TF: tf.raw_ops.ConjugateTranspose.
 
@@ -73,7 +84,7 @@ def _fold_tile(input: Any, multiples: Any) -> Any:
     return tile(as_array(input), multiples)
 
 
-@op("Tile", host=_fold_tile, elements=result_size.repeated, moves=True)
+@op("Tile", fold=_fold_tile, result_size=result_size.repeated, pattern=Pattern.INJECTIVE)
 def tile(input: Any, multiples: Static) -> Any:
     """Repeat along each dimension. TF: tf.raw_ops.Tile.
 
@@ -113,7 +124,11 @@ def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
     return axes
 
 
-@op("ReverseV2", host=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))), moves=True)
+@op(
+    "ReverseV2",
+    fold=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))),
+    pattern=Pattern.INJECTIVE,
+)
 def reverse_v2(tensor: Any, axis: Static) -> Any:
     """Reverse along axes. TF: tf.raw_ops.ReverseV2.
 
@@ -135,7 +150,11 @@ def _flags(flags: Any, rank: int) -> Any:
     return np.flatnonzero(flags)
 
 
-@op("Reverse", host=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))), moves=True)
+@op(
+    "Reverse",
+    fold=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))),
+    pattern=Pattern.INJECTIVE,
+)
 def reverse(tensor: Any, dims: Static) -> Any:
     """Reverse along the dimensions that are flagged. TF: tf.raw_ops.Reverse.
 
@@ -149,8 +168,8 @@ def reverse(tensor: Any, dims: Static) -> Any:
     return reverse_v2(tensor, _flags(dims, np.ndim(tensor)))
 
 
-@op("ReverseSequence", moves=True)
-def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: int = 0) -> Any:
+@op("ReverseSequence", pattern=Pattern.INJECTIVE)
+def reverse_sequence(input: Any, seq_lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Any:
     """Reverse the first elements of each sequence. TF: tf.raw_ops.ReverseSequence.
 
     Args:
@@ -196,8 +215,8 @@ def reverse_sequence(input: Any, seq_lengths: Any, *, seq_dim: int, batch_dim: i
     return lax.transpose(out, tuple(int(i) for i in np.argsort((batch_dim, seq_dim, *rest))))
 
 
-@op("Roll", moves=True)
-def roll(input: Any, shift: Any, axis: Static) -> Any:
+@op("Roll", pattern=Pattern.INJECTIVE)
+def roll(input: Any, shift: Array, axis: Static) -> Any:
     """Roll elements along axes. TF: tf.raw_ops.Roll.
 
     Args:

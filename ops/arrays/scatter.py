@@ -18,8 +18,10 @@ from jax import lax
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.static_shape import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern, Update
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, is_static
+from tf2jax_lite.values.types import Array
 
 from .gather import _check_policy, nd_in_range
 
@@ -217,8 +219,8 @@ def _fold_scatter_nd(indices: Any, updates: Any, shape: Any, *, bad_indices_poli
     return _fold_scatter("add", zeros, indices, updates, bad_indices_policy)
 
 
-@op("ScatterNd", elements=result_size.from_sizes(2), stored=True)
-def scatter_nd(indices: Any, updates: Any, shape: Static, *, bad_indices_policy: str = "") -> Any:
+@op("ScatterNd", result_size=result_size.from_sizes(2), pattern=Pattern.MATERIALIZED)
+def scatter_nd(indices: Array, updates: Any, shape: Static, *, bad_indices_policy: str = "") -> Any:
     """Add updates into zeros. TF: tf.raw_ops.ScatterNd.
 
     Args:
@@ -234,8 +236,8 @@ def scatter_nd(indices: Any, updates: Any, shape: Static, *, bad_indices_policy:
     return scatter(_add, jnp.zeros(dims(shape), updates.dtype), indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterUpdate", host=_fold_tensor_scatter("update"), stored=True)
-def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+@op("TensorScatterUpdate", fold=_fold_tensor_scatter("update"), pattern=Pattern.MATERIALIZED)
+def tensor_scatter_update(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Overwrite slices of a tensor. TF: tf.raw_ops.TensorScatterUpdate.
 
     Args:
@@ -250,8 +252,8 @@ def tensor_scatter_update(tensor: Any, indices: Any, updates: Any, *, bad_indice
     return scatter(overwrite_rows, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterAdd", "ScatterNdNonAliasingAdd", host=_fold_tensor_scatter("add"), stored=True)
-def tensor_scatter_add(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+@op("TensorScatterAdd", "ScatterNdNonAliasingAdd", fold=_fold_tensor_scatter("add"), pattern=Pattern.MATERIALIZED)
+def tensor_scatter_add(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Add updates to slices of a tensor.
 
     TF: tf.raw_ops.TensorScatterAdd. Arguments: see `tensor_scatter_update`.
@@ -259,8 +261,8 @@ def tensor_scatter_add(tensor: Any, indices: Any, updates: Any, *, bad_indices_p
     return scatter(_add, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterSub", host=_fold_tensor_scatter("sub"), stored=True)
-def tensor_scatter_sub(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+@op("TensorScatterSub", fold=_fold_tensor_scatter("sub"), pattern=Pattern.MATERIALIZED)
+def tensor_scatter_sub(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Subtract updates from slices of a tensor.
 
     TF: tf.raw_ops.TensorScatterSub. Arguments: see `tensor_scatter_update`.
@@ -268,8 +270,8 @@ def tensor_scatter_sub(tensor: Any, indices: Any, updates: Any, *, bad_indices_p
     return scatter(_sub, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterMax", stored=True)
-def tensor_scatter_max(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+@op("TensorScatterMax", pattern=Pattern.MATERIALIZED)
+def tensor_scatter_max(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Take the maximum of slices and updates.
 
     TF: tf.raw_ops.TensorScatterMax. Arguments: see `tensor_scatter_update`.
@@ -279,8 +281,8 @@ def tensor_scatter_max(tensor: Any, indices: Any, updates: Any, *, bad_indices_p
     return scatter(_max, tensor, indices, updates, bad_indices_policy)
 
 
-@op("TensorScatterMin", stored=True)
-def tensor_scatter_min(tensor: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+@op("TensorScatterMin", pattern=Pattern.MATERIALIZED)
+def tensor_scatter_min(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
     """Take the minimum of slices and updates.
 
     TF: tf.raw_ops.TensorScatterMin. Arguments: see `tensor_scatter_update`.
@@ -298,7 +300,7 @@ _KINDS = {"Add": _add, "Sub": _sub, "Mul": _mul, "Div": _div, "Max": _max, "Min"
 def _register_variable_scatters(name: str) -> None:
     kind = _KINDS[name]
 
-    def resource_scatter(resource: Any, indices: Any, updates: Any) -> Any:
+    def resource_scatter(resource: Update, indices: Any, updates: Any) -> Any:
         resource = jnp.asarray(resource)
         if resource.ndim == 0:
             raise OpError("the variable must have at least one dimension")
@@ -313,18 +315,18 @@ def _register_variable_scatters(name: str) -> None:
     resource_scatter.__doc__ = (
         f"Combine updates with rows of a variable ({name}). TF: tf.raw_ops.ResourceScatter{name}."
     )
-    op(f"ResourceScatter{name}", reads=("resource",), writes=("resource",))(resource_scatter)
+    op(f"ResourceScatter{name}")(resource_scatter)
 
     if name in ("Mul", "Div"):
         return
 
-    def resource_scatter_nd(ref: Any, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+    def resource_scatter_nd(ref: Update, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
         return scatter(kind, ref, indices, updates, bad_indices_policy)
 
     resource_scatter_nd.__doc__ = (
         f"Combine updates with slices of a variable ({name}). TF: tf.raw_ops.ResourceScatterNd{name}."
     )
-    op(f"ResourceScatterNd{name}", reads=("ref",), writes=("ref",))(resource_scatter_nd)
+    op(f"ResourceScatterNd{name}")(resource_scatter_nd)
 
 
 for _name in _KINDS:

@@ -19,8 +19,10 @@ from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, compatible, is_int, is_small, is_zero
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, dims_array, is_symbolic, normalize_axis
+from tf2jax_lite.values.types import Array
 
 INT32 = np.dtype(np.int32)
 
@@ -53,7 +55,7 @@ def static_sizes(shape: Any) -> tuple[Any, ...]:
     return tuple(map(as_size, out))
 
 
-@op("Shape", host=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), shape_only=True)
+@op("Shape", fold=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
 def shape(input: Any, *, out_type: Any = INT32) -> Any:
     """Return the shape, a static vector. TF: tf.raw_ops.Shape."""
     return dims_array(np.shape(input), out_type)
@@ -63,7 +65,7 @@ def _shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
     return [dims_array(np.shape(x), out_type) for x in input]
 
 
-@op("ShapeN", host=_shape_n, shape_only=True)
+@op("ShapeN", fold=_shape_n, pattern=Pattern.SHAPE_ONLY)
 def shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
     """Return the shapes, static vectors. TF: tf.raw_ops.ShapeN."""
     return _shape_n(input, out_type=out_type)
@@ -73,13 +75,13 @@ def _size(input: Any, *, out_type: Any = INT32) -> Any:
     return dims_array((math.prod(np.shape(input)),), out_type).reshape(())
 
 
-@op("Size", host=_size, shape_only=True)
+@op("Size", fold=_size, pattern=Pattern.SHAPE_ONLY)
 def size(input: Any, *, out_type: Any = INT32) -> Any:
     """Return the number of elements, a static scalar. TF: tf.raw_ops.Size."""
     return _size(input, out_type=out_type)
 
 
-@op("Rank", host=lambda input: np.array(np.ndim(input), np.int32), shape_only=True)
+@op("Rank", fold=lambda input: np.array(np.ndim(input), np.int32), pattern=Pattern.SHAPE_ONLY)
 def rank(input: Any) -> Any:
     """Return the rank, a static scalar. TF: tf.raw_ops.Rank."""
     return np.array(np.ndim(input), np.int32)
@@ -135,7 +137,7 @@ def _fold_reshape(tensor: Any, shape: Any) -> Any:
     return np.reshape(tensor, resolve_shape(shape, np.shape(tensor)))
 
 
-@op("Reshape", words="each", host=_fold_reshape, sized=True)
+@op("Reshape", int64="per_word", fold=_fold_reshape)
 def reshape(tensor: Any, shape: Static, *, tracker: DynamicShapes | None = None) -> Any:
     """Reshape. TF: tf.raw_ops.Reshape.
 
@@ -160,7 +162,7 @@ def _new_axis(input: Any, dim: Any) -> int:
     return normalize_axis(np.reshape(dim, ()), np.ndim(input) + 1)
 
 
-@op("ExpandDims", words="each", host=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
+@op("ExpandDims", int64="per_word", fold=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
 def expand_dims(input: Any, dim: Static) -> Any:
     """Insert a dimension of size 1. TF: tf.raw_ops.ExpandDims.
 
@@ -186,8 +188,8 @@ def _squeeze_axes(current: tuple[Any, ...], squeeze_dims: Any) -> tuple[int, ...
 
 @op(
     "Squeeze",
-    words="each",
-    host=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
+    int64="per_word",
+    fold=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
 )
 def squeeze(input: Any, *, squeeze_dims: Any = ()) -> Any:
     """Drop dimensions of size 1. TF: tf.raw_ops.Squeeze.
@@ -212,7 +214,7 @@ def _fold_broadcast_to(input: Any, shape: Any) -> Any:
     return broadcast_to(as_array(np.asarray(input)), shape)
 
 
-@op("BroadcastTo", host=_fold_broadcast_to, elements=result_size.from_sizes(1))
+@op("BroadcastTo", fold=_fold_broadcast_to, result_size=result_size.from_sizes(1))
 def broadcast_to(input: Any, shape: Static) -> Any:
     """Broadcast to a shape. TF: tf.raw_ops.BroadcastTo.
 
@@ -242,7 +244,7 @@ def _fold_broadcast_args(s0: Any, s1: Any) -> Any:
     return dims_array(out, _shape_dtype(s0, s1))
 
 
-@op("BroadcastArgs", host=_fold_broadcast_args)
+@op("BroadcastArgs", fold=_fold_broadcast_args)
 def broadcast_args(s0: Static, s1: Static) -> Any:
     """Return the shape that two shapes broadcast to. TF: tf.raw_ops.BroadcastArgs.
 
@@ -272,7 +274,7 @@ def _fold_broadcast_gradient_args(s0: Any, s1: Any) -> Any:
     return np.array(r0, dtype), np.array(r1, dtype)
 
 
-@op("BroadcastGradientArgs", host=_fold_broadcast_gradient_args)
+@op("BroadcastGradientArgs", fold=_fold_broadcast_gradient_args)
 def broadcast_gradient_args(s0: Static, s1: Static) -> Any:
     """Return the axes over which gradients of broadcast operands are summed.
 
@@ -302,7 +304,7 @@ def _fold_concat_offset(concat_dim: Any, shape: list[Any]) -> Any:
     return out
 
 
-@op("ConcatOffset", host=_fold_concat_offset)
+@op("ConcatOffset", fold=_fold_concat_offset)
 def concat_offset(concat_dim: Static, shape: Static) -> Any:
     """Return the start of each part of a concatenation. TF: tf.raw_ops.ConcatOffset.
 
@@ -325,8 +327,8 @@ def _fold_invert_permutation(x: Any) -> Any:
     return out
 
 
-@op("InvertPermutation", host=_fold_invert_permutation)
-def invert_permutation(x: Any) -> Any:
+@op("InvertPermutation", fold=_fold_invert_permutation)
+def invert_permutation(x: Array) -> Array:
     """Invert a permutation. TF: tf.raw_ops.InvertPermutation.
 
     Args:
@@ -357,8 +359,8 @@ def _fold_unravel_index(indices: Any, dims: Any) -> Any:
     return out
 
 
-@op("UnravelIndex", host=_fold_unravel_index)
-def unravel_index(indices: Any, dims: Static) -> Any:
+@op("UnravelIndex", fold=_fold_unravel_index)
+def unravel_index(indices: Array, dims: Static) -> Array:
     """Return the coordinates of flat indices. TF: tf.raw_ops.UnravelIndex.
 
     Args:
@@ -394,8 +396,8 @@ def _fold_dim_map(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW")
     return np.asarray(table[np.asarray(x) % len(table)], x.dtype)
 
 
-@op("DataFormatDimMap", host=_fold_dim_map)
-def data_format_dim_map(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
+@op("DataFormatDimMap", fold=_fold_dim_map)
+def data_format_dim_map(x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
     """Map axes of one data format to those of another.
 
     TF: tf.raw_ops.DataFormatDimMap.
@@ -429,8 +431,8 @@ def _fold_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NC
     return x[_vec_order(len(x), src_format, dst_format)]
 
 
-@op("DataFormatVecPermute", host=_fold_vec_permute)
-def data_format_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Any:
+@op("DataFormatVecPermute", fold=_fold_vec_permute)
+def data_format_vec_permute(x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
     """Reorder a vector of one data format for another.
 
     TF: tf.raw_ops.DataFormatVecPermute.
@@ -450,7 +452,7 @@ def data_format_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str
     return lax.concatenate([lax.slice_in_dim(x, int(i), int(i) + 1) for i in order], 0)
 
 
-@op("EnsureShape", host=lambda input, *, shape: _check_shape(input, shape))
+@op("EnsureShape", fold=lambda input, *, shape: _check_shape(input, shape))
 def ensure_shape(input: Any, *, shape: Any) -> Any:
     """Return the input if its static dimensions match. TF: tf.raw_ops.EnsureShape.
 

@@ -13,8 +13,10 @@ from tf2jax_lite.dynamic_shapes.provenance import Entry, entries, name_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError, as_size
 from tf2jax_lite.ops.common.static_shape import is_int, is_zero
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
+from tf2jax_lite.values.types import Array
 
 from ._slicing import as_int32, dynamic_slice, static_slice
 from .gather import take
@@ -50,8 +52,8 @@ class _DynamicBoxError(UnboundedError):
     """A slice has a data-dependent size."""
 
 
-@op("Slice", words="each", host=_fold_slice, sized=True, moves=True)
-def slice_(input: Any, begin: Any, size: Any, *, tracker: DynamicShapes | None = None) -> Any:
+@op("Slice", int64="per_word", fold=_fold_slice, pattern=Pattern.INJECTIVE)
+def slice_(input: Any, begin: Array, size: Array, *, tracker: DynamicShapes | None = None) -> Any:
     """Slice a box. TF: tf.raw_ops.Slice.
 
     Args:

@@ -17,8 +17,10 @@ from tf2jax_lite.dynamic_shapes.provenance import name_of
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern, Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axis, static_value
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.top_k import top_k as largest
 
@@ -41,10 +43,10 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
     return materialize(values), lax.convert_element_type(materialize(indices), canonical(index_type))
 
 
-@op("TopKV2", sized=True, stored=True, partial=("k",))
+@op("TopKV2", pattern=Pattern.MATERIALIZED)
 def top_k_v2(
-    x: Any, k: Any, *, sorted: bool = True, index_type: Any = np.int32, tracker: DynamicShapes | None = None
-) -> tuple[Any, Any]:
+    x: Array, k: Unconverted, *, sorted: bool = True, index_type: Any = np.int32, tracker: DynamicShapes | None = None
+) -> tuple[Array, Array]:
     """Return the k largest elements of the last axis, and their indices.
 
     TF: tf.raw_ops.TopKV2.
@@ -81,8 +83,8 @@ def top_k_v2(
     return take(values, first, x.ndim - 1), take(indices, first, x.ndim - 1)
 
 
-@op("TopK", stored=True)
-def top_k(x: Any, *, k: int, sorted: bool = True) -> tuple[Any, Any]:
+@op("TopK", pattern=Pattern.MATERIALIZED)
+def top_k(x: Array, *, k: int, sorted: bool = True) -> tuple[Array, Array]:
     """Return the k largest elements of the last axis, and their indices.
 
     TF: tf.raw_ops.TopK. See `top_k_v2`.
@@ -91,9 +93,9 @@ def top_k(x: Any, *, k: int, sorted: bool = True) -> tuple[Any, Any]:
     return _top_k(x, k, np.int32)
 
 
-@op("ApproxTopK", stored=True)
+@op("ApproxTopK", pattern=Pattern.MATERIALIZED)
 def approx_top_k(
-    x: Any,
+    x: Array,
     *,
     k: int,
     reduction_dimension: int = -1,
@@ -101,7 +103,7 @@ def approx_top_k(
     is_max_k: bool = True,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Return the k largest or smallest elements, exact except on TPU.
 
     TF: tf.raw_ops.ApproxTopK.
@@ -141,7 +143,7 @@ def _in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
 
 
 @op("InTopKV2")
-def in_top_k_v2(predictions: Any, targets: Any, k: Any) -> Any:
+def in_top_k_v2(predictions: Array, targets: Array, k: Array) -> Array:
     """Return whether targets are among the k best predictions.
 
     TF: tf.raw_ops.InTopKV2.
@@ -158,7 +160,7 @@ def in_top_k_v2(predictions: Any, targets: Any, k: Any) -> Any:
 
 
 @op("InTopK")
-def in_top_k(predictions: Any, targets: Any, *, k: int) -> Any:
+def in_top_k(predictions: Array, targets: Array, *, k: int) -> Array:
     """Return whether targets are among the k best predictions.
 
     TF: tf.raw_ops.InTopK. See `in_top_k_v2`.
@@ -180,8 +182,8 @@ def _nth_jvp(primals: Any, tangents: Any) -> Any:
     return y, jnp.sum(tangents[0] * equal, axis=-1) / jnp.sum(equal, axis=-1)
 
 
-@op("NthElement", stored=True)
-def nth_element(x: Any, n: Any, *, reverse: bool = False) -> Any:
+@op("NthElement", pattern=Pattern.MATERIALIZED)
+def nth_element(x: Array, n: Array, *, reverse: bool = False) -> Array:
     """Return the n-th smallest (or largest) element of the last axis.
 
     TF: tf.raw_ops.NthElement.
@@ -232,8 +234,8 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
     return lax.convert_element_type(first, canonical(out_type))
 
 
-@op("LowerBound", stored=True)
-def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Any:
+@op("LowerBound", pattern=Pattern.MATERIALIZED)
+def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Array:
     """Return insertion positions in sorted rows, before equal elements.
 
     TF: tf.raw_ops.LowerBound.
@@ -252,8 +254,8 @@ def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) ->
     return _bound(sorted_inputs, values, out_type, False)
 
 
-@op("UpperBound", stored=True)
-def upper_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Any:
+@op("UpperBound", pattern=Pattern.MATERIALIZED)
+def upper_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Array:
     """Return insertion positions in sorted rows, after equal elements.
 
     TF: tf.raw_ops.UpperBound. See `lower_bound`.

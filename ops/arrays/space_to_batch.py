@@ -18,8 +18,10 @@ from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.common.static_shape import is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 from .pad import pairs
 
@@ -33,7 +35,7 @@ def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
     return blocks
 
 
-@op("SpaceToBatchND", moves=True)
+@op("SpaceToBatchND", pattern=Pattern.INJECTIVE)
 def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
     """Move blocks of spatial dimensions into the batch. TF: tf.raw_ops.SpaceToBatchND.
 
@@ -65,7 +67,7 @@ def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
     return lax.reshape(x, (batch, *x.shape[count + 1 :]))
 
 
-@op("BatchToSpaceND", moves=True)
+@op("BatchToSpaceND", pattern=Pattern.INJECTIVE)
 def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
     """Move blocks of the batch into spatial dimensions. TF: tf.raw_ops.BatchToSpaceND.
 
@@ -111,7 +113,7 @@ def _block_size(block_size: int) -> int:
     return block_size
 
 
-@op("SpaceToBatch", moves=True)
+@op("SpaceToBatch", pattern=Pattern.INJECTIVE)
 def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
     """Move blocks of an image into the batch. TF: tf.raw_ops.SpaceToBatch.
 
@@ -123,7 +125,7 @@ def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
     return space_to_batch_nd(input, np.full(2, _block_size(block_size)), paddings)
 
 
-@op("BatchToSpace", moves=True)
+@op("BatchToSpace", pattern=Pattern.INJECTIVE)
 def batch_to_space(input: Any, crops: Static, *, block_size: int) -> Any:
     """Move blocks of the batch into an image. TF: tf.raw_ops.BatchToSpace.
 
@@ -145,7 +147,7 @@ def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
     return x, data_format == "NHWC"
 
 
-@op("SpaceToDepth", moves=True)
+@op("SpaceToDepth", pattern=Pattern.INJECTIVE)
 def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
     """Move blocks of an image into its channels. TF: tf.raw_ops.SpaceToDepth.
 
@@ -170,7 +172,7 @@ def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") ->
     return lax.reshape(lax.transpose(x, (0, 3, 5, 1, 2, 4)), (n, depth, rows, columns))
 
 
-@op("DepthToSpace", moves=True)
+@op("DepthToSpace", pattern=Pattern.INJECTIVE)
 def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
     """Move channels into blocks of an image. TF: tf.raw_ops.DepthToSpace.
 
@@ -235,10 +237,10 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
     return lax.reshape(x, (*x.shape[: 1 + n], math.prod(x.shape[1 + n :])))
 
 
-@op("ExtractImagePatches", moves=True)
+@op("ExtractImagePatches", pattern=Pattern.INJECTIVE)
 def extract_image_patches(
-    images: Any, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
-) -> Any:
+    images: Array, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
+) -> Array:
     """Return the patches of images in the last dimension.
 
     TF: tf.raw_ops.ExtractImagePatches.
@@ -262,8 +264,8 @@ def extract_image_patches(
     return _patches(x, ksizes, strides, rates, padding)
 
 
-@op("ExtractVolumePatches", moves=True)
-def extract_volume_patches(input: Any, *, ksizes: Sequence[int], strides: Sequence[int], padding: str) -> Any:
+@op("ExtractVolumePatches", pattern=Pattern.INJECTIVE)
+def extract_volume_patches(input: Array, *, ksizes: Sequence[int], strides: Sequence[int], padding: str) -> Array:
     """Return the patches of volumes in the last dimension.
 
     TF: tf.raw_ops.ExtractVolumePatches.

@@ -18,8 +18,10 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, is_size
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common.static_shape import compatible, is_int, is_zero
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern, Update
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
+from tf2jax_lite.values.types import Array
 
 from ._slicing import as_int32, dynamic_slice, object_or_array, one_dtype, static_slice, wrapped
 from ._strided_spec import Item, Plan, plan_of, plan_of_items, spec_items
@@ -148,11 +150,11 @@ def _slice_dynamic_range(input: Any, axis: int, begin: Entry | None, end: Entry 
     return take(input, tracker.prefix(indices, last - first, (str(size), *names), (begin, end)), axis)
 
 
-@op("StridedSlice", words="each", host=_fold_strided_slice, sized=True, moves=True)
+@op("StridedSlice", int64="per_word", fold=_fold_strided_slice, pattern=Pattern.INJECTIVE)
 def strided_slice(
     input: Any,
-    begin: Any,
-    end: Any,
+    begin: Array,
+    end: Array,
     strides: Static,
     *,
     tracker: DynamicShapes | None = None,
@@ -231,11 +233,11 @@ def _traced_start(entry: Entry, size: Any) -> Any:
     return jnp.asarray(entry.offset, np.int32) if entry.is_known else wrapped(value_of(entry), size)
 
 
-@op("StridedSliceGrad", moves=True)
+@op("StridedSliceGrad", pattern=Pattern.INJECTIVE)
 def strided_slice_grad(
     shape: Static,
-    begin: Any,
-    end: Any,
+    begin: Array,
+    end: Array,
     strides: Static,
     dy: Any,
     *,
@@ -266,11 +268,11 @@ def strided_slice_grad(
     return _update(jnp.broadcast_to(zero, wanted), dy, plan)
 
 
-@op("TensorStridedSliceUpdate", moves=True)
+@op("TensorStridedSliceUpdate", pattern=Pattern.INJECTIVE)
 def tensor_strided_slice_update(
     input: Any,
-    begin: Any,
-    end: Any,
+    begin: Array,
+    end: Array,
     strides: Static,
     value: Any,
     *,
@@ -301,11 +303,11 @@ def tensor_strided_slice_update(
     return _update(input, value, plan)
 
 
-@op("ResourceStridedSliceAssign", reads=("ref",), writes=("ref",))
+@op("ResourceStridedSliceAssign")
 def resource_strided_slice_assign(
-    ref: Any,
-    begin: Any,
-    end: Any,
+    ref: Update,
+    begin: Array,
+    end: Array,
     strides: Static,
     value: Any,
     *,

@@ -14,6 +14,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 _REST = np.int32(0x7FFFFFFF)  # all bits but the sign
 _SMALLEST = np.int32(1 << 23)  # the bits of the smallest normal number
@@ -37,7 +38,7 @@ def _flipped(bits: Any) -> Any:
 
 
 @op("KthOrderStatistic")
-def kth_order_statistic(input: Any, *, k: int) -> Any:
+def kth_order_statistic(input: Array, *, k: int) -> Array:
     """Return each row's k-th largest element. TF: tf.raw_ops.KthOrderStatistic.
 
     Args:
@@ -67,7 +68,7 @@ def _low_bits(width: int) -> np.int32:
 
 
 @op("MakeUnique")
-def make_unique(input: Any) -> Any:
+def make_unique(input: Array) -> Array:
     """Return values whose lowest bits are replaced by their index in the row.
 
     TF: tf.raw_ops.MakeUnique.
@@ -99,7 +100,7 @@ def _descending(x: Any, k: int) -> Any:
 
 
 @op("TopKUnique")
-def top_k_unique(input: Any, *, k: int) -> tuple[Any, Any]:
+def top_k_unique(input: Array, *, k: int) -> tuple[Array, Array]:
     """Return the k largest distinct values of each row, and the last index of each.
 
     TF: tf.raw_ops.TopKUnique.
@@ -119,7 +120,7 @@ def top_k_unique(input: Any, *, k: int) -> tuple[Any, Any]:
 
 
 @op("TopKWithUnique")
-def top_k_with_unique(input: Any, *, k: int) -> tuple[Any, Any]:
+def top_k_with_unique(input: Array, *, k: int) -> tuple[Array, Array]:
     """Return the k largest results of `make_unique`, and the indices in their bits.
 
     TF: tf.raw_ops.TopKWithUnique.

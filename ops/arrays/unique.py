@@ -16,6 +16,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, starts
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, normalize_axis, static_value
 
@@ -100,8 +101,8 @@ def _fold_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound:
     return _unique(x, axis, out_idx, bound)
 
 
-@op("Unique", dynamic_shape="prefix", host=_fold_unique)
-def unique(x: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
+@op("Unique", fold=_fold_unique)
+def unique(x: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
     """Return distinct values and each element's index there. TF: tf.raw_ops.Unique.
 
     Args:
@@ -121,8 +122,8 @@ def unique(x: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None
     return y, number
 
 
-@op("UniqueV2", dynamic_shape="prefix", host=_fold_unique_v2)
-def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
+@op("UniqueV2", fold=_fold_unique_v2)
+def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
     """Return distinct slices along an axis, and their indices.
 
     TF: tf.raw_ops.UniqueV2.
@@ -141,8 +142,8 @@ def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | Dyn
     return y, number
 
 
-@op("UniqueWithCounts", dynamic_shape="prefix", host=_fold_unique_counts)
-def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
+@op("UniqueWithCounts", fold=_fold_unique_counts)
+def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any, Any]:
     """Return the results of `unique`, and how often each value occurs.
 
     TF: tf.raw_ops.UniqueWithCounts.
@@ -150,10 +151,8 @@ def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: int | DynamicS
     return _unique(x, _NO_AXIS, out_idx, bound)
 
 
-@op("UniqueWithCountsV2", dynamic_shape="prefix", host=_fold_unique_counts_v2)
-def unique_with_counts_v2(
-    x: Any, axis: Static, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None
-) -> tuple[Any, Any, Any]:
+@op("UniqueWithCountsV2", fold=_fold_unique_counts_v2)
+def unique_with_counts_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any, Any]:
     """Return the results of `unique_v2`, and how often each slice occurs.
 
     TF: tf.raw_ops.UniqueWithCountsV2.
@@ -182,8 +181,8 @@ def _missing(x: Any, y: Any) -> Any:
     return take(y, jnp.minimum(jnp.searchsorted(y, x), y.shape[0] - 1), 0) != x
 
 
-@op("ListDiff", dynamic_shape="prefix", host=_fold_list_diff)
-def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
+@op("ListDiff", fold=_fold_list_diff)
+def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
     """Return the elements of one vector that are not in another, and their indices.
 
     TF: tf.raw_ops.ListDiff.

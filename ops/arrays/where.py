@@ -12,21 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, as_size, row_capacity, truncate_rows
+from tf2jax_lite.dynamic_shapes.tracker import as_size, row_capacity, truncate_rows
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.static_shape import is_int
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
+from tf2jax_lite.values.types import Array
 
 
 def _select(mask: Any, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
     return lax.select(jnp.broadcast_to(mask, shape), jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape))
 
 
-@op("OneHot", elements=result_size.count(1))
-def one_hot(indices: Any, depth: Static, on_value: Any, off_value: Any, *, axis: int = -1) -> Any:
+@op("OneHot", result_size=result_size.count(1))
+def one_hot(indices: Array, depth: Static, on_value: Any, off_value: Any, *, axis: int = -1) -> Any:
     """Return one-hot vectors along a new axis. TF: tf.raw_ops.OneHot.
 
     Args:
@@ -68,8 +70,8 @@ def _fold_where(input: Any, *, bound: int | None = None) -> Any:
     return np.argwhere(x != 0).astype(np.int64).reshape(-1, x.ndim)
 
 
-@op("Where", host=_fold_where, dynamic_shape="prefix")
-def where(input: Any, *, bound: int | DynamicShapes | None = None) -> Any:
+@op("Where", fold=_fold_where)
+def where(input: Any, *, bound: Bound = None) -> Any:
     """Return the coordinates of nonzero elements. TF: tf.raw_ops.Where.
 
     Args:
@@ -114,7 +116,7 @@ def _rows(x: Any, i: Any, v: Any) -> tuple[Any, Any, Any]:
 
 
 @op("InplaceUpdate")
-def inplace_update(x: Any, i: Any, v: Any) -> Any:
+def inplace_update(x: Any, i: Array, v: Any) -> Any:
     """Replace rows. TF: tf.raw_ops.InplaceUpdate.
 
     Args:
@@ -130,14 +132,14 @@ def inplace_update(x: Any, i: Any, v: Any) -> Any:
 
 
 @op("InplaceAdd")
-def inplace_add(x: Any, i: Any, v: Any) -> Any:
+def inplace_add(x: Any, i: Array, v: Any) -> Any:
     """Add to rows. TF: tf.raw_ops.InplaceAdd. Arguments are those of `inplace_update`."""
     x, i, v = _rows(x, i, v)
     return x.at[i].add(v, mode="promise_in_bounds")
 
 
 @op("InplaceSub")
-def inplace_sub(x: Any, i: Any, v: Any) -> Any:
+def inplace_sub(x: Any, i: Array, v: Any) -> Any:
     """Subtract from rows.
 
     TF: tf.raw_ops.InplaceSub. Arguments are those of `inplace_update`.

@@ -15,6 +15,7 @@ import numpy as np
 
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
@@ -105,8 +106,8 @@ def _within_32_bits(table: Table) -> Table:
     return Table(table.keys[fits], table.values[np.flatnonzero(fits)])
 
 
-@op("LookupTableFindV2", partial=("keys", "default_value"))
-def lookup_table_find_v2(table_handle: Any, keys: Any, default_value: Any) -> Any:
+@op("LookupTableFindV2")
+def lookup_table_find_v2(table_handle: Any, keys: Unconverted, default_value: Unconverted) -> Any:
     """Return the values of keys, the default for other keys.
 
     TF: tf.raw_ops.LookupTableFindV2 (core/kernels/lookup_table_op.cc).

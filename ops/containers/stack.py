@@ -11,25 +11,26 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Read, Update
 
 from . import tensor_list_elements as lists
 
 _ANY = np.asarray(-1)  # an element shape of unknown rank
 
 
-@op("StackPushV2", reads=("handle",), writes=("handle",))
-def stack_push(handle: Any, elem: Any, *, swap_memory: bool = False) -> tuple[Any, Any]:
+@op("StackPushV2")
+def stack_push(handle: Update, elem: Any, *, swap_memory: bool = False) -> tuple[Any, Any]:
     """Push an element and return it. TF: tf.raw_ops.StackPushV2."""
     return lists.tensor_list_push_back(handle, elem, element_dtype=handle.dtype), elem
 
 
-@op("StackPopV2", reads=("handle",), writes=("handle",))
-def stack_pop(handle: Any, *, elem_type: Any) -> tuple[Any, Any]:
+@op("StackPopV2")
+def stack_pop(handle: Update, *, elem_type: Any) -> tuple[Any, Any]:
     """Pop the element pushed last. TF: tf.raw_ops.StackPopV2."""
     return lists.tensor_list_pop_back(handle, _ANY, element_dtype=elem_type)
 
 
-@op("StackCloseV2", reads=("handle",))
-def stack_close(handle: Any) -> tuple[()]:
+@op("StackCloseV2")
+def stack_close(handle: Read) -> tuple[()]:
     """Do nothing: memory is not managed here. TF: tf.raw_ops.StackCloseV2."""
     return ()

@@ -18,13 +18,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, static_value
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
+from tf2jax_lite.values.types import Array
 
 from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
@@ -89,7 +90,7 @@ def _vector(shape: Any) -> np.ndarray:
     return out
 
 
-@op("TensorArrayV3", elements=result_size.count(0))
+@op("TensorArrayV3", result_size=result_size.count(0))
 def tensor_array(
     size: Static,
     *,
@@ -138,7 +139,7 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
 
 
 @op("TensorArrayGradV3")
-def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayHandle, Any]:
+def tensor_array_grad(handle: Any, flow_in: Array, *, source: str) -> tuple[ArrayHandle, Any]:
     """Make the array that accumulates gradients of an array's elements.
 
     TF: tf.raw_ops.TensorArrayGradV3 (core/kernels/tensor_array_ops.cc).
@@ -148,7 +149,7 @@ def tensor_array_grad(handle: Any, flow_in: Any, *, source: str) -> tuple[ArrayH
 
 @op("TensorArrayGradWithShape")
 def tensor_array_grad_with_shape(
-    handle: Any, flow_in: Any, shape_to_prepend: Static, *, source: str
+    handle: Any, flow_in: Array, shape_to_prepend: Static, *, source: str
 ) -> tuple[ArrayHandle, Any]:
     """Make a gradient array with dimensions before the elements'.
 
@@ -178,8 +179,8 @@ def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
     )
 
 
-@op("TensorArrayWriteV3", host=_host_write, lazy=True)
-def tensor_array_write(handle: Any, index: Any, value: Any, flow_in: Any) -> TensorList:
+@op("TensorArrayWriteV3", fold=partial_fold(_host_write))
+def tensor_array_write(handle: Any, index: Array, value: Any, flow_in: Array) -> TensorList:
     """Set an element; add to it in a gradient array.
 
     TF: tf.raw_ops.TensorArrayWriteV3 (core/kernels/tensor_array_ops.cc).
@@ -202,7 +203,7 @@ def _is_unset(contents: TensorList, index: Any) -> bool:
 
 
 @op("TensorArrayReadV3")
-def tensor_array_read(handle: Any, index: Any, flow_in: Any, *, dtype: Any) -> Any:
+def tensor_array_read(handle: Any, index: Array, flow_in: Array, *, dtype: Any) -> Any:
     """Return an element.
 
     TF: tf.raw_ops.TensorArrayReadV3 (core/kernels/tensor_array_ops.cc).
@@ -212,7 +213,7 @@ def tensor_array_read(handle: Any, index: Any, flow_in: Any, *, dtype: Any) -> A
 
 
 @op("TensorArrayGatherV3")
-def tensor_array_gather(handle: Any, indices: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None) -> Any:
+def tensor_array_gather(handle: Any, indices: Array, flow_in: Array, *, dtype: Any, element_shape: Any = None) -> Any:
     """Stack the elements at ``indices``.
 
     TF: tf.raw_ops.TensorArrayGatherV3 (core/kernels/tensor_array_ops.cc).
@@ -244,10 +245,8 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
     return VariantVector(TensorList(None, len(rows), items=tuple(rows)))
 
 
-@op("_TensorArrayStack", dynamic_shape="prefix")
-def tensor_array_stack(
-    handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: int | DynamicShapes | None = None
-) -> Any:
+@op("_TensorArrayStack")
+def tensor_array_stack(handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: Bound = None) -> Any:
     """Stack all elements. TF: tf.raw_ops.TensorArrayGatherV3 at ``range(size)``.
 
     For a dynamic size, see `tensor_list_stack`.
@@ -271,7 +270,7 @@ def tensor_array_stack(
 
 
 @op("TensorArrayScatterV3")
-def tensor_array_scatter(handle: Any, indices: Any, value: Any, flow_in: Any) -> TensorList:
+def tensor_array_scatter(handle: Any, indices: Array, value: Any, flow_in: Array) -> TensorList:
     """Set the elements at ``indices``; add to them in a gradient array.
 
     TF: tf.raw_ops.TensorArrayScatterV3 (core/kernels/tensor_array_ops.cc).
@@ -320,7 +319,7 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
 
 
 @op("TensorArrayUnpack")
-def tensor_array_unpack(handle: Any, value: Any, flow_in: Any) -> TensorList:
+def tensor_array_unpack(handle: Any, value: Any, flow_in: Array) -> TensorList:
     """Set all elements to the rows of a tensor.
 
     TF: the OpDef TensorArrayUnpack of early TF1 (core/kernels/tensor_array_ops.cc).
@@ -330,7 +329,7 @@ def tensor_array_unpack(handle: Any, value: Any, flow_in: Any) -> TensorList:
 
 
 @op("TensorArraySplitV3")
-def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -> TensorList:
+def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Array) -> TensorList:
     """Set all elements to parts of a tensor, split along its first axis.
 
     TF: tf.raw_ops.TensorArraySplitV3 (core/kernels/tensor_array_ops.cc).
@@ -358,7 +357,9 @@ def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Any) -
 
 
 @op("TensorArrayConcatV3")
-def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_except0: Any = None) -> tuple[Any, Any]:
+def tensor_array_concat(
+    handle: Any, flow_in: Array, *, dtype: Any, element_shape_except0: Any = None
+) -> tuple[Any, Any]:
     """Concatenate the elements along their first axis.
 
     TF: tf.raw_ops.TensorArrayConcatV3 (core/kernels/tensor_array_ops.cc).
@@ -372,7 +373,7 @@ def tensor_array_concat(handle: Any, flow_in: Any, *, dtype: Any, element_shape_
 
 
 @op("TensorArraySizeV3")
-def tensor_array_size(handle: Any, flow_in: Any) -> Any:
+def tensor_array_size(handle: Any, flow_in: Array) -> Array:
     """Return the number of elements, int32.
 
     TF: tf.raw_ops.TensorArraySizeV3 (core/kernels/tensor_array_ops.cc).

@@ -13,6 +13,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, canonical, dims, dims_array
 from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_defined, resized, zero_buffer
@@ -101,7 +102,7 @@ def _host_resize(handle: Any, size: Any) -> Any:
 # ---- making lists ----
 
 
-@op("EmptyTensorList", host=_host_empty)
+@op("EmptyTensorList", fold=_host_empty)
 def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: Any) -> TensorList:
     """Make an empty list.
 
@@ -121,7 +122,7 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
     return TensorList(None, 0, plain_dtype(element_dtype), _element_shape(element_shape), limit, items=())
 
 
-@op("TensorListReserve", host=_host_reserve, elements=result_size.count(1))
+@op("TensorListReserve", fold=_host_reserve, result_size=result_size.count(1))
 def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: Any) -> TensorList:
     """Make a list of unset elements, which are read as zeros.
 
@@ -143,7 +144,7 @@ def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_
     return TensorList(buffer, count, dtype, shape)
 
 
-@op("TensorListFromTensor", host=_host_from_tensor)
+@op("TensorListFromTensor", fold=_host_from_tensor)
 def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
     """Make a list of the slices along the first axis.
 
@@ -167,7 +168,7 @@ def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype
 # ---- length and shape ----
 
 
-@op("TensorListLength", host=_host_length, lazy=True, sized=True)
+@op("TensorListLength", fold=partial_fold(_host_length))
 def tensor_list_length(input_handle: Any, *, tracker: DynamicShapes | None = None) -> Any:
     """Return the number of elements, int32.
 
@@ -185,7 +186,7 @@ def tensor_list_length(input_handle: Any, *, tracker: DynamicShapes | None = Non
     return np.asarray(length, np.int32) if isinstance(length, int) else jnp.asarray(length, np.int32)
 
 
-@op("TensorListElementShape", host=_host_element_shape, lazy=True)
+@op("TensorListElementShape", fold=partial_fold(_host_element_shape))
 def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
     """Return the declared element shape, -1 where unknown.
 
@@ -206,7 +207,7 @@ def resize_list(lst: TensorList, size: Any) -> TensorList:
     return lst.with_buffer(None if lst.buffer is None else resized(lst, size), size)
 
 
-@op("TensorListResize", host=_host_resize, lazy=True, elements=result_size.count(1))
+@op("TensorListResize", fold=partial_fold(_host_resize), result_size=result_size.count(1))
 def tensor_list_resize(input_handle: Any, size: Static) -> TensorList:
     """Truncate the list, or extend it with unset elements.
 

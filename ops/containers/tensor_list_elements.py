@@ -16,10 +16,12 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common.variant_rows import VariantRows
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Option, partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, as_array, static_value
 from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
+from tf2jax_lite.values.types import Array
 
 from .tensor_list import as_list, resize_list, unset_element
 
@@ -158,7 +160,7 @@ def host_set(
 # ---- ops ----
 
 
-@op("TensorListPushBack", host=_host_push, lazy=True)
+@op("TensorListPushBack", fold=partial_fold(_host_push))
 def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any) -> TensorList:
     """Append an element.
 
@@ -208,7 +210,7 @@ def _is_row(buffer: Any, element: Any) -> bool:
     return specs.same_spec(row, element)
 
 
-@op("TensorListPopBack", host=_host_pop, lazy=True)
+@op("TensorListPopBack", fold=partial_fold(_host_pop))
 def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dtype: Any) -> tuple[Any, Any]:
     """Remove the last element and return it.
 
@@ -251,9 +253,9 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
     return lst.with_buffer(jax.tree.map(lambda leaf: leaf[:-1], lst.buffer), lst.length - 1), element
 
 
-@op("TensorListSetItem", host=host_set, lazy=True)
+@op("TensorListSetItem", fold=partial_fold(host_set))
 def tensor_list_set_item(
-    input_handle: Any, index: Any, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
+    input_handle: Any, index: Array, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
 ) -> TensorList:
     """Set an element. TF: tf.raw_ops.TensorListSetItem (core/kernels/list_kernels.cc).
 
@@ -316,19 +318,14 @@ def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
     return lst.with_buffer(_set(lst, index, item), length).with_free_slots(free_slots)
 
 
-@op(
-    "TensorListGetItem",
-    host=_host_get,
-    lazy=True,
-    options=("disable_assert_in_tensor_list_get_item",),
-)
+@op("TensorListGetItem", fold=partial_fold(_host_get))
 def tensor_list_get_item(
     input_handle: Any,
-    index: Any,
+    index: Array,
     element_shape: Static,
     *,
     element_dtype: Any,
-    disable_assert_in_tensor_list_get_item: bool = False,
+    disable_assert_in_tensor_list_get_item: Option[bool] = False,
 ) -> Any:
     """Return an element.
 

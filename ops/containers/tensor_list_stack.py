@@ -13,10 +13,12 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, canonical, static_value
 from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, is_fully_defined, resized, zero_buffer
+from tf2jax_lite.values.types import Array
 
 from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
 from .tensor_list_elements import tensor_list_push_back
@@ -44,14 +46,14 @@ def _host_stack(
     return tensor_list_stack(handle, element_shape, element_dtype=element_dtype, num_elements=num_elements)
 
 
-@op("TensorListStack", host=_host_stack, lazy=True, dynamic_shape="prefix")
+@op("TensorListStack", fold=partial_fold(_host_stack))
 def tensor_list_stack(
     input_handle: Any,
     element_shape: Static,
     *,
     element_dtype: Any,
     num_elements: int = -1,
-    bound: int | DynamicShapes | None = None,
+    bound: Bound = None,
 ) -> Any:
     """Stack all elements on a new first axis.
 
@@ -108,7 +110,7 @@ def _cleared(lst: TensorList, count: int) -> Any:
 
 
 @op("TensorListGather")
-def tensor_list_gather(input_handle: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> Any:
+def tensor_list_gather(input_handle: Any, indices: Array, element_shape: Static, *, element_dtype: Any) -> Any:
     """Stack the elements at ``indices``.
 
     TF: tf.raw_ops.TensorListGather (core/kernels/list_kernels.cc).
@@ -144,7 +146,7 @@ def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
 
 
 @op("TensorListScatter")
-def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
+def tensor_list_scatter(tensor: Any, indices: Array, element_shape: Static, *, element_dtype: Any) -> TensorList:
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
 
     TF: tf.raw_ops.TensorListScatter (core/kernels/list_kernels.cc).
@@ -166,7 +168,7 @@ def tensor_list_scatter(tensor: Any, indices: Any, element_shape: Static, *, ele
 
 @op("TensorListScatterV2")
 def tensor_list_scatter_v2(
-    tensor: Any, indices: Any, element_shape: Static, num_elements: Static, *, element_dtype: Any
+    tensor: Any, indices: Array, element_shape: Static, num_elements: Static, *, element_dtype: Any
 ) -> TensorList:
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
 
@@ -197,7 +199,7 @@ def tensor_list_scatter_v2(
 
 @op("TensorListScatterIntoExistingList")
 def tensor_list_scatter_into_existing_list(
-    input_handle: Any, tensor: Any, indices: Any, *, element_dtype: Any
+    input_handle: Any, tensor: Any, indices: Array, *, element_dtype: Any
 ) -> TensorList:
     """Set the elements at ``indices``.
 
@@ -248,7 +250,7 @@ def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, el
     return TensorList(tensor.reshape((len(sizes), size, *rest)), len(sizes), dtype, (size, *rest))
 
 
-@op("TensorListConcatV2", dynamic_shape="prefix")
+@op("TensorListConcatV2")
 def tensor_list_concat_v2(
     input_handle: Any,
     element_shape: Static,
@@ -256,7 +258,7 @@ def tensor_list_concat_v2(
     *,
     element_dtype: Any,
     shape_type: Any = None,
-    bound: int | DynamicShapes | None = None,
+    bound: Bound = None,
 ) -> tuple[Any, Any]:
     """Concatenate the elements along their first axis.
 
@@ -327,9 +329,9 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
     return (leading, *rest)
 
 
-@op("TensorListConcat", dynamic_shape="prefix")
+@op("TensorListConcat")
 def tensor_list_concat(
-    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: int | DynamicShapes | None = None
+    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: Bound = None
 ) -> tuple[Any, Any]:
     """Concatenate the elements along their first axis.
 

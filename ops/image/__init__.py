@@ -6,6 +6,7 @@ Read `resize` first; its methods are products with matrices of weights (`_resamp
 - `crop_and_resize`, `projective_transform`, `glimpse`: pixels at given coordinates, on `_pixels`.
 - `color`, `draw_boxes`: color conversion and adjustment; bounding boxes drawn on images.
 - `nms`: non-maximum suppression, whose loops are in `_greedy_nms`.
+- `legacy`: ops of old graphs.
 - `sample_distorted_box`: random crops that cover enough of given boxes, with TensorFlow's bits.
 
 Never imports `ops.nn`, `ops.quantization` or `ops.state`.
@@ -16,6 +17,7 @@ from . import (  # noqa: F401
     crop_and_resize,
     draw_boxes,
     glimpse,
+    legacy,
     nms,
     projective_transform,
     resize,

@@ -13,6 +13,7 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 
 def _channels(images: Any, min_rank: int) -> tuple[Any, list[Any]]:
@@ -83,7 +84,7 @@ def _to_rgb(hue: Any, saturation: Any, value: Any) -> Any:
 
 
 @op("RGBToHSV")
-def rgb_to_hsv(images: Any) -> Any:
+def rgb_to_hsv(images: Array) -> Array:
     """Convert red, green, blue to hue, saturation, value.
 
     TF: tf.raw_ops.RGBToHSV (core/kernels/image/colorspace_op.cc).
@@ -93,7 +94,7 @@ def rgb_to_hsv(images: Any) -> Any:
 
 
 @op("HSVToRGB")
-def hsv_to_rgb(images: Any) -> Any:
+def hsv_to_rgb(images: Array) -> Array:
     """Convert hue, saturation, value to red, green, blue.
 
     TF: tf.raw_ops.HSVToRGB (core/kernels/image/colorspace_op.cc).
@@ -103,7 +104,7 @@ def hsv_to_rgb(images: Any) -> Any:
 
 
 @op("AdjustHue")
-def adjust_hue(images: Any, delta: Any) -> Any:
+def adjust_hue(images: Array, delta: Array) -> Array:
     """Rotate the hue by ``delta``, 1 for a full circle.
 
     TF: tf.raw_ops.AdjustHue (core/kernels/image/adjust_hue_op.cc).
@@ -117,7 +118,7 @@ def adjust_hue(images: Any, delta: Any) -> Any:
 
 
 @op("AdjustSaturation")
-def adjust_saturation(images: Any, scale: Any) -> Any:
+def adjust_saturation(images: Array, scale: Array) -> Array:
     """Scale the saturation.
 
     TF: tf.raw_ops.AdjustSaturation (core/kernels/image/adjust_saturation_op.cc).
@@ -129,7 +130,7 @@ def adjust_saturation(images: Any, scale: Any) -> Any:
 
 
 @op("AdjustContrastv2")
-def adjust_contrast_v2(images: Any, contrast_factor: Any) -> Any:
+def adjust_contrast_v2(images: Array, contrast_factor: Array) -> Array:
     """Scale the difference to each channel's mean over the image.
 
     TF: tf.raw_ops.AdjustContrastv2 (core/kernels/image/adjust_contrast_op.cc).

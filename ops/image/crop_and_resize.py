@@ -15,6 +15,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
+from tf2jax_lite.values.types import Array
 
 from ._pixels import image_batch, pixels, round_half_away
 
@@ -99,14 +100,14 @@ def _crop_arguments(image: Any, boxes: Any, box_ind: Any, method: str) -> tuple[
 
 @op("CropAndResize")
 def crop_and_resize(
-    image: Any,
-    boxes: Any,
-    box_ind: Any,
+    image: Array,
+    boxes: Array,
+    box_ind: Array,
     crop_size: Static,
     *,
     method: str = "bilinear",
     extrapolation_value: float = 0.0,
-) -> Any:
+) -> Array:
     """Crop boxes from images and resize them.
 
     TF: tf.raw_ops.CropAndResize (core/kernels/image/crop_and_resize_op.cc).
@@ -137,7 +138,7 @@ def crop_and_resize(
 @op("CropAndResizeGradImage")
 def crop_and_resize_grad_image(
     grads: Any, boxes: Any, box_ind: Any, image_size: Static, *, T: Any, method: str = "bilinear"
-) -> Any:
+) -> Array:
     """Compute the gradient of `crop_and_resize` with respect to the images.
 
     TF: tf.raw_ops.CropAndResizeGradImage (core/kernels/image/crop_and_resize_op.cc).
@@ -164,7 +165,7 @@ def crop_and_resize_grad_image(
 
 
 @op("CropAndResizeGradBoxes")
-def crop_and_resize_grad_boxes(grads: Any, image: Any, boxes: Any, box_ind: Any, *, method: str = "bilinear") -> Any:
+def crop_and_resize_grad_boxes(grads: Any, image: Any, boxes: Any, box_ind: Any, *, method: str = "bilinear") -> Array:
     """Compute the gradient of `crop_and_resize` with respect to the boxes.
 
     TF: tf.raw_ops.CropAndResizeGradBoxes (core/kernels/image/crop_and_resize_op.cc).

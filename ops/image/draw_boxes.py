@@ -11,6 +11,7 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 # DefaultColorTable of draw_bounding_box_op.cc.
 _COLORS = np.array(
@@ -75,7 +76,7 @@ def _lines(number: Any, rows: tuple[Any, Any], ends: tuple[Any, Any], size: Any,
 
 
 @op("DrawBoundingBoxes")
-def draw_bounding_boxes(images: Any, boxes: Any) -> Any:
+def draw_bounding_boxes(images: Array, boxes: Array) -> Array:
     """Draw boxes in default colors, later ones over earlier ones.
 
     TF: tf.raw_ops.DrawBoundingBoxes (core/kernels/image/draw_bounding_box_op.cc).
@@ -85,7 +86,7 @@ def draw_bounding_boxes(images: Any, boxes: Any) -> Any:
 
 
 @op("DrawBoundingBoxesV2")
-def draw_bounding_boxes_v2(images: Any, boxes: Any, colors: Any) -> Any:
+def draw_bounding_boxes_v2(images: Array, boxes: Array, colors: Array) -> Array:
     """Draw boxes in given colors, which are used cyclically.
 
     TF: tf.raw_ops.DrawBoundingBoxesV2 (core/kernels/image/draw_bounding_box_op.cc).

@@ -11,8 +11,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 from ._pixels import image_batch, pixels
 
@@ -65,18 +67,18 @@ def _noisy(attrs: Mapping[str, Any]) -> bool:
     return attrs.get("noise") != "zero"
 
 
-@op("ExtractGlimpse", needs_key=_noisy)
+@op("ExtractGlimpse", draws=_noisy)
 def extract_glimpse(
-    input: Any,
+    input: Array,
     size: Static,
-    offsets: Any,
+    offsets: Array,
     *,
     centered: bool = True,
     normalized: bool = True,
     uniform_noise: bool = True,
     noise: str = "uniform",
-    key: Any,
-) -> Any:
+    key: Key | None,
+) -> Array:
     """Extract windows from images, with noise outside of the image.
 
     TF: tf.raw_ops.ExtractGlimpse (core/kernels/image/attention_ops.cc).
@@ -112,18 +114,18 @@ def extract_glimpse(
     )
 
 
-@op("ExtractGlimpseV2", needs_key=_noisy)
+@op("ExtractGlimpseV2", draws=_noisy)
 def extract_glimpse_v2(
-    input: Any,
+    input: Array,
     size: Static,
-    offsets: Any,
+    offsets: Array,
     *,
     centered: bool = True,
     normalized: bool = True,
     uniform_noise: bool = True,
     noise: str = "uniform",
-    key: Any,
-) -> Any:
+    key: Key | None,
+) -> Array:
     """Extract windows from images, with noise outside of the image.
 
     TF: tf.raw_ops.ExtractGlimpseV2 (core/kernels/image/attention_ops.cc).

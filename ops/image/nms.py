@@ -12,8 +12,10 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 from ._greedy_nms import intersection_over_union, suppress, suppress_by_class
 
@@ -76,9 +78,9 @@ def _dynamic(
     return *truncate_rows(bound, lambda: valid, indices, chosen, of=(indices,)), valid
 
 
-@op("NonMaxSuppression", dynamic_shape="prefix")
+@op("NonMaxSuppression")
 def non_max_suppression(
-    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: int | DynamicShapes | None
+    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: Bound
 ) -> Any:
     """Select boxes by score, dropping those that overlap.
 
@@ -103,9 +105,9 @@ def non_max_suppression(
     return _run(boxes, scores, max_output_size, _F32(iou_threshold), lowest, None, bound, False)[0]
 
 
-@op("NonMaxSuppressionV2", dynamic_shape="prefix")
+@op("NonMaxSuppressionV2")
 def non_max_suppression_v2(
-    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: int | DynamicShapes | None
+    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: Bound
 ) -> Any:
     """Select boxes by score, dropping those that overlap.
 
@@ -130,7 +132,7 @@ def non_max_suppression_v2(
     return _run(boxes, scores, max_output_size, iou_threshold, lowest, None, bound, False)[0]
 
 
-@op("NonMaxSuppressionV3", dynamic_shape="prefix")
+@op("NonMaxSuppressionV3")
 def non_max_suppression_v3(
     boxes: Any,
     scores: Any,
@@ -138,7 +140,7 @@ def non_max_suppression_v3(
     iou_threshold: Any,
     score_threshold: Any,
     *,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> Any:
     """Select boxes by score, dropping those that overlap.
 
@@ -163,7 +165,7 @@ def non_max_suppression_v3(
     return _run(boxes, scores, max_output_size, iou_threshold, score_threshold, None, bound, False)[0]
 
 
-@op("NonMaxSuppressionV4", dynamic_shape="prefix")
+@op("NonMaxSuppressionV4")
 def non_max_suppression_v4(
     boxes: Any,
     scores: Any,
@@ -172,7 +174,7 @@ def non_max_suppression_v4(
     score_threshold: Any,
     *,
     pad_to_max_output_size: bool = False,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any]:
     """Select boxes by score, dropping those that overlap, and count them.
 
@@ -200,7 +202,7 @@ def non_max_suppression_v4(
     return indices, valid
 
 
-@op("NonMaxSuppressionV5", dynamic_shape="prefix")
+@op("NonMaxSuppressionV5")
 def non_max_suppression_v5(
     boxes: Any,
     scores: Any,
@@ -210,7 +212,7 @@ def non_max_suppression_v5(
     soft_nms_sigma: Any,
     *,
     pad_to_max_output_size: bool = False,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Select boxes by score, dropping or lowering those that overlap.
 
@@ -238,7 +240,7 @@ def non_max_suppression_v5(
     return _run(*args, soft_nms_sigma, bound, pad_to_max_output_size)
 
 
-@op("NonMaxSuppressionWithOverlaps", dynamic_shape="prefix")
+@op("NonMaxSuppressionWithOverlaps")
 def non_max_suppression_with_overlaps(
     overlaps: Any,
     scores: Any,
@@ -246,7 +248,7 @@ def non_max_suppression_with_overlaps(
     overlap_threshold: Any,
     score_threshold: Any,
     *,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> Any:
     """Select boxes by score, dropping those of large given overlap.
 
@@ -283,16 +285,16 @@ def non_max_suppression_with_overlaps(
 
 @op("CombinedNonMaxSuppression")
 def combined_non_max_suppression(
-    boxes: Any,
-    scores: Any,
+    boxes: Array,
+    scores: Array,
     max_output_size_per_class: Static,
     max_total_size: Static,
-    iou_threshold: Any,
-    score_threshold: Any,
+    iou_threshold: Array,
+    score_threshold: Array,
     *,
     pad_per_class: bool = False,
     clip_boxes: bool = True,
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Array, Array, Array, Array]:
     """Suppress boxes per class, and select the best of each image.
 
     TF: tf.raw_ops.CombinedNonMaxSuppression (core/kernels/image/non_max_suppression_op.cc).

@@ -18,6 +18,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
+from tf2jax_lite.values.types import Array
 
 from ._pixels import image_batch, pixels, round_half_away
 
@@ -106,14 +107,14 @@ def _(size: Any, interpolation: str, mode: str, primals: Any, tangents: Any) -> 
 
 @op("ImageProjectiveTransformV3")
 def image_projective_transform_v3(
-    images: Any,
-    transforms: Any,
+    images: Array,
+    transforms: Array,
     output_shape: Static,
-    fill_value: Any,
+    fill_value: Array,
     *,
     interpolation: str,
     fill_mode: str = "CONSTANT",
-) -> Any:
+) -> Array:
     """Apply projective transforms to images.
 
     TF: tf.raw_ops.ImageProjectiveTransformV3 (core/kernels/image/image_ops.cc).
@@ -149,8 +150,8 @@ def image_projective_transform_v3(
 
 @op("ImageProjectiveTransformV2")
 def image_projective_transform_v2(
-    images: Any, transforms: Any, output_shape: Static, *, interpolation: str, fill_mode: str = "CONSTANT"
-) -> Any:
+    images: Array, transforms: Array, output_shape: Static, *, interpolation: str, fill_mode: str = "CONSTANT"
+) -> Array:
     """Apply projective transforms to images, filled with 0.
 
     TF: tf.raw_ops.ImageProjectiveTransformV2 (core/kernels/image/image_ops.cc).

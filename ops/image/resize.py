@@ -14,8 +14,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.symbolic_float import as_float
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.constant_dot import weights_of
 
 from ._resampling import apply_weights, are_static, images_and_size, pixel_range
@@ -75,15 +77,15 @@ def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pix
     return jnp.where(columns == low, 1 - part, zero) + jnp.where(columns == high, part, zero)
 
 
-@op("ResizeBilinear", options=("resize_bilinear_precision",), stored=True, check=check_alignment)
+@op("ResizeBilinear", pattern=Pattern.MATERIALIZED, check=check_alignment)
 def resize_bilinear(
-    images: Any,
+    images: Array,
     size: Static,
     *,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
-    resize_bilinear_precision: str = "highest",
-) -> Any:
+    resize_bilinear_precision: Option[str] = "highest",
+) -> Array:
     """Resize by bilinear interpolation.
 
     TF: tf.raw_ops.ResizeBilinear (core/kernels/image/resize_bilinear_op.cc).
@@ -107,15 +109,15 @@ def resize_bilinear(
     return apply_weights(images, rows, columns, resize_bilinear_precision)
 
 
-@op("ResizeBilinearGrad", options=("resize_bilinear_precision",), check=check_alignment)
+@op("ResizeBilinearGrad", check=check_alignment)
 def resize_bilinear_grad(
-    grads: Any,
-    original_image: Any,
+    grads: Array,
+    original_image: Array,
     *,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
-    resize_bilinear_precision: str = "highest",
-) -> Any:
+    resize_bilinear_precision: Option[str] = "highest",
+) -> Array:
     """Compute the gradient of `resize_bilinear`.
 
     TF: tf.raw_ops.ResizeBilinearGrad (core/kernels/image/resize_bilinear_op.cc).
@@ -149,10 +151,10 @@ def _repeats(index: Any, size_in: Any) -> int:
     return times if np.array_equal(index, np.arange(index.size) // times) else 0
 
 
-@op("ResizeNearestNeighbor", moves=True, check=check_alignment)
+@op("ResizeNearestNeighbor", pattern=Pattern.INJECTIVE, check=check_alignment)
 def resize_nearest_neighbor(
-    images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Any:
+    images: Array, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
+) -> Array:
     """Resize by selecting the nearest pixel.
 
     TF: tf.raw_ops.ResizeNearestNeighbor (core/kernels/image/resize_nearest_neighbor_op.cc).
@@ -191,8 +193,8 @@ def resize_nearest_neighbor(
 
 @op("ResizeNearestNeighborGrad", check=check_alignment)
 def resize_nearest_neighbor_grad(
-    grads: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Any:
+    grads: Array, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
+) -> Array:
     """Compute the gradient of `resize_nearest_neighbor`.
 
     TF: tf.raw_ops.ResizeNearestNeighborGrad (core/kernels/image/resize_nearest_neighbor_op.cc).
@@ -272,8 +274,10 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
     return weights_of(np.clip(index, 0, size_in - 1), taps, size_in)
 
 
-@op("ResizeBicubic", stored=True, check=check_alignment)
-def resize_bicubic(images: Any, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False) -> Any:
+@op("ResizeBicubic", pattern=Pattern.MATERIALIZED, check=check_alignment)
+def resize_bicubic(
+    images: Array, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
+) -> Array:
     """Resize by bicubic interpolation.
 
     TF: tf.raw_ops.ResizeBicubic (core/kernels/image/resize_bicubic_op.cc).
@@ -298,8 +302,8 @@ def resize_bicubic(images: Any, size: Static, *, align_corners: bool = False, ha
 
 @op("ResizeBicubicGrad", check=check_alignment)
 def resize_bicubic_grad(
-    grads: Any, original_image: Any, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Any:
+    grads: Array, original_image: Array, *, align_corners: bool = False, half_pixel_centers: bool = False
+) -> Array:
     """Compute the gradient of `resize_bicubic`.
 
     TF: tf.raw_ops.ResizeBicubicGrad (core/kernels/image/resize_bicubic_op.cc).
@@ -331,8 +335,8 @@ def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> Any:
     return covered[:, :-1] + beyond
 
 
-@op("ResizeArea", stored=True)
-def resize_area(images: Any, size: Static, *, align_corners: bool = False) -> Any:
+@op("ResizeArea", pattern=Pattern.MATERIALIZED)
+def resize_area(images: Array, size: Static, *, align_corners: bool = False) -> Array:
     """Resize by averaging over areas.
 
     TF: tf.raw_ops.ResizeArea (core/kernels/image/resize_area_op.cc).

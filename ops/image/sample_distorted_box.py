@@ -19,8 +19,10 @@ from tf2jax_lite.ops.common.rounding import quotient
 from tf2jax_lite.ops.random._uniform import uint32_to_float
 from tf2jax_lite.ops.random.philox import block, from_jax_key, scramble, skip
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 __all__: list[str] = []
@@ -224,11 +226,11 @@ def _sample(
     return begin, size, jnp.stack([quotient(v.astype(_F32), s.astype(_F32)) for v, s in sides]).reshape(1, 1, 4)
 
 
-@op("StatelessSampleDistortedBoundingBox", words="whole")
+@op("StatelessSampleDistortedBoundingBox", int64="pair")
 def stateless_sample_distorted_bounding_box(
     image_size: Any,
-    bounding_boxes: Any,
-    min_object_covered: Any,
+    bounding_boxes: Array,
+    min_object_covered: Array,
     seed: Any,
     *,
     aspect_ratio_range: Sequence[float] = (0.75, 1.33),
@@ -262,11 +264,11 @@ def stateless_sample_distorted_bounding_box(
     return _sample(*scramble(seed), image_size, bounding_boxes, min_object_covered, attributes)
 
 
-@op("SampleDistortedBoundingBoxV2", needs_key=True)
+@op("SampleDistortedBoundingBoxV2")
 def sample_distorted_bounding_box_v2(
-    image_size: Any,
-    bounding_boxes: Any,
-    min_object_covered: Any,
+    image_size: Array,
+    bounding_boxes: Array,
+    min_object_covered: Array,
     *,
     seed: int = 0,
     seed2: int = 0,
@@ -274,8 +276,8 @@ def sample_distorted_bounding_box_v2(
     area_range: Sequence[float] = (0.05, 1.0),
     max_attempts: int = 100,
     use_image_if_no_bounding_boxes: bool = False,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key,
+) -> tuple[Array, Array, Array]:
     """Sample a crop that covers enough of a box, from the node's JAX key.
 
     TF: tf.raw_ops.SampleDistortedBoundingBoxV2 (core/kernels/image/sample_distorted_bounding_box_op.cc).
@@ -286,10 +288,10 @@ def sample_distorted_bounding_box_v2(
     return _sample(*from_jax_key(key), image_size, bounding_boxes, min_object_covered, attributes)
 
 
-@op("SampleDistortedBoundingBox", needs_key=True)
+@op("SampleDistortedBoundingBox")
 def sample_distorted_bounding_box(
-    image_size: Any,
-    bounding_boxes: Any,
+    image_size: Array,
+    bounding_boxes: Array,
     *,
     seed: int = 0,
     seed2: int = 0,
@@ -298,8 +300,8 @@ def sample_distorted_bounding_box(
     area_range: Sequence[float] = (0.05, 1.0),
     max_attempts: int = 100,
     use_image_if_no_bounding_boxes: bool = False,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key,
+) -> tuple[Array, Array, Array]:
     """Sample a crop that covers enough of a box, from the node's JAX key.
 
     TF: tf.raw_ops.SampleDistortedBoundingBox (core/kernels/image/sample_distorted_bounding_box_op.cc).

@@ -13,9 +13,11 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_static
 from tf2jax_lite.values.symbolic_float import as_float
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.constant_dot import MAX_DENSE, weights_of
 
 from ._resampling import apply_weights, are_static, images_and_size, pixel_range
@@ -97,10 +99,10 @@ def _sampling(
     return rows, columns
 
 
-@op("ScaleAndTranslate", stored=True)
+@op("ScaleAndTranslate", pattern=Pattern.MATERIALIZED)
 def scale_and_translate(
     images: Any, size: Static, scale: Any, translation: Any, *, kernel_type: str = "lanczos3", antialias: bool = True
-) -> Any:
+) -> Array:
     """Scale and translate images, resampled by a kernel.
 
     TF: tf.raw_ops.ScaleAndTranslate (core/kernels/image/scale_and_translate_op.cc).
@@ -134,7 +136,7 @@ def scale_and_translate_grad(
     *,
     kernel_type: str = "lanczos3",
     antialias: bool = True,
-) -> Any:
+) -> Array:
     """Compute the gradient of `scale_and_translate` with respect to the images.
 
     TF: tf.raw_ops.ScaleAndTranslateGrad (core/kernels/image/scale_and_translate_op.cc).

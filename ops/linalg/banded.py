@@ -18,6 +18,7 @@ from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.common.accumulation import upcast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 from .matmul import as_matrix
 
@@ -93,7 +94,7 @@ def triangular_solve(matrix: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
 
 
 @op("BandedTriangularSolve")
-def banded_triangular_solve(bands: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
+def banded_triangular_solve(bands: Array, rhs: Array, *, lower: bool = True, adjoint: bool = False) -> Array:
     """Solve equations with banded triangular matrices.
 
     TF: tf.raw_ops.BandedTriangularSolve.
@@ -127,8 +128,8 @@ def banded_triangular_solve(bands: Any, rhs: Any, *, lower: bool = True, adjoint
 
 @op("TridiagonalSolve")
 def tridiagonal_solve(
-    diagonals: Any, rhs: Any, *, partial_pivoting: bool = True, perturb_singular: bool = False
-) -> Any:
+    diagonals: Array, rhs: Array, *, partial_pivoting: bool = True, perturb_singular: bool = False
+) -> Array:
     """Solve equations with tridiagonal matrices. TF: tf.raw_ops.TridiagonalSolve.
 
     A singular matrix gives inf or NaN.
@@ -153,7 +154,7 @@ def tridiagonal_solve(
 
 
 @op("TridiagonalMatMul")
-def tridiagonal_mat_mul(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
+def tridiagonal_mat_mul(superdiag: Array, maindiag: Array, subdiag: Array, rhs: Array) -> Array:
     """Multiply tridiagonal matrices by matrices. TF: tf.raw_ops.TridiagonalMatMul.
 
     Args:

@@ -17,7 +17,9 @@ from jax import lax
 
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from ._decomposition_jvps import conj_transpose, eigh
 from ._decomposition_jvps import svd as singular_values
@@ -60,9 +62,9 @@ def _(primals: Any, tangents: Any) -> Any:
     return factor, factor @ (jnp.tril(inner) * half)
 
 
-@op("Cholesky", "BatchCholesky", stored=True)
+@op("Cholesky", "BatchCholesky", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def cholesky(input: Any) -> Any:
+def cholesky(input: Array) -> Array:
     """Return lower Cholesky factors.
 
     TF: tf.raw_ops.Cholesky (core/kernels/linalg/cholesky_op.cc).
@@ -74,7 +76,7 @@ def cholesky(input: Any) -> Any:
 
 
 @op("CholeskyGrad", "BatchCholeskyGrad")
-def cholesky_grad(factor: Any, grad: Any) -> Any:
+def cholesky_grad(factor: Array, grad: Array) -> Array:
     """Return the gradient of Cholesky, symmetric as TensorFlow's.
 
     TF: tf.raw_ops.CholeskyGrad.
@@ -86,9 +88,9 @@ def cholesky_grad(factor: Any, grad: Any) -> Any:
     return _cholesky_pull(jnp.asarray(factor), jnp.asarray(grad))
 
 
-@op("MatrixInverse", "BatchMatrixInverse", stored=True)
+@op("MatrixInverse", "BatchMatrixInverse", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
+def matrix_inverse(input: Array, *, adjoint: bool = False) -> Array:
     """Return inverses of matrices. TF: tf.raw_ops.MatrixInverse.
 
     Args:
@@ -99,9 +101,9 @@ def matrix_inverse(input: Any, *, adjoint: bool = False) -> Any:
     return jnp.linalg.inv(conj_transpose(input) if adjoint else input)
 
 
-@op("MatrixDeterminant", "BatchMatrixDeterminant", stored=True)
+@op("MatrixDeterminant", "BatchMatrixDeterminant", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_determinant(input: Any) -> Any:
+def matrix_determinant(input: Array) -> Array:
     """Return determinants ``[...]`` of matrices ``[..., n, n]``.
 
     TF: tf.raw_ops.MatrixDeterminant.
@@ -109,9 +111,9 @@ def matrix_determinant(input: Any) -> Any:
     return jnp.linalg.det(jnp.asarray(input))
 
 
-@op("LogMatrixDeterminant", stored=True)
+@op("LogMatrixDeterminant", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def log_matrix_determinant(input: Any) -> Any:
+def log_matrix_determinant(input: Array) -> Any:
     """Return signs and logarithms of determinants, ``[...]`` each.
 
     TF: tf.raw_ops.LogMatrixDeterminant.
@@ -120,9 +122,9 @@ def log_matrix_determinant(input: Any) -> Any:
     return sign, log.astype(sign.dtype)
 
 
-@op("MatrixSolve", "BatchMatrixSolve", stored=True)
+@op("MatrixSolve", "BatchMatrixSolve", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
+def matrix_solve(matrix: Array, rhs: Array, *, adjoint: bool = False) -> Array:
     """Solve linear systems. TF: tf.raw_ops.MatrixSolve.
 
     Args:
@@ -134,9 +136,9 @@ def matrix_solve(matrix: Any, rhs: Any, *, adjoint: bool = False) -> Any:
     return jnp.linalg.solve(conj_transpose(matrix) if adjoint else matrix, rhs)
 
 
-@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve", stored=True)
+@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
+def matrix_triangular_solve(matrix: Array, rhs: Array, *, lower: bool = True, adjoint: bool = False) -> Array:
     """Solve triangular systems. TF: tf.raw_ops.MatrixTriangularSolve.
 
     Args:
@@ -148,9 +150,9 @@ def matrix_triangular_solve(matrix: Any, rhs: Any, *, lower: bool = True, adjoin
     return triangular_solve(jnp.asarray(matrix), jnp.asarray(rhs), lower, adjoint)
 
 
-@op("MatrixSolveLs", "BatchMatrixSolveLs", stored=True)
+@op("MatrixSolveLs", "BatchMatrixSolveLs", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = True) -> Any:
+def matrix_solve_ls(matrix: Array, rhs: Array, l2_regularizer: Array, *, fast: bool = True) -> Array:
     """Solve least-squares problems.
 
     TF: tf.raw_ops.MatrixSolveLs (core/kernels/linalg/matrix_solve_ls_op_impl.h).
@@ -175,9 +177,9 @@ def matrix_solve_ls(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bool = 
     return adjoint @ jnp.linalg.solve(gram, rhs)
 
 
-@op("Qr", stored=True)
+@op("Qr", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def qr(input: Any, *, full_matrices: bool = False) -> Any:
+def qr(input: Array, *, full_matrices: bool = False) -> Any:
     """Return orthogonal and triangular factors. TF: tf.raw_ops.Qr.
 
     Args:
@@ -188,9 +190,9 @@ def qr(input: Any, *, full_matrices: bool = False) -> Any:
     return q, r
 
 
-@op("Svd", "BatchSvd", stored=True)
+@op("Svd", "BatchSvd", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> Any:
+def svd(input: Array, *, compute_uv: bool = True, full_matrices: bool = False) -> Any:
     """Return singular values and vectors; signs of vectors are arbitrary.
 
     TF: tf.raw_ops.Svd.
@@ -211,9 +213,9 @@ def svd(input: Any, *, compute_uv: bool = True, full_matrices: bool = False) -> 
     return s.astype(input.dtype), u, v
 
 
-@op("SelfAdjointEigV2", "BatchSelfAdjointEigV2", stored=True)
+@op("SelfAdjointEigV2", "BatchSelfAdjointEigV2", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
+def self_adjoint_eig(input: Array, *, compute_v: bool = True) -> Any:
     """Return eigenvalues and eigenvectors of Hermitian matrices.
 
     TF: tf.raw_ops.SelfAdjointEigV2.
@@ -234,9 +236,9 @@ def self_adjoint_eig(input: Any, *, compute_v: bool = True) -> Any:
     return (values, vectors) if compute_v else (values, jnp.zeros((0,), input.dtype))
 
 
-@op("Lu", stored=True)
+@op("Lu", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def lu(input: Any, *, output_idx_type: Any = np.dtype(np.int32)) -> Any:  # noqa: B008
+def lu(input: Array, *, output_idx_type: Any = np.dtype(np.int32)) -> Any:  # noqa: B008
     """Return packed triangular factors and the row permutation. TF: tf.raw_ops.Lu.
 
     Args:

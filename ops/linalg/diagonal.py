@@ -17,8 +17,10 @@ from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.ops.common.static_shape import compatible, is_int
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, static_value
+from tf2jax_lite.values.types import Array
 
 
 def _offsets(rows: Any, columns: Any) -> tuple[Any, Any]:
@@ -33,7 +35,7 @@ def _select(mask: Any, x: Any, y: Any) -> Any:
 
 
 @op("Diag")
-def diag(diagonal: Any) -> Any:
+def diag(diagonal: Array) -> Array:
     """Return a tensor of twice the rank with the given diagonal. TF: tf.raw_ops.Diag.
 
     Args:
@@ -50,8 +52,8 @@ def diag(diagonal: Any) -> Any:
     return lax.reshape(out, (*x.shape, *x.shape)) if x.ndim > 1 else out
 
 
-@op("DiagPart", moves=True)
-def diag_part(input: Any) -> Any:
+@op("DiagPart", pattern=Pattern.INJECTIVE)
+def diag_part(input: Array) -> Array:
     """Return the diagonal of a tensor of even rank. TF: tf.raw_ops.DiagPart.
 
     Args:
@@ -71,7 +73,7 @@ def diag_part(input: Any) -> Any:
 
 
 @op("MatrixBandPart", "BatchMatrixBandPart")
-def matrix_band_part(input: Any, num_lower: Any, num_upper: Any) -> Any:
+def matrix_band_part(input: Any, num_lower: Array, num_upper: Array) -> Any:
     """Keep a band around the diagonal, zeros elsewhere. TF: tf.raw_ops.MatrixBandPart.
 
     Args:
@@ -121,7 +123,7 @@ def matrix_diag(diagonal: Any) -> Any:
     return _select(lax.eq(row, column), rows, np.zeros((), x.dtype))
 
 
-@op("MatrixDiagPart", "BatchMatrixDiagPart", moves=True)
+@op("MatrixDiagPart", "BatchMatrixDiagPart", pattern=Pattern.INJECTIVE)
 def matrix_diag_part(input: Any) -> Any:
     """Return the main diagonals of matrices. TF: tf.raw_ops.MatrixDiagPart."""
     return matrix_diag_part_v3(input, np.int32(0), np.zeros((), input.dtype))
@@ -296,7 +298,7 @@ def matrix_diag_v2(diagonal: Any, k: Static, num_rows: Static, num_cols: Static,
     return matrix_diag_v3(diagonal, k, num_rows, num_cols, padding_value, align="LEFT_LEFT")
 
 
-@op("MatrixDiagPartV3", moves=True)
+@op("MatrixDiagPartV3", pattern=Pattern.INJECTIVE)
 def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str = "RIGHT_LEFT") -> Any:
     """Return diagonals of matrices. TF: tf.raw_ops.MatrixDiagPartV3.
 
@@ -342,7 +344,7 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
     return _select(inside, out, padding_value)
 
 
-@op("MatrixDiagPartV2", moves=True)
+@op("MatrixDiagPartV2", pattern=Pattern.INJECTIVE)
 def matrix_diag_part_v2(input: Any, k: Static, padding_value: Any) -> Any:
     """Return diagonals of matrices, aligned left.
 

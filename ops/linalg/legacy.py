@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.ops.linalg.decompositions import self_adjoint_eig
 from tf2jax_lite.ops.linalg.matmul import as_matrix
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.values.types import Array
 
 
 @op("SelfAdjointEig", "BatchSelfAdjointEig")
-def self_adjoint_eig_v1(input: Any) -> Any:
+def self_adjoint_eig_v1(input: Array) -> Array:
     """Return eigenvalues as a row above the eigenvectors.
 
     TF: tf.raw_ops.SelfAdjointEig, BatchSelfAdjointEig.
@@ -23,7 +22,7 @@ def self_adjoint_eig_v1(input: Any) -> Any:
 
 
 @op("MatrixExponential")
-def matrix_exponential(input: Any) -> Any:
+def matrix_exponential(input: Array) -> Array:
     """Return matrix exponentials; NaN for norms of 300,000 and more.
 
     TF: tf.raw_ops.MatrixExponential.

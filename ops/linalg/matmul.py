@@ -15,8 +15,10 @@ from jax import lax
 
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.dot_order import is_better_swapped, swapped_dot
 
 Labels = Sequence[Hashable]
@@ -78,16 +80,16 @@ def _drop_ones(x: Any, labels: Labels, other: Any, other_labels: Labels, which: 
     return (lax.squeeze(x, dropped) if dropped else x), others
 
 
-@op("MatMul", heavy=True)
+@op("MatMul", pattern=Pattern.CONTRACTION)
 def mat_mul(
-    a: Any,
-    b: Any,
+    a: Array,
+    b: Array,
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
     grad_a: bool = False,
     grad_b: bool = False,
-) -> Any:
+) -> Array:
     """Multiply two matrices. TF: tf.raw_ops.MatMul.
 
     Args:
@@ -125,10 +127,10 @@ def _batch(x: Any, y: Any, adj_x: bool, adj_y: bool, dtype: Any) -> Any:
     return _contract(left, left_labels, right, right_labels, [*out, "m", "n"], dtype)
 
 
-@op("BatchMatMul", "BatchMatMulV2", heavy=True)
+@op("BatchMatMul", "BatchMatMulV2", pattern=Pattern.CONTRACTION)
 def batch_mat_mul_v2(
-    x: Any, y: Any, *, adj_x: bool = False, adj_y: bool = False, grad_x: bool = False, grad_y: bool = False
-) -> Any:
+    x: Array, y: Array, *, adj_x: bool = False, adj_y: bool = False, grad_x: bool = False, grad_y: bool = False
+) -> Array:
     """Multiply matrices of two batches, which broadcast. TF: tf.raw_ops.BatchMatMulV2.
 
     Args:
@@ -145,10 +147,17 @@ def batch_mat_mul_v2(
     return _batch(x, y, adj_x, adj_y, x.dtype)
 
 
-@op("BatchMatMulV3", heavy=True)
+@op("BatchMatMulV3", pattern=Pattern.CONTRACTION)
 def batch_mat_mul_v3(
-    x: Any, y: Any, *, Tout: Any, adj_x: bool = False, adj_y: bool = False, grad_x: bool = False, grad_y: bool = False
-) -> Any:
+    x: Array,
+    y: Array,
+    *,
+    Tout: Any,
+    adj_x: bool = False,
+    adj_y: bool = False,
+    grad_x: bool = False,
+    grad_y: bool = False,
+) -> Array:
     """Multiply matrices of two batches, of two dtypes. TF: tf.raw_ops.BatchMatMulV3.
 
     Args:
@@ -163,16 +172,16 @@ def batch_mat_mul_v3(
     return _batch(x, y, adj_x, adj_y, canonical(Tout))
 
 
-@op("SparseMatMul", heavy=True)
+@op("SparseMatMul", pattern=Pattern.CONTRACTION)
 def sparse_mat_mul(
-    a: Any,
-    b: Any,
+    a: Array,
+    b: Array,
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
     a_is_sparse: bool = False,
     b_is_sparse: bool = False,
-) -> Any:
+) -> Array:
     """Multiply two dense matrices that may be mostly zero, in float32.
 
     TF: tf.raw_ops.SparseMatMul.
@@ -240,7 +249,7 @@ def _embedded(x: Any, labels: list[Hashable], out: list[Hashable]) -> Any:
     return result
 
 
-@op("Einsum", heavy=True)
+@op("Einsum", pattern=Pattern.CONTRACTION)
 def einsum(inputs: list[Any], *, equation: str) -> Any:
     """Sum products over labeled dimensions.
 

@@ -16,7 +16,9 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.ops.common.accumulation import upcast
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from ._decomposition_jvps import conj_transpose
 from ._decomposition_jvps import eig as decomposed
@@ -28,8 +30,8 @@ def full_product(x: Any, y: Any) -> Any:
     return jnp.matmul(x, y, precision=lax.Precision.HIGHEST)
 
 
-@op("Eig", stored=True)
-def eig(input: Any, *, compute_v: bool = True, Tout: Any) -> tuple[Any, Any]:
+@op("Eig", pattern=Pattern.MATERIALIZED)
+def eig(input: Array, *, compute_v: bool = True, Tout: Any) -> tuple[Array, Array]:
     """Return eigenvalues and eigenvectors of square matrices, in LAPACK's order.
 
     TF: tf.raw_ops.Eig.
@@ -96,7 +98,7 @@ def _square_root_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, An
 
 
 @op("MatrixSquareRoot")
-def matrix_square_root(input: Any) -> Any:
+def matrix_square_root(input: Array) -> Array:
     """Return square roots of matrices, by the Schur decomposition.
 
     TF: tf.raw_ops.MatrixSquareRoot.
@@ -112,7 +114,7 @@ def matrix_square_root(input: Any) -> Any:
 
 
 @op("MatrixLogarithm")
-def matrix_logarithm(input: Any) -> Any:
+def matrix_logarithm(input: Array) -> Array:
     """Return logarithms of matrices, by inverse scaling and squaring.
 
     TF: tf.raw_ops.MatrixLogarithm.

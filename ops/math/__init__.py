@@ -5,7 +5,8 @@ The op functions are the entry: `registry.lookup` finds them by op name. Read th
 - `unary`, `binary`, `logical`: elementwise ops. `bitwise`: shifts and bit logic. `cast`: dtype conversion.
 - `reductions`, `cumulative`, `histogram`: along axes, and by bins. `segment`, `sparse_segment`: by ids.
 - `special`, `bessel` (with `_bessel_coefficients`), `fresnel`: special functions.
-- `fft`, `audio`: Fourier transforms, spectrograms. `clustering`: initial centers for k-means.
+- `fft`, `audio`: Fourier transforms, spectrograms. `clustering`: initial centers for k-means, nearest neighbors.
+- `isotonic`: isotonic regression.
 
 Of `ops` it imports `ops.random`, `ops.arrays`, `ops.common` and `ops.registry`, never another family.
 """
@@ -21,6 +22,7 @@ from . import (  # noqa: F401
     fft,
     fresnel,
     histogram,
+    isotonic,
     logical,
     reductions,
     segment,

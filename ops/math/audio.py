@@ -13,12 +13,13 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 _F32 = np.float32
 
 
 @op("AudioSpectrogram")
-def audio_spectrogram(input: Any, *, window_size: int, stride: int, magnitude_squared: bool = False) -> Any:
+def audio_spectrogram(input: Array, *, window_size: int, stride: int, magnitude_squared: bool = False) -> Array:
     """Return spectrograms of channels under a Hann window.
 
     TF: tf.raw_ops.AudioSpectrogram.
@@ -82,14 +83,14 @@ def _mel_weights(bins: int, rate: float, low: float, high: float, channels: int)
 
 @op("Mfcc")
 def mfcc(
-    spectrogram: Any,
+    spectrogram: Array,
     sample_rate: Static,
     *,
     upper_frequency_limit: float = 4000.0,
     lower_frequency_limit: float = 20.0,
     filterbank_channel_count: int = 40,
     dct_coefficient_count: int = 13,
-) -> Any:
+) -> Array:
     """Return mel-frequency cepstral coefficients. TF: tf.raw_ops.Mfcc.
 
     As core/kernels/mfcc.cc and mfcc_dct.cc: a mel filter bank of magnitudes, its logarithm, and a cosine transform.

@@ -18,6 +18,7 @@ from jax.scipy import special
 
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 
 from . import _bessel_coefficients as tables
 
@@ -186,7 +187,7 @@ def _register(name: str, summary: str, fn: Callable[[Any], Any]) -> None:
         return in_float32(fn, jnp.asarray(x))
 
     call.__doc__ = f"Return the {summary}, elementwise. TF: tf.raw_ops.{name}."
-    op(name, dear=True)(call)
+    op(name, pattern=Pattern.TRANSCENDENTAL)(call)
 
 
 for _order, _name in enumerate(("zero", "one")):

@@ -19,9 +19,11 @@ from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched, pair
 from tf2jax_lite.ops.common.derivatives import zero_safe_product
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic
 from tf2jax_lite.values.symbolic_float import is_float_dim
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.variant import add_variants
 from tf2jax_lite.xla_cpu import inverse_trig
 
@@ -66,13 +68,13 @@ def _binary(
         return fn(*operands(x, y))
 
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
-    op(name, host=fold_binary(host) if host else None, **options)(call)
+    op(name, fold=fold_binary(host) if host else None, **options)(call)
 
 
 # --- Sums
 
 
-@op("Add", "AddV2", host=fold_binary(np.add))
+@op("Add", "AddV2", fold=fold_binary(np.add))
 def add(x: Any, y: Any) -> Any:
     """Add arrays, or tensor lists elementwise. TF: tf.raw_ops.AddV2.
 
@@ -82,7 +84,7 @@ def add(x: Any, y: Any) -> Any:
     return lax.add(*matched(x, y)) if total is None else total
 
 
-@op("AddN", host=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
+@op("AddN", fold=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
 def add_n(inputs: list[Any]) -> Any:
     """Add arrays of one shape. TF: tf.raw_ops.AddN (core/kernels/aggregate_ops.cc).
 
@@ -102,7 +104,7 @@ def add_n(inputs: list[Any]) -> Any:
 
 
 @op("AccumulateNV2")
-def accumulate_n(inputs: list[Any], *, shape: Any) -> Any:
+def accumulate_n(inputs: list[Any], *, shape: Any) -> Array:
     """Add arrays of one shape. TF: tf.raw_ops.AccumulateNV2."""
     return add_n(inputs)
 
@@ -149,7 +151,7 @@ _binary("SquaredDifference", "Return |x - y| ** 2", _squared_difference, operand
 
 
 @op("DivNoNan")
-def div_no_nan(x: Any, y: Any) -> Any:
+def div_no_nan(x: Array, y: Array) -> Array:
     """Return ``x / y``, 0 where ``y`` is 0. TF: tf.raw_ops.DivNoNan."""
     x, y = pair(x, y)
     zero = lax.eq(y, jnp.zeros((), y.dtype))
@@ -158,7 +160,7 @@ def div_no_nan(x: Any, y: Any) -> Any:
 
 
 @op("MulNoNan")
-def mul_no_nan(x: Any, y: Any) -> Any:
+def mul_no_nan(x: Array, y: Array) -> Array:
     """Return ``x * y``, 0 where ``y`` is 0. TF: tf.raw_ops.MulNoNan.
 
     It is 0 there even if ``x`` is infinite or NaN.
@@ -167,8 +169,8 @@ def mul_no_nan(x: Any, y: Any) -> Any:
     return zero_safe_product(y, x)
 
 
-@op("Cross", moves=True)
-def cross(a: Any, b: Any) -> Any:
+@op("Cross", pattern=Pattern.INJECTIVE)
+def cross(a: Array, b: Array) -> Array:
     """Return cross products of vectors. TF: tf.raw_ops.Cross.
 
     Args:
@@ -290,9 +292,9 @@ def _times_log(log: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return call
 
 
-_binary("Pow", "Return x ** y", _power, np.power, dear=True)
-_binary("Xlogy", "Return x * log(y), 0 where x is 0", _times_log(lax.log), dear=True)
-_binary("Xlog1py", "Return x * log(1 + y), 0 where x is 0", _times_log(lax.log1p), dear=True)
+_binary("Pow", "Return x ** y", _power, np.power, pattern=Pattern.TRANSCENDENTAL)
+_binary("Xlogy", "Return x * log(y), 0 where x is 0", _times_log(lax.log), pattern=Pattern.TRANSCENDENTAL)
+_binary("Xlog1py", "Return x * log(1 + y), 0 where x is 0", _times_log(lax.log1p), pattern=Pattern.TRANSCENDENTAL)
 _binary(
     "Xdivy",
     "Return x / y, 0 where x is 0",
@@ -313,11 +315,11 @@ def _next_after_jvp(primals: Any, tangents: Any) -> Any:
     return _next_after(*primals), tangents[0]
 
 
-_binary("Atan2", "Return the angle of the point (y, x)", inverse_trig.atan2, dear=True)
+_binary("Atan2", "Return the angle of the point (y, x)", inverse_trig.atan2, pattern=Pattern.TRANSCENDENTAL)
 _binary("NextAfter", "Return the next number after x in the direction of y", _next_after)
 
 
 @op("Complex")
-def complex_(real: Any, imag: Any, *, Tout: Any = None) -> Any:
+def complex_(real: Array, imag: Array, *, Tout: Any = None) -> Array:
     """Return complex numbers from real and imaginary parts. TF: tf.raw_ops.Complex."""
     return lax.complex(*pair(real, imag))

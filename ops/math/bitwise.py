@@ -12,9 +12,10 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.values.int64 import U32Pair, is_int64, to_32_bits, to_u32_pair
+from tf2jax_lite.values.types import Array
 
 
-@op("LeftShift", words="whole")
+@op("LeftShift", int64="pair")
 def left_shift(x: Any, y: Any) -> Any:
     """Shift left; counts are clamped to the width.
 
@@ -50,7 +51,7 @@ def _bitwise(name: str, summary: str, fn: Callable[..., Any]) -> None:
         return fn(jnp.asarray(x), jnp.asarray(y))
 
     run.__doc__ = f"Return the bitwise {summary}, elementwise. TF: tf.raw_ops.{name}."
-    op(name, words="whole")(run)
+    op(name, int64="pair")(run)
 
 
 _bitwise("BitwiseAnd", "and", jnp.bitwise_and)
@@ -59,7 +60,7 @@ _bitwise("BitwiseXor", "exclusive or", jnp.bitwise_xor)
 
 
 @op("RightShift")
-def right_shift(x: Any, y: Any) -> Any:
+def right_shift(x: Array, y: Array) -> Array:
     """Shift right, with the sign; counts are clamped to the width.
 
     TF: tf.raw_ops.RightShift.
@@ -75,12 +76,12 @@ def _clamped(y: Any) -> Any:
 
 
 @op("PopulationCount")
-def population_count(x: Any) -> Any:
+def population_count(x: Array) -> Array:
     """Return the number of set bits, uint8. TF: tf.raw_ops.PopulationCount."""
     return lax.population_count(jnp.asarray(x)).astype(np.uint8)
 
 
 @op("Invert")
-def invert(x: Any) -> Any:
+def invert(x: Array) -> Array:
     """Invert all bits. TF: tf.raw_ops.Invert."""
     return lax.bitwise_not(jnp.asarray(x))

@@ -92,7 +92,7 @@ def _to_integer(x: Any, dtype: np.dtype) -> Any:
     return lax.select(inside, out, jnp.full_like(out, np.iinfo(dtype).min))
 
 
-@op("Cast", host=_fold_cast, words="whole")
+@op("Cast", fold=_fold_cast, int64="pair")
 def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
     """Cast to another dtype. TF: tf.raw_ops.Cast (core/kernels/cast_op.cc).
 
@@ -150,7 +150,7 @@ def _part(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype
 
 
-@op("Bitcast", host=_fold_bitcast, words="whole")
+@op("Bitcast", fold=_fold_bitcast, int64="pair")
 def bitcast(input: Any, *, type: Any) -> Any:
     """Reinterpret bits as another dtype.
 
@@ -204,7 +204,7 @@ def _fold_to_bool(input: Any) -> Any:
     return np.bool_(input != b"") if is_string(input) else np.bool_(input)
 
 
-@op("ToBool", host=_fold_to_bool)
+@op("ToBool", fold=_fold_to_bool)
 def to_bool(input: Any) -> Any:
     """Return whether a scalar is not zero (a string: not empty), an array not empty.
 

@@ -21,6 +21,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.uint64 import U64
 
 __all__: list[str] = []
@@ -58,10 +59,10 @@ def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
     return points[jnp.concatenate([start[None], others])]
 
 
-@op("KmeansPlusPlusInitialization", words="whole")
+@op("KmeansPlusPlusInitialization", int64="pair")
 def kmeans_plus_plus_initialization(
-    points: Any, num_to_sample: Static, seed: Any, num_retries_per_sample: Static
-) -> Any:
+    points: Array, num_to_sample: Static, seed: Any, num_retries_per_sample: Static
+) -> Array:
     """Draw initial centers by k-means++. TF: tf.raw_ops.KmeansPlusPlusInitialization.
 
     Sums are in another order than TensorFlow's: a draw at the boundary between two points may give the other one.
@@ -105,8 +106,8 @@ def _walk_chain(distances: Any, key: Any) -> Any:
     return index
 
 
-@op("KMC2ChainInitialization", words="whole")
-def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
+@op("KMC2ChainInitialization", int64="pair")
+def kmc2_chain_initialization(distances: Array, seed: Any) -> Any:
     """Return the index at the end of a Markov chain over points.
 
     TF: tf.raw_ops.KMC2ChainInitialization.
@@ -122,3 +123,31 @@ def kmc2_chain_initialization(distances: Any, seed: Any) -> Any:
     if distances.ndim != 1 or not isinstance(distances.shape[0], int) or not distances.shape[0]:
         raise OpError(f"distances must be a vector of static length, got shape {distances.shape}")
     return _walk_chain(distances, jnp.asarray(to_u32_pair(seed))).astype(canonical(np.int64))
+
+
+@op("NearestNeighbors")
+def nearest_neighbors(points: Array, centers: Array, k: Static) -> tuple[Array, Array]:
+    """Return the k nearest centers of each point, and squared distances.
+
+    TF: tf.raw_ops.NearestNeighbors (core/kernels/clustering_ops.cc).
+
+    Args:
+      points: float [points, features].
+      centers: float [centers, features].
+      k: static int, the number of centers for each point; at most all are returned.
+
+    Returns:
+      int64 indices and float distances, [points, min(k, centers)].
+
+    Raises:
+      OpError: an operand is not a matrix, or ``k`` is not positive.
+    """
+    points, centers = jnp.asarray(points), jnp.asarray(centers)
+    if points.ndim != 2 or centers.ndim != 2:
+        raise OpError(f"matrices are needed, not ranks {points.ndim} and {centers.ndim}")
+    if int(k) <= 0:
+        raise OpError("k must be positive")
+    product = lax.dot_general(points, centers, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    norms = jnp.sum(centers * centers, 1)[None, :] + jnp.sum(points * points, 1)[:, None]
+    nearest, index = lax.top_k(2 * product - norms, min(int(k), centers.shape[0]))
+    return index.astype(canonical(np.int64)), jnp.maximum(-nearest, 0)

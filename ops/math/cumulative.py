@@ -16,8 +16,10 @@ from jax import lax
 
 from tf2jax_lite.ops.common.accumulation import in_float32, upcast
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic, normalize_axis
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.cumulative import cumulative
 
 _UFUNCS = {"Sum": np.add, "Prod": np.multiply}
@@ -61,8 +63,8 @@ def _fold_scan(name: str) -> Callable[..., np.ndarray]:
     return scan
 
 
-@op("Cumsum", host=_fold_scan("Sum"), stored=True)
-def cumsum(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Any:
+@op("Cumsum", fold=_fold_scan("Sum"), pattern=Pattern.MATERIALIZED)
+def cumsum(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Array:
     """Return cumulative sums along an axis. TF: tf.raw_ops.Cumsum.
 
     Args:
@@ -77,8 +79,8 @@ def cumsum(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = Fal
     return _scan(lax.cumsum, x, axis, exclusive, reverse, 0)
 
 
-@op("Cumprod", host=_fold_scan("Prod"), stored=True)
-def cumprod(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Any:
+@op("Cumprod", fold=_fold_scan("Prod"), pattern=Pattern.MATERIALIZED)
+def cumprod(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Array:
     """Return cumulative products along an axis.
 
     TF: tf.raw_ops.Cumprod. Arguments are those of `cumsum`.
@@ -88,8 +90,8 @@ def cumprod(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = Fa
     return _scan(lax.cumprod, x, axis, exclusive, reverse, 1)
 
 
-@op("CumulativeLogsumexp", stored=True)
-def cumulative_logsumexp(x: Any, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Any:
+@op("CumulativeLogsumexp", pattern=Pattern.MATERIALIZED)
+def cumulative_logsumexp(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Array:
     """Return cumulative log-sum-exps along an axis.
 
     TF: tf.raw_ops.CumulativeLogsumexp. Arguments are those of `cumsum`.

@@ -13,8 +13,10 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axes
+from tf2jax_lite.values.types import Array
 
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 
@@ -26,7 +28,7 @@ def _fft(name: str, fn: Any, axes: int) -> None:
 
     kind = "inverse Fourier transform" if name.startswith("I") else "Fourier transform"
     call.__doc__ = f"Return the {kind} over the last {axes} dimension(s). TF: tf.raw_ops.{name}."
-    op(name, f"Batch{name}", stored=True)(call)
+    op(name, f"Batch{name}", pattern=Pattern.MATERIALIZED)(call)
 
 
 for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
@@ -65,8 +67,8 @@ def _real_fft(suffix: str, axes: int) -> None:
 
     rfft.__doc__ = f"Return the Fourier transform of real numbers. TF: tf.raw_ops.RFFT{suffix}."
     irfft.__doc__ = f"Return the inverse Fourier transform to real numbers. TF: tf.raw_ops.IRFFT{suffix}."
-    op(f"RFFT{suffix}", stored=True)(rfft)
-    op(f"IRFFT{suffix}", stored=True)(irfft)
+    op(f"RFFT{suffix}", pattern=Pattern.MATERIALIZED)(rfft)
+    op(f"IRFFT{suffix}", pattern=Pattern.MATERIALIZED)(irfft)
 
 
 for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
@@ -105,8 +107,8 @@ def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *,
     return fn(input, s=lengths, axes=which).astype(canonical(dtype))
 
 
-@op("FFTND", stored=True)
-def fftnd(input: Any, fft_length: Static, axes: Static) -> Any:
+@op("FFTND", pattern=Pattern.MATERIALIZED)
+def fftnd(input: Array, fft_length: Static, axes: Static) -> Array:
     """Return the Fourier transform over any dimensions. TF: tf.raw_ops.FFTND.
 
     Args:
@@ -120,8 +122,8 @@ def fftnd(input: Any, fft_length: Static, axes: Static) -> Any:
     return _transformed(jnp.fft.fftn, input, fft_length, axes, input.dtype)
 
 
-@op("IFFTND", stored=True)
-def ifftnd(input: Any, fft_length: Static, axes: Static) -> Any:
+@op("IFFTND", pattern=Pattern.MATERIALIZED)
+def ifftnd(input: Array, fft_length: Static, axes: Static) -> Array:
     """Return the inverse Fourier transform over any dimensions.
 
     TF: tf.raw_ops.IFFTND. Arguments are those of `fftnd`.
@@ -129,8 +131,8 @@ def ifftnd(input: Any, fft_length: Static, axes: Static) -> Any:
     return _transformed(jnp.fft.ifftn, input, fft_length, axes, input.dtype)
 
 
-@op("RFFTND", stored=True)
-def rfftnd(input: Any, fft_length: Static, axes: Static, *, Tcomplex: Any = _COMPLEX64) -> Any:
+@op("RFFTND", pattern=Pattern.MATERIALIZED)
+def rfftnd(input: Array, fft_length: Static, axes: Static, *, Tcomplex: Any = _COMPLEX64) -> Array:
     """Return the Fourier transform of real numbers over any dimensions.
 
     TF: tf.raw_ops.RFFTND.
@@ -144,8 +146,8 @@ def rfftnd(input: Any, fft_length: Static, axes: Static, *, Tcomplex: Any = _COM
     return _transformed(jnp.fft.rfftn, input, fft_length, axes, Tcomplex, half=True)
 
 
-@op("IRFFTND", stored=True)
-def irfftnd(input: Any, fft_length: Static, axes: Static, *, Treal: Any = _FLOAT32) -> Any:
+@op("IRFFTND", pattern=Pattern.MATERIALIZED)
+def irfftnd(input: Array, fft_length: Static, axes: Static, *, Treal: Any = _FLOAT32) -> Array:
     """Return the inverse Fourier transform to real numbers over any dimensions.
 
     TF: tf.raw_ops.IRFFTND.

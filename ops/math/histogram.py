@@ -14,8 +14,10 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 
@@ -65,8 +67,8 @@ def _check_weights(values: Any, weights: Any) -> None:
         raise OpError(f"weights of shape {weights.shape} for values of shape {values.shape}")
 
 
-@op("Bincount", dynamic_shape="prefix")
-def bincount(arr: Any, size: Any, weights: Any, *, bound: int | DynamicShapes | None) -> Any:
+@op("Bincount")
+def bincount(arr: Any, size: Any, weights: Any, *, bound: Bound) -> Any:
     """Count integers, or add up their weights. TF: tf.raw_ops.Bincount.
 
     Args:
@@ -87,10 +89,8 @@ def bincount(arr: Any, size: Any, weights: Any, *, bound: int | DynamicShapes | 
     return _count(jnp.ravel(arr), jnp.ravel(weights), size, _bins(size, bound), False)
 
 
-@op("DenseBincount", dynamic_shape="prefix")
-def dense_bincount(
-    x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | DynamicShapes | None
-) -> Any:
+@op("DenseBincount")
+def dense_bincount(x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: Bound) -> Any:
     """Count the integers of a vector, or of each row of a matrix.
 
     TF: tf.raw_ops.DenseBincount.
@@ -129,7 +129,7 @@ def _count_rows(rows: Any, count: int, values: Any, weights: Any, size: Any, bin
     return zeros.at[index].set(update, mode="drop") if binary else zeros.at[index].add(update, mode="drop")
 
 
-@op("SparseBincount", dynamic_shape="prefix")
+@op("SparseBincount")
 def sparse_bincount(
     indices: Any,
     values: Any,
@@ -138,7 +138,7 @@ def sparse_bincount(
     weights: Any,
     *,
     binary_output: bool = False,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> Any:
     """Count the integers of a sparse vector, or of each row of a sparse matrix.
 
@@ -169,9 +169,9 @@ def sparse_bincount(
     return _count_rows(rows, int(shape[0]), jnp.asarray(values), weights, size, bins, binary_output)
 
 
-@op("RaggedBincount", dynamic_shape="prefix")
+@op("RaggedBincount")
 def ragged_bincount(
-    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: int | DynamicShapes | None
+    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: Bound
 ) -> Any:
     """Count the integers of each row of a ragged matrix.
 
@@ -200,7 +200,7 @@ def ragged_bincount(
 
 
 @op("HistogramFixedWidth")
-def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype: Any = np.int32) -> Any:
+def histogram_fixed_width(values: Array, value_range: Array, nbins: Static, *, dtype: Any = np.int32) -> Array:
     """Count values in bins of equal width.
 
     Bin boundaries are computed in float64, in float32 without ``jax_enable_x64``.
@@ -242,7 +242,7 @@ def histogram_fixed_width(values: Any, value_range: Any, nbins: Static, *, dtype
 
 
 @op("Bucketize")
-def bucketize(x: Any, *, boundaries: Any) -> Any:
+def bucketize(x: Array, *, boundaries: Any) -> Array:
     """Return the number of boundaries at or below each element.
 
     TF: tf.raw_ops.Bucketize (core/kernels/bucketize_op.cc).

@@ -13,8 +13,10 @@ from jax import lax
 from tf2jax_lite.dynamic_shapes.bounds import dim_bounds
 from tf2jax_lite.ops.common.broadcasting import array, matched
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import partial_fold
 from tf2jax_lite.values.static import UNKNOWN, is_static
 from tf2jax_lite.values.symbolic_float import is_float_dim
+from tf2jax_lite.values.types import Array
 
 from .binary import fold_binary
 
@@ -35,26 +37,26 @@ def _fold_order(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return fold_binary(compare)
 
 
-@op("Less", host=_fold_order(np.less))
-def less(x: Any, y: Any) -> Any:
+@op("Less", fold=_fold_order(np.less))
+def less(x: Array, y: Array) -> Array:
     """Return ``x < y``. TF: tf.raw_ops.Less."""
     return lax.lt(*matched(x, y))
 
 
-@op("LessEqual", host=_fold_order(np.less_equal))
-def less_equal(x: Any, y: Any) -> Any:
+@op("LessEqual", fold=_fold_order(np.less_equal))
+def less_equal(x: Array, y: Array) -> Array:
     """Return ``x <= y``. TF: tf.raw_ops.LessEqual."""
     return lax.le(*matched(x, y))
 
 
-@op("Greater", host=_fold_order(np.greater))
-def greater(x: Any, y: Any) -> Any:
+@op("Greater", fold=_fold_order(np.greater))
+def greater(x: Array, y: Array) -> Array:
     """Return ``x > y``. TF: tf.raw_ops.Greater."""
     return lax.gt(*matched(x, y))
 
 
-@op("GreaterEqual", host=_fold_order(np.greater_equal))
-def greater_equal(x: Any, y: Any) -> Any:
+@op("GreaterEqual", fold=_fold_order(np.greater_equal))
+def greater_equal(x: Array, y: Array) -> Array:
     """Return ``x >= y``. TF: tf.raw_ops.GreaterEqual."""
     return lax.ge(*matched(x, y))
 
@@ -79,7 +81,7 @@ def _fold_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) ->
     return np.asarray(np.not_equal(x, y), bool)
 
 
-@op("Equal", host=_fold_equal)
+@op("Equal", fold=_fold_equal)
 def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
     """Return ``x == y``. TF: tf.raw_ops.Equal.
 
@@ -93,7 +95,7 @@ def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
     return lax.eq(*matched(x, y))
 
 
-@op("NotEqual", host=_fold_not_equal)
+@op("NotEqual", fold=_fold_not_equal)
 def not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
     """Return ``x != y``. TF: tf.raw_ops.NotEqual.
 
@@ -108,25 +110,25 @@ def not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
 
 
 @op("ApproximateEqual")
-def approximate_equal(x: Any, y: Any, *, tolerance: float = 1e-5) -> Any:
+def approximate_equal(x: Array, y: Array, *, tolerance: float = 1e-5) -> Array:
     """Return ``|x - y| < tolerance``. TF: tf.raw_ops.ApproximateEqual."""
     return jnp.abs(x - y) < tolerance
 
 
 @op("IsNan")
-def is_nan(x: Any) -> Any:
+def is_nan(x: Array) -> Array:
     """Return which elements are NaN. TF: tf.raw_ops.IsNan."""
     return jnp.isnan(array(x))
 
 
 @op("IsFinite")
-def is_finite(x: Any) -> Any:
+def is_finite(x: Array) -> Array:
     """Return which elements are neither infinite nor NaN. TF: tf.raw_ops.IsFinite."""
     return jnp.isfinite(array(x))
 
 
 @op("IsInf")
-def is_inf(x: Any) -> Any:
+def is_inf(x: Array) -> Array:
     """Return which elements are infinite. TF: tf.raw_ops.IsInf."""
     return jnp.isinf(array(x))
 
@@ -134,8 +136,8 @@ def is_inf(x: Any) -> Any:
 # --- Logic
 
 
-@op("LogicalNot", host=lambda x: np.asarray(np.logical_not(x)))
-def logical_not(x: Any) -> Any:
+@op("LogicalNot", fold=lambda x: np.asarray(np.logical_not(x)))
+def logical_not(x: Array) -> Array:
     """Return ``not x``. TF: tf.raw_ops.LogicalNot."""
     return lax.bitwise_not(array(x))
 
@@ -161,14 +163,14 @@ def _short_circuit(x: Any, y: Any, decisive: bool, fn: Callable[[Any, Any], Any]
     return fn(*matched(x, y))
 
 
-@op("LogicalAnd", host=_partial_logic(np.logical_and, False), lazy=True)
-def logical_and(x: Any, y: Any) -> Any:
+@op("LogicalAnd", fold=partial_fold(_partial_logic(np.logical_and, False)))
+def logical_and(x: Array, y: Array) -> Array:
     """Return ``x and y``. TF: tf.raw_ops.LogicalAnd."""
     return _short_circuit(x, y, False, lax.bitwise_and)
 
 
-@op("LogicalOr", host=_partial_logic(np.logical_or, True), lazy=True)
-def logical_or(x: Any, y: Any) -> Any:
+@op("LogicalOr", fold=partial_fold(_partial_logic(np.logical_or, True)))
+def logical_or(x: Array, y: Array) -> Array:
     """Return ``x or y``. TF: tf.raw_ops.LogicalOr."""
     return _short_circuit(x, y, True, lax.bitwise_or)
 
@@ -176,8 +178,8 @@ def logical_or(x: Any, y: Any) -> Any:
 # --- Selection
 
 
-@op("SelectV2", host=lambda condition, t, e: np.asarray(np.where(condition, t, e)))
-def select_v2(condition: Any, t: Any, e: Any) -> Any:
+@op("SelectV2", fold=lambda condition, t, e: np.asarray(np.where(condition, t, e)))
+def select_v2(condition: Array, t: Any, e: Any) -> Any:
     """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.SelectV2.
 
     All three broadcast.
@@ -191,8 +193,8 @@ def _row_condition(condition: Any, t: Any) -> Any:
     return condition.reshape(condition.shape + (1,) * extra) if jnp.ndim(condition) else condition
 
 
-@op("Select", host=lambda condition, t, e: np.asarray(np.where(_row_condition(condition, t), t, e)))
-def select(condition: Any, t: Any, e: Any) -> Any:
+@op("Select", fold=lambda condition, t, e: np.asarray(np.where(_row_condition(condition, t), t, e)))
+def select(condition: Array, t: Any, e: Any) -> Any:
     """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.Select.
 
     Args:
@@ -222,7 +224,7 @@ def _clip_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("ClipByValue")
-def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
+def clip_by_value(t: Array, clip_value_min: Array, clip_value_max: Array) -> Array:
     """Clip to a range. TF: tf.raw_ops.ClipByValue (core/kernels/cwise_op_clip.cc).
 
     Args:

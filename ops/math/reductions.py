@@ -19,8 +19,10 @@ from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, m
 from tf2jax_lite.ops.common.accumulation import in_float32, upcast
 from tf2jax_lite.ops.common.broadcasting import number
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, is_symbolic, normalize_axis
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 
@@ -125,8 +127,8 @@ def _fold_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
         return np.asarray(np.sum(values, axis=axes, keepdims=keep_dims) / values.dtype.type(count)).astype(x.dtype)
 
 
-@op("Sum", host=_fold_reduce("Sum"), stored=True)
-def reduce_sum(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("Sum", fold=_fold_reduce("Sum"), pattern=Pattern.MATERIALIZED)
+def reduce_sum(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Sum over axes. TF: tf.raw_ops.Sum (core/kernels/reduction_ops_sum.cc).
 
     Args:
@@ -141,15 +143,15 @@ def reduce_sum(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _restore_dims(in_float32(lambda v: reduce_axes(lax.reduce_sum, v, axes), x), axes, keep_dims)
 
 
-@op("Prod", host=_fold_reduce("Prod"), stored=True)
-def reduce_prod(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("Prod", fold=_fold_reduce("Prod"), pattern=Pattern.MATERIALIZED)
+def reduce_prod(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Multiply over axes. TF: tf.raw_ops.Prod. Arguments are those of `reduce_sum`."""
     axes = _axes(axis, x.ndim)
     return _restore_dims(in_float32(lambda v: lax.reduce_prod(v, axes), x), axes, keep_dims)
 
 
-@op("Mean", host=_fold_mean, stored=True)
-def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("Mean", fold=_fold_mean, pattern=Pattern.MATERIALIZED)
+def reduce_mean(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Average over axes. TF: tf.raw_ops.Mean (core/kernels/reduction_ops_mean.cc).
 
     Integers are summed in 64 bits (32 bits without ``jax_enable_x64``: larger sums wrap) and divided towards zero. The
@@ -179,8 +181,8 @@ def reduce_mean(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _restore_dims(y, axes, keep_dims)
 
 
-@op("Max", host=_fold_reduce("Max"), stored=True)
-def reduce_max(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("Max", fold=_fold_reduce("Max"), pattern=Pattern.MATERIALIZED)
+def reduce_max(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Return the maximum over axes.
 
     TF: tf.raw_ops.Max. Arguments are those of `reduce_sum`.
@@ -191,8 +193,8 @@ def reduce_max(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _restore_dims(reduce_axes(lax.reduce_max, x, axes), axes, keep_dims)
 
 
-@op("Min", host=_fold_reduce("Min"), stored=True)
-def reduce_min(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("Min", fold=_fold_reduce("Min"), pattern=Pattern.MATERIALIZED)
+def reduce_min(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Return the minimum over axes.
 
     TF: tf.raw_ops.Min. Arguments are those of `reduce_sum`.
@@ -203,8 +205,8 @@ def reduce_min(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _restore_dims(reduce_axes(lax.reduce_min, x, axes), axes, keep_dims)
 
 
-@op("All", host=_fold_logical(np.all), stored=True)
-def reduce_all(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("All", fold=_fold_logical(np.all), pattern=Pattern.MATERIALIZED)
+def reduce_all(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Return the logical and over axes.
 
     TF: tf.raw_ops.All. Arguments are those of `reduce_sum`.
@@ -213,8 +215,8 @@ def reduce_all(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _restore_dims(lax.reduce_and(x, axes), axes, keep_dims)
 
 
-@op("Any", host=_fold_logical(np.any), stored=True)
-def reduce_any(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("Any", fold=_fold_logical(np.any), pattern=Pattern.MATERIALIZED)
+def reduce_any(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Return the logical or over axes.
 
     TF: tf.raw_ops.Any. Arguments are those of `reduce_sum`.
@@ -223,8 +225,8 @@ def reduce_any(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
     return _restore_dims(lax.reduce_or(x, axes), axes, keep_dims)
 
 
-@op("EuclideanNorm", stored=True)
-def euclidean_norm(x: Any, axis: Static, *, keep_dims: bool = False) -> Any:
+@op("EuclideanNorm", pattern=Pattern.MATERIALIZED)
+def euclidean_norm(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
     """Return the root of the sum of squares.
 
     TF: tf.raw_ops.EuclideanNorm (core/kernels/reduction_ops_euclidean.cc).
@@ -291,9 +293,11 @@ def _fold_arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> np.nda
 
 
 @op(
-    "ArgMax", host=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, True), stored=True
+    "ArgMax",
+    fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, True),
+    pattern=Pattern.MATERIALIZED,
 )
-def arg_max(x: Any, dimension: Static, *, output_type: Any = np.int64) -> Any:
+def arg_max(x: Array, dimension: Static, *, output_type: Any = np.int64) -> Array:
     """Return the index of the first maximum along an axis.
 
     TF: tf.raw_ops.ArgMax (core/kernels/argmax_op.cc).
@@ -311,10 +315,10 @@ def arg_max(x: Any, dimension: Static, *, output_type: Any = np.int64) -> Any:
 
 @op(
     "ArgMin",
-    host=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, False),
-    stored=True,
+    fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, False),
+    pattern=Pattern.MATERIALIZED,
 )
-def arg_min(x: Any, dimension: Static, *, output_type: Any = np.int64) -> Any:
+def arg_min(x: Array, dimension: Static, *, output_type: Any = np.int64) -> Array:
     """Return the index of the first minimum along an axis.
 
     TF: tf.raw_ops.ArgMin. Arguments are those of `arg_max`.

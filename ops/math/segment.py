@@ -17,8 +17,10 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
+from tf2jax_lite.values.types import Array
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 _SCATTERS = {"Sum": lax.scatter_add, "Prod": lax.scatter_mul, "Max": lax.scatter_max, "Min": lax.scatter_min}
@@ -133,8 +135,8 @@ def _unsorted(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any:
     return segment_reduce(kind, data, segment_ids, count)
 
 
-@op("UnsortedSegmentSum", stored=True)
-def unsorted_segment_sum(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("UnsortedSegmentSum", pattern=Pattern.MATERIALIZED)
+def unsorted_segment_sum(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Sum segments. TF: tf.raw_ops.UnsortedSegmentSum.
 
     Args:
@@ -149,8 +151,8 @@ def unsorted_segment_sum(data: Any, segment_ids: Any, num_segments: Static) -> A
     return _unsorted("Sum", data, segment_ids, num_segments)
 
 
-@op("UnsortedSegmentProd", stored=True)
-def unsorted_segment_prod(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("UnsortedSegmentProd", pattern=Pattern.MATERIALIZED)
+def unsorted_segment_prod(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Multiply segments.
 
     TF: tf.raw_ops.UnsortedSegmentProd. See `unsorted_segment_sum`.
@@ -158,8 +160,8 @@ def unsorted_segment_prod(data: Any, segment_ids: Any, num_segments: Static) -> 
     return _unsorted("Prod", data, segment_ids, num_segments)
 
 
-@op("UnsortedSegmentMax", stored=True)
-def unsorted_segment_max(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("UnsortedSegmentMax", pattern=Pattern.MATERIALIZED)
+def unsorted_segment_max(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Return the maximum of segments.
 
     TF: tf.raw_ops.UnsortedSegmentMax. See `unsorted_segment_sum`.
@@ -167,8 +169,8 @@ def unsorted_segment_max(data: Any, segment_ids: Any, num_segments: Static) -> A
     return _unsorted("Max", data, segment_ids, num_segments)
 
 
-@op("UnsortedSegmentMin", stored=True)
-def unsorted_segment_min(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("UnsortedSegmentMin", pattern=Pattern.MATERIALIZED)
+def unsorted_segment_min(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Return the minimum of segments.
 
     TF: tf.raw_ops.UnsortedSegmentMin. See `unsorted_segment_sum`.
@@ -240,8 +242,8 @@ def _mean(total: Any, ids: Any, count: Any) -> Any:
     return lax.div(total, jnp.broadcast_to(lax.convert_element_type(number, total.dtype), total.shape))
 
 
-@op("SegmentSum", dynamic_shape="prefix", stored=True)
-def segment_sum(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
+@op("SegmentSum", pattern=Pattern.MATERIALIZED)
+def segment_sum(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
     """Sum runs of rows. TF: tf.raw_ops.SegmentSum.
 
     Args:
@@ -259,14 +261,14 @@ def segment_sum(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | Non
     return _sorted("Sum", data, segment_ids, bound)
 
 
-@op("SegmentProd", dynamic_shape="prefix", stored=True)
-def segment_prod(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
+@op("SegmentProd", pattern=Pattern.MATERIALIZED)
+def segment_prod(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
     """Multiply runs of rows. TF: tf.raw_ops.SegmentProd. See `segment_sum`."""
     return _sorted("Prod", data, segment_ids, bound)
 
 
-@op("SegmentMax", dynamic_shape="prefix", stored=True)
-def segment_max(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
+@op("SegmentMax", pattern=Pattern.MATERIALIZED)
+def segment_max(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
     """Return the maximum of runs of rows, 0 for empty ones.
 
     TF: tf.raw_ops.SegmentMax. See `segment_sum`.
@@ -274,8 +276,8 @@ def segment_max(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | Non
     return _sorted("Max", data, segment_ids, bound)
 
 
-@op("SegmentMin", dynamic_shape="prefix", stored=True)
-def segment_min(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
+@op("SegmentMin", pattern=Pattern.MATERIALIZED)
+def segment_min(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
     """Return the minimum of runs of rows, 0 for empty ones.
 
     TF: tf.raw_ops.SegmentMin. See `segment_sum`.
@@ -283,8 +285,8 @@ def segment_min(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | Non
     return _sorted("Min", data, segment_ids, bound)
 
 
-@op("SegmentMean", dynamic_shape="prefix", stored=True)
-def segment_mean(data: Any, segment_ids: Any, *, bound: int | DynamicShapes | None) -> Any:
+@op("SegmentMean", pattern=Pattern.MATERIALIZED)
+def segment_mean(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
     """Average runs of rows, integers towards zero.
 
     TF: tf.raw_ops.SegmentMean. See `segment_sum`.
@@ -300,8 +302,8 @@ def _sorted_v2(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any
     return segment_reduce(kind, data, segment_ids, count)
 
 
-@op("SegmentSumV2", stored=True)
-def segment_sum_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("SegmentSumV2", pattern=Pattern.MATERIALIZED)
+def segment_sum_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Sum runs of rows.
 
     TF: tf.raw_ops.SegmentSumV2, which TensorFlow has for XLA only. See `segment_sum`.
@@ -314,14 +316,14 @@ def segment_sum_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     return _sorted_v2("Sum", data, segment_ids, num_segments)
 
 
-@op("SegmentProdV2", stored=True)
-def segment_prod_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("SegmentProdV2", pattern=Pattern.MATERIALIZED)
+def segment_prod_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Multiply runs of rows. TF: tf.raw_ops.SegmentProdV2. See `segment_sum_v2`."""
     return _sorted_v2("Prod", data, segment_ids, num_segments)
 
 
-@op("SegmentMaxV2", stored=True)
-def segment_max_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("SegmentMaxV2", pattern=Pattern.MATERIALIZED)
+def segment_max_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Return the maximum of runs of rows.
 
     TF: tf.raw_ops.SegmentMaxV2. See `segment_sum_v2`.
@@ -329,8 +331,8 @@ def segment_max_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
     return _sorted_v2("Max", data, segment_ids, num_segments)
 
 
-@op("SegmentMinV2", stored=True)
-def segment_min_v2(data: Any, segment_ids: Any, num_segments: Static) -> Any:
+@op("SegmentMinV2", pattern=Pattern.MATERIALIZED)
+def segment_min_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
     """Return the minimum of runs of rows.
 
     TF: tf.raw_ops.SegmentMinV2. See `segment_sum_v2`.

@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
+from tf2jax_lite.dynamic_shapes.tracker import UnboundedError
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound, StaticBound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
+from tf2jax_lite.values.types import Array
 
 from .segment import check_ids, per_slice, segment_count, segment_reduce, segment_sizes
 
@@ -42,9 +44,9 @@ def _sparse(kind: str, data: Any, indices: Any, segment_ids: Any, count: Any) ->
     return in_float32(reduced, take(jnp.asarray(data), indices, 0))  # TensorFlow's kernels do so, too
 
 
-@op("SparseSegmentSum", dynamic_shape="prefix")
+@op("SparseSegmentSum")
 def sparse_segment_sum(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | DynamicShapes | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound
 ) -> Any:
     """Sum gathered rows by segment. TF: tf.raw_ops.SparseSegmentSum.
 
@@ -63,9 +65,9 @@ def sparse_segment_sum(
     return _sparse("Sum", data, indices, segment_ids, segment_count(segment_ids, bound))
 
 
-@op("SparseSegmentMean", dynamic_shape="prefix")
+@op("SparseSegmentMean")
 def sparse_segment_mean(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | DynamicShapes | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound
 ) -> Any:
     """Average gathered rows by segment.
 
@@ -75,9 +77,9 @@ def sparse_segment_mean(
     return _sparse("Mean", data, indices, segment_ids, segment_count(segment_ids, bound))
 
 
-@op("SparseSegmentSqrtN", dynamic_shape="prefix")
+@op("SparseSegmentSqrtN")
 def sparse_segment_sqrt_n(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: int | DynamicShapes | None
+    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound
 ) -> Any:
     """Sum gathered rows over the root of their number.
 
@@ -89,8 +91,8 @@ def sparse_segment_sqrt_n(
 
 @op("SparseSegmentSumWithNumSegments")
 def sparse_segment_sum_n(
-    data: Any, indices: Any, segment_ids: Any, num_segments: Static, *, sparse_gradient: bool = False
-) -> Any:
+    data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
+) -> Array:
     """Sum gathered rows by segment.
 
     TF: tf.raw_ops.SparseSegmentSumWithNumSegments. See `sparse_segment_sum`.
@@ -101,8 +103,8 @@ def sparse_segment_sum_n(
 
 @op("SparseSegmentMeanWithNumSegments")
 def sparse_segment_mean_n(
-    data: Any, indices: Any, segment_ids: Any, num_segments: Static, *, sparse_gradient: bool = False
-) -> Any:
+    data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
+) -> Array:
     """Average gathered rows by segment.
 
     TF: tf.raw_ops.SparseSegmentMeanWithNumSegments. See `sparse_segment_sum`.
@@ -113,8 +115,8 @@ def sparse_segment_mean_n(
 
 @op("SparseSegmentSqrtNWithNumSegments")
 def sparse_segment_sqrt_n_n(
-    data: Any, indices: Any, segment_ids: Any, num_segments: Static, *, sparse_gradient: bool = False
-) -> Any:
+    data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
+) -> Array:
     """Sum over the root of the number.
 
     TF: tf.raw_ops.SparseSegmentSqrtNWithNumSegments. See `sparse_segment_sum`.
@@ -141,7 +143,7 @@ def _sparse_grad(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any
 
 
 @op("SparseSegmentSumGrad")
-def sparse_segment_sum_grad(grad: Any, indices: Any, segment_ids: Any, output_dim0: Static) -> Any:
+def sparse_segment_sum_grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
     """Return the gradient of `sparse_segment_sum`.
 
     TF: tf.raw_ops.SparseSegmentSumGrad.
@@ -159,7 +161,7 @@ def sparse_segment_sum_grad(grad: Any, indices: Any, segment_ids: Any, output_di
 
 
 @op("SparseSegmentMeanGrad")
-def sparse_segment_mean_grad(grad: Any, indices: Any, segment_ids: Any, output_dim0: Static) -> Any:
+def sparse_segment_mean_grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
     """Return the gradient of `sparse_segment_mean`.
 
     TF: tf.raw_ops.SparseSegmentMeanGrad. See `sparse_segment_sum_grad`.
@@ -168,7 +170,7 @@ def sparse_segment_mean_grad(grad: Any, indices: Any, segment_ids: Any, output_d
 
 
 @op("SparseSegmentSqrtNGrad")
-def sparse_segment_sqrt_n_grad(grad: Any, indices: Any, segment_ids: Any, output_dim0: Static) -> Any:
+def sparse_segment_sqrt_n_grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
     """Return the gradient of `sparse_segment_sqrt_n`.
 
     TF: tf.raw_ops.SparseSegmentSqrtNGrad. See `sparse_segment_sum_grad`.
@@ -195,9 +197,9 @@ def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: 
     return _sparse_grad(kind, grad, row, segment_ids, unique.shape[0]), unique
 
 
-@op("SparseSegmentSumGradV2", dynamic_shape=True)
+@op("SparseSegmentSumGradV2")
 def sparse_segment_sum_grad_v2(
-    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: int | None
+    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound
 ) -> Any:
     """Return the gradient of `sparse_segment_sum` for the rows in use.
 
@@ -220,9 +222,9 @@ def sparse_segment_sum_grad_v2(
     return _sparse_grad_v2("Sum", grad, indices, segment_ids, dense_output_dim0, bound)
 
 
-@op("SparseSegmentMeanGradV2", dynamic_shape=True)
+@op("SparseSegmentMeanGradV2")
 def sparse_segment_mean_grad_v2(
-    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: int | None
+    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound
 ) -> Any:
     """Return the gradient of `sparse_segment_mean` for the rows in use.
 
@@ -233,9 +235,9 @@ def sparse_segment_mean_grad_v2(
     return _sparse_grad_v2("Mean", grad, indices, segment_ids, dense_output_dim0, bound)
 
 
-@op("SparseSegmentSqrtNGradV2", dynamic_shape=True)
+@op("SparseSegmentSqrtNGradV2")
 def sparse_segment_sqrt_n_grad_v2(
-    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: int | None
+    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound
 ) -> Any:
     """Return the gradient of `sparse_segment_sqrt_n` for the rows in use.
 

@@ -19,6 +19,8 @@ from jax.scipy import special
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.derivatives import random_gamma_grad
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.values.types import Array
 
 
 def _register(name: str, summary: str, fn: Callable[..., Any], inputs: int = 1) -> None:
@@ -31,7 +33,7 @@ def _register(name: str, summary: str, fn: Callable[..., Any], inputs: int = 1) 
 
     call = unary if inputs == 1 else binary
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
-    op(name, dear=True)(call)
+    op(name, pattern=Pattern.TRANSCENDENTAL)(call)
 
 
 def _const(value: float, like: Any) -> Any:
@@ -183,7 +185,7 @@ def _betainc_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("Betainc")
-def betainc(a: Any, b: Any, x: Any) -> Any:
+def betainc(a: Array, b: Array, x: Array) -> Array:
     """Return the regularized incomplete beta function. TF: tf.raw_ops.Betainc.
 
     As in TensorFlow, only the derivative with respect to ``x`` is defined.

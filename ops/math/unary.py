@@ -15,7 +15,9 @@ from tf2jax_lite.ops.common.broadcasting import array, pair
 from tf2jax_lite.ops.common.derivatives import logistic, with_zero_safe_jvp, zero_safe_product
 from tf2jax_lite.ops.common.static_shape import is_small
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import is_string
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.variant import Variant
 from tf2jax_lite.xla_cpu import inverse_trig
 
@@ -37,7 +39,7 @@ def _unary(
         return fn(array(x))
 
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
-    op(name, host=_folded(host) if host else None, **options)(call)
+    op(name, fold=_folded(host) if host else None, **options)(call)
 
 
 def _folded(fn: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -105,11 +107,11 @@ def _expm1(x: Any) -> Any:
 # JAX's rule takes the result plus 1, which loses digits where the derivative is small.
 _expm1.defjvps(lambda t, y, x: t * lax.exp(x))
 
-_unary("Exp", "Return the exponential", lax.exp, dear=True)
-_unary("Expm1", "Return exp(x) - 1", inlined(_expm1), dear=True)
-_unary("Log", "Return the natural logarithm", lax.log, _fold_log, dear=True)
-_unary("Log1p", "Return log(1 + x)", lax.log1p, dear=True)
-_unary("Sigmoid", "Return 1 / (1 + exp(-x))", logistic, dear=True)
+_unary("Exp", "Return the exponential", lax.exp, pattern=Pattern.TRANSCENDENTAL)
+_unary("Expm1", "Return exp(x) - 1", inlined(_expm1), pattern=Pattern.TRANSCENDENTAL)
+_unary("Log", "Return the natural logarithm", lax.log, _fold_log, pattern=Pattern.TRANSCENDENTAL)
+_unary("Log1p", "Return log(1 + x)", lax.log1p, pattern=Pattern.TRANSCENDENTAL)
+_unary("Sigmoid", "Return 1 / (1 + exp(-x))", logistic, pattern=Pattern.TRANSCENDENTAL)
 
 
 # --- Trigonometric and hyperbolic functions
@@ -152,7 +154,7 @@ for _name, _summary, _fn in (
     ("Acosh", "inverse hyperbolic cosine", _acosh),
     ("Atanh", "inverse hyperbolic tangent", lax.atanh),
 ):
-    _unary(_name, f"Return the {_summary}", _fn, dear=True)
+    _unary(_name, f"Return the {_summary}", _fn, pattern=Pattern.TRANSCENDENTAL)
 
 
 # --- Error and gamma functions
@@ -173,11 +175,11 @@ def _trigamma(x: Any) -> Any:
 
 _digamma.defjvps(lambda t, y, x: t * _trigamma(x))
 
-_unary("Erf", "Return the error function", lax.erf, dear=True)
-_unary("Erfc", "Return the complementary error function", lax.erfc, dear=True)
-_unary("Erfinv", "Return the inverse error function", lax.erf_inv, dear=True)
-_unary("Lgamma", "Return log |gamma(x)|", lax.lgamma, dear=True)
-_unary("Digamma", "Return the derivative of log gamma(x)", _digamma, dear=True)
+_unary("Erf", "Return the error function", lax.erf, pattern=Pattern.TRANSCENDENTAL)
+_unary("Erfc", "Return the complementary error function", lax.erfc, pattern=Pattern.TRANSCENDENTAL)
+_unary("Erfinv", "Return the inverse error function", lax.erf_inv, pattern=Pattern.TRANSCENDENTAL)
+_unary("Lgamma", "Return log |gamma(x)|", lax.lgamma, pattern=Pattern.TRANSCENDENTAL)
+_unary("Digamma", "Return the derivative of log gamma(x)", _digamma, pattern=Pattern.TRANSCENDENTAL)
 
 
 # --- Zeros, ones
@@ -187,7 +189,7 @@ def _fold_zeros_like(x: Any) -> Any:
     return np.full(np.shape(x), b"", object) if is_string(x) else np.asarray(np.zeros_like(x))
 
 
-@op("ZerosLike", host=_fold_zeros_like)
+@op("ZerosLike", fold=_fold_zeros_like)
 def zeros_like(x: Any) -> Any:
     """Return zeros of an array, list or other variant. TF: tf.raw_ops.ZerosLike.
 
@@ -198,8 +200,8 @@ def zeros_like(x: Any) -> Any:
     return np.zeros(x.shape, x.dtype) if is_small(x.shape) else jnp.zeros_like(x)
 
 
-@op("OnesLike", host=np.ones_like)
-def ones_like(x: Any) -> Any:
+@op("OnesLike", fold=np.ones_like)
+def ones_like(x: Array) -> Any:
     """Return ones, static ones for a small static shape. TF: tf.raw_ops.OnesLike."""
     return np.ones(x.shape, x.dtype) if is_small(x.shape) else jnp.ones_like(x)
 
@@ -207,32 +209,32 @@ def ones_like(x: Any) -> Any:
 # --- Complex numbers
 
 
-@op("Conj", host=lambda input: np.asarray(np.conj(input)))
+@op("Conj", fold=lambda input: np.asarray(np.conj(input)))
 def conj(input: Any) -> Any:
     """Return the complex conjugate, also of a sparse matrix. TF: tf.raw_ops.Conj."""
     return input.conj() if isinstance(input, Variant) else lax.conj(jnp.asarray(input))
 
 
 @op("Real")
-def real(input: Any, *, Tout: Any = None) -> Any:
+def real(input: Array, *, Tout: Any = None) -> Array:
     """Return the real part. TF: tf.raw_ops.Real."""
     return jnp.real(input)
 
 
 @op("Imag")
-def imag(input: Any, *, Tout: Any = None) -> Any:
+def imag(input: Array, *, Tout: Any = None) -> Array:
     """Return the imaginary part. TF: tf.raw_ops.Imag."""
     return jnp.imag(input)
 
 
 @op("Angle")
-def angle(input: Any, *, Tout: Any = None) -> Any:
+def angle(input: Array, *, Tout: Any = None) -> Array:
     """Return the argument of complex numbers, in (-pi, pi]. TF: tf.raw_ops.Angle."""
     return inverse_trig.atan2(jnp.imag(input), jnp.real(input))
 
 
 @op("ComplexAbs")
-def complex_abs(x: Any, *, Tout: Any = None) -> Any:
+def complex_abs(x: Array, *, Tout: Any = None) -> Array:
     """Return the absolute value of complex numbers. TF: tf.raw_ops.ComplexAbs."""
     return jnp.abs(x)
 
@@ -241,14 +243,14 @@ def complex_abs(x: Any, *, Tout: Any = None) -> Any:
 
 
 @op("SigmoidGrad")
-def sigmoid_grad(y: Any, dy: Any) -> Any:
+def sigmoid_grad(y: Array, dy: Array) -> Array:
     """Return ``dy * y * (1 - y)``. TF: tf.raw_ops.SigmoidGrad."""
     y, dy = pair(y, dy)
     return dy * y * (1 - y)
 
 
 @op("TanhGrad")
-def tanh_grad(y: Any, dy: Any) -> Any:
+def tanh_grad(y: Array, dy: Array) -> Array:
     """Return ``dy * (1 - y * y)``. TF: tf.raw_ops.TanhGrad."""
     y, dy = pair(y, dy)
     return dy * (1 - y * y)
@@ -261,13 +263,13 @@ def _zero_safe_grad(y: Any, dy: Any, derivative: Callable[[Any], Any]) -> Any:
 
 
 @op("SqrtGrad")
-def sqrt_grad(y: Any, dy: Any) -> Any:
+def sqrt_grad(y: Array, dy: Array) -> Array:
     """Return ``dy * 0.5 / conj(y)``, 0 where ``dy`` is 0. TF: tf.raw_ops.SqrtGrad."""
     return _zero_safe_grad(y, dy, lambda y: jnp.asarray(0.5, y.dtype) / y)
 
 
 @op("RsqrtGrad")
-def rsqrt_grad(y: Any, dy: Any) -> Any:
+def rsqrt_grad(y: Array, dy: Array) -> Array:
     """Return ``dy * -0.5 * conj(y)**3``, 0 where ``dy`` is 0.
 
     TF: tf.raw_ops.RsqrtGrad.
@@ -276,6 +278,6 @@ def rsqrt_grad(y: Any, dy: Any) -> Any:
 
 
 @op("ReciprocalGrad", "InvGrad")
-def reciprocal_grad(y: Any, dy: Any) -> Any:
+def reciprocal_grad(y: Array, dy: Array) -> Array:
     """Return ``-dy * conj(y)**2``, 0 where ``dy`` is 0. TF: tf.raw_ops.ReciprocalGrad."""
     return _zero_safe_grad(y, dy, lambda y: -y * y)

@@ -9,7 +9,7 @@ Read `activations` for the form of an op, then `_convolution` (attributes, paddi
 - `ctc_loss`, `ctc_beam_search`: connectionist temporal classification, loss and decoders.
 
 Convolutions and poolings call `tf2jax_lite.xla_cpu`, which lowers them otherwise on CPU. Never imports
-`ops.quantization`, `ops.state` or `ops.legacy`.
+`ops.quantization` or `ops.state`.
 """
 
 from . import (  # noqa: F401

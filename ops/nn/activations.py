@@ -16,11 +16,13 @@ from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.values.types import Array
 
 
 @op("Relu")
 @inlined
-def relu(features: Any) -> Any:
+def relu(features: Array) -> Array:
     """Compute max(x, 0), with derivative 0 at 0.
 
     TF: tf.raw_ops.Relu (core/kernels/relu_op.cc).
@@ -30,7 +32,7 @@ def relu(features: Any) -> Any:
 
 @op("ReluGrad")
 @inlined
-def relu_grad(gradients: Any, features: Any) -> Any:
+def relu_grad(gradients: Array, features: Array) -> Array:
     """Return gradients where features are positive, else 0.
 
     TF: tf.raw_ops.ReluGrad (core/kernels/relu_op.cc).
@@ -40,7 +42,7 @@ def relu_grad(gradients: Any, features: Any) -> Any:
 
 @op("Relu6")
 @inlined
-def relu6(features: Any) -> Any:
+def relu6(features: Array) -> Array:
     """Compute min(max(x, 0), 6), with derivative 0 at 0 and at 6.
 
     TF: tf.raw_ops.Relu6 (core/kernels/relu_op.cc).
@@ -51,7 +53,7 @@ def relu6(features: Any) -> Any:
 
 @op("Relu6Grad")
 @inlined
-def relu6_grad(gradients: Any, features: Any) -> Any:
+def relu6_grad(gradients: Array, features: Array) -> Array:
     """Return gradients where 0 < features < 6, else 0.
 
     TF: tf.raw_ops.Relu6Grad (core/kernels/relu_op.cc).
@@ -61,7 +63,7 @@ def relu6_grad(gradients: Any, features: Any) -> Any:
 
 @op("LeakyRelu")
 @inlined
-def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
+def leaky_relu(features: Array, *, alpha: float = 0.2) -> Array:
     """Compute x where x > 0, else alpha * x.
 
     TF: tf.raw_ops.LeakyRelu (core/kernels/relu_op.cc).
@@ -72,7 +74,7 @@ def leaky_relu(features: Any, *, alpha: float = 0.2) -> Any:
 
 @op("LeakyReluGrad")
 @inlined
-def leaky_relu_grad(gradients: Any, features: Any, *, alpha: float = 0.2) -> Any:
+def leaky_relu_grad(gradients: Array, features: Array, *, alpha: float = 0.2) -> Array:
     """Return gradients where features are positive, else alpha * gradients.
 
     TF: tf.raw_ops.LeakyReluGrad (core/kernels/relu_op.cc).
@@ -80,9 +82,9 @@ def leaky_relu_grad(gradients: Any, features: Any, *, alpha: float = 0.2) -> Any
     return jnp.where(features > 0, gradients, gradients * jnp.asarray(alpha, gradients.dtype))
 
 
-@op("Elu", dear=True)
+@op("Elu", pattern=Pattern.TRANSCENDENTAL)
 @inlined
-def elu(features: Any) -> Any:
+def elu(features: Array) -> Array:
     """Compute x where x >= 0, else exp(x) - 1.
 
     TF: tf.raw_ops.Elu (core/kernels/relu_op.cc).
@@ -93,7 +95,7 @@ def elu(features: Any) -> Any:
 
 @op("EluGrad")
 @inlined
-def elu_grad(gradients: Any, outputs: Any) -> Any:
+def elu_grad(gradients: Array, outputs: Array) -> Array:
     """Compute the gradient of `elu` from its outputs.
 
     TF: tf.raw_ops.EluGrad (core/kernels/relu_op.cc).
@@ -104,9 +106,9 @@ def elu_grad(gradients: Any, outputs: Any) -> Any:
 _SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.7580993408473768599402175208123
 
 
-@op("Selu", dear=True)
+@op("Selu", pattern=Pattern.TRANSCENDENTAL)
 @inlined
-def selu(features: Any) -> Any:
+def selu(features: Array) -> Array:
     """Compute scale * x where x >= 0, else scale * alpha * (exp(x) - 1).
 
     TF: tf.raw_ops.Selu (core/kernels/relu_op.cc).
@@ -118,7 +120,7 @@ def selu(features: Any) -> Any:
 
 @op("SeluGrad")
 @inlined
-def selu_grad(gradients: Any, outputs: Any) -> Any:
+def selu_grad(gradients: Array, outputs: Array) -> Array:
     """Compute the gradient of `selu` from its outputs.
 
     TF: tf.raw_ops.SeluGrad (core/kernels/relu_op.cc).
@@ -127,15 +129,15 @@ def selu_grad(gradients: Any, outputs: Any) -> Any:
     return jnp.where(outputs < 0, low, gradients * jnp.asarray(_SCALE, outputs.dtype))
 
 
-@op("Softplus", dear=True)
+@op("Softplus", pattern=Pattern.TRANSCENDENTAL)
 @inlined
-def softplus(features: Any) -> Any:
+def softplus(features: Array) -> Array:
     """Compute log(1 + exp(x)). TF: tf.raw_ops.Softplus (core/kernels/softplus_op.cc)."""
     return jax.nn.softplus(jnp.asarray(features))
 
 
 @op("SoftplusGrad")
-def softplus_grad(gradients: Any, features: Any) -> Any:
+def softplus_grad(gradients: Array, features: Array) -> Array:
     """Compute gradients * sigmoid(features).
 
     TF: tf.raw_ops.SoftplusGrad (core/kernels/softplus_op.cc).
@@ -154,13 +156,13 @@ _softsign.defjvps(lambda tangent, _, x: tangent * (1 / jnp.square(1 + jnp.abs(x)
 
 @op("Softsign")
 @inlined
-def softsign(features: Any) -> Any:
+def softsign(features: Array) -> Array:
     """Compute x / (1 + abs(x)). TF: tf.raw_ops.Softsign (core/kernels/softsign_op.cc)."""
     return _softsign(jnp.asarray(features))
 
 
 @op("SoftsignGrad")
-def softsign_grad(gradients: Any, features: Any) -> Any:
+def softsign_grad(gradients: Array, features: Array) -> Array:
     """Compute gradients / (1 + abs(features))**2.
 
     TF: tf.raw_ops.SoftsignGrad (core/kernels/softsign_op.cc).
@@ -173,7 +175,7 @@ def _channel_axis(rank: int, data_format: str) -> int:
 
 
 @op("BiasAdd")
-def bias_add(value: Any, bias: Any, *, data_format: str = "NHWC") -> Any:
+def bias_add(value: Array, bias: Array, *, data_format: str = "NHWC") -> Array:
     """Add a vector along the channel dimension.
 
     TF: tf.raw_ops.BiasAdd (core/kernels/bias_op.cc).
@@ -183,7 +185,7 @@ def bias_add(value: Any, bias: Any, *, data_format: str = "NHWC") -> Any:
 
 
 @op("BiasAddV1")
-def bias_add_v1(value: Any, bias: Any) -> Any:
+def bias_add_v1(value: Array, bias: Array) -> Array:
     """Add a vector along the last dimension.
 
     TF: tf.raw_ops.BiasAddV1 (core/kernels/bias_op.cc).
@@ -191,8 +193,8 @@ def bias_add_v1(value: Any, bias: Any) -> Any:
     return bias_add(value, bias)
 
 
-@op("BiasAddGrad", stored=True)
-def bias_add_grad(out_backprop: Any, *, data_format: str = "NHWC") -> Any:
+@op("BiasAddGrad", pattern=Pattern.MATERIALIZED)
+def bias_add_grad(out_backprop: Array, *, data_format: str = "NHWC") -> Array:
     """Sum over all dimensions but the channels.
 
     TF: tf.raw_ops.BiasAddGrad (core/kernels/bias_op.cc).

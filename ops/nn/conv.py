@@ -9,23 +9,25 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 from ._convolution import ConvAttrs, Dims, convolve, filter_gradient, input_gradient, layout
 
 
-@op("Conv2D", heavy=True)
+@op("Conv2D", pattern=Pattern.CONTRACTION)
 def conv2d(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Convolve images.
 
     TF: tf.raw_ops.Conv2D (core/kernels/conv_ops.cc).
@@ -48,18 +50,18 @@ def conv2d(
     return convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
 
 
-@op("Conv2DBackpropInput", heavy=True)
+@op("Conv2DBackpropInput", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_input(
     input_sizes: Static,
-    filter: Any,
-    out_backprop: Any,
+    filter: Array,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `conv2d` with respect to its input.
 
     TF: tf.raw_ops.Conv2DBackpropInput (core/kernels/conv_grad_input_ops.cc).
@@ -91,18 +93,18 @@ def conv2d_backprop_input(
     return input_gradient(shape, filter, attrs, out_backprop)
 
 
-@op("Conv2DBackpropFilter", heavy=True)
+@op("Conv2DBackpropFilter", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_filter(
-    input: Any,
+    input: Array,
     filter_sizes: Static,
-    out_backprop: Any,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `conv2d` with respect to its filter.
 
     TF: tf.raw_ops.Conv2DBackpropFilter (core/kernels/conv_grad_filter_ops.cc).
@@ -127,18 +129,18 @@ def conv2d_backprop_filter(
     return filter_gradient(input, dims(filter_sizes), attrs, out_backprop)
 
 
-@op("Conv2DBackpropInputV2", heavy=True)
+@op("Conv2DBackpropInputV2", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_input_v2(
-    input: Any,
-    filter: Any,
-    out_backprop: Any,
+    input: Array,
+    filter: Array,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `conv2d` with respect to its input.
 
     TF: tf.raw_ops.Conv2DBackpropInputV2.
@@ -149,18 +151,18 @@ def conv2d_backprop_input_v2(
     return input_gradient(tuple(input.shape), filter, attrs, out_backprop)
 
 
-@op("Conv2DBackpropFilterV2", heavy=True)
+@op("Conv2DBackpropFilterV2", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_filter_v2(
-    input: Any,
-    filter: Any,
-    out_backprop: Any,
+    input: Array,
+    filter: Array,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `conv2d` with respect to its filter.
 
     TF: tf.raw_ops.Conv2DBackpropFilterV2.
@@ -171,16 +173,16 @@ def conv2d_backprop_filter_v2(
     return filter_gradient(input, tuple(filter.shape), attrs, out_backprop)
 
 
-@op("Conv3D", heavy=True)
+@op("Conv3D", pattern=Pattern.CONTRACTION)
 def conv3d(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     *,
     strides: Dims,
     padding: str,
     data_format: str = "NDHWC",
     dilations: Dims = (1, 1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Convolve volumes.
 
     TF: tf.raw_ops.Conv3D (core/kernels/conv_ops_3d.cc).
@@ -202,17 +204,17 @@ def conv3d(
     return convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations))
 
 
-@op("Conv3DBackpropInputV2", heavy=True)
+@op("Conv3DBackpropInputV2", pattern=Pattern.CONTRACTION)
 def conv3d_backprop_input(
     input_sizes: Static,
-    filter: Any,
-    out_backprop: Any,
+    filter: Array,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     data_format: str = "NDHWC",
     dilations: Dims = (1, 1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `conv3d` with respect to its input.
 
     TF: tf.raw_ops.Conv3DBackpropInputV2 (core/kernels/conv_grad_ops_3d.cc).
@@ -236,17 +238,17 @@ def conv3d_backprop_input(
     return input_gradient(dims(input_sizes), filter, attrs, out_backprop)
 
 
-@op("Conv3DBackpropFilterV2", heavy=True)
+@op("Conv3DBackpropFilterV2", pattern=Pattern.CONTRACTION)
 def conv3d_backprop_filter(
-    input: Any,
+    input: Array,
     filter_sizes: Static,
-    out_backprop: Any,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     data_format: str = "NDHWC",
     dilations: Dims = (1, 1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `conv3d` with respect to its filter.
 
     TF: tf.raw_ops.Conv3DBackpropFilterV2 (core/kernels/conv_grad_ops_3d.cc).
@@ -269,10 +271,10 @@ def conv3d_backprop_filter(
     return filter_gradient(input, dims(filter_sizes), ConvAttrs(strides, padding, data_format, dilations), out_backprop)
 
 
-@op("Conv", heavy=True)
+@op("Conv", pattern=Pattern.CONTRACTION)
 def conv(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     *,
     strides: Dims,
     padding: str,
@@ -281,7 +283,7 @@ def conv(
     dilations: Dims = (),
     batch_dims: int = 1,
     groups: int = 1,
-) -> Any:
+) -> Array:
     """Convolve in two or three dimensions, with any number of batch dimensions.
 
     TF: tf.raw_ops.Conv.

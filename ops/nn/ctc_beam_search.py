@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import StaticBound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
 
@@ -123,7 +124,7 @@ def _search(logits: np.ndarray, width: int, top_paths: int, merge_repeated: bool
     return search.best(top_paths, merge_repeated)
 
 
-@op("CTCBeamSearchDecoder", dynamic_shape=True)
+@op("CTCBeamSearchDecoder")
 def ctc_beam_search_decoder(
     inputs: Any,
     sequence_length: Any,
@@ -131,7 +132,7 @@ def ctc_beam_search_decoder(
     beam_width: int,
     top_paths: int,
     merge_repeated: bool = True,
-    bound: int | None,
+    bound: StaticBound,
 ) -> tuple[Any, ...]:
     """Find the most probable label sequences by beam search, outside ``jit``.
 

@@ -13,11 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
+from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 
 # The logarithm of zero: finite, as the difference of two infinities would be NaN in derivatives.
 _LOG_ZERO = -1e30
@@ -207,17 +209,17 @@ _merge_repeated.defjvp(_loss_jvp(_merge_repeated))
 _keep_repeated.defjvp(_loss_jvp(_keep_repeated))
 
 
-@op("CTCLoss", stored=True)
+@op("CTCLoss", pattern=Pattern.MATERIALIZED)
 def ctc_loss(
-    inputs: Any,
-    labels_indices: Any,
-    labels_values: Any,
-    sequence_length: Any,
+    inputs: Array,
+    labels_indices: Array,
+    labels_values: Array,
+    sequence_length: Array,
     *,
     preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Compute the loss of each sequence, and its gradient with respect to the inputs.
 
     TF: tf.raw_ops.CTCLoss (core/kernels/ctc_loss_op.cc).
@@ -261,17 +263,17 @@ def ctc_loss(
     return loss, lax.stop_gradient(gradient)
 
 
-@op("CTCLossV2", stored=True)
+@op("CTCLossV2", pattern=Pattern.MATERIALIZED)
 def ctc_loss_v2(
-    inputs: Any,
-    labels_indices: Any,
-    labels_values: Any,
-    sequence_length: Any,
+    inputs: Array,
+    labels_indices: Array,
+    labels_values: Array,
+    sequence_length: Array,
     *,
     preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Compute `ctc_loss` with class 0 as the blank.
 
     TF: tf.raw_ops.CTCLossV2.
@@ -293,14 +295,14 @@ def ctc_loss_v2(
 # ---- decoding ----
 
 
-@op("CTCGreedyDecoder", dynamic_shape="prefix")
+@op("CTCGreedyDecoder")
 def ctc_greedy_decoder(
     inputs: Any,
     sequence_length: Any,
     *,
     merge_repeated: bool = False,
     blank_index: int = -1,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, ...]:
     """Decode the most probable class of each time step.
 

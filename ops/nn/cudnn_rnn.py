@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key, Pattern
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from ._cudnn_network import network_of, run
 
@@ -20,12 +22,12 @@ def _drops(attrs: Any) -> bool:
     return bool(attrs.get("is_training", True)) and attrs.get("dropout", 0.0) > 0
 
 
-@op("CudnnRNN", needs_key=_drops, heavy=True)
+@op("CudnnRNN", draws=_drops, pattern=Pattern.CONTRACTION)
 def cudnn_rnn(
-    input: Any,
-    input_h: Any,
-    input_c: Any,
-    params: Any,
+    input: Array,
+    input_h: Array,
+    input_c: Array,
+    params: Array,
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -34,8 +36,8 @@ def cudnn_rnn(
     seed: int = 0,
     seed2: int = 0,
     is_training: bool = True,
-    key: Any = None,
-) -> tuple[Any, Any, Any, Any]:
+    key: Key | None = None,
+) -> tuple[Array, Array, Array, Array]:
     """Run a recurrent network.
 
     TF: tf.raw_ops.CudnnRNN (core/kernels/cudnn_rnn_ops.cc).
@@ -68,12 +70,12 @@ def cudnn_rnn(
     return *results, jnp.zeros(0, results[0].dtype)
 
 
-@op("CudnnRNNV2", needs_key=_drops, heavy=True)
+@op("CudnnRNNV2", draws=_drops, pattern=Pattern.CONTRACTION)
 def cudnn_rnn_v2(
-    input: Any,
-    input_h: Any,
-    input_c: Any,
-    params: Any,
+    input: Array,
+    input_h: Array,
+    input_c: Array,
+    params: Array,
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -82,8 +84,8 @@ def cudnn_rnn_v2(
     seed: int = 0,
     seed2: int = 0,
     is_training: bool = True,
-    key: Any = None,
-) -> tuple[Any, Any, Any, Any, Any]:
+    key: Key | None = None,
+) -> tuple[Array, Array, Array, Array, Array]:
     """Run a recurrent network, as `cudnn_rnn` with a second reserve space.
 
     TF: tf.raw_ops.CudnnRNNV2 (core/kernels/cudnn_rnn_ops.cc).
@@ -93,13 +95,13 @@ def cudnn_rnn_v2(
     return *results, jnp.zeros(0, results[0].dtype), jnp.zeros(0, np.int8)
 
 
-@op("CudnnRNNV3", needs_key=_drops, heavy=True)
+@op("CudnnRNNV3", draws=_drops, pattern=Pattern.CONTRACTION)
 def cudnn_rnn_v3(
-    input: Any,
-    input_h: Any,
-    input_c: Any,
-    params: Any,
-    sequence_lengths: Any,
+    input: Array,
+    input_h: Array,
+    input_c: Array,
+    params: Array,
+    sequence_lengths: Array,
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -110,8 +112,8 @@ def cudnn_rnn_v3(
     num_proj: int = 0,
     is_training: bool = True,
     time_major: bool = True,
-    key: Any = None,
-) -> tuple[Any, Any, Any, Any, Any]:
+    key: Key | None = None,
+) -> tuple[Array, Array, Array, Array, Array]:
     """Run a recurrent network over sequences of different lengths.
 
     TF: tf.raw_ops.CudnnRNNV3 (core/kernels/cudnn_rnn_ops.cc).
@@ -189,7 +191,7 @@ def cudnn_rnn_canonical_to_params(
     dropout: float = 0.0,
     seed: int = 0,
     seed2: int = 0,
-) -> Any:
+) -> Array:
     """Concatenate matrices and biases to the vector of all weights.
 
     TF: tf.raw_ops.CudnnRNNCanonicalToParams (core/kernels/cudnn_rnn_ops.cc).
@@ -232,7 +234,7 @@ def cudnn_rnn_canonical_to_params_v2(
     seed: int = 0,
     seed2: int = 0,
     num_proj: int = 0,
-) -> Any:
+) -> Array:
     """Concatenate matrices and biases to the vector of all weights.
 
     TF: tf.raw_ops.CudnnRNNCanonicalToParamsV2 (core/kernels/cudnn_rnn_ops.cc).
@@ -267,7 +269,7 @@ def cudnn_rnn_params_to_canonical(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    params: Any,
+    params: Array,
     *,
     num_params: int,
     rnn_mode: str = "lstm",
@@ -310,7 +312,7 @@ def cudnn_rnn_params_to_canonical_v2(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    params: Any,
+    params: Array,
     *,
     num_params_weights: int,
     num_params_biases: int,

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import UnsupportedAttributeError
+from tf2jax_lite.values.types import Array
 
 from .cudnn_rnn import cudnn_rnn, cudnn_rnn_v3
 
@@ -28,19 +30,19 @@ def _gradients(run: Any, inputs: tuple[Any, ...], grads: tuple[Any, ...], dropou
     return pull(tuple(jnp.broadcast_to(g, r.shape).astype(r.dtype) for g, r in zip(grads, results, strict=True)))
 
 
-@op("CudnnRNNBackprop", heavy=True)
+@op("CudnnRNNBackprop", pattern=Pattern.CONTRACTION)
 def cudnn_rnn_backprop(
-    input: Any,
-    input_h: Any,
-    input_c: Any,
-    params: Any,
-    output: Any,
-    output_h: Any,
-    output_c: Any,
-    output_backprop: Any,
-    output_h_backprop: Any,
-    output_c_backprop: Any,
-    reserve_space: Any,
+    input: Array,
+    input_h: Array,
+    input_c: Array,
+    params: Array,
+    output: Array,
+    output_h: Array,
+    output_c: Array,
+    output_backprop: Array,
+    output_h_backprop: Array,
+    output_c_backprop: Array,
+    reserve_space: Array,
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -48,7 +50,7 @@ def cudnn_rnn_backprop(
     dropout: float = 0.0,
     seed: int = 0,
     seed2: int = 0,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute the gradients of `cudnn_rnn` with respect to its float inputs.
 
     TF: tf.raw_ops.CudnnRNNBackprop (core/kernels/cudnn_rnn_ops.cc).
@@ -62,20 +64,20 @@ def cudnn_rnn_backprop(
     return _gradients(run, (input, input_h, input_c, params), grads, dropout)
 
 
-@op("CudnnRNNBackpropV2", heavy=True)
+@op("CudnnRNNBackpropV2", pattern=Pattern.CONTRACTION)
 def cudnn_rnn_backprop_v2(
-    input: Any,
-    input_h: Any,
-    input_c: Any,
-    params: Any,
-    output: Any,
-    output_h: Any,
-    output_c: Any,
-    output_backprop: Any,
-    output_h_backprop: Any,
-    output_c_backprop: Any,
-    reserve_space: Any,
-    host_reserved: Any,
+    input: Array,
+    input_h: Array,
+    input_c: Array,
+    params: Array,
+    output: Array,
+    output_h: Array,
+    output_c: Array,
+    output_backprop: Array,
+    output_h_backprop: Array,
+    output_c_backprop: Array,
+    reserve_space: Array,
+    host_reserved: Array,
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -83,7 +85,7 @@ def cudnn_rnn_backprop_v2(
     dropout: float = 0.0,
     seed: int = 0,
     seed2: int = 0,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute the gradients of `cudnn_rnn_v2` with respect to its float inputs.
 
     TF: tf.raw_ops.CudnnRNNBackpropV2 (core/kernels/cudnn_rnn_ops.cc).
@@ -97,21 +99,21 @@ def cudnn_rnn_backprop_v2(
     return _gradients(run, (input, input_h, input_c, params), grads, dropout)
 
 
-@op("CudnnRNNBackpropV3", heavy=True)
+@op("CudnnRNNBackpropV3", pattern=Pattern.CONTRACTION)
 def cudnn_rnn_backprop_v3(
-    input: Any,
-    input_h: Any,
-    input_c: Any,
-    params: Any,
-    sequence_lengths: Any,
-    output: Any,
-    output_h: Any,
-    output_c: Any,
-    output_backprop: Any,
-    output_h_backprop: Any,
-    output_c_backprop: Any,
-    reserve_space: Any,
-    host_reserved: Any,
+    input: Array,
+    input_h: Array,
+    input_c: Array,
+    params: Array,
+    sequence_lengths: Array,
+    output: Array,
+    output_h: Array,
+    output_c: Array,
+    output_backprop: Array,
+    output_h_backprop: Array,
+    output_c_backprop: Array,
+    reserve_space: Array,
+    host_reserved: Array,
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -121,7 +123,7 @@ def cudnn_rnn_backprop_v3(
     seed2: int = 0,
     num_proj: int = 0,
     time_major: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute the gradients of `cudnn_rnn_v3` with respect to its float inputs.
 
     TF: tf.raw_ops.CudnnRNNBackpropV3 (core/kernels/cudnn_rnn_ops.cc).

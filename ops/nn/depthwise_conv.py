@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 from ._convolution import ConvAttrs, Dims, convolve_depthwise, filter_gradient, grouped, input_gradient
 
 
-@op("DepthwiseConv2dNative", heavy=True)
+@op("DepthwiseConv2dNative", pattern=Pattern.CONTRACTION)
 def depthwise_conv2d(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Convolve each channel with its own filters.
 
     TF: tf.raw_ops.DepthwiseConv2dNative (core/kernels/depthwise_conv_op.cc).
@@ -43,18 +43,18 @@ def depthwise_conv2d(
     return convolve_depthwise(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
 
 
-@op("DepthwiseConv2dNativeBackpropInput", heavy=True)
+@op("DepthwiseConv2dNativeBackpropInput", pattern=Pattern.CONTRACTION)
 def depthwise_conv2d_backprop_input(
     input_sizes: Static,
-    filter: Any,
-    out_backprop: Any,
+    filter: Array,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `depthwise_conv2d` with respect to its input.
 
     TF: tf.raw_ops.DepthwiseConv2dNativeBackpropInput (core/kernels/depthwise_conv_grad_op.cc).
@@ -79,18 +79,18 @@ def depthwise_conv2d_backprop_input(
     return input_gradient(dims(input_sizes), *grouped(filter, attrs), out_backprop)
 
 
-@op("DepthwiseConv2dNativeBackpropFilter", heavy=True)
+@op("DepthwiseConv2dNativeBackpropFilter", pattern=Pattern.CONTRACTION)
 def depthwise_conv2d_backprop_filter(
-    input: Any,
+    input: Array,
     filter_sizes: Static,
-    out_backprop: Any,
+    out_backprop: Array,
     *,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
     dilations: Dims = (1, 1, 1, 1),
-) -> Any:
+) -> Array:
     """Compute the gradient of `depthwise_conv2d` with respect to its filter.
 
     TF: tf.raw_ops.DepthwiseConv2dNativeBackpropFilter (core/kernels/depthwise_conv_grad_op.cc).

@@ -19,8 +19,10 @@ from jax import lax
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.random.philox import block
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, static_value
+from tf2jax_lite.values.types import Array
 
 from .morphology import lowest_finite
 
@@ -178,9 +180,9 @@ def _argmax(pixels: Any, mask: Any) -> Any:
     return lax.argmax(candidates, 3, np.int32)[:, :, :, None]
 
 
-@op("FractionalMaxPool", needs_key=_draws)
+@op("FractionalMaxPool", draws=_draws)
 def fractional_max_pool(
-    value: Any,
+    value: Array,
     *,
     pooling_ratio: Sequence[float],
     pseudo_random: bool = False,
@@ -188,8 +190,8 @@ def fractional_max_pool(
     deterministic: bool = False,
     seed: int = 0,
     seed2: int = 0,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key | None,
+) -> tuple[Array, Array, Array]:
     """Compute the maxima of regions, and the two pooling sequences.
 
     TF: tf.raw_ops.FractionalMaxPool (core/kernels/fractional_max_pool_op.cc).
@@ -226,9 +228,9 @@ def _divide(total: Any, count: Any) -> Any:
     )
 
 
-@op("FractionalAvgPool", needs_key=_draws)
+@op("FractionalAvgPool", draws=_draws)
 def fractional_avg_pool(
-    value: Any,
+    value: Array,
     *,
     pooling_ratio: Sequence[float],
     pseudo_random: bool = False,
@@ -236,8 +238,8 @@ def fractional_avg_pool(
     deterministic: bool = False,
     seed: int = 0,
     seed2: int = 0,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key | None,
+) -> tuple[Array, Array, Array]:
     """Compute the means of regions, and the two pooling sequences.
 
     TF: tf.raw_ops.FractionalAvgPool (core/kernels/fractional_avg_pool_op.cc).
@@ -267,14 +269,14 @@ def fractional_avg_pool(
 
 @op("FractionalMaxPoolGrad")
 def fractional_max_pool_grad(
-    orig_input: Any,
-    orig_output: Any,
-    out_backprop: Any,
-    row_pooling_sequence: Any,
-    col_pooling_sequence: Any,
+    orig_input: Array,
+    orig_output: Array,
+    out_backprop: Array,
+    row_pooling_sequence: Array,
+    col_pooling_sequence: Array,
     *,
     overlapping: bool = False,
-) -> Any:
+) -> Array:
     """Compute the gradient of `fractional_max_pool`.
 
     TF: tf.raw_ops.FractionalMaxPoolGrad (core/kernels/fractional_max_pool_op.cc).
@@ -294,12 +296,12 @@ def fractional_max_pool_grad(
 @op("FractionalAvgPoolGrad")
 def fractional_avg_pool_grad(
     orig_input_tensor_shape: Static,
-    out_backprop: Any,
-    row_pooling_sequence: Any,
-    col_pooling_sequence: Any,
+    out_backprop: Array,
+    row_pooling_sequence: Array,
+    col_pooling_sequence: Array,
     *,
     overlapping: bool = False,
-) -> Any:
+) -> Array:
     """Compute the gradient of `fractional_avg_pool`.
 
     TF: tf.raw_ops.FractionalAvgPoolGrad (core/kernels/fractional_avg_pool_op.cc).

@@ -17,7 +17,9 @@ from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.image.resize import resize_bilinear
 from tf2jax_lite.ops.linalg.matmul import mat_mul
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.types import Array
 
 from . import activations
 from ._convolution import ConvAttrs, Dims, convolve, convolve_depthwise
@@ -30,8 +32,8 @@ def _pad_convolve(input: Any, paddings: Any, filter: Any, mode: str, strides: Di
     return convolve(mirror_pad(input, paddings, mode=mode), filter, ConvAttrs(strides, padding, "NHWC"))
 
 
-@op("FusedPadConv2D", heavy=True)
-def fused_pad_conv2d(input: Any, paddings: Static, filter: Any, *, mode: str, strides: Dims, padding: str) -> Any:
+@op("FusedPadConv2D", pattern=Pattern.CONTRACTION)
+def fused_pad_conv2d(input: Array, paddings: Static, filter: Array, *, mode: str, strides: Dims, padding: str) -> Array:
     """Mirror-pad and convolve images.
 
     TF: tf.raw_ops.FusedPadConv2D (core/kernels/conv_ops_fused_image_transform.cc).
@@ -53,19 +55,19 @@ def fused_pad_conv2d(input: Any, paddings: Static, filter: Any, *, mode: str, st
     return _pad_convolve(input, paddings, filter, mode, strides, padding)
 
 
-@op("FusedResizeAndPadConv2D", heavy=True, options=("resize_bilinear_precision",))
+@op("FusedResizeAndPadConv2D", pattern=Pattern.CONTRACTION)
 def fused_resize_and_pad_conv2d(
-    input: Any,
+    input: Array,
     size: Static,
     paddings: Static,
-    filter: Any,
+    filter: Array,
     *,
     resize_align_corners: bool = False,
     mode: str,
     strides: Dims,
     padding: str,
-    resize_bilinear_precision: str = "highest",
-) -> Any:
+    resize_bilinear_precision: Option[str] = "highest",
+) -> Array:
     """Resize (in float32), mirror-pad and convolve images.
 
     TF: tf.raw_ops.FusedResizeAndPadConv2D (core/kernels/conv_ops_fused_image_transform.cc).
@@ -139,10 +141,10 @@ def _epilogue(
     return x
 
 
-@op("_FusedConv2D", heavy=True)
+@op("_FusedConv2D", pattern=Pattern.CONTRACTION)
 def fused_conv2d(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     args: list[Any],
     host_args: list[Any],
     *,
@@ -156,7 +158,7 @@ def fused_conv2d(
     fused_ops: Sequence[str] = (),
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
-) -> Any:
+) -> Array:
     """Convolve images and apply ``fused_ops`` to the result, in floating point.
 
     TF: OpDef _FusedConv2D (core/ops/nn_ops.cc).
@@ -176,10 +178,10 @@ def fused_conv2d(
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
-@op("_FusedConv3D", heavy=True)
+@op("_FusedConv3D", pattern=Pattern.CONTRACTION)
 def fused_conv3d(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     args: list[Any],
     *,
     num_args: int,
@@ -191,7 +193,7 @@ def fused_conv3d(
     fused_ops: Sequence[str] = (),
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
-) -> Any:
+) -> Array:
     """Convolve volumes and apply ``fused_ops`` to the result.
 
     TF: OpDef _FusedConv3D (core/ops/nn_ops.cc).
@@ -203,10 +205,10 @@ def fused_conv3d(
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
-@op("_FusedDepthwiseConv2dNative", heavy=True)
+@op("_FusedDepthwiseConv2dNative", pattern=Pattern.CONTRACTION)
 def fused_depthwise_conv2d(
-    input: Any,
-    filter: Any,
+    input: Array,
+    filter: Array,
     args: list[Any],
     *,
     num_args: int,
@@ -217,7 +219,7 @@ def fused_depthwise_conv2d(
     fused_ops: Sequence[str] = (),
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
-) -> Any:
+) -> Array:
     """Convolve each channel with its own filters and apply ``fused_ops``.
 
     TF: OpDef _FusedDepthwiseConv2dNative (core/ops/nn_ops.cc).
@@ -226,10 +228,10 @@ def fused_depthwise_conv2d(
     return _epilogue(product, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
-@op("_FusedMatMul", heavy=True)
+@op("_FusedMatMul", pattern=Pattern.CONTRACTION)
 def fused_mat_mul(
-    a: Any,
-    b: Any,
+    a: Array,
+    b: Array,
     args: list[Any],
     *,
     num_args: int,
@@ -238,7 +240,7 @@ def fused_mat_mul(
     fused_ops: Sequence[str] = (),
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
-) -> Any:
+) -> Array:
     """Multiply matrices and apply ``fused_ops`` to the result.
 
     TF: OpDef _FusedMatMul (core/ops/math_ops.cc).
@@ -249,11 +251,11 @@ def fused_mat_mul(
 
 @op("_FusedBatchNormEx")
 def fused_batch_norm_ex(
-    x: Any,
-    scale: Any,
-    offset: Any,
-    mean: Any,
-    variance: Any,
+    x: Array,
+    scale: Array,
+    offset: Array,
+    mean: Array,
+    variance: Array,
     side_input: list[Any],
     *,
     epsilon: float = 0.0001,
@@ -261,7 +263,7 @@ def fused_batch_norm_ex(
     activation_mode: str = "Identity",
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Apply FusedBatchNormV3, add an optional side input, and apply ReLU.
 
     TF: OpDef _FusedBatchNormEx (core/ops/nn_ops.cc).
@@ -294,7 +296,7 @@ _UNARY = frozenset(
 
 
 @op("_UnaryOpsComposition")
-def unary_ops_composition(x: Any, *, op_names: Sequence[str]) -> Any:
+def unary_ops_composition(x: Array, *, op_names: Sequence[str]) -> Array:
     """Apply unary ops in order.
 
     TF: OpDef _UnaryOpsComposition (core/ops/math_ops.cc).

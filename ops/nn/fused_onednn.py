@@ -16,21 +16,23 @@ from jax import lax
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.linalg.matmul import batch_mat_mul_v2
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.types import Array
 
 from .activations import leaky_relu
 
 __all__: list[str] = []
 
 
-@op("_MklSwish", dear=True)
-def swish(features: Any) -> Any:
+@op("_MklSwish", pattern=Pattern.TRANSCENDENTAL)
+def swish(features: Array) -> Array:
     """Compute x * sigmoid(x). TF: OpDef _MklSwish (core/ops/mkl_nn_ops.cc)."""
     return jax.nn.silu(jnp.asarray(features))
 
 
-@op("_MklFusedMish", dear=True)
-def mish(features: Any) -> Any:
+@op("_MklFusedMish", pattern=Pattern.TRANSCENDENTAL)
+def mish(features: Array) -> Array:
     """Compute x * tanh(softplus(x)). TF: OpDef _MklFusedMish (core/ops/mkl_nn_ops.cc)."""
     return in_float32(jax.nn.mish, jnp.asarray(features))
 
@@ -45,7 +47,7 @@ def _normalized(x: Any, scale: Any, offset: Any, axes: Sequence[int], epsilon: f
 
 
 @op("_MklLayerNorm")
-def layer_norm(x: Any, scale: Any, offset: Any, *, epsilon: float = 0.001) -> Any:
+def layer_norm(x: Array, scale: Array, offset: Array, *, epsilon: float = 0.001) -> Array:
     """Normalize along the last axis.
 
     TF: OpDef _MklLayerNorm (core/ops/mkl_nn_ops.cc).
@@ -61,15 +63,15 @@ def layer_norm(x: Any, scale: Any, offset: Any, *, epsilon: float = 0.001) -> An
 
 @op("_MklFusedInstanceNorm")
 def instance_norm(
-    x: Any,
-    gamma: Any,
-    beta: Any,
+    x: Array,
+    gamma: Array,
+    beta: Array,
     *,
     reduction_axes: Sequence[int],
     fused_ops: Sequence[str] = (),
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
-) -> Any:
+) -> Array:
     """Normalize each channel of each image, channels last or first.
 
     TF: OpDef _MklFusedInstanceNorm (core/ops/mkl_nn_ops.cc).
@@ -92,10 +94,10 @@ def instance_norm(
     return jax.nn.relu(y) if fused_ops[0] == "Relu" else leaky_relu(y, alpha=leakyrelu_alpha)
 
 
-@op("_MklFusedBatchMatMulV2", heavy=True)
+@op("_MklFusedBatchMatMulV2", pattern=Pattern.CONTRACTION)
 def fused_batch_mat_mul(
-    x: Any,
-    y: Any,
+    x: Array,
+    y: Array,
     args: list[Any],
     *,
     num_args: int,
@@ -104,7 +106,7 @@ def fused_batch_mat_mul(
     fused_ops: Sequence[str] = (),
     epsilon: float = 0.0001,
     leakyrelu_alpha: float = 0.2,
-) -> Any:
+) -> Array:
     """Multiply batches of matrices, multiply by a scalar and add a mask.
 
     TF: OpDef _MklFusedBatchMatMulV2 (core/ops/mkl_nn_ops.cc).

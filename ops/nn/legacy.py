@@ -11,14 +11,16 @@ from jax import lax
 
 from tf2jax_lite.ops.nn.conv import conv3d_backprop_filter, conv3d_backprop_input
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims_array
+from tf2jax_lite.values.types import Array
 
 
 @op("BatchNormWithGlobalNormalization")
 def batch_norm_with_global_normalization(
-    t: Any, m: Any, v: Any, beta: Any, gamma: Any, *, variance_epsilon: float, scale_after_normalization: bool
-) -> Any:
+    t: Array, m: Array, v: Array, beta: Array, gamma: Array, *, variance_epsilon: float, scale_after_normalization: bool
+) -> Array:
     """Normalize channels (the last axis) by given means and variances.
 
     TF: tf.raw_ops.BatchNormWithGlobalNormalization (core/kernels/batch_norm_op.cc).
@@ -34,8 +36,15 @@ def batch_norm_with_global_normalization(
 
 @op("BatchNormWithGlobalNormalizationGrad")
 def batch_norm_with_global_normalization_grad(
-    t: Any, m: Any, v: Any, gamma: Any, backprop: Any, *, variance_epsilon: float, scale_after_normalization: bool
-) -> tuple[Any, ...]:
+    t: Array,
+    m: Array,
+    v: Array,
+    gamma: Array,
+    backprop: Array,
+    *,
+    variance_epsilon: float,
+    scale_after_normalization: bool,
+) -> tuple[Array, ...]:
     """Return gradients with respect to t, m, v, beta and gamma.
 
     TF: tf.raw_ops.BatchNormWithGlobalNormalizationGrad (core/kernels/batch_norm_op.cc).
@@ -50,10 +59,16 @@ def batch_norm_with_global_normalization_grad(
     return jax.vjp(forward, t, m, v, jnp.zeros_like(m), gamma)[1](jnp.asarray(backprop))
 
 
-@op("Conv3DBackpropInput", heavy=True)
+@op("Conv3DBackpropInput", pattern=Pattern.CONTRACTION)
 def conv3d_backprop_input_v1(
-    input: Any, filter: Any, out_backprop: Any, *, strides: Sequence[int], padding: str, dilations: Sequence[int] = ()
-) -> Any:
+    input: Array,
+    filter: Array,
+    out_backprop: Array,
+    *,
+    strides: Sequence[int],
+    padding: str,
+    dilations: Sequence[int] = (),
+) -> Array:
     """Return the input gradient of a 3-D convolution.
 
     TF: tf.raw_ops.Conv3DBackpropInput.
@@ -64,10 +79,16 @@ def conv3d_backprop_input_v1(
     return conv3d_backprop_input(sizes, filter, out_backprop, strides=strides, padding=padding, dilations=dilations)
 
 
-@op("Conv3DBackpropFilter", heavy=True)
+@op("Conv3DBackpropFilter", pattern=Pattern.CONTRACTION)
 def conv3d_backprop_filter_v1(
-    input: Any, filter: Any, out_backprop: Any, *, strides: Sequence[int], padding: str, dilations: Sequence[int] = ()
-) -> Any:
+    input: Array,
+    filter: Array,
+    out_backprop: Array,
+    *,
+    strides: Sequence[int],
+    padding: str,
+    dilations: Sequence[int] = (),
+) -> Array:
     """Return the filter gradient of a 3-D convolution.
 
     TF: tf.raw_ops.Conv3DBackpropFilter.

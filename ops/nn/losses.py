@@ -11,8 +11,10 @@ from jax import lax
 
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 
 @jax.custom_jvp
@@ -38,8 +40,8 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
     return (loss, backprop), (t_loss, softmax * (t_features - inner))
 
 
-@op("SoftmaxCrossEntropyWithLogits", stored=True)
-def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
+@op("SoftmaxCrossEntropyWithLogits", pattern=Pattern.MATERIALIZED)
+def softmax_cross_entropy_with_logits(features: Array, labels: Array) -> tuple[Array, Array]:
     """Compute cross entropies from logits, and their gradients.
 
     TF: tf.raw_ops.SoftmaxCrossEntropyWithLogits (core/kernels/xent_op.cc).
@@ -55,8 +57,8 @@ def softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, 
     return loss.astype(dtype), backprop.astype(dtype)
 
 
-@op("SparseSoftmaxCrossEntropyWithLogits", stored=True)
-def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tuple[Any, Any]:
+@op("SparseSoftmaxCrossEntropyWithLogits", pattern=Pattern.MATERIALIZED)
+def sparse_softmax_cross_entropy_with_logits(features: Array, labels: Array) -> tuple[Array, Array]:
     """Compute cross entropies from logits and class indices, and their gradients.
 
     TF: tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits (core/kernels/sparse_xent_op.cc).
@@ -87,8 +89,8 @@ def sparse_softmax_cross_entropy_with_logits(features: Any, labels: Any) -> tupl
     return jnp.where(invalid, nan, loss), jnp.where(invalid[:, None], nan, backprop)
 
 
-@op("L2Loss", stored=True)
-def l2_loss(t: Any) -> Any:
+@op("L2Loss", pattern=Pattern.MATERIALIZED)
+def l2_loss(t: Array) -> Array:
     """Compute half the sum of squares.
 
     TF: tf.raw_ops.L2Loss (core/kernels/l2loss_op.cc).

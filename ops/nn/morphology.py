@@ -17,6 +17,7 @@ from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 from ._convolution import Dims, resolve_padding
@@ -105,7 +106,7 @@ def _filter_gradient(input: Any, filter: Any, grad: Any, strides: Dims, rates: D
 
 
 @op("Dilation2D")
-def dilation2d(input: Any, filter: Any, *, strides: Dims, rates: Dims, padding: str) -> Any:
+def dilation2d(input: Array, filter: Array, *, strides: Dims, rates: Dims, padding: str) -> Array:
     """Compute the maximal sum of pixels and filter in each window.
 
     TF: tf.raw_ops.Dilation2D (core/kernels/dilation_ops.cc).
@@ -145,8 +146,8 @@ def dilation2d(input: Any, filter: Any, *, strides: Dims, rates: Dims, padding: 
 
 @op("Dilation2DBackpropInput")
 def dilation2d_backprop_input(
-    input: Any, filter: Any, out_backprop: Any, *, strides: Dims, rates: Dims, padding: str
-) -> Any:
+    input: Array, filter: Array, out_backprop: Array, *, strides: Dims, rates: Dims, padding: str
+) -> Array:
     """Compute the gradient of `dilation2d` with respect to its input.
 
     TF: tf.raw_ops.Dilation2DBackpropInput (core/kernels/dilation_ops.cc).
@@ -157,8 +158,8 @@ def dilation2d_backprop_input(
 
 @op("Dilation2DBackpropFilter")
 def dilation2d_backprop_filter(
-    input: Any, filter: Any, out_backprop: Any, *, strides: Dims, rates: Dims, padding: str
-) -> Any:
+    input: Array, filter: Array, out_backprop: Array, *, strides: Dims, rates: Dims, padding: str
+) -> Array:
     """Compute the gradient of `dilation2d` with respect to its filter.
 
     TF: tf.raw_ops.Dilation2DBackpropFilter (core/kernels/dilation_ops.cc).

@@ -13,6 +13,7 @@ from jax import lax
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.values.types import Array
 
 
 def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
@@ -83,17 +84,17 @@ def _batch_norm(
 @op("FusedBatchNorm", "FusedBatchNormV2")
 @inlined
 def fused_batch_norm(
-    x: Any,
-    scale: Any,
-    offset: Any,
-    mean: Any,
-    variance: Any,
+    x: Array,
+    scale: Array,
+    offset: Array,
+    mean: Array,
+    variance: Array,
     *,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Normalize each channel by the mean and variance of a batch, or by given ones.
 
     TF: tf.raw_ops.FusedBatchNorm, tf.raw_ops.FusedBatchNormV2 (core/kernels/fused_batch_norm_op.cc).
@@ -120,17 +121,17 @@ def fused_batch_norm(
 @op("FusedBatchNormV3")
 @inlined
 def fused_batch_norm_v3(
-    x: Any,
-    scale: Any,
-    offset: Any,
-    mean: Any,
-    variance: Any,
+    x: Array,
+    scale: Array,
+    offset: Array,
+    mean: Array,
+    variance: Array,
     *,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Normalize as `fused_batch_norm`, with a third reserve space of 0.
 
     TF: tf.raw_ops.FusedBatchNormV3 (core/kernels/fused_batch_norm_op.cc).
@@ -204,16 +205,16 @@ def _grad(
 @op("FusedBatchNormGrad", "FusedBatchNormGradV2")
 @inlined
 def fused_batch_norm_grad(
-    y_backprop: Any,
-    x: Any,
-    scale: Any,
-    reserve_space_1: Any,
-    reserve_space_2: Any,
+    y_backprop: Array,
+    x: Array,
+    scale: Array,
+    reserve_space_1: Array,
+    reserve_space_2: Array,
     *,
     epsilon: float = 0.0001,
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
 
     TF: tf.raw_ops.FusedBatchNormGrad, tf.raw_ops.FusedBatchNormGradV2 (core/kernels/fused_batch_norm_op.cc).
@@ -226,17 +227,17 @@ def fused_batch_norm_grad(
 @op("FusedBatchNormGradV3")
 @inlined
 def fused_batch_norm_grad_v3(
-    y_backprop: Any,
-    x: Any,
-    scale: Any,
-    reserve_space_1: Any,
-    reserve_space_2: Any,
-    reserve_space_3: Any,
+    y_backprop: Array,
+    x: Array,
+    scale: Array,
+    reserve_space_1: Array,
+    reserve_space_2: Array,
+    reserve_space_3: Array,
     *,
     epsilon: float = 0.0001,
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute the gradients of `fused_batch_norm_v3`.
 
     TF: tf.raw_ops.FusedBatchNormGradV3 (core/kernels/fused_batch_norm_op.cc).
@@ -251,7 +252,7 @@ def _sum_of_neighbors(x: Any, radius: int) -> Any:
 
 
 @op("LRN")
-def lrn(input: Any, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Any:
+def lrn(input: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Array:
     """Normalize by the squares of neighboring channels.
 
     TF: tf.raw_ops.LRN (core/kernels/lrn_op.cc).
@@ -263,15 +264,15 @@ def lrn(input: Any, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 
 
 @op("LRNGrad")
 def lrn_grad(
-    input_grads: Any,
-    input_image: Any,
-    output_image: Any,
+    input_grads: Array,
+    input_image: Array,
+    output_image: Array,
     *,
     depth_radius: int = 5,
     bias: float = 1.0,
     alpha: float = 1.0,
     beta: float = 0.5,
-) -> Any:
+) -> Array:
     """Compute the gradient of `lrn`.
 
     TF: tf.raw_ops.LRNGrad (core/kernels/lrn_op.cc).

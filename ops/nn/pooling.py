@@ -9,22 +9,24 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
+from tf2jax_lite.values.types import Array
 
 from ._convolution import Dims
 from ._pooling import argmax_of, avg_pool_of, gather, image_size, max_pool_of, max_with_ties, window_max, window_of
 
 
-@op("MaxPool", stored=True)
+@op("MaxPool", pattern=Pattern.MATERIALIZED)
 def max_pool(
-    input: Any,
+    input: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
-) -> Any:
+) -> Array:
     """Compute the maximum of each window.
 
     TF: tf.raw_ops.MaxPool (core/kernels/maxpooling_op.cc).
@@ -46,8 +48,8 @@ def max_pool(
     return max_pool_of(input, ksize, strides, padding, explicit_paddings, data_format)
 
 
-@op("MaxPoolV2", stored=True)
-def max_pool_v2(input: Any, ksize: Static, strides: Static, *, padding: str, data_format: str = "NHWC") -> Any:
+@op("MaxPoolV2", pattern=Pattern.MATERIALIZED)
+def max_pool_v2(input: Array, ksize: Static, strides: Static, *, padding: str, data_format: str = "NHWC") -> Array:
     """Compute the maximum of each window.
 
     TF: tf.raw_ops.MaxPoolV2 (core/kernels/maxpooling_op.cc).
@@ -68,8 +70,8 @@ def max_pool_v2(input: Any, ksize: Static, strides: Static, *, padding: str, dat
     return max_pool_of(input, dims(ksize), dims(strides), padding, (), data_format)
 
 
-@op("AvgPool", stored=True)
-def avg_pool(value: Any, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NHWC") -> Any:
+@op("AvgPool", pattern=Pattern.MATERIALIZED)
+def avg_pool(value: Array, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NHWC") -> Array:
     """Compute the mean of each window, without padding.
 
     TF: tf.raw_ops.AvgPool (core/kernels/avgpooling_op.cc).
@@ -77,8 +79,8 @@ def avg_pool(value: Any, *, ksize: Dims, strides: Dims, padding: str, data_forma
     return avg_pool_of(value, ksize, strides, padding, data_format)
 
 
-@op("AvgPool3D", stored=True)
-def avg_pool3d(input: Any, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Any:
+@op("AvgPool3D", pattern=Pattern.MATERIALIZED)
+def avg_pool3d(input: Array, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Array:
     """Compute the mean of each window of volumes, without padding.
 
     TF: tf.raw_ops.AvgPool3D (core/kernels/pooling_ops_3d.cc).
@@ -86,16 +88,16 @@ def avg_pool3d(input: Any, *, ksize: Dims, strides: Dims, padding: str, data_for
     return avg_pool_of(input, ksize, strides, padding, data_format)
 
 
-@op("MaxPoolWithArgmax", stored=True)
+@op("MaxPoolWithArgmax", pattern=Pattern.MATERIALIZED)
 def max_pool_with_argmax(
-    input: Any,
+    input: Array,
     *,
     ksize: Dims,
     strides: Dims,
     Targmax: Any = np.int64,
     padding: str,
     include_batch_in_index: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Compute the maximum of each window and its flat index.
 
     TF: tf.raw_ops.MaxPoolWithArgmax (core/kernels/maxpooling_op.cc).
@@ -111,8 +113,8 @@ def max_pool_with_argmax(
     return out, index
 
 
-@op("MaxPool3D", stored=True)
-def max_pool3d(input: Any, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Any:
+@op("MaxPool3D", pattern=Pattern.MATERIALIZED)
+def max_pool3d(input: Array, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Array:
     """Compute the maximum of each window of volumes.
 
     TF: tf.raw_ops.MaxPool3D (core/kernels/pooling_ops_3d.cc).

@@ -13,7 +13,9 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 from ._convolution import Dims
 from ._pooling import argmax_of, avg_pool_of, gather, image_size, scatter_add, sum_of_ties, window_max, window_of
@@ -45,18 +47,18 @@ def _max_grad_grad(orig_input: Any, grad: Any, ksize: Dims, strides: Dims, paddi
     return gather(jnp.asarray(grad), argmax_of(x, window_of(x, ksize, strides, padding, (), data_format)))
 
 
-@op("MaxPoolGrad", stored=True)
+@op("MaxPoolGrad", pattern=Pattern.MATERIALIZED)
 def max_pool_grad(
-    orig_input: Any,
-    orig_output: Any,
-    grad: Any,
+    orig_input: Array,
+    orig_output: Array,
+    grad: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     explicit_paddings: Dims = (),
     data_format: str = "NHWC",
-) -> Any:
+) -> Array:
     """Compute the gradient of `max_pool`; it goes to the first maximum.
 
     TF: tf.raw_ops.MaxPoolGrad (core/kernels/maxpooling_op.cc).
@@ -66,17 +68,17 @@ def max_pool_grad(
     return _max_grad(orig_input, grad, ksize, strides, padding, explicit_paddings, data_format)
 
 
-@op("MaxPoolGradV2", stored=True)
+@op("MaxPoolGradV2", pattern=Pattern.MATERIALIZED)
 def max_pool_grad_v2(
-    orig_input: Any,
-    orig_output: Any,
-    grad: Any,
+    orig_input: Array,
+    orig_output: Array,
+    grad: Array,
     ksize: Static,
     strides: Static,
     *,
     padding: str,
     data_format: str = "NHWC",
-) -> Any:
+) -> Array:
     """Compute the gradient of `max_pool_v2`; it goes to the first maximum.
 
     TF: tf.raw_ops.MaxPoolGradV2 (core/kernels/maxpooling_op.cc).
@@ -101,15 +103,15 @@ def max_pool_grad_v2(
 
 @op("MaxPoolGradGrad")
 def max_pool_grad_grad(
-    orig_input: Any,
-    orig_output: Any,
-    grad: Any,
+    orig_input: Array,
+    orig_output: Array,
+    grad: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     data_format: str = "NHWC",
-) -> Any:
+) -> Array:
     """Gather ``grad`` at the first maximum of each window.
 
     TF: tf.raw_ops.MaxPoolGradGrad (core/kernels/maxpooling_op.cc).
@@ -119,15 +121,15 @@ def max_pool_grad_grad(
 
 @op("MaxPoolGradGradV2")
 def max_pool_grad_grad_v2(
-    orig_input: Any,
-    orig_output: Any,
-    grad: Any,
+    orig_input: Array,
+    orig_output: Array,
+    grad: Array,
     ksize: Static,
     strides: Static,
     *,
     padding: str,
     data_format: str = "NHWC",
-) -> Any:
+) -> Array:
     """Gather ``grad`` at the first maximum of each window.
 
     TF: tf.raw_ops.MaxPoolGradGradV2 (core/kernels/maxpooling_op.cc).
@@ -152,15 +154,15 @@ def max_pool_grad_grad_v2(
 
 @op("MaxPool3DGradGrad")
 def max_pool3d_grad_grad(
-    orig_input: Any,
-    orig_output: Any,
-    grad: Any,
+    orig_input: Array,
+    orig_output: Array,
+    grad: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     data_format: str = "NDHWC",
-) -> Any:
+) -> Array:
     """Gather ``grad`` at the first maximum of each window of volumes.
 
     TF: tf.raw_ops.MaxPool3DGradGrad (core/kernels/pooling_ops_3d.cc).
@@ -178,15 +180,15 @@ def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
 
 @op("MaxPoolGradWithArgmax")
 def max_pool_grad_with_argmax(
-    input: Any,
-    grad: Any,
-    argmax: Any,
+    input: Array,
+    grad: Array,
+    argmax: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     include_batch_in_index: bool = False,
-) -> Any:
+) -> Array:
     """Scatter-add ``grad`` at given indices.
 
     TF: tf.raw_ops.MaxPoolGradWithArgmax (core/kernels/maxpooling_op.cc).
@@ -198,15 +200,15 @@ def max_pool_grad_with_argmax(
 
 @op("MaxPoolGradGradWithArgmax")
 def max_pool_grad_grad_with_argmax(
-    input: Any,
-    grad: Any,
-    argmax: Any,
+    input: Array,
+    grad: Array,
+    argmax: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     include_batch_in_index: bool = False,
-) -> Any:
+) -> Array:
     """Gather ``grad`` at given indices.
 
     TF: tf.raw_ops.MaxPoolGradGradWithArgmax.
@@ -216,17 +218,17 @@ def max_pool_grad_grad_with_argmax(
     return gather(jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
 
 
-@op("MaxPool3DGrad", stored=True)
+@op("MaxPool3DGrad", pattern=Pattern.MATERIALIZED)
 def max_pool3d_grad(
-    orig_input: Any,
-    orig_output: Any,
-    grad: Any,
+    orig_input: Array,
+    orig_output: Array,
+    grad: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     data_format: str = "NDHWC",
-) -> Any:
+) -> Array:
     """Compute the gradient of `max_pool3d`; it goes to all equal maxima.
 
     TF: tf.raw_ops.MaxPool3DGrad (core/kernels/pooling_ops_3d.cc).
@@ -245,16 +247,16 @@ def _avg_grad(shape: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, d
     return linear_transpose(forward, spec, jnp.asarray(grad))
 
 
-@op("AvgPoolGrad", stored=True)
+@op("AvgPoolGrad", pattern=Pattern.MATERIALIZED)
 def avg_pool_grad(
     orig_input_shape: Static,
-    grad: Any,
+    grad: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     data_format: str = "NHWC",
-) -> Any:
+) -> Array:
     """Compute the gradient of `avg_pool`.
 
     TF: tf.raw_ops.AvgPoolGrad (core/kernels/avgpooling_op.cc).
@@ -276,16 +278,16 @@ def avg_pool_grad(
     return _avg_grad(orig_input_shape, grad, ksize, strides, padding, data_format)
 
 
-@op("AvgPool3DGrad", stored=True)
+@op("AvgPool3DGrad", pattern=Pattern.MATERIALIZED)
 def avg_pool3d_grad(
     orig_input_shape: Static,
-    grad: Any,
+    grad: Array,
     *,
     ksize: Dims,
     strides: Dims,
     padding: str,
     data_format: str = "NDHWC",
-) -> Any:
+) -> Array:
     """Compute the gradient of `avg_pool3d`.
 
     TF: tf.raw_ops.AvgPool3DGrad (core/kernels/pooling_ops_3d.cc).

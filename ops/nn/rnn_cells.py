@@ -16,7 +16,9 @@ from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 # Indices of the input gate, cell input, forget gate and output gate in the product with the weights.
 _ICFO, _IFCO = (0, 1, 2, 3), (0, 2, 1, 3)
@@ -81,19 +83,19 @@ def _differentiable_in_cs_and_h(results: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @op("LSTMBlockCell")
 def lstm_block_cell(
-    x: Any,
-    cs_prev: Any,
-    h_prev: Any,
-    w: Any,
-    wci: Any,
-    wcf: Any,
-    wco: Any,
-    b: Any,
+    x: Array,
+    cs_prev: Array,
+    h_prev: Array,
+    w: Array,
+    wci: Array,
+    wcf: Array,
+    wco: Array,
+    b: Array,
     *,
     forget_bias: float = 1.0,
     cell_clip: float = 3.0,
     use_peephole: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute one step of an LSTM.
 
     TF: tf.raw_ops.LSTMBlockCell (core/kernels/rnn/lstm_ops.cc).
@@ -152,22 +154,22 @@ def _block_lstm(
     return _differentiable_in_cs_and_h(scan(body, (cs_prev, h_prev), (steps, x))[1])
 
 
-@op("BlockLSTM", stored=True)
+@op("BlockLSTM", pattern=Pattern.MATERIALIZED)
 def block_lstm(
-    seq_len_max: Any,
-    x: Any,
-    cs_prev: Any,
-    h_prev: Any,
-    w: Any,
-    wci: Any,
-    wcf: Any,
-    wco: Any,
-    b: Any,
+    seq_len_max: Array,
+    x: Array,
+    cs_prev: Array,
+    h_prev: Array,
+    w: Array,
+    wci: Array,
+    wcf: Array,
+    wco: Array,
+    b: Array,
     *,
     forget_bias: float = 1.0,
     cell_clip: float = 3.0,
     use_peephole: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute all steps of an LSTM.
 
     TF: tf.raw_ops.BlockLSTM (core/kernels/rnn/lstm_ops.cc).
@@ -196,21 +198,21 @@ def block_lstm(
     return _block_lstm(seq_len_max, x, cs_prev, h_prev, w, peep, b, forget_bias, cell_clip, _ICFO)
 
 
-@op("BlockLSTMV2", stored=True)
+@op("BlockLSTMV2", pattern=Pattern.MATERIALIZED)
 def block_lstm_v2(
-    seq_len_max: Any,
-    x: Any,
-    cs_prev: Any,
-    h_prev: Any,
-    w: Any,
-    wci: Any,
-    wcf: Any,
-    wco: Any,
-    b: Any,
+    seq_len_max: Array,
+    x: Array,
+    cs_prev: Array,
+    h_prev: Array,
+    w: Array,
+    wci: Array,
+    wcf: Array,
+    wco: Array,
+    b: Array,
     *,
     cell_clip: float = 0.0,
     use_peephole: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute all steps of an LSTM with gates in the order i, f, ci, o.
 
     TF: tf.raw_ops.BlockLSTMV2 (core/kernels/rnn/lstm_ops.cc).
@@ -252,25 +254,25 @@ def _lstm_step_grad(
 
 @op("LSTMBlockCellGrad")
 def lstm_block_cell_grad(
-    x: Any,
-    cs_prev: Any,
-    h_prev: Any,
-    w: Any,
-    wci: Any,
-    wcf: Any,
-    wco: Any,
-    b: Any,
-    i: Any,
-    cs: Any,
-    f: Any,
-    o: Any,
-    ci: Any,
-    co: Any,
-    cs_grad: Any,
-    h_grad: Any,
+    x: Array,
+    cs_prev: Array,
+    h_prev: Array,
+    w: Array,
+    wci: Array,
+    wcf: Array,
+    wco: Array,
+    b: Array,
+    i: Array,
+    cs: Array,
+    f: Array,
+    o: Array,
+    ci: Array,
+    co: Array,
+    cs_grad: Array,
+    h_grad: Array,
     *,
     use_peephole: bool,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Compute the gradients of `lstm_block_cell`.
 
     TF: tf.raw_ops.LSTMBlockCellGrad (core/kernels/rnn/lstm_ops.cc).
@@ -362,7 +364,7 @@ op("BlockLSTMGradV2")(_grad_of(_IFCO, "BlockLSTMGradV2"))
 
 
 @op("GRUBlockCell")
-def gru_block_cell(x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -> tuple[Any, ...]:
+def gru_block_cell(x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array) -> tuple[Array, ...]:
     """Compute one step of a GRU.
 
     TF: tf.raw_ops.GRUBlockCell (core/kernels/rnn/gru_ops.cc).
@@ -392,8 +394,8 @@ def gru_block_cell(x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any
 
 @op("GRUBlockCellGrad")
 def gru_block_cell_grad(
-    x: Any, h_prev: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any, r: Any, u: Any, c: Any, d_h: Any
-) -> tuple[Any, ...]:
+    x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array, r: Array, u: Array, c: Array, d_h: Array
+) -> tuple[Array, ...]:
     """Compute the gradients of `gru_block_cell`.
 
     TF: tf.raw_ops.GRUBlockCellGrad (core/kernels/rnn/gru_ops.cc).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,6 +20,8 @@ from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.reductions import has_long_rows, reduce_axes
 
@@ -51,9 +53,9 @@ def log_softmax_along(x: Any, *, axis: int) -> Any:
     return lax.sub(*matched(shifted, lax.log(_reduced(lax.reduce_sum, lax.exp(shifted), axis))))
 
 
-@op("Softmax", along=softmax_along, stored=True)
+@op("Softmax", pattern=Pattern.MATERIALIZED)
 @inlined
-def softmax(logits: Any) -> Any:
+def softmax(logits: Array) -> Array:
     """Compute softmax along the last dimension.
 
     TF: tf.raw_ops.Softmax (core/kernels/softmax_op.cc).
@@ -61,9 +63,9 @@ def softmax(logits: Any) -> Any:
     return _softmax(jnp.asarray(logits))
 
 
-@op("LogSoftmax", along=log_softmax_along, stored=True)
+@op("LogSoftmax", pattern=Pattern.MATERIALIZED)
 @inlined
-def log_softmax(logits: Any) -> Any:
+def log_softmax(logits: Array) -> Array:
     """Compute the logarithm of softmax along the last dimension.
 
     TF: tf.raw_ops.LogSoftmax (core/kernels/softmax_op.cc).
@@ -139,3 +141,10 @@ def _(axis: int, primals: Any, tangents: Any) -> Any:
     (x,), (t,) = primals, tangents
     y = _softmax_of_rows(x, axis)
     return y, y * lax.sub(*matched(t, _reduced(lax.reduce_sum, y * t, axis)))
+
+
+AXIS_IMPLS: Mapping[Callable[..., Any], Callable[..., Any]] = {
+    softmax: softmax_along,
+    log_softmax: log_softmax_along,
+}
+"""Functions of ops that work along the last axis to functions that also take ``axis=``."""

@@ -8,8 +8,8 @@ Quantized dtypes are integer dtypes here. Read `min_max` first, then by kind:
 - `tf1_arithmetic`, `tf1_normalization`, `tf1_resize`: TF1's ops on them.
 - `onednn_conv`, `onednn_matmul`: products that oneDNN fuses with bias, ReLU and requantization.
 
-Imports `ops.nn`, `ops.image`, `ops.xla.protos`, `ops.math`, `ops.arrays` and `ops.common`, and is imported by
-`ops.legacy` only.
+Imports `ops.nn`, `ops.image`, `ops.xla.protos`, `ops.math`, `ops.arrays` and `ops.common`; no other family imports
+it.
 """
 
 from . import (  # noqa: F401

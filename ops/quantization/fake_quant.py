@@ -16,6 +16,7 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product, quotient, rounded
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 __all__: list[str] = []
 
@@ -90,8 +91,8 @@ def _attributes(x: Any, min: float, max: float) -> tuple[Any, Any, Any]:
 
 @op("FakeQuantWithMinMaxArgs")
 def fake_quant_args(
-    inputs: Any, *, min: float = -6.0, max: float = 6.0, num_bits: int = 8, narrow_range: bool = False
-) -> Any:
+    inputs: Array, *, min: float = -6.0, max: float = 6.0, num_bits: int = 8, narrow_range: bool = False
+) -> Array:
     """Round to the levels of a range given as attributes.
 
     TF: tf.raw_ops.FakeQuantWithMinMaxArgs (core/kernels/fake_quant_ops.cc).
@@ -101,14 +102,14 @@ def fake_quant_args(
 
 @op("FakeQuantWithMinMaxArgsGradient")
 def fake_quant_args_gradient(
-    gradients: Any,
-    inputs: Any,
+    gradients: Array,
+    inputs: Array,
     *,
     min: float = -6.0,
     max: float = 6.0,
     num_bits: int = 8,
     narrow_range: bool = False,
-) -> Any:
+) -> Array:
     """Return the gradients of values within the range, else 0.
 
     TF: tf.raw_ops.FakeQuantWithMinMaxArgsGradient (core/kernels/fake_quant_ops.cc).
@@ -117,7 +118,7 @@ def fake_quant_args_gradient(
 
 
 @op("FakeQuantWithMinMaxVars")
-def fake_quant_vars(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False) -> Any:
+def fake_quant_vars(inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False) -> Array:
     """Round to the levels of a range.
 
     TF: tf.raw_ops.FakeQuantWithMinMaxVars (core/kernels/fake_quant_ops.cc).
@@ -126,7 +127,9 @@ def fake_quant_vars(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narro
 
 
 @op("FakeQuantWithMinMaxVarsPerChannel")
-def fake_quant_per_channel(inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False) -> Any:
+def fake_quant_per_channel(
+    inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
+) -> Array:
     """Round to the levels of a range for each channel.
 
     TF: tf.raw_ops.FakeQuantWithMinMaxVarsPerChannel (core/kernels/fake_quant_ops.cc).
@@ -136,8 +139,8 @@ def fake_quant_per_channel(inputs: Any, min: Any, max: Any, *, num_bits: int = 8
 
 @op("FakeQuantWithMinMaxVarsGradient")
 def fake_quant_vars_gradient(
-    gradients: Any, inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False
-) -> tuple[Any, Any, Any]:
+    gradients: Array, inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
+) -> tuple[Array, Array, Array]:
     """Compute the gradients of `fake_quant_vars`: values, min and max.
 
     TF: tf.raw_ops.FakeQuantWithMinMaxVarsGradient (core/kernels/fake_quant_ops.cc).
@@ -148,8 +151,8 @@ def fake_quant_vars_gradient(
 
 @op("FakeQuantWithMinMaxVarsPerChannelGradient")
 def fake_quant_per_channel_gradient(
-    gradients: Any, inputs: Any, min: Any, max: Any, *, num_bits: int = 8, narrow_range: bool = False
-) -> tuple[Any, Any, Any]:
+    gradients: Array, inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
+) -> tuple[Array, Array, Array]:
     """Compute the gradients of `fake_quant_per_channel`: values, min and max.
 
     TF: tf.raw_ops.FakeQuantWithMinMaxVarsPerChannelGradient (core/kernels/fake_quant_ops.cc).

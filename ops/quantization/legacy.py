@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tf2jax_lite.ops.quantization.quantize_dequantize import quantize_and_dequantize_v2
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.values.types import Array
 
 
 @op("QuantizeAndDequantize")
 def quantize_and_dequantize(
-    input: Any,
+    input: Array,
     *,
     signed_input: bool = True,
     num_bits: int = 8,
     range_given: bool = False,
     input_min: float = 0.0,
     input_max: float = 0.0,
-) -> Any:
+) -> Array:
     """Round to quantized values; the gradient is the identity.
 
     TF: tf.raw_ops.QuantizeAndDequantize.

@@ -16,6 +16,7 @@ from tf2jax_lite.ops.math.cast import cast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 __all__: list[str] = []
 
@@ -45,15 +46,15 @@ def _slices(shape: tuple[Any, ...], low: Any, high: Any, axis: int) -> tuple[Any
 
 @op("Dequantize")
 def dequantize(
-    input: Any,
-    min_range: Any,
-    max_range: Any,
+    input: Array,
+    min_range: Array,
+    max_range: Array,
     *,
     mode: str = "MIN_COMBINED",
     narrow_range: bool = False,
     axis: int = -1,
     dtype: Any = np.float32,
-) -> Any:
+) -> Array:
     """Convert quantized integers to floats.
 
     TF: tf.raw_ops.Dequantize (core/kernels/dequantize_op.cc).
@@ -99,9 +100,9 @@ def dequantize(
 
 @op("QuantizeV2")
 def quantize_v2(
-    input: Any,
-    min_range: Any,
-    max_range: Any,
+    input: Array,
+    min_range: Array,
+    max_range: Array,
     *,
     T: Any,
     mode: str = "MIN_COMBINED",
@@ -109,7 +110,7 @@ def quantize_v2(
     narrow_range: bool = False,
     axis: int = -1,
     ensure_minimum_range: float = 0.01,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convert floats to quantized integers.
 
     TF: tf.raw_ops.QuantizeV2 (core/kernels/quantize_op.cc).

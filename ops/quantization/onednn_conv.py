@@ -17,7 +17,9 @@ from jax import lax
 
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import scalar
 from .tf1_requantize_per_channel import max_abs, round_and_saturate
@@ -152,7 +154,7 @@ def _convolve(
 
 
 def _register(name: str, **options: Any) -> None:
-    @op(name, heavy=True)
+    @op(name, pattern=Pattern.CONTRACTION)
     def call(
         input: Any,
         filter: Any,
@@ -180,21 +182,21 @@ _register("QuantizedConv2DPerChannel")
 _register("QuantizedDepthwiseConv2D", depthwise=True)
 
 
-@op("QuantizedConv2DAndRelu", heavy=True)
+@op("QuantizedConv2DAndRelu", pattern=Pattern.CONTRACTION)
 def quantized_conv2d_and_relu(
-    input: Any,
-    filter: Any,
-    min_input: Any,
-    max_input: Any,
-    min_filter: Any,
-    max_filter: Any,
+    input: Array,
+    filter: Array,
+    min_input: Array,
+    max_input: Array,
+    min_filter: Array,
+    max_filter: Array,
     *,
     out_type: Any = _INT32,
     strides: Sequence[int],
     padding: str,
     dilations: Sequence[int] = _ONES,
     padding_list: Sequence[int] = (),
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convolve quantized images and apply ReLU.
 
     TF: tf.raw_ops.QuantizedConv2DAndRelu (core/kernels/mkl/mkl_conv_ops.cc).
@@ -211,21 +213,21 @@ def quantized_conv2d_and_relu(
     return output_and_range(*products, out_type, relu=True)
 
 
-@op("QuantizedDepthwiseConv2DWithBias", heavy=True)
+@op("QuantizedDepthwiseConv2DWithBias", pattern=Pattern.CONTRACTION)
 def quantized_depthwise_conv2d_with_bias(
-    input: Any,
-    filter: Any,
-    bias: Any,
-    min_input: Any,
-    max_input: Any,
-    min_filter: Any,
-    max_filter: Any,
+    input: Array,
+    filter: Array,
+    bias: Array,
+    min_input: Array,
+    max_input: Array,
+    min_filter: Array,
+    max_filter: Array,
     *,
     out_type: Any = _INT32,
     strides: Sequence[int],
     padding: str,
     dilations: Sequence[int] = _ONES,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convolve each channel of quantized images and add a bias.
 
     TF: tf.raw_ops.QuantizedDepthwiseConv2DWithBias (core/kernels/mkl/mkl_conv_ops.cc).
@@ -236,7 +238,7 @@ def quantized_depthwise_conv2d_with_bias(
 
 
 def _register_with_bias(name: str, *, relu: bool = False, **options: Any) -> None:
-    @op(name, heavy=True)
+    @op(name, pattern=Pattern.CONTRACTION)
     def call(
         input: Any,
         filter: Any,
@@ -276,7 +278,7 @@ _register_with_bias("QuantizedDepthwiseConv2DWithBiasAndRelu", relu=True, depthw
 
 
 def _register_requantized(name: str, default: np.dtype, *, relu: bool = False) -> None:
-    @op(name, heavy=True)
+    @op(name, pattern=Pattern.CONTRACTION)
     def call(
         input: Any,
         filter: Any,
@@ -315,7 +317,7 @@ _register_requantized("QuantizedConv2DAndReluAndRequantize", _UINT8, relu=True)
 
 
 def _register_requantized_with_bias(name: str, default: np.dtype, *, relu: bool = False, **options: Any) -> None:
-    @op(name, heavy=True)
+    @op(name, pattern=Pattern.CONTRACTION)
     def call(
         input: Any,
         filter: Any,

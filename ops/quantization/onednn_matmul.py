@@ -15,7 +15,9 @@ from jax import lax
 
 from tf2jax_lite.ops.common.rounding import quotient
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.types import Array
 
 from .onednn_conv import check_operands, output_and_range
 from .tf1_requantize import scalar
@@ -67,7 +69,7 @@ def _product(
 
 
 def _register(name: str, *, relu: bool = False) -> None:
-    @op(name, heavy=True)
+    @op(name, pattern=Pattern.CONTRACTION)
     def call(
         a: Any,
         b: Any,
@@ -96,7 +98,7 @@ _register("QuantizedMatMulWithBiasAndRelu", relu=True)
 
 
 def _register_requantized(name: str, *, relu: bool = False) -> None:
-    @op(name, heavy=True)
+    @op(name, pattern=Pattern.CONTRACTION)
     def call(
         a: Any,
         b: Any,
@@ -129,23 +131,23 @@ _register_requantized("QuantizedMatMulWithBiasAndRequantize")
 _register_requantized("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True)
 
 
-@op("QuantizedMatMulWithBiasAndDequantize", heavy=True)
+@op("QuantizedMatMulWithBiasAndDequantize", pattern=Pattern.CONTRACTION)
 def quantized_mat_mul_with_bias_and_dequantize(
-    a: Any,
-    b: Any,
-    bias: Any,
-    min_a: Any,
-    max_a: Any,
-    min_b: Any,
-    max_b: Any,
-    min_freezed_output: Any,
-    max_freezed_output: Any,
+    a: Array,
+    b: Array,
+    bias: Array,
+    min_a: Array,
+    max_a: Array,
+    min_b: Array,
+    max_b: Array,
+    min_freezed_output: Array,
+    max_freezed_output: Array,
     *,
     Toutput: Any,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: str = "MIN_FIRST",
-) -> Any:
+) -> Array:
     """Multiply quantized matrices, add a bias, and return floats.
 
     TF: tf.raw_ops.QuantizedMatMulWithBiasAndDequantize (core/kernels/mkl/mkl_qmatmul_op.cc).

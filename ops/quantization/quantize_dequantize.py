@@ -16,6 +16,7 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 from .uniform import along
 
@@ -136,9 +137,9 @@ def _inside(x: Any, low: Any, high: Any, axis: int) -> Any:
 
 @op("QuantizeAndDequantizeV2")
 def quantize_and_dequantize_v2(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
+    input: Array,
+    input_min: Array,
+    input_max: Array,
     *,
     signed_input: bool = True,
     num_bits: int = 8,
@@ -146,7 +147,7 @@ def quantize_and_dequantize_v2(
     round_mode: str = "HALF_TO_EVEN",
     narrow_range: bool = False,
     axis: int = -1,
-) -> Any:
+) -> Array:
     """Round to quantized values, with gradient 1 everywhere.
 
     TF: tf.raw_ops.QuantizeAndDequantizeV2 (core/kernels/quantize_and_dequantize_op.cc).
@@ -167,16 +168,16 @@ def quantize_and_dequantize_v2(
 
 @op("QuantizeAndDequantizeV3")
 def quantize_and_dequantize_v3(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
-    num_bits: Any,
+    input: Array,
+    input_min: Array,
+    input_max: Array,
+    num_bits: Array,
     *,
     signed_input: bool = True,
     range_given: bool = True,
     narrow_range: bool = False,
     axis: int = -1,
-) -> Any:
+) -> Array:
     """Round to quantized values of a number of bits that may be traced.
 
     TF: tf.raw_ops.QuantizeAndDequantizeV3 (core/kernels/quantize_and_dequantize_op.cc).
@@ -197,9 +198,9 @@ def quantize_and_dequantize_v3(
 
 @op("QuantizeAndDequantizeV4")
 def quantize_and_dequantize_v4(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
+    input: Array,
+    input_min: Array,
+    input_max: Array,
     *,
     signed_input: bool = True,
     num_bits: int = 8,
@@ -207,7 +208,7 @@ def quantize_and_dequantize_v4(
     round_mode: str = "HALF_TO_EVEN",
     narrow_range: bool = False,
     axis: int = -1,
-) -> Any:
+) -> Array:
     """Round to quantized values, with gradient 1 within the range, else 0.
 
     TF: tf.raw_ops.QuantizeAndDequantizeV4 (core/kernels/quantize_and_dequantize_op.cc).
@@ -228,8 +229,8 @@ def quantize_and_dequantize_v4(
 
 @op("QuantizeAndDequantizeV4Grad")
 def quantize_and_dequantize_v4_grad(
-    gradients: Any, input: Any, input_min: Any, input_max: Any, *, axis: int = -1
-) -> tuple[Any, Any, Any]:
+    gradients: Array, input: Array, input_min: Array, input_max: Array, *, axis: int = -1
+) -> tuple[Array, Array, Array]:
     """Return the gradients of values within the range, else 0.
 
     TF: tf.raw_ops.QuantizeAndDequantizeV4Grad (core/kernels/quantize_and_dequantize_op.cc).

@@ -18,7 +18,9 @@ from tf2jax_lite.ops.common.broadcasting import matched
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.nn.pooling import max_pool
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import (
     float_to_quantized,
@@ -51,20 +53,20 @@ def _check_type(dtype: Any) -> None:
         raise OpError(f"output dtype {np.dtype(dtype)}; TensorFlow has a kernel for qint32 only")
 
 
-@op("QuantizedMatMul", heavy=True)
+@op("QuantizedMatMul", pattern=Pattern.CONTRACTION)
 def quantized_mat_mul(
-    a: Any,
-    b: Any,
-    min_a: Any,
-    max_a: Any,
-    min_b: Any,
-    max_b: Any,
+    a: Array,
+    b: Array,
+    min_a: Array,
+    max_a: Array,
+    min_b: Array,
+    max_b: Array,
     *,
     Toutput: Any = _INT32,
     transpose_a: bool = False,
     transpose_b: bool = False,
     Tactivation: Any = _UINT8,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Multiply quantized matrices.
 
     TF: tf.raw_ops.QuantizedMatMul (core/kernels/quantized_matmul_op.cc).
@@ -80,20 +82,20 @@ def quantized_mat_mul(
     return out, *product_range(min_a, max_a, a.dtype, min_b, max_b, b.dtype)
 
 
-@op("QuantizedConv2D", heavy=True)
+@op("QuantizedConv2D", pattern=Pattern.CONTRACTION)
 def quantized_conv2d(
-    input: Any,
-    filter: Any,
-    min_input: Any,
-    max_input: Any,
-    min_filter: Any,
-    max_filter: Any,
+    input: Array,
+    filter: Array,
+    min_input: Array,
+    max_input: Array,
+    min_filter: Array,
+    max_filter: Array,
     *,
     strides: Sequence[int],
     padding: str,
     out_type: Any = _INT32,
     dilations: Sequence[int] = (1, 1, 1, 1),
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convolve quantized images.
 
     TF: tf.raw_ops.QuantizedConv2D (core/kernels/quantized_conv_ops.cc).
@@ -124,8 +126,8 @@ def quantized_conv2d(
 
 @op("QuantizedMul")
 def quantized_mul(
-    x: Any, y: Any, min_x: Any, max_x: Any, min_y: Any, max_y: Any, *, Toutput: Any = _INT32
-) -> tuple[Any, Any, Any]:
+    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: Any = _INT32
+) -> tuple[Array, Array, Array]:
     """Multiply quantized tensors with broadcasting.
 
     TF: tf.raw_ops.QuantizedMul (core/kernels/quantized_mul_op.cc).
@@ -144,8 +146,8 @@ def _sum_range(log2_margin: int, low_a: Any, high_a: Any, low_b: Any, high_b: An
 
 @op("QuantizedAdd")
 def quantized_add(
-    x: Any, y: Any, min_x: Any, max_x: Any, min_y: Any, max_y: Any, *, Toutput: Any = _INT32
-) -> tuple[Any, Any, Any]:
+    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: Any = _INT32
+) -> tuple[Array, Array, Array]:
     """Add quantized tensors with broadcasting.
 
     TF: tf.raw_ops.QuantizedAdd (core/kernels/quantized_add_op.cc).
@@ -166,8 +168,8 @@ def quantized_add(
 
 @op("QuantizedBiasAdd")
 def quantized_bias_add(
-    input: Any, bias: Any, min_input: Any, max_input: Any, min_bias: Any, max_bias: Any, *, out_type: Any
-) -> tuple[Any, Any, Any]:
+    input: Array, bias: Array, min_input: Array, max_input: Array, min_bias: Array, max_bias: Array, *, out_type: Any
+) -> tuple[Array, Array, Array]:
     """Add a bias along the last dimension.
 
     TF: tf.raw_ops.QuantizedBiasAdd (core/kernels/quantized_bias_add_op.cc).
@@ -200,8 +202,8 @@ def _clipped(features: Any, low: Any, high: Any, limit: Any) -> tuple[Any, Any, 
 
 @op("QuantizedRelu")
 def quantized_relu(
-    features: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
-) -> tuple[Any, Any, Any]:
+    features: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
+) -> tuple[Array, Array, Array]:
     """Compute max(x, 0).
 
     TF: tf.raw_ops.QuantizedRelu (core/kernels/quantized_activation_ops.cc).
@@ -212,8 +214,8 @@ def quantized_relu(
 
 @op("QuantizedRelu6")
 def quantized_relu6(
-    features: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
-) -> tuple[Any, Any, Any]:
+    features: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
+) -> tuple[Array, Array, Array]:
     """Compute min(max(x, 0), 6).
 
     TF: tf.raw_ops.QuantizedRelu6 (core/kernels/quantized_activation_ops.cc).
@@ -225,8 +227,8 @@ def quantized_relu6(
 
 @op("QuantizedReluX")
 def quantized_relu_x(
-    features: Any, max_value: Any, min_features: Any, max_features: Any, *, out_type: Any = _UINT8
-) -> tuple[Any, Any, Any]:
+    features: Array, max_value: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
+) -> tuple[Array, Array, Array]:
     """Compute min(max(x, 0), max_value).
 
     TF: tf.raw_ops.QuantizedReluX.
@@ -249,7 +251,7 @@ def _check_window(x: Any, ksize: Sequence[int], strides: Sequence[int], padding:
 
 @op("QuantizedMaxPool")
 def quantized_max_pool(
-    input: Any, min_input: Any, max_input: Any, *, ksize: Sequence[int], strides: Sequence[int], padding: str
+    input: Array, min_input: Array, max_input: Array, *, ksize: Sequence[int], strides: Sequence[int], padding: str
 ) -> tuple[Any, Any, Any]:
     """Compute the maximum of each window.
 
@@ -263,7 +265,7 @@ def quantized_max_pool(
 
 @op("QuantizedAvgPool")
 def quantized_avg_pool(
-    input: Any, min_input: Any, max_input: Any, *, ksize: Sequence[int], strides: Sequence[int], padding: str
+    input: Array, min_input: Array, max_input: Array, *, ksize: Sequence[int], strides: Sequence[int], padding: str
 ) -> tuple[Any, Any, Any]:
     """Compute the mean of each window, rounded down.
 
@@ -356,7 +358,7 @@ def quantized_concat_v2(
 
 
 @op("QuantizedReshape")
-def quantized_reshape(tensor: Any, shape: Static, input_min: Any, input_max: Any) -> tuple[Any, Any, Any]:
+def quantized_reshape(tensor: Any, shape: Static, input_min: Array, input_max: Array) -> tuple[Any, Any, Any]:
     """Reshape a quantized tensor.
 
     TF: tf.raw_ops.QuantizedReshape (core/kernels/quantized_reshape_op.cc).

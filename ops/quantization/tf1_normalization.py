@@ -14,6 +14,7 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import float_to_quantized, quantized_to_float, scalar
 
@@ -24,16 +25,16 @@ _INT32, _F32 = np.dtype(np.int32), np.float32
 
 @op("QuantizedInstanceNorm")
 def quantized_instance_norm(
-    x: Any,
-    x_min: Any,
-    x_max: Any,
+    x: Array,
+    x_min: Array,
+    x_max: Array,
     *,
     output_range_given: bool = False,
     given_y_min: float = 0.0,
     given_y_max: float = 0.0,
     variance_epsilon: float = 1e-5,
     min_separation: float = 1e-3,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Normalize each channel of each image by its own mean and variance.
 
     TF: tf.raw_ops.QuantizedInstanceNorm (core/kernels/quantized_instance_norm.cc).
@@ -59,26 +60,26 @@ def quantized_instance_norm(
 
 @op("QuantizedBatchNormWithGlobalNormalization")
 def quantized_batch_norm_with_global_normalization(
-    t: Any,
-    t_min: Any,
-    t_max: Any,
-    m: Any,
-    m_min: Any,
-    m_max: Any,
-    v: Any,
-    v_min: Any,
-    v_max: Any,
-    beta: Any,
-    beta_min: Any,
-    beta_max: Any,
-    gamma: Any,
-    gamma_min: Any,
-    gamma_max: Any,
+    t: Array,
+    t_min: Array,
+    t_max: Array,
+    m: Array,
+    m_min: Array,
+    m_max: Array,
+    v: Array,
+    v_min: Array,
+    v_max: Array,
+    beta: Array,
+    beta_min: Array,
+    beta_max: Array,
+    gamma: Array,
+    gamma_min: Array,
+    gamma_max: Array,
     *,
     out_type: Any,
     variance_epsilon: float,
     scale_after_normalization: bool,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Normalize by given means and variances of channels, in fixed point.
 
     TF: tf.raw_ops.QuantizedBatchNormWithGlobalNormalization (core/kernels/quantized_batch_norm_op.cc).

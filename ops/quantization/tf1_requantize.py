@@ -17,6 +17,7 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.uint64 import product as word_product
 
 __all__ = [
@@ -175,7 +176,7 @@ def _check_int32(x: Any) -> Any:
 
 
 @op("RequantizationRange")
-def requantization_range(input: Any, input_min: Any, input_max: Any) -> tuple[Any, Any]:
+def requantization_range(input: Array, input_min: Array, input_max: Array) -> tuple[Array, Array]:
     """Return the range of the values in a qint32 tensor, including 0.
 
     TF: tf.raw_ops.RequantizationRange (core/kernels/requantization_range_op.cc).
@@ -198,14 +199,14 @@ def _fixed(value: Any) -> tuple[Any, Any]:
 
 @op("Requantize")
 def requantize(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
-    requested_output_min: Any,
-    requested_output_max: Any,
+    input: Array,
+    input_min: Array,
+    input_max: Array,
+    requested_output_min: Array,
+    requested_output_max: Array,
     *,
     out_type: Any = np.dtype(np.uint8),  # noqa: B008
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convert qint32 to quint8 of another range.
 
     TF: tf.raw_ops.Requantize (core/kernels/requantize.cc).
@@ -249,12 +250,12 @@ def requantize(
 
 @op("QuantizeDownAndShrinkRange")
 def quantize_down_and_shrink_range(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
+    input: Array,
+    input_min: Array,
+    input_max: Array,
     *,
     out_type: Any = np.dtype(np.uint8),  # noqa: B008
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convert qint32 to quint8 of the range of its values.
 
     TF: tf.raw_ops.QuantizeDownAndShrinkRange (core/kernels/quantize_down_and_shrink_range.cc).

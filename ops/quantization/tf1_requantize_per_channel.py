@@ -14,6 +14,7 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import scalar
 
@@ -49,8 +50,8 @@ def _channels(input: Any, input_min: Any, input_max: Any) -> tuple[Any, Any]:
 
 @op("RequantizationRangePerChannel")
 def requantization_range_per_channel(
-    input: Any, input_min: Any, input_max: Any, *, clip_value_max: float
-) -> tuple[Any, Any]:
+    input: Array, input_min: Array, input_max: Array, *, clip_value_max: float
+) -> tuple[Array, Array]:
     """Return the range of the values in a qint32 tensor, up to a limit.
 
     TF: tf.raw_ops.RequantizationRangePerChannel (core/kernels/mkl/mkl_requantization_range_per_channel_op.cc).
@@ -67,14 +68,14 @@ def requantization_range_per_channel(
 
 @op("RequantizePerChannel")
 def requantize_per_channel(
-    input: Any,
-    input_min: Any,
-    input_max: Any,
-    requested_output_min: Any,
-    requested_output_max: Any,
+    input: Array,
+    input_min: Array,
+    input_max: Array,
+    requested_output_min: Array,
+    requested_output_max: Array,
     *,
     out_type: Any = np.dtype(np.uint8),  # noqa: B008
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Convert qint32 with a range for each channel to 8 bits of one range.
 
     TF: tf.raw_ops.RequantizePerChannel (core/kernels/mkl/mkl_requantize_per_channel_op.cc).

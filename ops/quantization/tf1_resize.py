@@ -13,6 +13,7 @@ from tf2jax_lite.ops.image.resize import check_alignment, neighbors, resize_bili
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import scalar
 
@@ -29,14 +30,14 @@ def _interpolate(first: Any, second: Any, weights: Any, one: Any) -> Any:
 
 @op("QuantizedResizeBilinear", check=check_alignment)
 def quantized_resize_bilinear(
-    images: Any,
+    images: Array,
     size: Static,
-    min: Any,
-    max: Any,
+    min: Array,
+    max: Array,
     *,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Resize quantized images by bilinear interpolation in fixed point.
 
     TF: tf.raw_ops.QuantizedResizeBilinear (core/kernels/quantized_resize_bilinear_op.cc).

@@ -15,6 +15,7 @@ from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_static
+from tf2jax_lite.values.types import Array
 
 from ._fixed_point import multiplier, rescaled
 
@@ -64,15 +65,15 @@ def floor_to_int(x: Any) -> Any:
 
 @op("UniformQuantize")
 def uniform_quantize(
-    input: Any,
-    scales: Any,
-    zero_points: Any,
+    input: Array,
+    scales: Array,
+    zero_points: Array,
     *,
     Tout: Any,
     quantization_min_val: int,
     quantization_max_val: int,
     quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Convert floats to quantized integers.
 
     TF: tf.raw_ops.UniformQuantize (core/kernels/uniform_quant_ops/uniform_quantize_op.cc).
@@ -85,15 +86,15 @@ def uniform_quantize(
 
 @op("UniformDequantize")
 def uniform_dequantize(
-    input: Any,
-    scales: Any,
-    zero_points: Any,
+    input: Array,
+    scales: Array,
+    zero_points: Array,
     *,
     Tout: Any,
     quantization_min_val: int,
     quantization_max_val: int,
     quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Convert quantized integers to floats.
 
     TF: tf.raw_ops.UniformDequantize (core/kernels/uniform_quant_ops/uniform_dequantize_op.cc).
@@ -105,11 +106,11 @@ def uniform_dequantize(
 
 @op("UniformRequantize")
 def uniform_requantize(
-    input: Any,
-    input_scales: Any,
-    input_zero_points: Any,
-    output_scales: Any,
-    output_zero_points: Any,
+    input: Array,
+    input_scales: Array,
+    input_zero_points: Array,
+    output_scales: Array,
+    output_zero_points: Array,
     *,
     Tout: Any,
     input_quantization_min_val: int,
@@ -118,7 +119,7 @@ def uniform_requantize(
     output_quantization_max_val: int,
     input_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Convert quantized integers to another scale and zero point.
 
     TF: tf.raw_ops.UniformRequantize (core/kernels/uniform_quant_ops/uniform_requantize_op.cc).
@@ -135,14 +136,14 @@ def uniform_requantize(
 
 @op("UniformQuantizedAdd")
 def uniform_quantized_add(
-    lhs: Any,
-    rhs: Any,
-    lhs_scales: Any,
-    lhs_zero_points: Any,
-    rhs_scales: Any,
-    rhs_zero_points: Any,
-    output_scales: Any,
-    output_zero_points: Any,
+    lhs: Array,
+    rhs: Array,
+    lhs_scales: Array,
+    lhs_zero_points: Array,
+    rhs_scales: Array,
+    rhs_zero_points: Array,
+    output_scales: Array,
+    output_zero_points: Array,
     *,
     lhs_quantization_min_val: int,
     lhs_quantization_max_val: int,
@@ -153,7 +154,7 @@ def uniform_quantized_add(
     lhs_quantization_axis: int = -1,
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Add quantized tensors in the scale of the result, with broadcasting.
 
     TF: tf.raw_ops.UniformQuantizedAdd (core/kernels/uniform_quant_ops/uniform_quantized_add_op.cc).
@@ -176,16 +177,16 @@ def uniform_quantized_add(
 
 @op("UniformQuantizedClipByValue")
 def uniform_quantized_clip_by_value(
-    operand: Any,
-    min: Any,
-    max: Any,
-    scales: Any,
-    zero_points: Any,
+    operand: Array,
+    min: Array,
+    max: Array,
+    scales: Array,
+    zero_points: Array,
     *,
     quantization_min_val: int,
     quantization_max_val: int,
     quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Clip to bounds that are quantized as the operand.
 
     TF: tf.raw_ops.UniformQuantizedClipByValue (core/kernels/uniform_quant_ops/uniform_quantized_clip_by_value_op.cc).

@@ -17,6 +17,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.xla.protos import fields
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from ._fixed_point import multiplier, rescaled
 from .uniform import along, clamped, floor_to_int, parameters
@@ -66,14 +67,14 @@ def _per_tensor(name: str, axis: int, *allowed: int) -> None:
 
 @op("UniformQuantizedDot")
 def uniform_quantized_dot(
-    lhs: Any,
-    rhs: Any,
-    lhs_scales: Any,
-    lhs_zero_points: Any,
-    rhs_scales: Any,
-    rhs_zero_points: Any,
-    output_scales: Any,
-    output_zero_points: Any,
+    lhs: Array,
+    rhs: Array,
+    lhs_scales: Array,
+    lhs_zero_points: Array,
+    rhs_scales: Array,
+    rhs_zero_points: Array,
+    output_scales: Array,
+    output_zero_points: Array,
     *,
     Tout: Any,
     lhs_quantization_min_val: int,
@@ -85,7 +86,7 @@ def uniform_quantized_dot(
     lhs_quantization_axis: int = -1,
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Multiply quantized matrices.
 
     TF: tf.raw_ops.UniformQuantizedDot (core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc).
@@ -104,16 +105,16 @@ def uniform_quantized_dot(
 
 @op("UniformQuantizedDotHybrid")
 def uniform_quantized_dot_hybrid(
-    lhs: Any,
-    rhs: Any,
-    rhs_scales: Any,
-    rhs_zero_points: Any,
+    lhs: Array,
+    rhs: Array,
+    rhs_scales: Array,
+    rhs_zero_points: Array,
     *,
     Tout: Any,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
     rhs_quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Quantize a float matrix row by row and multiply by a quantized one.
 
     TF: tf.raw_ops.UniformQuantizedDotHybrid (core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc).
@@ -209,14 +210,14 @@ class _Convolution:
 
 @op("UniformQuantizedConvolution")
 def uniform_quantized_convolution(
-    lhs: Any,
-    rhs: Any,
-    lhs_scales: Any,
-    lhs_zero_points: Any,
-    rhs_scales: Any,
-    rhs_zero_points: Any,
-    output_scales: Any,
-    output_zero_points: Any,
+    lhs: Array,
+    rhs: Array,
+    lhs_scales: Array,
+    lhs_zero_points: Array,
+    rhs_scales: Array,
+    rhs_zero_points: Array,
+    output_scales: Array,
+    output_zero_points: Array,
     *,
     Tout: Any,
     padding: str,
@@ -236,7 +237,7 @@ def uniform_quantized_convolution(
     lhs_quantization_axis: int = -1,
     rhs_quantization_axis: int = -1,
     output_quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Convolve quantized arrays.
 
     TF: tf.raw_ops.UniformQuantizedConvolution (core/kernels/uniform_quant_ops/uniform_quantized_convolution_ops.cc).
@@ -270,10 +271,10 @@ def uniform_quantized_convolution(
 
 @op("UniformQuantizedConvolutionHybrid")
 def uniform_quantized_convolution_hybrid(
-    lhs: Any,
-    rhs: Any,
-    rhs_scales: Any,
-    rhs_zero_points: Any,
+    lhs: Array,
+    rhs: Array,
+    rhs_scales: Array,
+    rhs_zero_points: Array,
     *,
     Tout: Any,
     padding: str,
@@ -287,7 +288,7 @@ def uniform_quantized_convolution_hybrid(
     feature_group_count: int = 1,
     dimension_numbers: str = "",
     rhs_quantization_axis: int = -1,
-) -> Any:
+) -> Array:
     """Quantize float images one by one and convolve by a quantized filter.
 
     TF: tf.raw_ops.UniformQuantizedConvolutionHybrid

@@ -12,6 +12,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity
 from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick, scatter_entries
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, static_value
 
@@ -65,7 +66,7 @@ def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) 
     return indices, values, xp.stack([xp.asarray(s, dtype) for s in shape])
 
 
-@op("RaggedTensorToSparse", host=_ragged_tensor_to_sparse)
+@op("RaggedTensorToSparse", fold=_ragged_tensor_to_sparse)
 def ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) -> tuple[Any, Any, Any]:
     """Return the index of each value, the values and the dense shape.
 
@@ -134,7 +135,7 @@ def _parents_and_ranks(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
     return tensor, jnp.arange(made) - search(tensor, tensor, "left")
 
 
-@op("RaggedTensorToTensor", dynamic_shape="prefix")
+@op("RaggedTensorToTensor")
 def ragged_tensor_to_tensor(
     shape: Any,
     values: Any,
@@ -142,7 +143,7 @@ def ragged_tensor_to_tensor(
     row_partition_tensors: list[Any],
     *,
     row_partition_types: list[str],
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> Any:
     """Convert a ragged tensor to a dense one.
 

@@ -19,6 +19,7 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import array_module, row_of, search
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.sparse.coo import pick
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
@@ -48,10 +49,8 @@ def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
     return np.add.accumulate(steps, axis=1, dtype=starts.dtype)[mask]
 
 
-@op("RaggedRange", dynamic_shape="prefix")
-def ragged_range(
-    starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: int | DynamicShapes | None
-) -> tuple[Any, Any]:
+@op("RaggedRange")
+def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: Bound) -> tuple[Any, Any]:
     """Return a row of numbers for each start, limit and step.
 
     TF: tf.raw_ops.RaggedRange (core/kernels/ragged_range_op.cc).
@@ -101,7 +100,7 @@ def ragged_range(
     return splits, *truncate_rows(bound, lambda: splits[-1], values, of=of)
 
 
-@op("_Repeat", dynamic_shape="prefix")
+@op("_Repeat")
 def repeat(
     data: Any,
     repeats: Any,
@@ -109,7 +108,7 @@ def repeat(
     pairs: list[Any],
     *,
     Tparams: Any = None,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> Any:
     """Repeat each entry of ``data`` as often as ``repeats`` says.
 
@@ -203,14 +202,14 @@ def _expand(splits: Any, rows: Any, bound: int | DynamicShapes | None) -> tuple[
     return out, *truncate_rows(bound, lambda: out[-1], jnp.where(row < out.shape[0] - 1, inner, -1), of=of)
 
 
-@op("RaggedGather", dynamic_shape="prefix")
+@op("RaggedGather")
 def ragged_gather(
     params_nested_splits: list[Any],
     params_dense_values: Any,
     indices: Any,
     *,
     OUTPUT_RAGGED_RANK: int,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[list[Any], Any]:
     """Gather rows of a ragged tensor.
 

@@ -19,9 +19,11 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
 from tf2jax_lite.ops.common.variant_rows import VariantVector, concatenate, is_variant_row_list, pad_or_truncate
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string, static_value
 from tf2jax_lite.values.tensor_list import TensorList
+from tf2jax_lite.values.types import Array
 
 from .conversion import check_splits
 from .variant import Ragged, RaggedRows
@@ -37,7 +39,7 @@ def _host_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batch
     return ragged_tensor_to_variant(list(map(as_array, rt_nested_splits)), values, batched_input=batched_input)
 
 
-@op("RaggedTensorToVariant", host=_host_to_variant)
+@op("RaggedTensorToVariant", fold=_host_to_variant)
 def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batched_input: bool) -> Any:
     """Make a variant of a ragged tensor, or of each of its rows.
 
@@ -56,7 +58,7 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
     return VariantVector(TensorList(Ragged((values,)), values.shape[0]))
 
 
-@op("RaggedTensorFromVariant", dynamic_shape="prefix")
+@op("RaggedTensorFromVariant")
 def ragged_tensor_from_variant(
     encoded_ragged: Any,
     *,
@@ -64,7 +66,7 @@ def ragged_tensor_from_variant(
     output_ragged_rank: int,
     Tvalues: Any,
     Tsplits: Any = _INT64,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[list[Any], Any]:
     """Make a ragged tensor of a variant, or of a vector of variants.
 
@@ -201,7 +203,7 @@ def _compacted(padded: Any, counts: Any, bound: int | DynamicShapes | None) -> A
 
 @op("RaggedTensorToVariantGradient")
 def ragged_tensor_to_variant_gradient(
-    encoded_ragged_grad: Any, row_splits: Any, dense_values_shape: Static, *, Tvalues: Any
+    encoded_ragged_grad: Any, row_splits: Array, dense_values_shape: Static, *, Tvalues: Any
 ) -> Any:
     """Return the values of variants that are gradients.
 

@@ -16,8 +16,10 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Key, StaticBound
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 
 from ._uniform import double_dtype
 
@@ -107,9 +109,9 @@ def _uniform_candidates(range_max: int) -> tuple[Any, Any]:
     return draw, lambda classes: jnp.full(classes.shape, 1 / range_max, np.float32)
 
 
-@op("UniformCandidateSampler", needs_key=True)
+@op("UniformCandidateSampler")
 def uniform_candidate_sampler(
-    true_classes: Any,
+    true_classes: Array,
     *,
     num_true: int,
     num_sampled: int,
@@ -117,8 +119,8 @@ def uniform_candidate_sampler(
     range_max: int,
     seed: int = 0,
     seed2: int = 0,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key,
+) -> tuple[Array, Array, Array]:
     """Sample classes uniformly.
 
     TF: tf.raw_ops.UniformCandidateSampler (core/kernels/candidate_sampler_ops.cc).
@@ -128,9 +130,9 @@ def uniform_candidate_sampler(
     return _candidates(true_classes, num_true, num_sampled, unique, range_max, *_uniform_candidates(range_max), key)
 
 
-@op("LogUniformCandidateSampler", needs_key=True)
+@op("LogUniformCandidateSampler")
 def log_uniform_candidate_sampler(
-    true_classes: Any,
+    true_classes: Array,
     *,
     num_true: int,
     num_sampled: int,
@@ -138,8 +140,8 @@ def log_uniform_candidate_sampler(
     range_max: int,
     seed: int = 0,
     seed2: int = 0,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key,
+) -> tuple[Array, Array, Array]:
     """Sample classes by Zipf's law, as ids of words sorted by frequency.
 
     TF: tf.raw_ops.LogUniformCandidateSampler (core/kernels/candidate_sampler_ops.cc).
@@ -182,9 +184,9 @@ def _fixed_weights(
     return weights
 
 
-@op("FixedUnigramCandidateSampler", needs_key=True)
+@op("FixedUnigramCandidateSampler")
 def fixed_unigram_candidate_sampler(
-    true_classes: Any,
+    true_classes: Array,
     *,
     num_true: int,
     num_sampled: int,
@@ -198,8 +200,8 @@ def fixed_unigram_candidate_sampler(
     unigrams: Any = (),
     seed: int = 0,
     seed2: int = 0,
-    key: Any,
-) -> tuple[Any, Any, Any]:
+    key: Key,
+) -> tuple[Array, Array, Array]:
     """Sample classes by given weights; vocab_file is not supported.
 
     TF: tf.raw_ops.FixedUnigramCandidateSampler (core/kernels/candidate_sampler_ops.cc).
@@ -224,8 +226,8 @@ def fixed_unigram_candidate_sampler(
 
 @op("AllCandidateSampler")
 def all_candidate_sampler(
-    true_classes: Any, *, num_true: int, num_sampled: int, unique: bool, seed: int = 0, seed2: int = 0
-) -> tuple[Any, Any, Any]:
+    true_classes: Array, *, num_true: int, num_sampled: int, unique: bool, seed: int = 0, seed2: int = 0
+) -> tuple[Array, Array, Array]:
     """Return each class once.
 
     TF: tf.raw_ops.AllCandidateSampler (core/kernels/candidate_sampler_ops.cc).
@@ -235,9 +237,9 @@ def all_candidate_sampler(
     return sampled, jnp.ones(true_classes.shape, np.float32), jnp.ones((num_sampled,), np.float32)
 
 
-@op("ComputeAccidentalHits", dynamic_shape=True)
+@op("ComputeAccidentalHits")
 def compute_accidental_hits(
-    true_classes: Any, sampled_candidates: Any, *, num_true: int, seed: int = 0, seed2: int = 0, bound: int | None
+    true_classes: Any, sampled_candidates: Any, *, num_true: int, seed: int = 0, seed2: int = 0, bound: StaticBound
 ) -> tuple[Any, Any, Any]:
     """Find sampled candidates that are true classes.
 

@@ -10,8 +10,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from ._uniform import double_dtype, uint64_to_double
 from .philox import block, from_jax_key, scramble, skip
@@ -47,7 +49,7 @@ def _multinomial(logits: Any, num_samples: Any, key: Any, counter: Any, dtype: A
 
 
 @op("StatelessMultinomial")
-def stateless_multinomial(logits: Any, num_samples: Static, seed: Any, *, output_dtype: Any = _INT64) -> Any:
+def stateless_multinomial(logits: Array, num_samples: Static, seed: Array, *, output_dtype: Any = _INT64) -> Array:
     """Sample classes by logits, with TensorFlow's bits.
 
     TF: tf.raw_ops.StatelessMultinomial (core/kernels/multinomial_op.cc).
@@ -72,10 +74,10 @@ def stateless_multinomial(logits: Any, num_samples: Static, seed: Any, *, output
     return _multinomial(logits, num_samples, *scramble(seed), output_dtype)
 
 
-@op("Multinomial", needs_key=True)
+@op("Multinomial")
 def multinomial(
-    logits: Any, num_samples: Static, *, seed: int = 0, seed2: int = 0, output_dtype: Any = _INT64, key: Any
-) -> Any:
+    logits: Array, num_samples: Static, *, seed: int = 0, seed2: int = 0, output_dtype: Any = _INT64, key: Key
+) -> Array:
     """Sample classes by logits, from the node's JAX key.
 
     TF: tf.raw_ops.Multinomial (core/kernels/multinomial_op.cc).

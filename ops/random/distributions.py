@@ -15,6 +15,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.types import Array
 
 from ._fill import check_algorithm, size, state
 from ._rejection import binomial, bounded_normal, gamma, implicit_bounded_normal, implicit_gamma, poisson
@@ -92,8 +93,8 @@ def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any
     return implicit_bounded_normal(sample, (mean, deviation, low, high)).reshape(sizes)
 
 
-@op("StatelessRandomGammaV2", words="whole")
-def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Any) -> Any:
+@op("StatelessRandomGammaV2", int64="pair")
+def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Array) -> Array:
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
     TF: tf.raw_ops.StatelessRandomGammaV2 (core/kernels/stateless_random_gamma_op.cc).
@@ -112,8 +113,8 @@ def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Any) -> Any:
     return draw_gamma(shape, *scramble(seed), alpha)
 
 
-@op("StatelessRandomGammaV3", words="whole")
-def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static, alpha: Any) -> Any:
+@op("StatelessRandomGammaV3", int64="pair")
+def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static, alpha: Array) -> Array:
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
     TF: tf.raw_ops.StatelessRandomGammaV3 (core/kernels/stateless_random_gamma_op.cc).
@@ -135,7 +136,7 @@ def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static
     return draw_gamma(shape, *state(key, counter), alpha)
 
 
-@op("StatelessRandomPoisson", words="whole")
+@op("StatelessRandomPoisson", int64="pair")
 def stateless_random_poisson(shape: Static, seed: Any, lam: Any, *, dtype: Any) -> Any:
     """Draw Poisson samples.
 
@@ -156,7 +157,7 @@ def stateless_random_poisson(shape: Static, seed: Any, lam: Any, *, dtype: Any) 
     return draw_poisson(shape, *scramble(seed), lam, dtype)
 
 
-@op("StatelessRandomBinomial", words="whole")
+@op("StatelessRandomBinomial", int64="pair")
 def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any, *, dtype: Any = _INT64) -> Any:
     """Draw binomial samples.
 
@@ -178,10 +179,10 @@ def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any,
     return draw_binomial(shape, *scramble(seed), counts, probs, dtype)
 
 
-@op("StatelessParameterizedTruncatedNormal", words="whole")
+@op("StatelessParameterizedTruncatedNormal", int64="pair")
 def stateless_parameterized_truncated_normal(
-    shape: Static, seed: Any, means: Any, stddevs: Any, minvals: Any, maxvals: Any
-) -> Any:
+    shape: Static, seed: Any, means: Array, stddevs: Array, minvals: Array, maxvals: Array
+) -> Array:
     """Draw normal samples within bounds.
 
     TF: tf.raw_ops.StatelessParameterizedTruncatedNormal (core/kernels/parameterized_truncated_normal_op.cc).

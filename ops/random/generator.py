@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import UpdateInt64
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import static_value
@@ -65,8 +66,8 @@ def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, A
     return _advanced(words, np.asarray(size(shape)[1], np.int64)), _key_and_counter(words)
 
 
-@op("RngReadAndSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
-def rng_read_and_skip(resource: Any, alg: Static, delta: Any) -> tuple[Any, Any]:
+@op("RngReadAndSkip", int64="pair")
+def rng_read_and_skip(resource: UpdateInt64, alg: Static, delta: Any) -> tuple[Any, Any]:
     """Advance the generator and return its previous state.
 
     TF: tf.raw_ops.RngReadAndSkip (core/kernels/stateful_random_ops.cc).
@@ -87,8 +88,8 @@ def rng_read_and_skip(resource: Any, alg: Static, delta: Any) -> tuple[Any, Any]
     return _advanced(words, delta), from_u32_pair(words, np.int64)
 
 
-@op("RngSkip", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
-def rng_skip(resource: Any, algorithm: Static, delta: Any) -> Any:
+@op("RngSkip", int64="pair")
+def rng_skip(resource: UpdateInt64, algorithm: Static, delta: Any) -> Any:
     """Advance the generator.
 
     TF: tf.raw_ops.RngSkip (core/kernels/stateful_random_ops.cc).
@@ -108,8 +109,10 @@ def rng_skip(resource: Any, algorithm: Static, delta: Any) -> Any:
     return _advanced(_words(resource), delta)
 
 
-@op("StatefulUniform", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
-def stateful_uniform(resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
+@op("StatefulUniform", int64="pair")
+def stateful_uniform(
+    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
+) -> tuple[Any, Any]:
     """Draw uniform floats in [0, 1).
 
     TF: tf.raw_ops.StatefulUniform (core/kernels/stateful_random_ops.cc).
@@ -130,9 +133,9 @@ def stateful_uniform(resource: Any, algorithm: Static, shape: Static, *, dtype: 
     return after, uniform(shape, *start, dtype)
 
 
-@op("StatefulUniformInt", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
+@op("StatefulUniformInt", int64="pair")
 def stateful_uniform_int(
-    resource: Any, algorithm: Static, shape: Static, minval: Any, maxval: Any, *, dtype: Any = _INT64
+    resource: UpdateInt64, algorithm: Static, shape: Static, minval: Any, maxval: Any, *, dtype: Any = _INT64
 ) -> tuple[Any, Any]:
     """Draw uniform integers in [minval, maxval).
 
@@ -156,9 +159,9 @@ def stateful_uniform_int(
     return after, uniform_int(shape, *start, minval, maxval, dtype)
 
 
-@op("StatefulUniformFullInt", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
+@op("StatefulUniformFullInt", int64="pair")
 def stateful_uniform_full_int(
-    resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _UINT64
+    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:
     """Draw integers from the full range of the dtype.
 
@@ -180,9 +183,9 @@ def stateful_uniform_full_int(
     return after, full_int(shape, *start, dtype)
 
 
-@op("StatefulStandardNormalV2", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
+@op("StatefulStandardNormalV2", int64="pair")
 def stateful_standard_normal_v2(
-    resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
+    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
 ) -> tuple[Any, Any]:
     """Draw standard normals.
 
@@ -204,8 +207,8 @@ def stateful_standard_normal_v2(
     return after, normal(shape, *start, dtype)
 
 
-@op("StatefulStandardNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
-def stateful_standard_normal(resource: Any, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
+@op("StatefulStandardNormal", int64="pair")
+def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
     """Draw standard normals, for a state that begins with the algorithm.
 
     TF: tf.raw_ops.StatefulStandardNormal (core/kernels/stateful_random_ops.cc).
@@ -231,9 +234,9 @@ def stateful_standard_normal(resource: Any, shape: Static, *, dtype: Any = _FLOA
     return from_u32_pair(lax.concatenate([words[:1], after], 0), np.int64), samples
 
 
-@op("StatefulTruncatedNormal", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
+@op("StatefulTruncatedNormal", int64="pair")
 def stateful_truncated_normal(
-    resource: Any, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
+    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
 ) -> tuple[Any, Any]:
     """Draw standard normals within two standard deviations.
 
@@ -255,9 +258,9 @@ def stateful_truncated_normal(
     return after, truncated_normal(shape, *start, dtype)
 
 
-@op("StatefulRandomBinomial", reads=("resource",), writes=("resource",), words="whole", wide=("resource",))
+@op("StatefulRandomBinomial", int64="pair")
 def stateful_random_binomial(
-    resource: Any, algorithm: Static, shape: Static, counts: Any, probs: Any, *, dtype: Any = _INT64
+    resource: UpdateInt64, algorithm: Static, shape: Static, counts: Any, probs: Any, *, dtype: Any = _INT64
 ) -> tuple[Any, Any]:
     """Draw binomial samples.
 

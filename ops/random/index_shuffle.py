@@ -16,6 +16,7 @@ from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 _CONSTANT, _SEQUENCE = 0xFFFFFFFC, 0x7369F885192C0EF5
 
@@ -42,7 +43,7 @@ def _round_keys(seed: Any, width: Any, mask: Any, rounds: int) -> list[Any]:
 
 
 @op("RandomIndexShuffle")
-def random_index_shuffle(index: Any, seed: Any, max_index: Any, *, rounds: int = 4) -> Any:
+def random_index_shuffle(index: Array, seed: Array, max_index: Array, *, rounds: int = 4) -> Array:
     """Return the position of an index in a permutation of 0 to max_index.
 
     TF: tf.raw_ops.RandomIndexShuffle (core/kernels/random_index_shuffle_ops.cc).

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 
-@op("RandomCrop", needs_key=True)
-def random_crop(image: Any, size: Static, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomCrop")
+def random_crop(image: Array, size: Static, *, seed: int = 0, seed2: int = 0, key: Key) -> Array:
     """Crop an image at a random position. TF: tf.raw_ops.RandomCrop.
 
     Args:

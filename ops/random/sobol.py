@@ -18,6 +18,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 
 _FLOAT32 = np.dtype(np.float32)
 _DIGITS = 31  # a point's index is an int32
@@ -48,7 +49,7 @@ def direction_numbers() -> np.ndarray:
 
 
 @op("SobolSample")
-def sobol_sample(dim: Static, num_results: Static, skip: Any, *, dtype: Any = _FLOAT32) -> Any:
+def sobol_sample(dim: Static, num_results: Static, skip: Array, *, dtype: Any = _FLOAT32) -> Array:
     """Return points of the Sobol sequence.
 
     TF: tf.raw_ops.SobolSample (core/kernels/sobol_op.cc).

@@ -14,8 +14,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
+from tf2jax_lite.values.types import Array
 
 from ._fill import full_int, size
 from .distributions import draw_bounded_normal, draw_gamma, draw_poisson
@@ -24,8 +26,8 @@ from .philox import from_jax_key
 _INT64 = np.dtype(np.int64)
 
 
-@op("RandomUniform", needs_key=True)
-def random_uniform(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomUniform")
+def random_uniform(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
     """Draw uniform floats in [0, 1), with JAX's bits.
 
     TF: tf.raw_ops.RandomUniform (core/kernels/random_op.cc).
@@ -43,8 +45,10 @@ def random_uniform(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, 
     return jax.random.uniform(key, dims(shape), canonical(dtype))
 
 
-@op("RandomUniformInt", needs_key=True)
-def random_uniform_int(shape: Static, minval: Any, maxval: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomUniformInt")
+def random_uniform_int(
+    shape: Static, minval: Array, maxval: Array, *, seed: int = 0, seed2: int = 0, key: Key
+) -> Array:
     """Draw uniform integers in [minval, maxval).
 
     TF: tf.raw_ops.RandomUniformInt (core/kernels/random_op.cc).
@@ -63,8 +67,8 @@ def random_uniform_int(shape: Static, minval: Any, maxval: Any, *, seed: int = 0
     return jax.random.randint(key, dims(shape), minval, maxval, jnp.asarray(minval).dtype)
 
 
-@op("RandomStandardNormal", needs_key=True)
-def random_standard_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomStandardNormal")
+def random_standard_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
     """Draw standard normals.
 
     TF: tf.raw_ops.RandomStandardNormal (core/kernels/random_op.cc).
@@ -82,8 +86,8 @@ def random_standard_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: i
     return jax.random.normal(key, dims(shape), canonical(dtype))
 
 
-@op("TruncatedNormal", needs_key=True)
-def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("TruncatedNormal")
+def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
     """Draw standard normals within two standard deviations.
 
     TF: tf.raw_ops.TruncatedNormal (core/kernels/random_op.cc).
@@ -101,8 +105,8 @@ def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0
     return jax.random.truncated_normal(key, -2.0, 2.0, dims(shape), canonical(dtype))
 
 
-@op("RandomShuffle", needs_key=True)
-def random_shuffle(value: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomShuffle")
+def random_shuffle(value: Any, *, seed: int = 0, seed2: int = 0, key: Key) -> Any:
     """Shuffle along the first dimension.
 
     TF: tf.raw_ops.RandomShuffle (core/kernels/random_shuffle_op.cc).
@@ -114,8 +118,8 @@ def _full_shape(shape: Any, parameter: Any) -> np.ndarray:
     return np.array((*dims(shape), *jnp.shape(parameter)))
 
 
-@op("RandomGamma", needs_key=True)
-def random_gamma(shape: Static, alpha: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomGamma")
+def random_gamma(shape: Static, alpha: Array, *, seed: int = 0, seed2: int = 0, key: Key) -> Array:
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
     TF: tf.raw_ops.RandomGamma (core/kernels/random_op.cc).
@@ -136,8 +140,10 @@ def random_gamma(shape: Static, alpha: Any, *, seed: int = 0, seed2: int = 0, ke
     return draw_gamma(_full_shape(shape, alpha), *from_jax_key(key), alpha)
 
 
-@op("RandomPoissonV2", needs_key=True)
-def random_poisson_v2(shape: Static, rate: Any, *, dtype: Any = _INT64, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomPoissonV2")
+def random_poisson_v2(
+    shape: Static, rate: Array, *, dtype: Any = _INT64, seed: int = 0, seed2: int = 0, key: Key
+) -> Array:
     """Draw Poisson samples.
 
     TF: tf.raw_ops.RandomPoissonV2 (core/kernels/random_poisson_op.cc).
@@ -159,8 +165,8 @@ def random_poisson_v2(shape: Static, rate: Any, *, dtype: Any = _INT64, seed: in
     return draw_poisson(_full_shape(shape, rate), *from_jax_key(key), rate, dtype)
 
 
-@op("RandomPoisson", needs_key=True)
-def random_poisson(shape: Static, rate: Any, *, seed: int = 0, seed2: int = 0, key: Any) -> Any:
+@op("RandomPoisson")
+def random_poisson(shape: Static, rate: Array, *, seed: int = 0, seed2: int = 0, key: Key) -> Array:
     """Draw Poisson samples of the rates' dtype.
 
     TF: tf.raw_ops.RandomPoisson (core/kernels/random_poisson_op.cc).
@@ -181,8 +187,8 @@ def random_poisson(shape: Static, rate: Any, *, seed: int = 0, seed2: int = 0, k
     return draw_poisson(_full_shape(shape, rate), *from_jax_key(key), rate, rate.dtype)
 
 
-@op("NonDeterministicInts", needs_key=True, words="whole")
-def non_deterministic_ints(shape: Static, *, dtype: Any = _INT64, key: Any) -> Any:
+@op("NonDeterministicInts", int64="pair")
+def non_deterministic_ints(shape: Static, *, dtype: Any = _INT64, key: Key) -> Any:
     """Draw integers from the full range of the dtype.
 
     TF: tf.raw_ops.NonDeterministicInts (core/kernels/stateful_random_ops.cc).
@@ -200,10 +206,18 @@ def non_deterministic_ints(shape: Static, *, dtype: Any = _INT64, key: Any) -> A
     return full_int(shape, *from_jax_key(key), dtype)
 
 
-@op("ParameterizedTruncatedNormal", needs_key=True)
+@op("ParameterizedTruncatedNormal")
 def parameterized_truncated_normal(
-    shape: Static, means: Any, stdevs: Any, minvals: Any, maxvals: Any, *, seed: int = 0, seed2: int = 0, key: Any
-) -> Any:
+    shape: Static,
+    means: Array,
+    stdevs: Array,
+    minvals: Array,
+    maxvals: Array,
+    *,
+    seed: int = 0,
+    seed2: int = 0,
+    key: Key,
+) -> Array:
     """Draw normal samples within bounds, with parameters for each row.
 
     TF: tf.raw_ops.ParameterizedTruncatedNormal (core/kernels/parameterized_truncated_normal_op.cc).

@@ -13,6 +13,7 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import from_u32_pair
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.top_k import top_k
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
@@ -22,7 +23,7 @@ _PHILOX = 1
 _UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
 
 
-@op("StatelessRandomGetAlg", host=lambda: np.array(_PHILOX, np.int32))
+@op("StatelessRandomGetAlg", fold=lambda: np.array(_PHILOX, np.int32))
 def stateless_random_get_alg() -> Any:
     """Return the algorithm, 1 for Philox as on every CPU.
 
@@ -31,7 +32,7 @@ def stateless_random_get_alg() -> Any:
     return np.array(_PHILOX, np.int32)
 
 
-@op("StatelessRandomGetKeyCounter", words="whole")
+@op("StatelessRandomGetKeyCounter", int64="pair")
 def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
     """Return the Philox key (uint64 [1]) and counter (uint64 [2]) for a seed.
 
@@ -41,7 +42,7 @@ def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
     return from_u32_pair(key.reshape(1, 2)), from_u32_pair(counter.reshape(2, 2))
 
 
-@op("StatelessRandomGetKeyCounterAlg", words="whole")
+@op("StatelessRandomGetKeyCounterAlg", int64="pair")
 def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
     """Return key, counter and algorithm for a seed.
 
@@ -50,8 +51,8 @@ def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
     return (*stateless_random_get_key_counter(seed), np.array(_PHILOX, np.int32))
 
 
-@op("StatelessRandomUniformV2", words="whole")
-def stateless_random_uniform_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
+@op("StatelessRandomUniformV2", int64="pair")
+def stateless_random_uniform_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Array:
     """Draw uniform floats in [0, 1).
 
     TF: tf.raw_ops.StatelessRandomUniformV2 (core/kernels/stateless_random_ops_v2.cc).
@@ -73,8 +74,8 @@ def stateless_random_uniform_v2(shape: Static, key: Any, counter: Any, alg: Stat
     return uniform(shape, *state(key, counter), dtype)
 
 
-@op("StatelessRandomUniform", words="whole")
-def stateless_random_uniform(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
+@op("StatelessRandomUniform", int64="pair")
+def stateless_random_uniform(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Array:
     """Draw uniform floats in [0, 1).
 
     TF: tf.raw_ops.StatelessRandomUniform (core/kernels/stateless_random_ops.cc).
@@ -90,8 +91,8 @@ def stateless_random_uniform(shape: Static, seed: Any, *, dtype: Any = _FLOAT32)
     return uniform(shape, *scramble(seed), dtype)
 
 
-@op("StatelessRandomNormalV2", words="whole")
-def stateless_random_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
+@op("StatelessRandomNormalV2", int64="pair")
+def stateless_random_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Array:
     """Draw standard normals by Box and Muller's transform.
 
     TF: tf.raw_ops.StatelessRandomNormalV2 (core/kernels/stateless_random_ops_v2.cc).
@@ -113,8 +114,8 @@ def stateless_random_normal_v2(shape: Static, key: Any, counter: Any, alg: Stati
     return normal(shape, *state(key, counter), dtype)
 
 
-@op("StatelessRandomNormal", words="whole")
-def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
+@op("StatelessRandomNormal", int64="pair")
+def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Array:
     """Draw standard normals by Box and Muller's transform.
 
     TF: tf.raw_ops.StatelessRandomNormal (core/kernels/stateless_random_ops.cc).
@@ -130,7 +131,7 @@ def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) 
     return normal(shape, *scramble(seed), dtype)
 
 
-@op("StatelessRandomUniformIntV2", words="whole")
+@op("StatelessRandomUniformIntV2", int64="pair")
 def stateless_random_uniform_int_v2(
     shape: Static, key: Any, counter: Any, alg: Static, minval: Any, maxval: Any, *, dtype: Any
 ) -> Any:
@@ -157,7 +158,7 @@ def stateless_random_uniform_int_v2(
     return uniform_int(shape, *state(key, counter), minval, maxval, dtype)
 
 
-@op("StatelessRandomUniformInt", words="whole")
+@op("StatelessRandomUniformInt", int64="pair")
 def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: Any, *, dtype: Any) -> Any:
     """Draw uniform integers in [minval, maxval).
 
@@ -176,7 +177,7 @@ def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: 
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
 
 
-@op("StatelessRandomUniformFullIntV2", words="whole")
+@op("StatelessRandomUniformFullIntV2", int64="pair")
 def stateless_random_uniform_full_int_v2(
     shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _UINT64
 ) -> Any:
@@ -201,7 +202,7 @@ def stateless_random_uniform_full_int_v2(
     return full_int(shape, *state(key, counter), dtype)
 
 
-@op("StatelessRandomUniformFullInt", words="whole")
+@op("StatelessRandomUniformFullInt", int64="pair")
 def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = _UINT64) -> Any:
     """Draw integers from the full range of the dtype.
 
@@ -218,8 +219,10 @@ def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = 
     return full_int(shape, *scramble(seed), dtype)
 
 
-@op("StatelessTruncatedNormalV2", words="whole")
-def stateless_truncated_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Any:
+@op("StatelessTruncatedNormalV2", int64="pair")
+def stateless_truncated_normal_v2(
+    shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32
+) -> Array:
     """Draw standard normals within two standard deviations.
 
     TF: tf.raw_ops.StatelessTruncatedNormalV2 (core/kernels/stateless_random_ops_v2.cc).
@@ -241,8 +244,8 @@ def stateless_truncated_normal_v2(shape: Static, key: Any, counter: Any, alg: St
     return truncated_normal(shape, *state(key, counter), dtype)
 
 
-@op("StatelessTruncatedNormal", words="whole")
-def stateless_truncated_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Any:
+@op("StatelessTruncatedNormal", int64="pair")
+def stateless_truncated_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Array:
     """Draw standard normals within two standard deviations.
 
     TF: tf.raw_ops.StatelessTruncatedNormal (core/kernels/stateless_random_ops.cc).
@@ -301,7 +304,7 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
     return order.at[step].set(jnp.where(previous < 0, target, content[previous]))
 
 
-@op("StatelessShuffle", words="whole")
+@op("StatelessShuffle", int64="pair")
 def stateless_shuffle(value: Any, key: Any, counter: Any, alg: Static) -> Any:
     """Shuffle along the first dimension by Fisher-Yates swaps.
 

@@ -9,14 +9,15 @@ import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import to_u32_pair
+from tf2jax_lite.values.types import Array
 
 from ._fill import check_algorithm
 from ._uniform import unit_floats
 from .philox import block, skip
 
 
-@op("StochasticCastToInt", words="whole")
-def stochastic_cast_to_int(input: Any, key: Any, counter: Any, alg: Static, *, Tout: Any) -> Any:
+@op("StochasticCastToInt", int64="pair")
+def stochastic_cast_to_int(input: Array, key: Any, counter: Any, alg: Static, *, Tout: Any) -> Array:
     """Round up or down at random, so that the expectation is the input.
 
     TF: tf.raw_ops.StochasticCastToInt (core/kernels/stochastic_cast_op.cc).

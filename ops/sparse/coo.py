@@ -23,8 +23,10 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.row_boundaries import MAX_COMPARED_PAIRS, starts
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
+from tf2jax_lite.values.types import Array
 
 _INT64 = np.dtype(np.int64)
 
@@ -111,8 +113,8 @@ def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any
     return input_indices[order], input_values[order]
 
 
-@op("SparseReorder", host=_host_sparse_reorder)
-def sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any) -> tuple[Any, Any]:
+@op("SparseReorder", fold=_host_sparse_reorder)
+def sparse_reorder(input_indices: Array, input_values: Any, input_shape: Array) -> tuple[Any, Any]:
     """Sort entries by index in lexicographic order, padding last.
 
     TF: tf.raw_ops.SparseReorder (core/kernels/sparse_reorder_op.cc).
@@ -186,8 +188,8 @@ def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -
     return indices.astype(input_indices.dtype), np.array(new, np.int64)
 
 
-@op("SparseReshape", host=_host_sparse_reshape, partial=("input_shape", "new_shape"))
-def sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -> tuple[Any, Any]:
+@op("SparseReshape", fold=_host_sparse_reshape)
+def sparse_reshape(input_indices: Array, input_shape: Unconverted, new_shape: Unconverted) -> tuple[Array, Array]:
     """Convert indices to those of another dense shape.
 
     TF: tf.raw_ops.SparseReshape (core/kernels/sparse_reshape_op.cc).
@@ -253,8 +255,8 @@ def _host_sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any]
     return joined[order], flat[order], np.array(shape, np.int64)
 
 
-@op("SparseConcat", host=_host_sparse_concat, partial=("shapes",))
-def sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any], *, concat_dim: int) -> Any:
+@op("SparseConcat", fold=_host_sparse_concat)
+def sparse_concat(indices: list[Any], values: list[Any], shapes: Unconverted[list[Any]], *, concat_dim: int) -> Any:
     """Concatenate sparse tensors along a dimension.
 
     TF: tf.raw_ops.SparseConcat (core/kernels/sparse_concat_op.cc).

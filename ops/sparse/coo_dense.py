@@ -13,6 +13,7 @@ from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, static_value
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, check_range, scatter_entries
 
@@ -21,7 +22,7 @@ from .coo import check_indices, check_range, scatter_entries
 
 @op("SparseTensorDenseMatMul")
 def sparse_tensor_dense_mat_mul(
-    a_indices: Any, a_values: Any, a_shape: Static, b: Any, *, adjoint_a: bool = False, adjoint_b: bool = False
+    a_indices: Array, a_values: Any, a_shape: Static, b: Any, *, adjoint_a: bool = False, adjoint_b: bool = False
 ) -> Any:
     """Multiply a sparse matrix by a dense one.
 
@@ -62,7 +63,7 @@ def sparse_tensor_dense_mat_mul(
 
 
 @op("SparseTensorDenseAdd")
-def sparse_tensor_dense_add(a_indices: Any, a_values: Any, a_shape: Any, b: Any) -> Any:
+def sparse_tensor_dense_add(a_indices: Array, a_values: Array, a_shape: Array, b: Array) -> Array:
     """Add a sparse tensor to a dense one.
 
     TF: tf.raw_ops.SparseTensorDenseAdd (core/kernels/sparse_tensor_dense_add_op.cc).
@@ -122,9 +123,14 @@ def _host_sparse_to_dense(
     return out
 
 
-@op("SparseToDense", host=_host_sparse_to_dense, elements=result_size.from_sizes(1))
+@op("SparseToDense", fold=_host_sparse_to_dense, result_size=result_size.from_sizes(1))
 def sparse_to_dense(
-    sparse_indices: Any, output_shape: Static, sparse_values: Any, default_value: Any, *, validate_indices: bool = True
+    sparse_indices: Array,
+    output_shape: Static,
+    sparse_values: Any,
+    default_value: Any,
+    *,
+    validate_indices: bool = True,
 ) -> Any:
     """Scatter values into a tensor of a default value.
 
@@ -173,7 +179,7 @@ def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, A
 
 
 @op("SparseDenseCwiseAdd")
-def sparse_dense_cwise_add(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
+def sparse_dense_cwise_add(sp_indices: Array, sp_values: Array, sp_shape: Array, dense: Array) -> Array:
     """Add a broadcast dense tensor at the entries of a sparse one.
 
     TF: tf.raw_ops.SparseDenseCwiseAdd (core/kernels/sparse_dense_binary_op_shared.cc).
@@ -182,7 +188,7 @@ def sparse_dense_cwise_add(sp_indices: Any, sp_values: Any, sp_shape: Any, dense
 
 
 @op("SparseDenseCwiseMul")
-def sparse_dense_cwise_mul(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
+def sparse_dense_cwise_mul(sp_indices: Array, sp_values: Array, sp_shape: Array, dense: Array) -> Array:
     """Multiply the entries of a sparse tensor by a broadcast dense one.
 
     TF: tf.raw_ops.SparseDenseCwiseMul (core/kernels/sparse_dense_binary_op_shared.cc).
@@ -191,7 +197,7 @@ def sparse_dense_cwise_mul(sp_indices: Any, sp_values: Any, sp_shape: Any, dense
 
 
 @op("SparseDenseCwiseDiv")
-def sparse_dense_cwise_div(sp_indices: Any, sp_values: Any, sp_shape: Any, dense: Any) -> Any:
+def sparse_dense_cwise_div(sp_indices: Array, sp_values: Array, sp_shape: Array, dense: Array) -> Array:
     """Divide the entries of a sparse tensor by a broadcast dense one.
 
     TF: tf.raw_ops.SparseDenseCwiseDiv (core/kernels/sparse_dense_binary_op_shared.cc).

@@ -13,8 +13,10 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, pick, same_rows, select_entries, union
 
@@ -27,7 +29,7 @@ def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
         raise OpError(f"the shapes {mine} and {other} differ")
 
 
-@op("SparseAdd", dynamic_shape="prefix")
+@op("SparseAdd")
 def sparse_add(
     a_indices: Any,
     a_values: Any,
@@ -37,7 +39,7 @@ def sparse_add(
     b_shape: Any,
     thresh: Any,
     *,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Add sparse tensors and drop sums smaller than ``thresh``.
 
@@ -81,7 +83,9 @@ def sparse_add(
 
 
 @op("SparseAddGrad")
-def sparse_add_grad(backprop_val_grad: Any, a_indices: Any, b_indices: Any, sum_indices: Any) -> tuple[Any, Any]:
+def sparse_add_grad(
+    backprop_val_grad: Array, a_indices: Array, b_indices: Array, sum_indices: Array
+) -> tuple[Array, Array]:
     """Route gradients of a sum's entries to the entries of its operands.
 
     TF: tf.raw_ops.SparseAddGrad (core/kernels/sparse_add_grad_op.cc).
@@ -100,7 +104,7 @@ def _sparse_sparse(
     return indices, fn(jnp.asarray(pick(a[1], at_a)), jnp.asarray(pick(b[1], at_b)))
 
 
-@op("SparseSparseMaximum", dynamic_shape="prefix")
+@op("SparseSparseMaximum")
 def sparse_sparse_maximum(
     a_indices: Any,
     a_values: Any,
@@ -109,7 +113,7 @@ def sparse_sparse_maximum(
     b_values: Any,
     b_shape: Any,
     *,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any]:
     """Return the larger of two sparse tensors, where either has an entry.
 
@@ -133,7 +137,7 @@ def sparse_sparse_maximum(
     return _sparse_sparse(lax.max, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
 
 
-@op("SparseSparseMinimum", dynamic_shape="prefix")
+@op("SparseSparseMinimum")
 def sparse_sparse_minimum(
     a_indices: Any,
     a_values: Any,
@@ -142,7 +146,7 @@ def sparse_sparse_minimum(
     b_values: Any,
     b_shape: Any,
     *,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any]:
     """Return the smaller of two sparse tensors, where either has an entry.
 
@@ -170,7 +174,7 @@ def sparse_sparse_minimum(
 
 
 @op("SparseSoftmax")
-def sparse_softmax(sp_indices: Any, sp_values: Any, sp_shape: Any) -> Any:
+def sparse_softmax(sp_indices: Array, sp_values: Array, sp_shape: Array) -> Array:
     """Softmax over the entries of each row.
 
     TF: tf.raw_ops.SparseSoftmax (core/kernels/sparse_softmax_op.cc).

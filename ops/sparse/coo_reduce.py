@@ -12,7 +12,9 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.values.static import dims, normalize_axes, static_value
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, order_of, shape_of, sizes_of, static_integers
 
@@ -49,8 +51,8 @@ def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_di
 
 @op("SparseReduceSum")
 def sparse_reduce_sum(
-    input_indices: Any, input_values: Any, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
-) -> Any:
+    input_indices: Array, input_values: Array, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
+) -> Array:
     """Sum entries over axes into a dense tensor.
 
     TF: tf.raw_ops.SparseReduceSum (core/kernels/sparse_reduce_op.cc).
@@ -70,8 +72,8 @@ def sparse_reduce_sum(
 
 @op("SparseReduceMax")
 def sparse_reduce_max(
-    input_indices: Any, input_values: Any, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
-) -> Any:
+    input_indices: Array, input_values: Array, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
+) -> Array:
     """Reduce entries to their maximum over axes, as a dense tensor.
 
     TF: tf.raw_ops.SparseReduceMax (core/kernels/sparse_reduce_op.cc).
@@ -126,7 +128,7 @@ def _reduce_sparse(
     return rows, out, shape_of(out_shape)
 
 
-@op("SparseReduceSumSparse", dynamic_shape="prefix")
+@op("SparseReduceSumSparse")
 def sparse_reduce_sum_sparse(
     input_indices: Any,
     input_values: Any,
@@ -134,7 +136,7 @@ def sparse_reduce_sum_sparse(
     reduction_axes: Any,
     *,
     keep_dims: bool = False,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Sum entries over axes into a sparse tensor.
 
@@ -157,7 +159,7 @@ def sparse_reduce_sum_sparse(
     return _reduce_sparse("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
 
 
-@op("SparseReduceMaxSparse", dynamic_shape="prefix")
+@op("SparseReduceMaxSparse")
 def sparse_reduce_max_sparse(
     input_indices: Any,
     input_values: Any,
@@ -165,7 +167,7 @@ def sparse_reduce_max_sparse(
     reduction_axes: Any,
     *,
     keep_dims: bool = False,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Reduce entries to their maximum over axes, as a sparse tensor.
 

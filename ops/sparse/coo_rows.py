@@ -13,8 +13,10 @@ from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, normalize_axis, static_value
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, pick, same_rows, select_entries, shape_of, sizes_of, static_integers
 
@@ -22,9 +24,9 @@ _INT64 = np.dtype(np.int64)
 _PROBLEM = "which entries are chosen depends on traced indices"
 
 
-@op("SparseFillEmptyRows", dynamic_shape="prefix")
+@op("SparseFillEmptyRows")
 def sparse_fill_empty_rows(
-    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: int | DynamicShapes | None
+    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: Bound
 ) -> tuple[Any, Any, Any, Any]:
     """Add an entry at column 0 to each row that has none.
 
@@ -123,7 +125,7 @@ def _filled(values: Any, sources: Any, default: Any, count: int) -> Any:
 
 
 @op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
-def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tuple[Any, Any]:
+def sparse_fill_empty_rows_grad(reverse_index_map: Array, grad_values: Any) -> tuple[Any, Any]:
     """Split gradients into those of entries and of the default value.
 
     TF: tf.raw_ops.SparseFillEmptyRowsGrad, RaggedFillEmptyRowsGrad (core/kernels/sparse_fill_empty_rows_op.cc).
@@ -136,9 +138,9 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> tup
     return own, total(rest)
 
 
-@op("RaggedFillEmptyRows", dynamic_shape="prefix")
+@op("RaggedFillEmptyRows")
 def ragged_fill_empty_rows(
-    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: int | DynamicShapes | None
+    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: Bound
 ) -> tuple[Any, Any, Any, Any]:
     """Add the default value to each row that has no value.
 
@@ -163,10 +165,8 @@ def ragged_fill_empty_rows(
     return _fill_rows(value_rowids, values, rows, default_value, bound)[:4]
 
 
-@op("SparseSlice", dynamic_shape="prefix")
-def sparse_slice(
-    indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: int | DynamicShapes | None
-) -> tuple[Any, Any, Any]:
+@op("SparseSlice")
+def sparse_slice(indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: Bound) -> tuple[Any, Any, Any]:
     """Return the entries inside a box.
 
     TF: tf.raw_ops.SparseSlice (core/kernels/sparse_slice_op.cc).
@@ -203,7 +203,9 @@ def sparse_slice(
 
 
 @op("SparseSliceGrad")
-def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: Any, output_indices: Any) -> Any:
+def sparse_slice_grad(
+    backprop_val_grad: Array, input_indices: Array, input_start: Array, output_indices: Array
+) -> Array:
     """Route gradients of a slice's entries to the entries of its input.
 
     TF: tf.raw_ops.SparseSliceGrad (core/kernels/sparse_slice_grad_op.cc).
@@ -214,9 +216,9 @@ def sparse_slice_grad(backprop_val_grad: Any, input_indices: Any, input_start: A
     return pick(backprop_val_grad, same_rows(input_indices, moved))
 
 
-@op("SparseSplit", dynamic_shape="prefix")
+@op("SparseSplit")
 def sparse_split(
-    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: int | DynamicShapes | None
+    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: Bound
 ) -> tuple[Any, Any, Any]:
     """Split along a dimension; earlier parts take the remainder.
 

@@ -17,6 +17,7 @@ from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.common.row_splits import row_of
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
@@ -129,7 +130,7 @@ def _counts(
     return (found[:, 1:] if batches is None else found), counts, shape
 
 
-@op("DenseCountSparseOutput", dynamic_shape="prefix")
+@op("DenseCountSparseOutput")
 def dense_count_sparse_output(
     values: Any,
     weights: Any,
@@ -137,7 +138,7 @@ def dense_count_sparse_output(
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Count the values of a vector, or of each row of a matrix.
 
@@ -179,7 +180,7 @@ def dense_count_sparse_output(
     )
 
 
-@op("SparseCountSparseOutput", dynamic_shape="prefix")
+@op("SparseCountSparseOutput")
 def sparse_count_sparse_output(
     indices: Any,
     values: Any,
@@ -189,7 +190,7 @@ def sparse_count_sparse_output(
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Count the values of each row (first index) of a sparse tensor.
 
@@ -231,7 +232,7 @@ def sparse_count_sparse_output(
     )
 
 
-@op("RaggedCountSparseOutput", dynamic_shape="prefix")
+@op("RaggedCountSparseOutput")
 def ragged_count_sparse_output(
     splits: Any,
     values: Any,
@@ -240,7 +241,7 @@ def ragged_count_sparse_output(
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Count the values of each row of a ragged tensor.
 

@@ -15,12 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
+from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
@@ -152,7 +154,7 @@ def _is_unsorted(rows: np.ndarray) -> bool:
 
 
 @op("SparseTensorToCSRSparseMatrix")
-def sparse_tensor_to_csr_sparse_matrix(indices: Any, values: Any, dense_shape: Static) -> SparseMatrix:
+def sparse_tensor_to_csr_sparse_matrix(indices: Array, values: Array, dense_shape: Static) -> SparseMatrix:
     """Convert a sparse tensor to a matrix.
 
     TF: tf.raw_ops.SparseTensorToCSRSparseMatrix (core/kernels/sparse/sparse_tensor_to_csr_sparse_matrix_op.cc).
@@ -185,7 +187,7 @@ def csr_sparse_matrix_to_sparse_tensor(sparse_matrix: Any, *, type: Any) -> tupl
 
 
 @op("DenseToCSRSparseMatrix")
-def dense_to_csr_sparse_matrix(dense_input: Any, indices: Any) -> SparseMatrix:
+def dense_to_csr_sparse_matrix(dense_input: Array, indices: Array) -> SparseMatrix:
     """Make a matrix of the elements of a dense one at given indices.
 
     TF: tf.raw_ops.DenseToCSRSparseMatrix (core/kernels/sparse/dense_to_csr_sparse_matrix_op.cc).
@@ -198,7 +200,7 @@ def dense_to_csr_sparse_matrix(dense_input: Any, indices: Any) -> SparseMatrix:
 
 
 @op("CSRSparseMatrixToDense")
-def csr_sparse_matrix_to_dense(sparse_input: Any, *, type: Any) -> Any:
+def csr_sparse_matrix_to_dense(sparse_input: Any, *, type: Any) -> Array:
     """Convert a matrix to a dense one.
 
     TF: tf.raw_ops.CSRSparseMatrixToDense (core/kernels/sparse/csr_sparse_matrix_to_dense_op.cc).
@@ -229,9 +231,9 @@ def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
     return jnp.sum(matrix.indices[:, 0] >= 0, dtype=np.int32)
 
 
-@op("CSRSparseMatrixComponents", dynamic_shape="prefix")
+@op("CSRSparseMatrixComponents")
 def csr_sparse_matrix_components(
-    csr_sparse_matrix: Any, index: Any, *, type: Any, bound: int | DynamicShapes | None
+    csr_sparse_matrix: Any, index: Any, *, type: Any, bound: Bound
 ) -> tuple[Any, Any, Any]:
     """Return row pointers, columns and values of one matrix.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tf2jax_lite.ops.arrays.gather import take_nd
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
@@ -17,7 +18,7 @@ from .csr import SparseMatrix, as_matrix
 __all__: list[str] = []
 
 
-@op("SparseMatrixSparseCholesky", heavy=True)
+@op("SparseMatrixSparseCholesky", pattern=Pattern.CONTRACTION)
 def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any) -> SparseMatrix:
     """Factor matrices, of which the lower triangle is read.
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_boundaries import numbered
 from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims_array, static_value
 
@@ -23,8 +23,8 @@ from .csr import SparseMatrix, as_matrix
 __all__: list[str] = []
 
 
-@op("SparseMatrixAdd", dynamic_shape="prefix")
-def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: int | DynamicShapes | None) -> SparseMatrix:
+@op("SparseMatrixAdd")
+def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: Bound) -> SparseMatrix:
     """Return ``alpha * a + beta * b``, with an entry wherever one has one.
 
     TF: tf.raw_ops.SparseMatrixAdd (core/kernels/sparse/add_op.cc).

@@ -12,6 +12,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, trun
 from tf2jax_lite.ops.arrays.gather import take, take_nd
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
@@ -44,7 +45,7 @@ def _dense_operand(b: Any, transpose: bool, adjoint: bool) -> Any:
     return lax.conj(b) if adjoint and jnp.iscomplexobj(b) else b
 
 
-@op("SparseMatrixMatMul", heavy=True)
+@op("SparseMatrixMatMul", pattern=Pattern.CONTRACTION)
 def sparse_matrix_mat_mul(
     a: Any,
     b: Any,
@@ -87,7 +88,7 @@ def _operand(matrix: Any, dtype: Any, transpose: bool, adjoint: bool) -> SparseM
     return matrix.conj() if adjoint else matrix
 
 
-@op("SparseMatrixSparseMatMul", dynamic_shape="prefix")
+@op("SparseMatrixSparseMatMul")
 def sparse_matrix_sparse_mat_mul(
     a: Any,
     b: Any,
@@ -97,7 +98,7 @@ def sparse_matrix_sparse_mat_mul(
     transpose_b: bool = False,
     adjoint_a: bool = False,
     adjoint_b: bool = False,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> SparseMatrix:
     """Multiply sparse matrices.
 

@@ -12,10 +12,11 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
 from tf2jax_lite.dynamic_shapes.provenance import entries, value_of
-from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, inferred_bound
+from tf2jax_lite.dynamic_shapes.tracker import inferred_bound
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 
 from .coo import check_indices
@@ -80,7 +81,7 @@ def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
     return jnp.take_along_axis(last, length_b[:, None], axis=1)[:, 0]
 
 
-@op("EditDistance", dynamic_shape="prefix")
+@op("EditDistance")
 def edit_distance(
     hypothesis_indices: Any,
     hypothesis_values: Any,
@@ -90,7 +91,7 @@ def edit_distance(
     truth_shape: Any,
     *,
     normalize: bool = True,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> Any:
     """Return the Levenshtein distance of pairs of sequences.
 

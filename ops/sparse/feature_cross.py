@@ -15,6 +15,7 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.strings import hashing
 from tf2jax_lite.ops.strings.byte_strings import as_rows, from_u64, is_text
+from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import is_static, static_value
@@ -159,15 +160,12 @@ def _columns(indices: list[Any], values: list[Any], shapes: list[Any], dense_inp
     return [*map(_sparse, indices, values, shapes), *map(_dense, dense_inputs)]
 
 
-_LISTS = ("indices", "values", "shapes", "dense_inputs")
-
-
-@op("SparseCross", words="whole", partial=_LISTS)
+@op("SparseCross", int64="pair")
 def sparse_cross(
-    indices: list[Any],
-    values: list[Any],
-    shapes: list[Any],
-    dense_inputs: list[Any],
+    indices: Unconverted[list[Any]],
+    values: Unconverted[list[Any]],
+    shapes: Unconverted[list[Any]],
+    dense_inputs: Unconverted[list[Any]],
     *,
     hashed_output: bool,
     num_buckets: int,
@@ -199,12 +197,12 @@ def sparse_cross(
     return _as_sparse(_hashed(columns, crosses, num_buckets, hash_key), crosses)
 
 
-@op("SparseCrossHashed", words="whole", partial=_LISTS)
+@op("SparseCrossHashed", int64="pair")
 def sparse_cross_hashed(
-    indices: list[Any],
-    values: list[Any],
-    shapes: list[Any],
-    dense_inputs: list[Any],
+    indices: Unconverted[list[Any]],
+    values: Unconverted[list[Any]],
+    shapes: Unconverted[list[Any]],
+    dense_inputs: Unconverted[list[Any]],
     num_buckets: Static,
     strong_hash: Static,
     salt: Static,
@@ -234,9 +232,13 @@ def sparse_cross_hashed(
     return _as_sparse(_hashed(columns, crosses, int(num_buckets), None, key), crosses)
 
 
-@op("SparseCrossV2", words="whole", partial=_LISTS)
+@op("SparseCrossV2", int64="pair")
 def sparse_cross_v2(
-    indices: list[Any], values: list[Any], shapes: list[Any], dense_inputs: list[Any], sep: Static
+    indices: Unconverted[list[Any]],
+    values: Unconverted[list[Any]],
+    shapes: Unconverted[list[Any]],
+    dense_inputs: Unconverted[list[Any]],
+    sep: Static,
 ) -> Any:
     """Cross columns into strings, with a separator.
 
@@ -260,18 +262,14 @@ def sparse_cross_v2(
     return _as_sparse(_text(columns, crosses, sep[()]), crosses)
 
 
-@op(
-    "RaggedCross",
-    words="whole",
-    partial=("ragged_values", "ragged_row_splits", "sparse_indices", "sparse_values", "sparse_shape", "dense_inputs"),
-)
+@op("RaggedCross", int64="pair")
 def ragged_cross(
-    ragged_values: list[Any],
-    ragged_row_splits: list[Any],
-    sparse_indices: list[Any],
-    sparse_values: list[Any],
-    sparse_shape: list[Any],
-    dense_inputs: list[Any],
+    ragged_values: Unconverted[list[Any]],
+    ragged_row_splits: Unconverted[list[Any]],
+    sparse_indices: Unconverted[list[Any]],
+    sparse_values: Unconverted[list[Any]],
+    sparse_shape: Unconverted[list[Any]],
+    dense_inputs: Unconverted[list[Any]],
     *,
     input_order: str,
     hashed_output: bool,

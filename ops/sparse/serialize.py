@@ -19,9 +19,11 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
 from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantVector, concatenate, pad_or_truncate
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import as_array, canonical, static_value
 from tf2jax_lite.values.tensor_list import TensorList
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, shape_of, sizes_of
 from .variant import Sparse, SparseRows, is_static_size
@@ -41,8 +43,10 @@ def _host_serialize(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, 
     return serialize_sparse(as_array(sparse_indices), sparse_values, sparse_shape, out_type=out_type)
 
 
-@op("SerializeSparse", host=_host_serialize, partial=("sparse_shape",))
-def serialize_sparse(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, *, out_type: Any = "string") -> Any:
+@op("SerializeSparse", fold=_host_serialize)
+def serialize_sparse(
+    sparse_indices: Array, sparse_values: Any, sparse_shape: Unconverted, *, out_type: Any = "string"
+) -> Any:
     """Make a variant of a sparse tensor.
 
     TF: tf.raw_ops.SerializeSparse (core/kernels/serialize_sparse_op.cc).
@@ -58,9 +62,9 @@ def _host_serialize_many(
     return serialize_many_sparse(as_array(sparse_indices), sparse_values, sparse_shape, out_type=out_type)
 
 
-@op("SerializeManySparse", host=_host_serialize_many, partial=("sparse_shape",))
+@op("SerializeManySparse", fold=_host_serialize_many)
 def serialize_many_sparse(
-    sparse_indices: Any, sparse_values: Any, sparse_shape: Any, *, out_type: Any = "string"
+    sparse_indices: Array, sparse_values: Any, sparse_shape: Unconverted, *, out_type: Any = "string"
 ) -> Any:
     """Make a variant of each row of a sparse tensor.
 
@@ -104,9 +108,9 @@ def _row_splits(rows: Any, count: Any) -> Any:
     return from_lengths(counts).astype(np.int32)
 
 
-@op("DeserializeSparse", dynamic_shape="prefix")
+@op("DeserializeSparse")
 def deserialize_sparse(
-    serialized_sparse: Any, *, dtype: Any, Tserialized: Any = "string", bound: int | DynamicShapes | None
+    serialized_sparse: Any, *, dtype: Any, Tserialized: Any = "string", bound: Bound
 ) -> tuple[Any, Any, Any]:
     """Make a sparse tensor of a variant, or of a vector of variants.
 

@@ -19,8 +19,10 @@ from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.row_boundaries import starts
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
 
@@ -161,10 +163,8 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicS
     return indices, values, jnp.stack([jnp.asarray(d).astype(dtype) for d in (*a.shape, largest)])
 
 
-@op("DenseToDenseSetOperation", dynamic_shape="prefix")
-def dense_to_dense_set_operation(
-    set1: Any, set2: Any, *, set_operation: str, bound: int | DynamicShapes | None
-) -> tuple[Any, Any, Any]:
+@op("DenseToDenseSetOperation")
+def dense_to_dense_set_operation(set1: Any, set2: Any, *, set_operation: str, bound: Bound) -> tuple[Any, Any, Any]:
     """Return differences, intersections or unions of rows.
 
     TF: tf.raw_ops.DenseToDenseSetOperation (core/kernels/set_kernels.cc).
@@ -184,7 +184,7 @@ def dense_to_dense_set_operation(
     return _operate(_dense(set1), _dense(set2), set_operation, bound)
 
 
-@op("DenseToSparseSetOperation", dynamic_shape="prefix")
+@op("DenseToSparseSetOperation")
 def dense_to_sparse_set_operation(
     set1: Any,
     set2_indices: Any,
@@ -192,7 +192,7 @@ def dense_to_sparse_set_operation(
     set2_shape: Any,
     *,
     set_operation: str,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Return differences, intersections or unions of dense and sparse rows.
 
@@ -215,7 +215,7 @@ def dense_to_sparse_set_operation(
     return _operate(_dense(set1), _sparse(set2_indices, set2_values, set2_shape), set_operation, bound)
 
 
-@op("SparseToSparseSetOperation", dynamic_shape="prefix")
+@op("SparseToSparseSetOperation")
 def sparse_to_sparse_set_operation(
     set1_indices: Any,
     set1_values: Any,
@@ -225,7 +225,7 @@ def sparse_to_sparse_set_operation(
     set2_shape: Any,
     *,
     set_operation: str,
-    bound: int | DynamicShapes | None,
+    bound: Bound,
 ) -> tuple[Any, Any, Any]:
     """Return differences, intersections or unions of sparse rows.
 
@@ -252,7 +252,7 @@ def sparse_to_sparse_set_operation(
 
 
 @op("SetSize")
-def set_size(set_indices: Any, set_values: Any, set_shape: Any) -> Any:
+def set_size(set_indices: Array, set_values: Any, set_shape: Array) -> Array:
     """Count the unique values of each set.
 
     TF: tf.raw_ops.SetSize (core/kernels/set_kernels.cc).

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Update
+from tf2jax_lite.values.types import Array
 
 
-@op("ResourceApplyGradientDescent", reads=("var",), writes=("var",))
-def gradient_descent(var: Any, alpha: Any, delta: Any) -> Any:
+@op("ResourceApplyGradientDescent")
+def gradient_descent(var: Update, alpha: Array, delta: Array) -> Any:
     """Take a step of gradient descent.
 
     TF: tf.raw_ops.ResourceApplyGradientDescent (core/kernels/training_ops.cc).
@@ -22,8 +24,8 @@ def gradient_descent(var: Any, alpha: Any, delta: Any) -> Any:
     return var - alpha * delta
 
 
-@op("ResourceApplyMomentum", reads=("var", "accum"), writes=("var", "accum"))
-def momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool = False) -> Any:
+@op("ResourceApplyMomentum")
+def momentum(var: Update, accum: Update, lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False) -> Any:
     """Take a step of gradient descent with momentum.
 
     TF: tf.raw_ops.ResourceApplyMomentum (core/kernels/training_ops.cc).
@@ -33,8 +35,10 @@ def momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nes
     return var - step, accum
 
 
-@op("ResourceApplyKerasMomentum", reads=("var", "accum"), writes=("var", "accum"))
-def keras_momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool = False) -> Any:
+@op("ResourceApplyKerasMomentum")
+def keras_momentum(
+    var: Update, accum: Update, lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False
+) -> Any:
     """Take a step of gradient descent with momentum, as Keras defines it.
 
     TF: tf.raw_ops.ResourceApplyKerasMomentum (core/kernels/training_ops.cc).
@@ -43,8 +47,8 @@ def keras_momentum(var: Any, accum: Any, lr: Any, grad: Any, momentum: Any, *, u
     return var + (accum * momentum - grad * lr if use_nesterov else accum), accum
 
 
-@op("ResourceApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
-def adagrad(var: Any, accum: Any, lr: Any, grad: Any, *, update_slots: bool = True) -> Any:
+@op("ResourceApplyAdagrad")
+def adagrad(var: Update, accum: Update, lr: Array, grad: Array, *, update_slots: bool = True) -> Any:
     """Take a step of Adagrad.
 
     TF: tf.raw_ops.ResourceApplyAdagrad (core/kernels/training_ops.cc).
@@ -53,8 +57,8 @@ def adagrad(var: Any, accum: Any, lr: Any, grad: Any, *, update_slots: bool = Tr
     return var - lr * grad * lax.rsqrt(accum), accum
 
 
-@op("ResourceApplyAdagradV2", reads=("var", "accum"), writes=("var", "accum"))
-def adagrad_v2(var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, *, update_slots: bool = True) -> Any:
+@op("ResourceApplyAdagradV2")
+def adagrad_v2(var: Update, accum: Update, lr: Array, epsilon: Array, grad: Array, *, update_slots: bool = True) -> Any:
     """Take a step of Adagrad with epsilon.
 
     TF: tf.raw_ops.ResourceApplyAdagradV2 (core/kernels/training_ops.cc).
@@ -63,20 +67,16 @@ def adagrad_v2(var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, *, update
     return var - lr * grad / (jnp.sqrt(accum) + epsilon), accum
 
 
-@op(
-    "ResourceApplyAdagradDA",
-    reads=("var", "gradient_accumulator", "gradient_squared_accumulator"),
-    writes=("var", "gradient_accumulator", "gradient_squared_accumulator"),
-)
+@op("ResourceApplyAdagradDA")
 def adagrad_da(
-    var: Any,
-    gradient_accumulator: Any,
-    gradient_squared_accumulator: Any,
-    grad: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    global_step: Any,
+    var: Update,
+    gradient_accumulator: Update,
+    gradient_squared_accumulator: Update,
+    grad: Array,
+    lr: Array,
+    l1: Array,
+    l2: Array,
+    global_step: Array,
 ) -> Any:
     """Take a step of Adagrad dual averaging.
 
@@ -88,8 +88,10 @@ def adagrad_da(
     return -lr * shrunk / (l2 * (step * lr) + jnp.sqrt(squares)), sums, squares
 
 
-@op("ResourceApplyAdadelta", reads=("var", "accum", "accum_update"), writes=("var", "accum", "accum_update"))
-def adadelta(var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any) -> Any:
+@op("ResourceApplyAdadelta")
+def adadelta(
+    var: Update, accum: Update, accum_update: Update, lr: Array, rho: Array, epsilon: Array, grad: Array
+) -> Any:
     """Take a step of Adadelta.
 
     TF: tf.raw_ops.ResourceApplyAdadelta (core/kernels/training_ops.cc).
@@ -99,18 +101,18 @@ def adadelta(var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon
     return var - update * lr, accum, accum_update * rho + update * update * (1 - rho)
 
 
-@op("ResourceApplyAdam", reads=("var", "m", "v"), writes=("var", "m", "v"))
+@op("ResourceApplyAdam")
 def adam(
-    var: Any,
-    m: Any,
-    v: Any,
-    beta1_power: Any,
-    beta2_power: Any,
-    lr: Any,
-    beta1: Any,
-    beta2: Any,
-    epsilon: Any,
-    grad: Any,
+    var: Update,
+    m: Update,
+    v: Update,
+    beta1_power: Array,
+    beta2_power: Array,
+    lr: Array,
+    beta1: Array,
+    beta2: Array,
+    epsilon: Array,
+    grad: Array,
     *,
     use_nesterov: bool = False,
 ) -> Any:
@@ -125,19 +127,19 @@ def adam(
     return var - step * rate / (jnp.sqrt(v) + epsilon), m, v
 
 
-@op("ResourceApplyAdamWithAmsgrad", reads=("var", "m", "v", "vhat"), writes=("var", "m", "v", "vhat"))
+@op("ResourceApplyAdamWithAmsgrad")
 def adam_with_amsgrad(
-    var: Any,
-    m: Any,
-    v: Any,
-    vhat: Any,
-    beta1_power: Any,
-    beta2_power: Any,
-    lr: Any,
-    beta1: Any,
-    beta2: Any,
-    epsilon: Any,
-    grad: Any,
+    var: Update,
+    m: Update,
+    v: Update,
+    vhat: Update,
+    beta1_power: Array,
+    beta2_power: Array,
+    lr: Array,
+    beta1: Array,
+    beta2: Array,
+    epsilon: Array,
+    grad: Array,
 ) -> Any:
     """Take a step of Adam with AMSGrad.
 
@@ -150,9 +152,17 @@ def adam_with_amsgrad(
     return var - m * rate / (jnp.sqrt(vhat) + epsilon), m, v, vhat
 
 
-@op("ResourceApplyAdaMax", reads=("var", "m", "v"), writes=("var", "m", "v"))
+@op("ResourceApplyAdaMax")
 def ada_max(
-    var: Any, m: Any, v: Any, beta1_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Any
+    var: Update,
+    m: Update,
+    v: Update,
+    beta1_power: Array,
+    lr: Array,
+    beta1: Array,
+    beta2: Array,
+    epsilon: Array,
+    grad: Array,
 ) -> Any:
     """Take a step of AdaMax.
 
@@ -163,8 +173,10 @@ def ada_max(
     return var - lr / (1 - beta1_power) * (m / (v + epsilon)), m, v
 
 
-@op("ResourceApplyRMSProp", reads=("var", "ms", "mom"), writes=("var", "ms", "mom"))
-def rms_prop(var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any) -> Any:
+@op("ResourceApplyRMSProp")
+def rms_prop(
+    var: Update, ms: Update, mom: Update, lr: Array, rho: Array, momentum: Array, epsilon: Array, grad: Array
+) -> Any:
     """Take a step of RMSProp.
 
     TF: tf.raw_ops.ResourceApplyRMSProp (core/kernels/training_ops.cc).
@@ -174,9 +186,17 @@ def rms_prop(var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsi
     return var - mom, ms, mom
 
 
-@op("ResourceApplyCenteredRMSProp", reads=("var", "mg", "ms", "mom"), writes=("var", "mg", "ms", "mom"))
+@op("ResourceApplyCenteredRMSProp")
 def centered_rms_prop(
-    var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any
+    var: Update,
+    mg: Update,
+    ms: Update,
+    mom: Update,
+    lr: Array,
+    rho: Array,
+    momentum: Array,
+    epsilon: Array,
+    grad: Array,
 ) -> Any:
     """Take a step of centered RMSProp.
 
@@ -188,8 +208,8 @@ def centered_rms_prop(
     return var - mom, mg, ms, mom
 
 
-@op("ResourceApplyAddSign", reads=("var", "m"), writes=("var", "m"))
-def add_sign(var: Any, m: Any, lr: Any, alpha: Any, sign_decay: Any, beta: Any, grad: Any) -> Any:
+@op("ResourceApplyAddSign")
+def add_sign(var: Update, m: Update, lr: Array, alpha: Array, sign_decay: Array, beta: Array, grad: Array) -> Any:
     """Take a step of AddSign.
 
     TF: tf.raw_ops.ResourceApplyAddSign (core/kernels/training_ops.cc).
@@ -198,8 +218,8 @@ def add_sign(var: Any, m: Any, lr: Any, alpha: Any, sign_decay: Any, beta: Any, 
     return var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
 
 
-@op("ResourceApplyPowerSign", reads=("var", "m"), writes=("var", "m"))
-def power_sign(var: Any, m: Any, lr: Any, logbase: Any, sign_decay: Any, beta: Any, grad: Any) -> Any:
+@op("ResourceApplyPowerSign")
+def power_sign(var: Update, m: Update, lr: Array, logbase: Array, sign_decay: Array, beta: Array, grad: Array) -> Any:
     """Take a step of PowerSign.
 
     TF: tf.raw_ops.ResourceApplyPowerSign (core/kernels/training_ops.cc).
@@ -214,8 +234,8 @@ def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
     return jnp.where(l1 > 0, shrunk, value) / (1 + rate * l2)
 
 
-@op("ResourceApplyProximalGradientDescent", reads=("var",), writes=("var",))
-def proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, delta: Any) -> Any:
+@op("ResourceApplyProximalGradientDescent")
+def proximal_gradient_descent(var: Update, alpha: Array, l1: Array, l2: Array, delta: Array) -> Any:
     """Take a step of proximal gradient descent (FOBOS).
 
     TF: tf.raw_ops.ResourceApplyProximalGradientDescent (core/kernels/training_ops.cc).
@@ -223,8 +243,8 @@ def proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, delta: Any
     return _shrink(var - alpha * delta, alpha, l1, l2)
 
 
-@op("ResourceApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
-def proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any) -> Any:
+@op("ResourceApplyProximalAdagrad")
+def proximal_adagrad(var: Update, accum: Update, lr: Array, l1: Array, l2: Array, grad: Array) -> Any:
     """Take a step of proximal Adagrad (FOBOS).
 
     TF: tf.raw_ops.ResourceApplyProximalAdagrad (core/kernels/training_ops.cc).
@@ -254,16 +274,16 @@ def _ftrl(
     return jnp.where(jnp.abs(linear) > threshold, active, jnp.zeros_like(active)), new_accum, linear
 
 
-@op("ResourceApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+@op("ResourceApplyFtrl")
 def ftrl(
-    var: Any,
-    accum: Any,
-    linear: Any,
-    grad: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    lr_power: Any,
+    var: Update,
+    accum: Update,
+    linear: Update,
+    grad: Array,
+    lr: Array,
+    l1: Array,
+    l2: Array,
+    lr_power: Array,
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
@@ -274,17 +294,17 @@ def ftrl(
     return _ftrl(var, accum, linear, grad, lr, l1, l2, jnp.zeros_like(lr), lr_power, multiply_linear_by_lr)
 
 
-@op("ResourceApplyFtrlV2", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+@op("ResourceApplyFtrlV2")
 def ftrl_v2(
-    var: Any,
-    accum: Any,
-    linear: Any,
-    grad: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    l2_shrinkage: Any,
-    lr_power: Any,
+    var: Update,
+    accum: Update,
+    linear: Update,
+    grad: Array,
+    lr: Array,
+    l1: Array,
+    l2: Array,
+    l2_shrinkage: Array,
+    lr_power: Array,
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:

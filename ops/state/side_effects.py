@@ -15,14 +15,21 @@ from jax.experimental import checkify
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.strings.byte_strings import ByteStrings, encoded, to_numpy
+from tf2jax_lite.ops.traits import Option, Unconditional, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import to_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
+from tf2jax_lite.values.types import Array
 
 
-@op("Assert", effect=True, options=("enable_checkify_for_asserts",), partial=("data",), conditional=True)
+@op("Assert", side_effect=True)
 def assert_(
-    condition: Any, data: list[Any], *, summarize: int = 3, enable_checkify_for_asserts: bool = False, certain: bool
+    condition: Array,
+    data: Unconverted[list[Any]],
+    *,
+    summarize: int = 3,
+    enable_checkify_for_asserts: Option[bool] = False,
+    certain: Unconditional,
 ) -> Any:
     """Raise if a static condition is false; check a traced one if configured.
 
@@ -145,8 +152,10 @@ def _filled(template: str, placeholder: str, inputs: list[Any], summarize: int) 
     return parts[0] + "".join(_summary(v, summarize) + p for v, p in zip(inputs, parts[1:], strict=True))
 
 
-@op("StringFormat", words="whole", partial=("inputs",))
-def string_format(inputs: list[Any], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3) -> Any:
+@op("StringFormat", int64="pair")
+def string_format(
+    inputs: Unconverted[list[Any]], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3
+) -> Any:
     """Format tensors by a template.
 
     TF: tf.raw_ops.StringFormat (core/kernels/string_format_op.cc).
@@ -199,8 +208,8 @@ def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> 
     return ()
 
 
-@op("PrintV2", host=_print_v2, effect=True, words="whole", partial=("input",))
-def print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> Any:
+@op("PrintV2", fold=_print_v2, side_effect=True, int64="pair")
+def print_v2(input: Unconverted, *, output_stream: str = "stderr", end: str = "\n") -> Any:
     """Print a string when the function runs, in no fixed order under ``jit``.
 
     TF: tf.raw_ops.PrintV2 (core/kernels/logging_ops.cc).
@@ -208,8 +217,10 @@ def print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> A
     return _print_v2(input, output_stream=output_stream, end=end)
 
 
-@op("Print", effect=True, partial=("data",))
-def print_(input: Any, data: list[Any], *, message: str = "", first_n: int = -1, summarize: int = 3) -> Any:
+@op("Print", side_effect=True)
+def print_(
+    input: Any, data: Unconverted[list[Any]], *, message: str = "", first_n: int = -1, summarize: int = 3
+) -> Any:
     """Return the input and print the data.
 
     TF: tf.raw_ops.Print (core/kernels/logging_ops.cc).

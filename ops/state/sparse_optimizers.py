@@ -16,8 +16,10 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Update
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 from . import optimizers as dense
 
@@ -68,8 +70,10 @@ def _tuple(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-@op("ResourceSparseApplyProximalGradientDescent", reads=("var",), writes=("var",))
-def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
+@op("ResourceSparseApplyProximalGradientDescent")
+def sparse_proximal_gradient_descent(
+    var: Update, alpha: Array, l1: Array, l2: Array, grad: Array, indices: Array
+) -> Any:
     """Take a step of proximal gradient descent (FOBOS) on rows.
 
     TF: tf.raw_ops.ResourceSparseApplyProximalGradientDescent (core/kernels/training_ops.cc).
@@ -77,9 +81,9 @@ def sparse_proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, gra
     return _rows(lambda v, g: _tuple(dense.proximal_gradient_descent(v, alpha, l1, l2, g)), (var,), grad, indices)
 
 
-@op("ResourceSparseApplyMomentum", reads=("var", "accum"), writes=("var", "accum"))
+@op("ResourceSparseApplyMomentum")
 def sparse_momentum(
-    var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
+    var: Update, accum: Update, lr: Array, grad: Array, indices: Array, momentum: Array, *, use_nesterov: bool = False
 ) -> Any:
     """Take a step of gradient descent with momentum on rows.
 
@@ -90,9 +94,9 @@ def sparse_momentum(
     )
 
 
-@op("ResourceSparseApplyKerasMomentum", reads=("var", "accum"), writes=("var", "accum"))
+@op("ResourceSparseApplyKerasMomentum")
 def sparse_keras_momentum(
-    var: Any, accum: Any, lr: Any, grad: Any, indices: Any, momentum: Any, *, use_nesterov: bool = False
+    var: Update, accum: Update, lr: Array, grad: Array, indices: Array, momentum: Array, *, use_nesterov: bool = False
 ) -> Any:
     """Take a step of gradient descent with momentum, as Keras defines it on rows.
 
@@ -106,8 +110,10 @@ def sparse_keras_momentum(
     )
 
 
-@op("ResourceSparseApplyAdagrad", reads=("var", "accum"), writes=("var", "accum"))
-def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, update_slots: bool = True) -> Any:
+@op("ResourceSparseApplyAdagrad")
+def sparse_adagrad(
+    var: Update, accum: Update, lr: Array, grad: Array, indices: Array, *, update_slots: bool = True
+) -> Any:
     """Take a step of Adagrad on rows.
 
     TF: tf.raw_ops.ResourceSparseApplyAdagrad (core/kernels/training_ops.cc).
@@ -115,9 +121,9 @@ def sparse_adagrad(var: Any, accum: Any, lr: Any, grad: Any, indices: Any, *, up
     return _rows(lambda v, a, g: dense.adagrad(v, a, lr, g, update_slots=update_slots), (var, accum), grad, indices)
 
 
-@op("ResourceSparseApplyAdagradV2", reads=("var", "accum"), writes=("var", "accum"))
+@op("ResourceSparseApplyAdagradV2")
 def sparse_adagrad_v2(
-    var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any, indices: Any, *, update_slots: bool = True
+    var: Update, accum: Update, lr: Array, epsilon: Array, grad: Array, indices: Array, *, update_slots: bool = True
 ) -> Any:
     """Take a step of Adagrad with epsilon on rows.
 
@@ -128,8 +134,10 @@ def sparse_adagrad_v2(
     )
 
 
-@op("ResourceSparseApplyProximalAdagrad", reads=("var", "accum"), writes=("var", "accum"))
-def sparse_proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any, indices: Any) -> Any:
+@op("ResourceSparseApplyProximalAdagrad")
+def sparse_proximal_adagrad(
+    var: Update, accum: Update, lr: Array, l1: Array, l2: Array, grad: Array, indices: Array
+) -> Any:
     """Take a step of proximal Adagrad (FOBOS) on rows.
 
     TF: tf.raw_ops.ResourceSparseApplyProximalAdagrad (core/kernels/training_ops.cc).
@@ -137,21 +145,17 @@ def sparse_proximal_adagrad(var: Any, accum: Any, lr: Any, l1: Any, l2: Any, gra
     return _rows(lambda v, a, g: dense.proximal_adagrad(v, a, lr, l1, l2, g), (var, accum), grad, indices)
 
 
-@op(
-    "ResourceSparseApplyAdagradDA",
-    reads=("var", "gradient_accumulator", "gradient_squared_accumulator"),
-    writes=("var", "gradient_accumulator", "gradient_squared_accumulator"),
-)
+@op("ResourceSparseApplyAdagradDA")
 def sparse_adagrad_da(
-    var: Any,
-    gradient_accumulator: Any,
-    gradient_squared_accumulator: Any,
-    grad: Any,
-    indices: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    global_step: Any,
+    var: Update,
+    gradient_accumulator: Update,
+    gradient_squared_accumulator: Update,
+    grad: Array,
+    indices: Array,
+    lr: Array,
+    l1: Array,
+    l2: Array,
+    global_step: Array,
 ) -> Any:
     """Take a step of Adagrad dual averaging on rows.
 
@@ -165,9 +169,9 @@ def sparse_adagrad_da(
     )
 
 
-@op("ResourceSparseApplyAdadelta", reads=("var", "accum", "accum_update"), writes=("var", "accum", "accum_update"))
+@op("ResourceSparseApplyAdadelta")
 def sparse_adadelta(
-    var: Any, accum: Any, accum_update: Any, lr: Any, rho: Any, epsilon: Any, grad: Any, indices: Any
+    var: Update, accum: Update, accum_update: Update, lr: Array, rho: Array, epsilon: Array, grad: Array, indices: Array
 ) -> Any:
     """Take a step of Adadelta on rows.
 
@@ -178,9 +182,17 @@ def sparse_adadelta(
     )
 
 
-@op("ResourceSparseApplyRMSProp", reads=("var", "ms", "mom"), writes=("var", "ms", "mom"))
+@op("ResourceSparseApplyRMSProp")
 def sparse_rms_prop(
-    var: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
+    var: Update,
+    ms: Update,
+    mom: Update,
+    lr: Array,
+    rho: Array,
+    momentum: Array,
+    epsilon: Array,
+    grad: Array,
+    indices: Array,
 ) -> Any:
     """Take a step of RMSProp on rows.
 
@@ -191,9 +203,18 @@ def sparse_rms_prop(
     )
 
 
-@op("ResourceSparseApplyCenteredRMSProp", reads=("var", "mg", "ms", "mom"), writes=("var", "mg", "ms", "mom"))
+@op("ResourceSparseApplyCenteredRMSProp")
 def sparse_centered_rms_prop(
-    var: Any, mg: Any, ms: Any, mom: Any, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any, indices: Any
+    var: Update,
+    mg: Update,
+    ms: Update,
+    mom: Update,
+    lr: Array,
+    rho: Array,
+    momentum: Array,
+    epsilon: Array,
+    grad: Array,
+    indices: Array,
 ) -> Any:
     """Take a step of centered RMSProp on rows.
 
@@ -207,17 +228,17 @@ def sparse_centered_rms_prop(
     )
 
 
-@op("ResourceSparseApplyFtrl", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+@op("ResourceSparseApplyFtrl")
 def sparse_ftrl(
-    var: Any,
-    accum: Any,
-    linear: Any,
-    grad: Any,
-    indices: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    lr_power: Any,
+    var: Update,
+    accum: Update,
+    linear: Update,
+    grad: Array,
+    indices: Array,
+    lr: Array,
+    l1: Array,
+    l2: Array,
+    lr_power: Array,
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:
@@ -233,18 +254,18 @@ def sparse_ftrl(
     )
 
 
-@op("ResourceSparseApplyFtrlV2", reads=("var", "accum", "linear"), writes=("var", "accum", "linear"))
+@op("ResourceSparseApplyFtrlV2")
 def sparse_ftrl_v2(
-    var: Any,
-    accum: Any,
-    linear: Any,
-    grad: Any,
-    indices: Any,
-    lr: Any,
-    l1: Any,
-    l2: Any,
-    l2_shrinkage: Any,
-    lr_power: Any,
+    var: Update,
+    accum: Update,
+    linear: Update,
+    grad: Array,
+    indices: Array,
+    lr: Array,
+    l1: Array,
+    l2: Array,
+    l2_shrinkage: Array,
+    lr_power: Array,
     *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:

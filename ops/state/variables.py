@@ -9,12 +9,13 @@ from jax import lax
 
 from tf2jax_lite.ops.arrays.shape import INT32
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Read, Update, Write
 from tf2jax_lite.ops.xla.arrays import xla_concat_nd, xla_split_nd
 from tf2jax_lite.values.static import dims_array
 
 
-@op("ReadVariableOp", reads=("resource",), words="whole")
-def read_variable(resource: Any, *, dtype: Any = None) -> Any:
+@op("ReadVariableOp", int64="pair")
+def read_variable(resource: Read, *, dtype: Any = None) -> Any:
     """Return the value of a variable.
 
     TF: tf.raw_ops.ReadVariableOp (core/kernels/resource_variable_ops.cc).
@@ -22,8 +23,8 @@ def read_variable(resource: Any, *, dtype: Any = None) -> Any:
     return resource
 
 
-@op("AssignVariableOp", writes=("resource",), words="whole")
-def assign_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
+@op("AssignVariableOp", int64="pair")
+def assign_variable(resource: Write, value: Any, *, dtype: Any = None) -> Any:
     """Set the value of a variable.
 
     TF: tf.raw_ops.AssignVariableOp (core/kernels/resource_variable_ops.cc).
@@ -31,8 +32,8 @@ def assign_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
     return value
 
 
-@op("AssignAddVariableOp", reads=("resource",), writes=("resource",))
-def assign_add_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
+@op("AssignAddVariableOp")
+def assign_add_variable(resource: Update, value: Any, *, dtype: Any = None) -> Any:
     """Add to a variable.
 
     TF: tf.raw_ops.AssignAddVariableOp (core/kernels/resource_variable_ops.cc).
@@ -40,8 +41,8 @@ def assign_add_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
     return lax.add(jnp.asarray(resource), jnp.asarray(value))
 
 
-@op("AssignSubVariableOp", reads=("resource",), writes=("resource",))
-def assign_sub_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
+@op("AssignSubVariableOp")
+def assign_sub_variable(resource: Update, value: Any, *, dtype: Any = None) -> Any:
     """Subtract from a variable.
 
     TF: tf.raw_ops.AssignSubVariableOp (core/kernels/resource_variable_ops.cc).
@@ -49,8 +50,8 @@ def assign_sub_variable(resource: Any, value: Any, *, dtype: Any = None) -> Any:
     return lax.sub(jnp.asarray(resource), jnp.asarray(value))
 
 
-@op("VariableShape", reads=("input",))
-def variable_shape(input: Any, *, out_type: Any = INT32) -> Any:
+@op("VariableShape")
+def variable_shape(input: Read, *, out_type: Any = INT32) -> Any:
     """Return the shape of the value of a variable.
 
     TF: tf.raw_ops.VariableShape (core/kernels/resource_variable_ops.cc).
@@ -85,8 +86,8 @@ def disable_copy_on_read(resource: Any) -> tuple[()]:
     return ()
 
 
-@op("ReadVariableXlaSplitND", reads=("resource",))
-def read_variable_xla_split_nd(resource: Any, *, num_splits: Any, paddings: Any = ()) -> tuple[list[Any]]:
+@op("ReadVariableXlaSplitND")
+def read_variable_xla_split_nd(resource: Read, *, num_splits: Any, paddings: Any = ()) -> tuple[list[Any]]:
     """Return the value of a variable split into a grid of tensors.
 
     TF: tf.raw_ops.ReadVariableXlaSplitND.
@@ -94,8 +95,8 @@ def read_variable_xla_split_nd(resource: Any, *, num_splits: Any, paddings: Any 
     return (xla_split_nd(resource, N=math.prod(num_splits), num_splits=num_splits, paddings=paddings),)
 
 
-@op("AssignVariableXlaConcatND", writes=("resource",))
-def assign_variable_xla_concat_nd(resource: Any, inputs: list[Any], *, num_concats: Any, paddings: Any = ()) -> Any:
+@op("AssignVariableXlaConcatND")
+def assign_variable_xla_concat_nd(resource: Write, inputs: list[Any], *, num_concats: Any, paddings: Any = ()) -> Any:
     """Set the value of a variable to a concatenated grid of tensors.
 
     TF: tf.raw_ops.AssignVariableXlaConcatND.

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, WordArray, to_u32_pair
 from tf2jax_lite.values.static import is_static, static_value
+from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
@@ -73,9 +75,9 @@ def _check_format(dtype: Any, precision: int, scientific: bool, shortest: bool, 
         raise OpError(f"scientific and shortest notation are not supported for {dtype}")
 
 
-@op("AsString", host=_printf, words="whole", partial=("input",))
+@op("AsString", fold=_printf, int64="pair")
 def as_string(
-    input: Any,
+    input: Unconverted,
     *,
     precision: int = -1,
     scientific: bool = False,
@@ -183,8 +185,8 @@ def _shape_of_join(inputs: list[Any]) -> Any:
     return shape
 
 
-@op("StringJoin", host=_string_join, words="whole", partial=("inputs",))
-def string_join(inputs: list[Any], *, separator: str = "") -> Any:
+@op("StringJoin", fold=_string_join, int64="pair")
+def string_join(inputs: Unconverted[list[Any]], *, separator: str = "") -> Any:
     """Join strings element by element.
 
     TF: tf.raw_ops.StringJoin (core/kernels/string_join_op.cc).
@@ -229,8 +231,8 @@ def _characters(rows: hashing.Rows, xp: Any) -> Any:
     return xp.asarray(total).astype(np.int32)
 
 
-@op("StringLength", host=_string_length, words="whole", partial=("input",))
-def string_length(input: Any, *, unit: str = "BYTE") -> Any:
+@op("StringLength", fold=_string_length, int64="pair")
+def string_length(input: Unconverted, *, unit: str = "BYTE") -> Array:
     """Return the numbers of bytes, or of UTF-8 characters, int32.
 
     TF: tf.raw_ops.StringLength (core/kernels/string_length_op.cc).
@@ -259,8 +261,8 @@ def _strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
         return from_u64(hashing.sip(as_rows(input), (key[0], key[1])) % num_buckets)
 
 
-@op("StringToHashBucketFast", host=_fast, words="whole", partial=("input",))
-def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> Any:
+@op("StringToHashBucketFast", fold=_fast, int64="pair")
+def string_to_hash_bucket_fast(input: Unconverted, *, num_buckets: int) -> Any:
     """Return FarmHash's Fingerprint64 modulo a number, int64.
 
     TF: tf.raw_ops.StringToHashBucketFast (core/kernels/string_to_hash_bucket_fast_op.cc).
@@ -268,8 +270,8 @@ def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> Any:
     return _fast(input, num_buckets=num_buckets)
 
 
-@op("StringToHashBucket", host=_plain, words="whole", partial=("string_tensor",))
-def string_to_hash_bucket(string_tensor: Any, *, num_buckets: int) -> Any:
+@op("StringToHashBucket", fold=_plain, int64="pair")
+def string_to_hash_bucket(string_tensor: Unconverted, *, num_buckets: int) -> Any:
     """Return TensorFlow's Hash64 modulo a number, int64.
 
     TF: tf.raw_ops.StringToHashBucket (core/kernels/string_to_hash_bucket_op.cc).
@@ -277,8 +279,8 @@ def string_to_hash_bucket(string_tensor: Any, *, num_buckets: int) -> Any:
     return _plain(string_tensor, num_buckets=num_buckets)
 
 
-@op("StringToHashBucketStrong", host=_strong, words="whole", partial=("input",))
-def string_to_hash_bucket_strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
+@op("StringToHashBucketStrong", fold=_strong, int64="pair")
+def string_to_hash_bucket_strong(input: Unconverted, *, num_buckets: int, key: list[int]) -> Any:
     """Return SipHash-2-4 modulo a number, int64.
 
     TF: tf.raw_ops.StringToHashBucketStrong (core/kernels/string_to_hash_bucket_fast_op.cc).
@@ -323,8 +325,8 @@ def _bytes(data: Any) -> Any:
     return out[..., None] if data.dtype.itemsize == 1 else out
 
 
-@op("Fingerprint", host=_fingerprint, words="whole", partial=("data",))
-def fingerprint(data: Any, method: Static, *, T: Any = None) -> Any:
+@op("Fingerprint", fold=_fingerprint, int64="pair")
+def fingerprint(data: Unconverted, method: Static, *, T: Any = None) -> Array:
     """Return FarmHash's Fingerprint64 of the bytes of each row.
 
     TF: tf.raw_ops.Fingerprint (core/kernels/fingerprint_op.cc).

@@ -13,9 +13,11 @@ from jax import lax
 
 from tf2jax_lite.ops.random.philox import bits
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
+from tf2jax_lite.values.types import Array
 
 from .computations import last_axis
 from .protos import gather_fields
@@ -23,8 +25,8 @@ from .protos import gather_fields
 # ---- slicing ----
 
 
-@op("XlaDynamicSlice", moves=True)
-def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> Any:
+@op("XlaDynamicSlice", pattern=Pattern.INJECTIVE)
+def xla_dynamic_slice(input: Any, start_indices: Array, size_indices: Static) -> Any:
     """Return a box whose start is clamped so that it fits.
 
     TF: tf.raw_ops.XlaDynamicSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
@@ -48,8 +50,8 @@ def xla_dynamic_slice(input: Any, start_indices: Any, size_indices: Static) -> A
     return lax.dynamic_slice(jnp.asarray(input), offsets, sizes, allow_negative_indices=False)
 
 
-@op("XlaDynamicUpdateSlice", moves=True)
-def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
+@op("XlaDynamicUpdateSlice", pattern=Pattern.INJECTIVE)
+def xla_dynamic_update_slice(input: Any, update: Any, indices: Array) -> Any:
     """Replace a box whose start is clamped so that it fits.
 
     TF: tf.raw_ops.XlaDynamicUpdateSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
@@ -61,10 +63,10 @@ def xla_dynamic_update_slice(input: Any, update: Any, indices: Any) -> Any:
     return lax.dynamic_update_slice(jnp.asarray(input), jnp.asarray(update), offsets, allow_negative_indices=False)
 
 
-@op("XlaGather", moves=True)
+@op("XlaGather", pattern=Pattern.INJECTIVE)
 def xla_gather(
-    operand: Any, start_indices: Any, slice_sizes: Static, *, dimension_numbers: str, indices_are_sorted: bool
-) -> Any:
+    operand: Array, start_indices: Array, slice_sizes: Static, *, dimension_numbers: str, indices_are_sorted: bool
+) -> Array:
     """Gather boxes whose starts are clamped so that they fit.
 
     TF: tf.raw_ops.XlaGather (compiler/tf2xla/kernels/gather_scatter_ops.cc).
@@ -90,7 +92,7 @@ def xla_gather(
     )
 
 
-@op("XlaPad", moves=True)
+@op("XlaPad", pattern=Pattern.INJECTIVE)
 def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: Static, padding_interior: Static) -> Any:
     """Pad outside and between elements; negative padding truncates.
 
@@ -116,7 +118,7 @@ def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: S
 
 
 @op("XlaBroadcastHelper")
-def xla_broadcast_helper(lhs: Any, rhs: Any, broadcast_dims: Static) -> tuple[Any, Any]:
+def xla_broadcast_helper(lhs: Array, rhs: Array, broadcast_dims: Static) -> tuple[Array, Array]:
     """Expand the operand of lower rank to the rank of the other.
 
     TF: tf.raw_ops.XlaBroadcastHelper (compiler/tf2xla/kernels/xla_broadcast_helper_op.cc).
@@ -154,7 +156,7 @@ def _grid(counts: list[int], paddings: list[int], rank: int, number: int) -> tup
     return tuple(counts), pads
 
 
-@op("XlaConcatND", moves=True)
+@op("XlaConcatND", pattern=Pattern.INJECTIVE)
 def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = ()) -> Any:
     """Concatenate a grid of tensors and remove padding at the end.
 
@@ -173,7 +175,7 @@ def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = 
     return lax.slice(out, (0,) * out.ndim, [d - p for d, p in zip(out.shape, pads, strict=True)])
 
 
-@op("XlaSplitND", moves=True)
+@op("XlaSplitND", pattern=Pattern.INJECTIVE)
 def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = ()) -> Any:
     """Split into a grid of tensors, padded with zeros at the end.
 
@@ -194,15 +196,15 @@ def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = (
 # ---- sorting ----
 
 
-@op("XlaSort", stored=True)
+@op("XlaSort", pattern=Pattern.MATERIALIZED)
 def xla_sort(input: Any) -> Any:
     """Sort along the last dimension, -0 before 0 and NaN last. TF: tf.raw_ops.XlaSort."""
     x = jnp.asarray(input)
     return lax.sort(x, dimension=x.ndim - 1) if x.ndim else x
 
 
-@op("XlaKeyValueSort", stored=True)
-def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
+@op("XlaKeyValueSort", pattern=Pattern.MATERIALIZED)
+def xla_key_value_sort(keys: Array, values: Any) -> tuple[Any, Any]:
     """Sort keys along the last dimension, and values with them.
 
     TF: tf.raw_ops.XlaKeyValueSort.
@@ -219,13 +221,13 @@ def xla_key_value_sort(keys: Any, values: Any) -> tuple[Any, Any]:
 
 
 @op("XlaReducePrecision")
-def xla_reduce_precision(operand: Any, *, exponent_bits: int, mantissa_bits: int) -> Any:
+def xla_reduce_precision(operand: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
     """Round to a float of fewer bits. TF: tf.raw_ops.XlaReducePrecision."""
     return lax.reduce_precision(jnp.asarray(operand), exponent_bits, mantissa_bits)
 
 
 @op("XlaDequantize")
-def xla_dequantize(input: Any, *, min_range: float, max_range: float, mode: str, transpose_output: bool) -> Any:
+def xla_dequantize(input: Array, *, min_range: float, max_range: float, mode: str, transpose_output: bool) -> Array:
     """Unpack four bytes of each uint32, high byte first, to bfloat16.
 
     TF: tf.raw_ops.XlaDequantize.
@@ -247,7 +249,7 @@ _PHILOX, _THREEFRY, _AUTO = 1, 2, 3
 _UINT64 = np.dtype(np.uint64)
 
 
-@op("XlaRngBitGenerator", words="whole")
+@op("XlaRngBitGenerator", int64="pair")
 def xla_rng_bit_generator(
     algorithm: Static, initial_state: Any, shape: Static, *, dtype: Any = _UINT64
 ) -> tuple[Any, Any]:
@@ -330,8 +332,8 @@ def xla_optimization_barrier(input: list[Any]) -> Any:
     return list(lax.optimization_barrier([jnp.asarray(v) for v in input]))
 
 
-@op("XlaSetBound", host=lambda input, bound: input)
-def xla_set_bound(input: Any, bound: Static) -> Any:
+@op("XlaSetBound", fold=lambda input, bound: input)
+def xla_set_bound(input: Array, bound: Static) -> Array:
     """Return the input; the bound is a hint for dynamic shapes.
 
     TF: tf.raw_ops.XlaSetBound.

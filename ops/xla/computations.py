@@ -18,8 +18,10 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
+from tf2jax_lite.values.types import Array
 
 from .protos import scatter_fields
 
@@ -107,8 +109,8 @@ def _check_reduction(operands: list[Any], inits: list[Any], axes: tuple[int, ...
         raise OpError(f"cannot reduce dimensions {list(axes)} of a tensor of rank {rank}")
 
 
-@op("XlaReduce", stored=True)
-def xla_reduce(input: Any, init_value: Any, *, dimensions_to_reduce: list[int], reducer: Function) -> Any:
+@op("XlaReduce", pattern=Pattern.MATERIALIZED)
+def xla_reduce(input: Array, init_value: Array, *, dimensions_to_reduce: list[int], reducer: Function) -> Array:
     """Reduce dimensions by a function.
 
     TF: tf.raw_ops.XlaReduce (compiler/tf2xla/kernels/xla_reduce_op.cc).
@@ -134,7 +136,7 @@ def _variadic_reduce(
     return list(out)
 
 
-@op("XlaVariadicReduce", stored=True)
+@op("XlaVariadicReduce", pattern=Pattern.MATERIALIZED)
 def xla_variadic_reduce(
     input: list[Any], init_value: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
@@ -142,7 +144,7 @@ def xla_variadic_reduce(
     return _variadic_reduce(input, init_value, dimensions_to_reduce, reducer)
 
 
-@op("XlaVariadicReduceV2", stored=True)
+@op("XlaVariadicReduceV2", pattern=Pattern.MATERIALIZED)
 def xla_variadic_reduce_v2(
     inputs: list[Any], init_values: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
 ) -> Any:
@@ -173,10 +175,10 @@ def _cumulative(shape: Any, window: Any, strides: Any, dilated: bool, padding: A
     return (axis, True) if padding[axis] == (0, window[axis] - 1) else None
 
 
-@op("XlaReduceWindow", options=("infer_cumulative_reduction_from_jax2tf",), stored=True)
+@op("XlaReduceWindow", pattern=Pattern.MATERIALIZED)
 def xla_reduce_window(
-    input: Any,
-    init_value: Any,
+    input: Array,
+    init_value: Array,
     window_dimensions: Static,
     window_strides: Static,
     base_dilations: Static,
@@ -184,8 +186,8 @@ def xla_reduce_window(
     padding: Static,
     *,
     computation: Function,
-    infer_cumulative_reduction_from_jax2tf: bool = True,
-) -> Any:
+    infer_cumulative_reduction_from_jax2tf: Option[bool] = True,
+) -> Array:
     """Reduce windows by a function.
 
     TF: tf.raw_ops.XlaReduceWindow (compiler/tf2xla/kernels/reduce_window_op.cc).
@@ -249,16 +251,16 @@ def _window_indices(shape: tuple[int, ...], window: Any, strides: Any, pads: Any
 
 @op("XlaSelectAndScatter")
 def xla_select_and_scatter(
-    operand: Any,
+    operand: Array,
     window_dimensions: Static,
     window_strides: Static,
     padding: Static,
-    source: Any,
-    init_value: Any,
+    source: Array,
+    init_value: Array,
     *,
     select: Function,
     scatter: Function,
-) -> Any:
+) -> Array:
     """Select an element of each window and scatter the source there.
 
     TF: tf.raw_ops.XlaSelectAndScatter.
@@ -349,16 +351,16 @@ def _scatter_one_by_one(
     return fori_loop(0, count, step, operand) if count and operand.ndim else operand
 
 
-@op("XlaScatter", stored=True)
+@op("XlaScatter", pattern=Pattern.MATERIALIZED)
 def xla_scatter(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
+    operand: Array,
+    scatter_indices: Array,
+    updates: Array,
     *,
     update_computation: Function,
     dimension_numbers: str,
     indices_are_sorted: bool,
-) -> Any:
+) -> Array:
     """Scatter windows by a function; those not inside are dropped.
 
     TF: tf.raw_ops.XlaScatter (compiler/tf2xla/kernels/gather_scatter_ops.cc).
@@ -388,7 +390,7 @@ def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
     return jnp.sum(before | (~before.T & ahead), axis=0, dtype=np.int32)
 
 
-@op("XlaVariadicSort", stored=True)
+@op("XlaVariadicSort", pattern=Pattern.MATERIALIZED)
 def xla_variadic_sort(inputs: list[Any], dimension: Static, *, comparator: Function, is_stable: bool) -> Any:
     """Sort tensors together along a dimension, by a comparator.
 

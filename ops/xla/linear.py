@@ -10,7 +10,9 @@ from jax import lax
 
 from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
 from tf2jax_lite.ops.registry import Static, op
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
+from tf2jax_lite.values.types import Array
 
 from .protos import conv_numbers, dot_numbers, precision
 
@@ -43,10 +45,10 @@ def _conv(
     )
 
 
-@op("XlaConv", heavy=True)
+@op("XlaConv", pattern=Pattern.CONTRACTION)
 def xla_conv(
-    lhs: Any,
-    rhs: Any,
+    lhs: Array,
+    rhs: Array,
     window_strides: Static,
     padding: Static,
     lhs_dilation: Static,
@@ -55,7 +57,7 @@ def xla_conv(
     *,
     dimension_numbers: str,
     precision_config: str,
-) -> Any:
+) -> Array:
     """Convolve. TF: tf.raw_ops.XlaConv (compiler/tf2xla/kernels/xla_conv_op.cc).
 
     Args:
@@ -76,10 +78,10 @@ def xla_conv(
     return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
 
 
-@op("XlaConvV2", heavy=True)
+@op("XlaConvV2", pattern=Pattern.CONTRACTION)
 def xla_conv_v2(
-    lhs: Any,
-    rhs: Any,
+    lhs: Array,
+    rhs: Array,
     window_strides: Static,
     padding: Static,
     lhs_dilation: Static,
@@ -90,7 +92,7 @@ def xla_conv_v2(
     precision_config: str,
     preferred_element_type: Any,
     batch_group_count: int = 1,
-) -> Any:
+) -> Array:
     """Convolve, with a result dtype and batch groups.
 
     TF: tf.raw_ops.XlaConvV2 (compiler/tf2xla/kernels/xla_conv_op.cc).
@@ -129,8 +131,8 @@ def _promote(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
     return lhs.astype(canonical(dtype)), rhs.astype(canonical(dtype))
 
 
-@op("XlaDot", heavy=True)
-def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str) -> Any:
+@op("XlaDot", pattern=Pattern.CONTRACTION)
+def xla_dot(lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config: str) -> Array:
     """Multiply and sum over chosen dimensions.
 
     TF: tf.raw_ops.XlaDot (compiler/tf2xla/kernels/xla_dot_op.cc).
@@ -140,10 +142,10 @@ def xla_dot(lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str
     )
 
 
-@op("XlaDotV2", heavy=True)
+@op("XlaDotV2", pattern=Pattern.CONTRACTION)
 def xla_dot_v2(
-    lhs: Any, rhs: Any, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
-) -> Any:
+    lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
+) -> Array:
     """Multiply and sum over chosen dimensions, with a result dtype.
 
     TF: tf.raw_ops.XlaDotV2 (compiler/tf2xla/kernels/xla_dot_op.cc).
@@ -158,8 +160,8 @@ def xla_dot_v2(
     )
 
 
-@op("XlaEinsum", heavy=True)
-def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
+@op("XlaEinsum", pattern=Pattern.CONTRACTION)
+def xla_einsum(a: Array, b: Array, *, equation: str) -> Array:
     """Einstein sum of two tensors.
 
     TF: tf.raw_ops.XlaEinsum (compiler/tf2xla/kernels/einsum_op.cc).
@@ -171,7 +173,7 @@ def xla_einsum(a: Any, b: Any, *, equation: str) -> Any:
 
 
 @op("XlaSelfAdjointEig")
-def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) -> tuple[Any, Any]:
+def xla_self_adjoint_eig(a: Array, *, lower: bool, max_iter: int, epsilon: float) -> tuple[Array, Array]:
     """Return eigenvalues, increasing, and eigenvectors.
 
     TF: tf.raw_ops.XlaSelfAdjointEig.
@@ -188,7 +190,7 @@ def xla_self_adjoint_eig(a: Any, *, lower: bool, max_iter: int, epsilon: float) 
 
 
 @op("XlaSvd")
-def xla_svd(a: Any, *, max_iter: int, epsilon: float, precision_config: str) -> tuple[Any, Any, Any]:
+def xla_svd(a: Array, *, max_iter: int, epsilon: float, precision_config: str) -> tuple[Array, Array, Array]:
     """Return singular values, and square matrices u and v. TF: tf.raw_ops.XlaSvd.
 
     JAX determines the number of iterations and the accuracy.

@@ -9,6 +9,7 @@ import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.types import Array
 
 from .protos import fields
 
@@ -22,7 +23,7 @@ def xla_replica_id() -> Any:
     return np.asarray(0, np.int32)
 
 
-@op("XlaSharding", host=lambda input, *, sharding="", unspecified_dims=(): input)
+@op("XlaSharding", fold=lambda input, *, sharding="", unspecified_dims=(): input)
 def xla_sharding(input: Any, *, sharding: str = "", unspecified_dims: Any = ()) -> Any:
     """Return the input: JAX shards arrays. TF: tf.raw_ops.XlaSharding."""
     return input
@@ -66,7 +67,7 @@ def _check_single_replica(groups: Any) -> None:
 
 
 @op("XlaAllReduce")
-def xla_all_reduce(input: Any, group_assignment: Static, *, reduce_op: str, mode: str) -> Any:
+def xla_all_reduce(input: Array, group_assignment: Static, *, reduce_op: str, mode: str) -> Array:
     """Return the input where groups have one replica. TF: tf.raw_ops.XlaAllReduce.
 
     Args:
@@ -86,7 +87,7 @@ def xla_all_reduce(input: Any, group_assignment: Static, *, reduce_op: str, mode
 
 
 @op("XlaReduceScatter")
-def xla_reduce_scatter(input: Any, group_assignment: Static, scatter_dimension: Static, *, reduce_op: str) -> Any:
+def xla_reduce_scatter(input: Array, group_assignment: Static, scatter_dimension: Static, *, reduce_op: str) -> Array:
     """Return the input where groups have one replica. TF: tf.raw_ops.XlaReduceScatter.
 
     Args:

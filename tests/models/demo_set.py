@@ -140,12 +140,10 @@ def _application(name):
     return functools.partial(_keras, build=functools.partial(builders.application, name=name))
 
 
-_MODULE = {"needs_context": True, "options": ("xlacallmodule_strict_checks", "infer_relu_from_jax2tf")}
-
 DEMO_SET = {
     "digits_cnn": Demo(_digits, "Relu", _relu, within="conv2d"),
     "frozen": Demo(_frozen, "LRN", _lrn, within="mixed"),
-    "jax2tf": Demo(_jax2tf, "XlaCallModule", _module, _MODULE, within="XlaCallModule"),
+    "jax2tf": Demo(_jax2tf, "XlaCallModule", _module, within="XlaCallModule"),
     "lstm": Demo(
         functools.partial(_keras, build=functools.partial(builders.recurrent, kind="LSTM", masking=False)),
         "Sigmoid",

@@ -11,7 +11,7 @@ import tf2jax_lite
 from tf2jax_lite import coverage, lowering
 from tf2jax_lite.errors import UnsupportedOpsError
 from tf2jax_lite.lowering.planning.plan import INERT
-from tf2jax_lite.ops.unsupported import REFUSED
+from tf2jax_lite.ops.unsupported import UNSUPPORTED
 
 HERE = Path(__file__).parent
 REGISTERED = lowering.known_ops()
@@ -97,20 +97,20 @@ def _graph_of(name):
 
 
 @pytest.mark.default_cases("CollectiveAssignGroupV2", "CollectiveReduceV2")
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_conversion_of_a_refused_op_states_the_reason(name):
     with pytest.raises(UnsupportedOpsError) as raised:
         tf2jax_lite.convert_graph_def(_graph_of(name), ["x"], ["y"])
-    assert f"{name}: node 'y'" in str(raised.value) and f"({REFUSED[name]})" in str(raised.value)
+    assert f"{name}: node 'y'" in str(raised.value) and f"({UNSUPPORTED[name]})" in str(raised.value)
 
 
 def test_page_has_one_row_for_each_op():
     rows = [line.strip("| ").split(" | ") for line in coverage.markdown().splitlines() if line.startswith("| ")][1:]
     found = {name: rest for name, *rest in rows}
     assert len(found) == len(rows) and all(len(rest) == 2 for rest in found.values())
-    assert found.keys() >= {*REGISTERED, *REFUSED}
+    assert found.keys() >= {*REGISTERED, *UNSUPPORTED}
     assert all(found[name][0] == "supported" for name in REGISTERED)
-    assert all(found[name] == ["refused", reason] for name, reason in REFUSED.items())
+    assert all(found[name] == ["refused", reason] for name, reason in UNSUPPORTED.items())
 
 
 @pytest.mark.full

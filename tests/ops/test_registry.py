@@ -1,24 +1,108 @@
-"""The registry reads an op's signature once, and refuses what it cannot mean."""
+"""The registry reads an op's options, and its signature once, and raises where it cannot interpret them."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
+from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.errors import RegistrationError
-from tf2jax_lite.ops import registry
+from tf2jax_lite.ops import registry, traits
 from tf2jax_lite.ops.registry import Static, lookup, op, override_op
+from tf2jax_lite.ops.traits import Bound, Key, OpOptions, Option, Pattern, Unconditional, Update, partial_fold
+
+
+def _described(fn, **options):
+    with override_op("TestOnly", fn, **options):
+        return lookup("TestOnly")
 
 
 def test_signature_is_read():
-    def fn(x, axis: Static, *, keep_dims=False, key=None):
+    def fn(x, axis: Static, *, keep_dims=False, T, key: Key | None = None):
         return x
 
-    with override_op("TestOnly", fn, needs_key=True):
-        entry = lookup("TestOnly")
-        assert entry.inputs == ("x", "axis")
-        assert entry.static == {"axis"}
-        assert entry.attrs == {"keep_dims"}
-        assert entry.needs_key
+    entry = _described(fn, draws=lambda attrs: attrs["keep_dims"])
+    assert entry.inputs == ("x", "axis")
+    assert entry.static == {"axis"}
+    assert (entry.attrs, entry.required_attrs) == ({"keep_dims", "T"}, {"T"})
+    assert entry.key == "key"
+    assert [entry.draws_random({"keep_dims": v}) for v in (False, True)] == [False, True]
+    assert not entry.plain
     assert lookup("TestOnly") is None
+
+
+def test_defaults_are_those_of_an_elementwise_op():
+    entry = _described(lambda x: x)
+    assert {f.name: getattr(entry, f.name) for f in dataclasses.fields(OpOptions)} == vars(OpOptions())
+    assert entry.plain
+    assert not (entry.effectful or entry.needs_context or entry.folds_partially or entry.draws_random({}))
+    assert entry.key is entry.bound is entry.shapes is entry.unconditional is None
+
+
+def test_variables_are_read_and_written():
+    def fn(a: traits.Write, b: traits.Read, c: Update, d: traits.UpdateInt64, e):
+        return a, c, d
+
+    entry = _described(fn)
+    assert entry.reads == ("b", "c", "d")
+    assert entry.writes == ("a", "c", "d")
+    assert entry.int64_state == ("d",)
+    assert entry.effectful
+    assert not entry.plain
+
+
+def test_keywords_of_the_lowering_are_no_attributes():
+    def fn(
+        ctx: traits.Context,
+        x,
+        *,
+        n=0,
+        bound: Bound,
+        dynamic: DynamicShapes | None,
+        sure: Unconditional,
+        o: Option[bool],
+    ):
+        return x
+
+    entry = _described(fn, fold=lambda ctx, x: x)
+    assert entry.needs_context
+    assert entry.folds_partially
+    assert entry.inputs == ("x",)
+    assert entry.attrs == {"n"}
+    assert (entry.bound, entry.always_pads, entry.shapes, entry.unconditional) == ("bound", False, "dynamic", "sure")
+    assert entry.config_options == ("o",)
+
+
+def test_partial_fold_is_unwrapped():
+    def fold(x):
+        return x
+
+    assert _described(lambda x: x, fold=fold).fold is fold
+    entry = _described(lambda x: x, fold=partial_fold(fold))
+    assert entry.fold is fold
+    assert entry.folds_partially
+    assert partial_fold(fold)(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "namespace", "expected"),
+    [
+        ("Static", {"Static": Static}, "STATIC"),
+        ("traits.Update", {"traits": traits}, "UPDATE"),
+        ("Key | None", {"Key": Key}, "KEY"),
+        ("Update[np.ndarray]", {"Update": Update, "np": np}, "UPDATE"),
+        ("Static", {}, "STATIC"),
+        ("traits.Option[bool]", {}, "OPTION"),
+        (f"{DynamicShapes.__name__} | None", {}, "SHAPES"),
+        ("Key", {"Key": int}, None),
+        ("dict[str, Key]", {}, None),
+        ("list[Static]", {"Static": Static}, None),
+        ("int | None", {}, None),
+    ],
+)
+def test_marker_of_text_is_found(text, namespace, expected):
+    marker = traits.marker_of(text, namespace)
+    assert (marker and marker.name) == expected
 
 
 def test_second_registration_names_the_first():
@@ -41,9 +125,28 @@ def test_swallowing_attributes_is_refused():
             return x
 
 
-def test_unknown_variable_input_is_refused():
-    with pytest.raises(RegistrationError, match="not an input"):
-        op("TestReads", reads=("var",))(lambda x: x)
+def test_unknown_option_names_those_that_exist():
+    with pytest.raises(RegistrationError, match=r"unknown option \['haevy'\]; options are \['check', 'draws'"):
+        op("TestUnknown", haevy=True)(lambda x: x)
+
+
+@pytest.mark.parametrize("options", [{"pattern": "contraction"}, {"int64": "whole"}])
+def test_wrong_value_of_an_option_is_refused(options):
+    with pytest.raises(RegistrationError, match="is not"):
+        op("TestValue", **options)(lambda x: x)
+
+
+def test_marker_at_the_wrong_kind_of_parameter_is_refused():
+    def key_as_input(x, key: Key):
+        return x
+
+    def static_as_attribute(x, *, n: Static):
+        return x
+
+    with pytest.raises(RegistrationError, match="KEY 'key' is not a keyword-only"):
+        op("TestMarker")(key_as_input)
+    with pytest.raises(RegistrationError, match="STATIC 'n' is not an input"):
+        op("TestMarker")(static_as_attribute)
 
 
 def test_override_holds_for_its_scope_only():
@@ -56,8 +159,61 @@ def test_override_holds_for_its_scope_only():
 @pytest.mark.full
 @pytest.mark.parametrize("name", [None, 3, "", lambda x: x])
 def test_a_name_is_a_text(name):
-    # The last is what `@register_op` without a name comes to: it would register nothing.
+    # The last is `@register_op` without a name: it would register nothing.
     with pytest.raises(RegistrationError, match="name is a text"):
         op(name)
     with pytest.raises(RegistrationError, match="name is a text"), override_op(name, lambda x: x):
         pass
+
+
+def test_import_of_ops_registers_each_family():
+    modules = {entry.fn.__module__.split(".")[2] for entry in registry.known_ops().values() if "ops" in entry.source}
+    families = {"arrays", "containers", "image", "linalg", "math", "nn", "quantization", "ragged", "random", "sparse"}
+    assert families | {"state", "strings", "xla"} <= modules
+
+
+@pytest.mark.parametrize(
+    ("old", "fn", "expected"),
+    [
+        ({"heavy": True}, lambda x: x, {"pattern": Pattern.CONTRACTION}),
+        ({"stored": True, "dear": True, "moves": False}, lambda x: x, {"pattern": Pattern.MATERIALIZED}),
+        ({"moves": True, "words": "each"}, lambda x: x, {"pattern": Pattern.INJECTIVE, "int64": "per_word"}),
+        ({"dear": True, "shape_only": False}, lambda x: x, {"pattern": Pattern.TRANSCENDENTAL}),
+        ({"shape_only": True, "words": "narrow"}, lambda x: x, {"pattern": Pattern.SHAPE_ONLY, "int64": "truncate"}),
+        ({"words": "whole", "partial": ("x",)}, lambda x: x, {"int64": "pair", "unconverted": frozenset({"x"})}),
+        ({"host": abs, "lazy": True}, lambda x: x, {"fold": abs, "folds_partially": True}),
+        ({"host": abs, "elements": max}, lambda x: x, {"fold": abs, "folds_partially": False, "result_size": max}),
+        ({"needs_key": any}, lambda x, *, key: x, {"key": "key", "draws": any, "attrs": frozenset()}),
+        ({"needs_key": True, "effect": True}, lambda *, key: 0, {"key": "key", "draws": None, "side_effect": True}),
+        ({"needs_context": True}, lambda c, x: x, {"needs_context": True, "inputs": ("x",)}),
+        (
+            {"reads": ("x", "y", "z"), "writes": ("z", "y"), "wide": ("z",)},
+            lambda x, y, z: x,
+            {"reads": ("z", "y", "x"), "writes": ("z", "y"), "int64_state": ("z",)},
+        ),
+        ({"dynamic_shape": True}, lambda x, *, bound: x, {"bound": "bound", "always_pads": True}),
+        ({"dynamic_shape": "prefix"}, lambda x, *, bound: x, {"bound": "bound", "always_pads": False}),
+        ({"sized": True}, lambda x, *, extents: x, {"shapes": "extents", "bound": None}),
+        ({"conditional": True}, lambda x, *, certain: x, {"unconditional": "certain"}),
+        ({"options": ("a", "b")}, lambda x, *, a, b, c: x, {"config_options": ("a", "b"), "attrs": frozenset("c")}),
+        ({"along": None, "calls": False}, lambda x: x, {"pattern": Pattern.ELEMENTWISE}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_deprecated_options_mean_what_they_meant(old, fn, expected):
+    with pytest.warns(DeprecationWarning, match="deprecated options") as caught:
+        entry = _described(fn, **old)
+    assert {name: getattr(entry, name) for name in expected} == expected
+    assert all(f"{option}=" in str(caught[0].message) for option in old)
+
+
+def test_deprecation_warning_points_at_the_call():
+    with pytest.warns(DeprecationWarning) as caught, override_op("TestOnly", lambda x: x, heavy=True):
+        pass
+    assert caught[0].filename == __file__
+    try:
+        with pytest.warns(DeprecationWarning, match="use pattern=Pattern.CONTRACTION") as caught:
+            op("TestOld", heavy=True)(lambda x: x)
+        assert caught[0].filename == __file__
+    finally:
+        registry._registry.pop("TestOld", None)

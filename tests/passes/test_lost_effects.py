@@ -12,7 +12,7 @@ from tensorflow.python.framework import function as tf_function
 import tf2jax_lite as tf2jax
 from tf2jax_lite import lowering
 from tf2jax_lite.errors import UnsupportedOpsError
-from tf2jax_lite.ops.removable import HARMLESS
+from tf2jax_lite.ops.removable import REMOVABLE
 
 SPEC = tf.TensorSpec([], tf.int64)
 
@@ -155,24 +155,24 @@ def test_removable_ops_behave_as_their_rationale_states():
     ops = _stateful_ops()
     known = lowering.known_ops()
     changing = ("Insert", "Remove", "Enqueue", "Dequeue", "Assign", "Push", "Pop", "Save", "InitializeTable")
-    for name, reason in HARMLESS.items():
+    for name, rationale in REMOVABLE.items():
         assert name in ops, name
         handles = [a.type == types_pb2.DT_RESOURCE for a in ops[name].input_arg]
         outputs = [a.type for a in ops[name].output_arg]
-        if reason.startswith("makes") and name not in (
+        if rationale.startswith("creates") and name not in (
             "MakeWeakResourceHandle",
             "TensorArrayGrad",
             "TensorArrayGradV2",
         ):
             assert not any(handles) and outputs, name
-        if reason.startswith("describes"):
+        if rationale.startswith("describes"):
             assert outputs == [types_pb2.DT_VARIANT], name
-        if reason.startswith(("only looks", "draws")):
+        if rationale.startswith(("only reads", "draws")):
             assert outputs, name
             assert not any(a.is_ref for a in ops[name].input_arg), name
-        if not reason.startswith(("makes", "gives")):
+        if not rationale.startswith(("creates", "frees")):
             assert name.startswith("Is") or not any(word in name for word in changing), name
-    assert {"VarHandleOp", "Stack", "StackV2"} & HARMLESS.keys()
+    assert {"VarHandleOp", "Stack", "StackV2"} & REMOVABLE.keys()
     # Ops with side effects that are neither registered nor removable raise.
     for name in ("LookupTableInsertV2", "QueueEnqueueV2", "IteratorGetNext", "WriteFile", "EagerPyFunc", "SaveV2"):
-        assert name in ops and name not in known and name not in HARMLESS
+        assert name in ops and name not in known and name not in REMOVABLE

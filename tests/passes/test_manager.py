@@ -26,7 +26,7 @@ def test_list_agrees_with_the_table_in_the_docs():
     assert [row[0].strip("`") for row in table] == list(names)
     for name, effect, reason, required in table:
         entry = names[name.strip("`")]
-        assert (effect, reason, required) == (entry.effect, entry.reason, "yes" if entry.required else "no")
+        assert (effect, reason, required) == (entry.side_effect, entry.reason, "yes" if entry.required else "no")
 
 
 @pytest.mark.parametrize("entry", PASSES, ids=lambda entry: entry.name)
@@ -55,7 +55,7 @@ def ran(monkeypatch):
             names.append(entry.name)
             return graph
 
-        return manager.Pass(entry.name, run, entry.effect, entry.reason, entry.required)
+        return manager.Pass(entry.name, run, entry.side_effect, entry.reason, entry.required)
 
     monkeypatch.setattr(manager, "PASSES", tuple(map(recording, PASSES)))
     return names

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops.traits import Update
 from tf2jax_lite.verification.bisection import _MAX_ITERATIONS
 
 from . import models
@@ -148,11 +149,10 @@ def test_assignments():
 
     concrete = traced(function, tf.TensorSpec([2]))
 
-    def wrong(resource, value):
+    def wrong(resource: Update, value):
         return resource + value * 1.5
 
-    options = {"reads": ("resource",), "writes": ("resource",)}
-    with tf2jax.override_op("AssignAddVariableOp", wrong, **options):
+    with tf2jax.override_op("AssignAddVariableOp", wrong):
         (signature,) = tf2jax.verify(concrete, train=True).signatures
     assert {o.kind for o in signature.outputs if not o.ok} == {"result", "variable"}
     assert [s.op for s in signature.bisection.suspects] == ["AssignAddVariableOp"]

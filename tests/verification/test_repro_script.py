@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.ops.registry import Static
+from tf2jax_lite.ops.traits import Static, Update
 
 from . import models
 
@@ -24,7 +24,7 @@ def wrong_sum(input, axis: Static, *, keep_dims=False):
     return jnp.sum(input, tuple(int(a) for a in axis.reshape(-1)), keepdims=keep_dims) + jnp.ones((), input.dtype)
 
 
-def wrong_assign(resource, value):
+def wrong_assign(resource: Update, value):
     return resource + value + 1
 
 
@@ -40,29 +40,26 @@ def assigns():
 
 FLOATS = tf.TensorSpec([2, 2])
 CASES = {
-    "matmul": (lambda: lambda x: tf.matmul(x, x, transpose_b=True), FLOATS, "MatMul", wrong_matmul, {}),
-    "static": (lambda: lambda x: tf.reduce_sum(x, [1]), FLOATS, "Sum", wrong_sum, {}),
-    "bfloat16": (lambda: tf.tanh, tf.TensorSpec([3], tf.bfloat16), "Tanh", lambda x: jnp.tanh(x) * 2, {}),
+    "matmul": (lambda: lambda x: tf.matmul(x, x, transpose_b=True), FLOATS, "MatMul", wrong_matmul),
+    "static": (lambda: lambda x: tf.reduce_sum(x, [1]), FLOATS, "Sum", wrong_sum),
+    "bfloat16": (lambda: tf.tanh, tf.TensorSpec([3], tf.bfloat16), "Tanh", lambda x: jnp.tanh(x) * 2),
     "list": (
         lambda: lambda x: tf.concat([x, x * 2.0], 0),
         FLOATS,
         "ConcatV2",
         lambda values, axis: jnp.concatenate(values, int(axis))[::-1],
-        {},
     ),
     "attributes": (
         lambda: lambda x: tf.cast(x, tf.int32, name="c"),
         FLOATS,
         "Cast",
         lambda x, *, DstT, Truncate=False: (x + 1.5).astype(DstT),
-        {},
     ),
     "variable": (
         assigns,
         tf.TensorSpec([2]),
         "AssignAddVariableOp",
         wrong_assign,
-        {"reads": ("resource",), "writes": ("resource",)},
     ),
 }
 
@@ -78,10 +75,10 @@ def run(script, capsys):
 @pytest.mark.default_cases("static")
 @pytest.mark.parametrize("name", CASES)
 def test_repro(name, tmp_path, capsys):
-    make, spec, op, wrong, options = CASES[name]
+    make, spec, op, wrong = CASES[name]
     function = tf.function(make())
     concrete = function.get_concrete_function(spec)
-    with tf2jax.override_op(op, wrong, **options):
+    with tf2jax.override_op(op, wrong):
         result = tf2jax.verify(concrete, train=True, repro=tmp_path / "repro")
         assert not result.ok and result.signatures[0].bisection.suspects[0].op == op
         assert result.repro is not None, result.signatures[0].notes

@@ -17,7 +17,7 @@ from typing import Any
 
 from tf2jax_lite import lowering
 from tf2jax_lite.ops.strings.host_evaluation import MOST_BYTES
-from tf2jax_lite.ops.unsupported import REFUSED
+from tf2jax_lite.ops.unsupported import UNSUPPORTED
 
 __all__ = ["Coverage", "Entry", "coverage", "markdown"]
 
@@ -88,12 +88,12 @@ def coverage() -> Coverage:
     registered = lowering.known_ops()
     listed = known_names()
     entries = []
-    for name in sorted({*listed, *registered, *REFUSED, *MOST_BYTES}):
+    for name in sorted({*listed, *registered, *UNSUPPORTED, *MOST_BYTES}):
         lists = listed.get(name, ())
         if name in registered:
             entries.append(Entry(name, "supported", _where(registered[name]), lists))
-        elif name in REFUSED:
-            entries.append(Entry(name, "refused", REFUSED[name], lists))
+        elif name in UNSUPPORTED:
+            entries.append(Entry(name, "refused", UNSUPPORTED[name], lists))
         elif name in MOST_BYTES:
             entries.append(Entry(name, "known strings", "evaluated by TensorFlow at conversion", lists))
         else:

@@ -15,6 +15,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes
 from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.errors import UnsupportedError
 
@@ -145,7 +146,7 @@ class _Partitioner:
             return False
         if not node.output_dtypes and any(ref.node in tainted for ref in node.inputs):
             return not entry.writes
-        if entry.dynamic_shape and any(ref.node in tainted for ref in node.inputs):
+        if entry.bound is not None and any(ref.node in tainted for ref in node.inputs):
             return True
         position = 0
         for name, group in zip(entry.inputs, node.groups, strict=False):
@@ -180,7 +181,7 @@ class _Partitioner:
                 found.add(node.name)
             elif any(ref.node in found for ref in node.inputs):
                 entry = self._ops.get(node.op)
-                if through_shapes or entry is None or not entry.shape_only:
+                if through_shapes or entry is None or entry.pattern is not Pattern.SHAPE_ONLY:
                     found.add(node.name)
         return found
 

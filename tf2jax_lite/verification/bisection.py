@@ -199,12 +199,12 @@ class LockstepEvaluation:
         node, op, used = step.node, step.op, self._used
         if self._tf_only:
             return [ValuePair(t, None, None) for t in run()]
-        if op.effect and not node.output_dtypes:
+        if op.side_effect and not node.output_dtypes:
             return []
         written_before = self._written(pairs) if op.writes else {}
         state = dict(self._trace.state)
         expected = self._tensorflow(node, pairs, run)
-        if op.draws(step.node.attrs) and expected is not None:
+        if op.draws_random(step.node.attrs) and expected is not None:
             return [ValuePair(t, jnp.asarray(t.numpy()), 0.0) for t in expected]
         problem = ""
         try:

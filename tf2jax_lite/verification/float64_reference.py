@@ -177,7 +177,7 @@ class _Float64Evaluation(LockstepEvaluation):
 
     def _leaf(self, step: Step, pairs: list[ValuePair], frame: Frame, run: Callable[[], list[Any]]) -> list[ValuePair]:
         node = step.node
-        if step.op.effect and not node.output_dtypes:
+        if step.op.side_effect and not node.output_dtypes:
             return []
         self._left -= 1
         if self._left < 0:

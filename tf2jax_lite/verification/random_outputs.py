@@ -44,7 +44,8 @@ def _propagate(program: Program, function: ir.Function, args: Sequence[_Fact], v
             results = _propagate(program, program.function(step.kwargs["f"].name), inputs, variables)
         else:
             inner = any(program.effects(program.function(r.name)).needs_key for r in step.node.functions)
-            random = step.op.draws(step.node.attrs) or inner or any(f.random for f in inputs) or bool(named & variables)
+            random = step.op.draws_random(step.node.attrs) or inner or any(f.random for f in inputs)
+            random = random or bool(named & variables)
             if random and (step.op.writes or step.node.functions):
                 variables |= named
             handle = inputs[0].variable if len(inputs) == 1 and step.node.op in ("Identity", "EnsureShape") else None

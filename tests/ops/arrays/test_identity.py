@@ -116,7 +116,7 @@ def test_stop_gradient():
 
 
 def test_fake_param():
-    host = lookup("FakeParam").host
+    host = lookup("FakeParam").fold
     assert host(dtype=np.dtype(np.float32), shape=(2, None)).shape == (2, 0)
     assert host(dtype=np.dtype(np.int32), shape=None).dtype == np.int32
     assert lookup("FakeParam").fn(dtype=np.dtype(np.float32), shape=(2,)).tolist() == [0, 0]
@@ -126,7 +126,7 @@ def test_ops_that_raw_ops_leaves_out():
     assert lookup("_EagerConst").fn(M) is M
     assert lookup("_ArrayToList").fn([1, 2], out_types=()) == [1, 2]
     assert lookup("_ListToArray").fn([1, 2]) == [1, 2]
-    assert lookup("HostConst").host(value=np.int32([1]), dtype=np.dtype(np.int32)).tolist() == [1]
+    assert lookup("HostConst").fold(value=np.int32([1]), dtype=np.dtype(np.int32)).tolist() == [1]
 
 
 @pytest.mark.default_cases("complex128-False", "float64-False", "float64-True", "int64-False", "int64-True")

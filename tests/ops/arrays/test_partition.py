@@ -71,7 +71,7 @@ def test_case(case):
 
 @pytest.mark.full
 def test_constant_folding_of_stitching():
-    host = registry.lookup("DynamicStitch").host
+    host = registry.lookup("DynamicStitch").fold
     for indices, data in (
         ([np.int32([0, 4]), np.int32([2, 4])], [np.int32([[1, 1], [2, 2]]), np.int32([[3, 3], [4, 4]])]),
         ([np.int32(1), np.int32([[0, 2]])], [np.float32(5), np.float32([[6, 7]])]),

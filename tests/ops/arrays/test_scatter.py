@@ -205,11 +205,11 @@ def test_constant_folding_of_a_scatter(name):
     for indices, shape in INDICES.values():
         indices = np.array(indices, np.int32)
         expected = tf.raw_ops.__dict__[name](tensor=M, indices=indices, updates=updates(shape)).numpy()
-        np.testing.assert_array_equal(registry.lookup(name).host(M, indices, updates(shape)), expected)
+        np.testing.assert_array_equal(registry.lookup(name).fold(M, indices, updates(shape)), expected)
     indices = np.int32([[1], [9], [-1]])
     ignore = {"bad_indices_policy": "IGNORE"}
     expected = tf.raw_ops.__dict__[name](tensor=M, indices=indices, updates=updates((3, 3)), **ignore).numpy()
-    np.testing.assert_array_equal(registry.lookup(name).host(M, indices, updates((3, 3)), **ignore), expected)
+    np.testing.assert_array_equal(registry.lookup(name).fold(M, indices, updates((3, 3)), **ignore), expected)
 
 
 @pytest.mark.full
@@ -217,8 +217,8 @@ def test_symbolic_dimensions_are_folded():
     (b,) = jax.export.symbolic_shape("b")
     shape = np.empty(3, object)
     shape[:] = [b, 3, 4]
-    stitched = registry.lookup("DynamicStitch").host([np.int32([0, 1, 2]), np.int32([1])], [shape, np.int32([1])])
+    stitched = registry.lookup("DynamicStitch").fold([np.int32([0, 1, 2]), np.int32([1])], [shape, np.int32([1])])
     assert stitched.tolist() == [b, 1, 4]
-    update = registry.lookup("TensorScatterUpdate").host
+    update = registry.lookup("TensorScatterUpdate").fold
     assert update(np.int32([1, 2, 3]), np.int32([[1]]), shape[:1]).tolist() == [1, b, 3]
     assert update(shape, np.int32([[0]]), np.int32([7])).tolist() == [7, 3, 4]

@@ -138,18 +138,18 @@ def test_traced_values_need_a_bound():
 
 def test_constant_folding():
     text = np.array([b"b", b"a", b"b"], object)
-    y, place = registry.lookup("Unique").host(text)
+    y, place = registry.lookup("Unique").fold(text)
     assert y.tolist() == [b"b", b"a"]
     assert place.tolist() == [0, 1, 0]
     assert place.dtype == np.int32
-    kept, place = registry.lookup("ListDiff").host(text, text[1:2])
+    kept, place = registry.lookup("ListDiff").fold(text, text[1:2])
     assert kept.tolist() == [b"b", b"b"]
     assert place.tolist() == [0, 2]
-    _, _, count = registry.lookup("UniqueWithCounts").host(np.array(SET), out_idx=np.dtype(np.int32))
+    _, _, count = registry.lookup("UniqueWithCounts").fold(np.array(SET), out_idx=np.dtype(np.int32))
     assert count.tolist() == [2, 2, 1, 1]
-    y, _ = registry.lookup("UniqueV2").host(ROWS, np.array([0]))
+    y, _ = registry.lookup("UniqueV2").fold(ROWS, np.array([0]))
     np.testing.assert_array_equal(y, ROWS[:2])
-    _, _, count = registry.lookup("UniqueWithCountsV2").host(ROWS, np.array([1]))
+    _, _, count = registry.lookup("UniqueWithCountsV2").fold(ROWS, np.array([1]))
     assert count.tolist() == [2, 1]
 
 

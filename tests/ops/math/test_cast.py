@@ -161,15 +161,15 @@ def test_folding_keeps_symbolic_dimensions():
     (b,) = jax.export.symbolic_shape("b")
     x = np.empty((), object)
     x[()] = b
-    assert lookup("Cast").host(x, DstT=np.dtype(np.int64)) is x
+    assert lookup("Cast").fold(x, DstT=np.dtype(np.int64)) is x
 
     def fn(y):
         b = y.shape[0]
         x = np.empty((), object)
         x[()] = b
-        size = lookup("Cast").host(x, DstT=np.dtype(np.float32))
-        assert lookup("Cast").host(size, DstT=np.dtype(np.int32)).item() == b
-        assert isinstance(lookup("Cast").host(size, DstT=np.dtype(np.float16)), jax.Array)
+        size = lookup("Cast").fold(x, DstT=np.dtype(np.float32))
+        assert lookup("Cast").fold(size, DstT=np.dtype(np.int32)).item() == b
+        assert isinstance(lookup("Cast").fold(size, DstT=np.dtype(np.float16)), jax.Array)
         return as_array(size)
 
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((b,), np.float32))

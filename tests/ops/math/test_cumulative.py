@@ -83,7 +83,7 @@ def test_case(case):
 def test_constant_folding_of_a_scan(name, exclusive, reverse):
     for x in (np.array([3, 2, 5]), np.float32([[1, 2], [3, 4]]), np.zeros(0, np.int32)):
         expected = tf.raw_ops.__dict__[name](x=x, axis=0, exclusive=exclusive, reverse=reverse).numpy()
-        actual = registry.lookup(name).host(x, np.array(0), exclusive=exclusive, reverse=reverse)
+        actual = registry.lookup(name).fold(x, np.array(0), exclusive=exclusive, reverse=reverse)
         np.testing.assert_array_equal(actual, expected)
         assert actual.dtype == expected.dtype
 

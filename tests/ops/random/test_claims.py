@@ -18,7 +18,7 @@ from . import test_generator as test_random_generator
 def test_every_random_op_has_a_claim():
     """Random ops have a key, a 64-bit state, or a name that begins with Stateless."""
     ops = registry.known_ops().values()
-    drawing = {o.name for o in ops if o.needs_key or o.wide or o.name.startswith("Stateless")}
+    drawing = {o.name for o in ops if o.key or o.int64_state or o.name.startswith("Stateless")}
     control_flow = {"StatelessIf", "StatelessCase", "StatelessWhile"}
     assert drawing - control_flow <= set(claims.CLAIMS)
     assert set(claims.CLAIMS) <= {o.name for o in registry.known_ops().values()}

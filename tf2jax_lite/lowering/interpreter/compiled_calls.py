@@ -19,6 +19,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import WHILES
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.planning.program import Program
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.int64 import exceeds_32_bits
 
 __all__ = ["CompiledCalls", "computes_in_64_bits", "is_worth_compiling"]
@@ -33,8 +34,8 @@ def is_worth_compiling(program: Program) -> bool:
     """Return whether a program has loops, and has the same results compiled as op by op."""
     loops = False
     for step in (step for function in _functions(program) for step in program.plan(function).steps):
-        op = step.op  # without a bound those of dynamic shape "prefix" are refused rather than padded
-        pure = not (op.effect or op.dynamic_shape is True or op.name in program.evaluated)
+        op = step.op  # without a bound the others with data-dependent sizes are refused rather than padded
+        pure = not (op.side_effect or op.always_pads or op.name in program.evaluated)
         if not pure or not op.fn.__module__.startswith("tf2jax_lite.") or program.fallback_nodes:
             return False
         loops = loops or op.name in WHILES
@@ -52,12 +53,12 @@ def computes_in_64_bits(program: Program) -> bool:
         known = {i for i, arg in enumerate(function.args) if _may_be_known(arg.dtype)} - constants
         for step in program.plan(function).steps:
             op, inputs = step.op, set(step.inputs)
-            if op.plain and (op.shape_only or inputs <= constants):
+            if op.plain and (op.pattern is Pattern.SHAPE_ONLY or inputs <= constants):
                 constants.update(step.outputs)
                 continue
             if not inputs <= known | constants or not (op.plain or step.node.functions):
                 continue
-            moves = op.moves or op.words == "each" or step.node.functions
+            moves = op.pattern is Pattern.INJECTIVE or op.int64 == "per_word" or step.node.functions
             if not moves and any(dtype in _64_BITS for dtype in step.dtypes if dtype is not None):
                 return True
             known.update(step.outputs)

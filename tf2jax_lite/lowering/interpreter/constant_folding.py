@@ -39,11 +39,11 @@ def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
       LimitError: a result would take more than ``config.max_constant_bytes``.
     """
     args = grouped(step, inputs)
-    if inputs or step.op.elements is not None:
+    if inputs or step.op.result_size is not None:
         check_growth(step, inputs, args, trace.program.config.max_constant_bytes)
-    if step.op.host is not None:
+    if step.op.fold is not None:
         try:
-            return flat_results(step.op.host(*args, **step.kwargs))
+            return flat_results(step.op.fold(*args, **step.kwargs))
         except InconclusiveDimensionOperation:
             return None
         except TypeError:

@@ -33,8 +33,8 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
     Raises:
       LimitError: a result would take more.
     """
-    if step.op.elements is not None:
-        found = step.op.elements(*args, **step.kwargs)
+    if step.op.result_size is not None:
+        found = step.op.result_size(*args, **step.kwargs)
     else:
         sizes = [v.size if isinstance(v, np.ndarray) else 1 for v in inputs]
         found = sum(sizes)

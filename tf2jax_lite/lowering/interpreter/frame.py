@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from tf2jax_lite.lowering.planning.plan import Step
+from tf2jax_lite.ops import traits
 from tf2jax_lite.support.errors import LoweringError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ FOLDING_FRAME = Frame((), _no_key)
 
 
 @dataclasses.dataclass(frozen=True)
-class Context:
+class Context(traits.Context):
     """The first argument of ops that need the lowering.
 
     Attributes:

@@ -13,8 +13,10 @@ import jax
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.containers.lookup_table import Table
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
 from tf2jax_lite.values.int64 import exceeds_32_bits
 
@@ -134,17 +136,17 @@ class _Walk:
             value: Any = node.attrs.get("value")
             text = f"constant {_largest(value)} ({node.name!r})" if exceeds_32_bits(value) else ""
             return [_Value(_Origin(text, True) if text else None, True)]
-        known = op.plain and (op.shape_only or (bool(inputs) and all(v.known for v in inputs)))
+        known = op.plain and (op.pattern is Pattern.SHAPE_ONLY or (bool(inputs) and all(v.known for v in inputs)))
         if node.functions:
             return self._callees(step, inputs)
         origins = [v.origin for v in inputs]
         if known or not any(origins):
             return [_Value(known=known)] * len(step.outputs)
-        if op.moves or op.words == "each":
+        if op.pattern is Pattern.INJECTIVE or op.int64 == "per_word":
             # A static operand says where to; those of ops that move elements otherwise are their first.
             origin = next((o for o, static in zip(origins, _static(step), strict=True) if o and not static), None)
             return [_Value(origin if _is_64(dtype) else None) for dtype in step.dtypes]
-        if op.words == "narrow" or node.op == "Cast":
+        if op.int64 == "truncate" or node.op == "Cast":
             self._report(step, origins, intervals)
         if node.op in _ARITHMETIC or node.op == "Cast":
             origin = next((o for o in origins if o and not o.constant), None)
@@ -159,7 +161,7 @@ class _Walk:
             count = len(function.args)
             args = tuple(inputs[len(inputs) - count :]) if count <= len(inputs) else (_UNKNOWN,) * count
             results = self.function(function, args)
-            if step.op.calls and len(results) == len(out):
+            if step.node.op in CALLS and step.op.needs_context and len(results) == len(out):
                 out = list(results)
         return out
 
@@ -169,7 +171,7 @@ class _Walk:
         for position, (origin, static) in enumerate(zip(origins, _static(step), strict=True)):
             if origin is None or static:
                 continue
-            if origin.constant and step.op.words == "narrow":
+            if origin.constant and step.op.int64 == "truncate":
                 self._found[f"node {node.name!r} ({node.op}) reads {origin.text}"] = None
                 self._program.narrowing.add(node.name)
             elif not (origin.constant or position) and _reads_high_bits(step) and _may_exceed(intervals.of(refs[0])):
@@ -183,7 +185,7 @@ def _static(step: Step) -> list[bool]:
     """Returns for each input whether it must be static, or is not converted."""
     out: list[bool] = []
     for index, count in enumerate(step.node.groups):
-        partial = index < len(step.op.inputs) and step.op.inputs[index] in step.op.partial
+        partial = index < len(step.op.inputs) and step.op.inputs[index] in step.op.unconverted
         out += [step.static[index] or partial] * (1 if count is None else count)
     return out + [False] * (len(step.inputs) - len(out))
 

@@ -81,12 +81,12 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
                 continue
         elif is_traced(arg) and not op.reads:
             continue  # no conversion below changes it
-        unconverted = index < len(op.inputs) and op.inputs[index] in op.partial
-        if op.words == "whole":
+        unconverted = index < len(op.inputs) and op.inputs[index] in op.unconverted
+        if op.int64 == "pair":
             if not step.static[index] and not unconverted:  # a shape may have symbolic dimensions
                 arg = args[index] = each(_unless_int64_pair, arg)
         elif any(isinstance(v, WordArray) for v in (arg if isinstance(arg, list) else [arg])):
-            if op.words == "each":
+            if op.int64 == "per_word":
                 runs_per_word = True
                 continue
             arg = args[index] = each(to_32_bits, arg)
@@ -96,13 +96,13 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
             args[index] = trace.read(arg, step, frame)
         elif unconverted:
             pass
-        elif op.words == "whole":
-            args[index] = each(_static_or_traced, arg) if op.dynamic_shape else arg
+        elif op.int64 == "pair":
+            args[index] = each(_static_or_traced, arg) if op.bound is not None else arg
         else:
             for value in arg if isinstance(arg, list) else [arg]:
                 if exceeds_32_bits(value) and step.node.name not in trace.program.narrowing:
                     warn_if_narrowed(value, describe(step, frame))
-            args[index] = each(_static_or_traced if op.dynamic_shape else values.as_array, arg)
+            args[index] = each(_static_or_traced if op.bound is not None else values.as_array, arg)
     return (_promoted(step, args) if trace.promote_dtypes else args), runs_per_word
 
 

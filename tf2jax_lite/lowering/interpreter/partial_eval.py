@@ -91,7 +91,7 @@ def run_partially(trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence
     env: list[Any] = [values.UNKNOWN] * plan.size if slots is None else list(slots)
     env[: len(args)] = args
     for step in plan.steps:
-        if step.op.host is None:
+        if step.op.fold is None:
             continue
         try:
             results = _folded(trace, step, [env[i] for i in step.inputs])
@@ -108,16 +108,16 @@ def run_partially(trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence
 def _folded(trace: Trace, step: Step, inputs: list[Any]) -> list[Any] | None:
     """Returns a node's results as far as they are static; None if none is."""
     op = step.op
-    assert op.host is not None
+    assert op.fold is not None
     if op.needs_context:
-        found = op.host(Context(trace, FOLDING_FRAME, step), *grouped(step, inputs), **step.kwargs)
+        found = op.fold(Context(trace, FOLDING_FRAME, step), *grouped(step, inputs), **step.kwargs)
         return None if found is None else flat_results(found)
     are_static = all(map(values.is_static, inputs))
-    if not op.lazy and not are_static:
+    if not op.folds_partially and not are_static:
         return None
     if trace.budget.left is not None and op.name in trace.program.evaluated:
         trace.budget.spend(_EVALUATION + sum(map(text_bytes, inputs)) // _BYTES)
     args = grouped(step, inputs)
-    if not op.lazy or (op.elements is not None and are_static):
+    if not op.folds_partially or (op.result_size is not None and are_static):
         check_growth(step, inputs, args, trace.program.config.max_constant_bytes)
-    return flat_results(op.host(*args, **step.kwargs))
+    return flat_results(op.fold(*args, **step.kwargs))

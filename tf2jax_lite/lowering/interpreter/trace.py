@@ -212,29 +212,29 @@ class Trace:
 
     def _evaluate(self, step: Step, inputs: list[Any], frame: Frame) -> list[Any]:
         op = step.op
-        if self.suppress_effects and op.effect and not step.outputs:
+        if self.suppress_effects and op.side_effect and not step.outputs:
             return []
         if op.needs_context:
             return flat_results(op.fn(Context(self, frame, step), *grouped(step, inputs), **step.kwargs))
         args, runs_per_word = prepare(self, step, inputs, frame)
         if self._in_mesh and not op.writes:
             args = same_varying_axes(args)
-        sized = op.dynamic_shape == "prefix" and not self.pads
-        open_ = op.sized and self.tracker is not None
-        if op.plain and not step.functions and not runs_per_word and not sized and not open_:
+        bound = None if op.always_pads or self.pads else op.bound
+        shapes = None if self.tracker is None else op.shapes
+        if op.plain and not step.functions and not runs_per_word and bound is None and shapes is None:
             return flat_results(op.fn(*args, **step.kwargs))
         kwargs = dict(step.kwargs)
-        if sized:
-            kwargs["bound"] = self.tracker
-        if open_:
-            kwargs["tracker"] = self.tracker
-        if op.conditional:
-            kwargs["certain"] = frame.unconditional
+        if bound is not None:
+            kwargs[bound] = self.tracker
+        if shapes is not None:
+            kwargs[shapes] = self.tracker
+        if op.unconditional is not None:
+            kwargs[op.unconditional] = frame.unconditional
         for name, ref in step.functions.items():
             kwargs[name] = each(lambda r: self.callable(r, frame.enter(step)), ref)
-        if op.needs_key:
-            draws = op.draws(step.node.attrs)
-            kwargs["key"] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
+        if op.key is not None:
+            draws = op.draws_random(step.node.attrs)
+            kwargs[op.key] = jax.random.fold_in(frame.key(), step.stable_id) if draws else None
         call = functools.partial(op.fn, **kwargs)
         results = flat_results(per_word(call, args) if runs_per_word else call(*args))
         if op.writes:

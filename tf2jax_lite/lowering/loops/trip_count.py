@@ -21,6 +21,7 @@ from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_partially
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
 from tf2jax_lite.values.tensor_list import TensorList
@@ -276,7 +277,7 @@ def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int
         known = [i for i in inputs if i is not None]
         if not inputs or len(known) < len(inputs):
             steps.append(step)
-        elif step.op.shape_only and step.op.host is not None:
+        elif step.op.pattern is Pattern.SHAPE_ONLY and step.op.fold is not None:
             for position, slot in enumerate(step.outputs):
                 asked[slot] = functools.partial(_answer, step, shapes, known, position)
                 if shapes.growing.keys().isdisjoint(known):
@@ -291,8 +292,8 @@ def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int
 def _answer(step: Step, shapes: _Shapes, numbers: Sequence[int], position: int, trip: int) -> Any:
     """Returns a result of a step that depends on shapes of loop variables, in an iteration."""
     inputs = [shapes.at(number, trip) for number in numbers]
-    assert step.op.host is not None
-    found = step.op.host(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
+    assert step.op.fold is not None
+    found = step.op.fold(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
     return found[position] if isinstance(found, list) else found
 
 
@@ -301,7 +302,7 @@ def _foldable(plan: Plan, args: Sequence[Any]) -> Plan:
     unfoldable = {slot for slot, value in enumerate(args) if value is UNKNOWN}
     steps = []
     for step in plan.steps:
-        if step.op.host is None or (not step.op.lazy and not unfoldable.isdisjoint(step.inputs)):
+        if step.op.fold is None or (not step.op.folds_partially and not unfoldable.isdisjoint(step.inputs)):
             unfoldable.update(step.outputs)
         else:
             steps.append(step)
@@ -347,4 +348,4 @@ def _can_be_decided(test: Plan, order: Sequence[int]) -> bool:
     step = made.get(test.outputs[0])
     while step is not None and len(step.inputs) == 1 and not step.op.needs_context:
         step = made.get(step.inputs[0])
-    return step is not None and step.op.lazy
+    return step is not None and step.op.folds_partially

@@ -31,7 +31,7 @@ def _host_while(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: i
     return static_results(ctx.trace, program.function(cond.name), program.function(body.name), input)
 
 
-@op("While", "StatelessWhile", "XlaWhile", "_While", needs_context=True, host=_host_while)
+@op("While", "StatelessWhile", "XlaWhile", "_While", fold=_host_while)
 def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.FunctionRef) -> list[Any]:
     """Run ``body`` as long as ``cond`` holds. See tf.raw_ops.While.
 
@@ -103,7 +103,7 @@ def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
             for ref in node.inputs:
                 plan = program.plan_of(loop.body, [ref], effects=False)
                 used = {slot for step in plan.steps for slot in step.inputs} | set(plan.outputs)
-                if used & static and all(step.op.host is not None for step in plan.steps):
+                if used & static and all(step.op.fold is not None for step in plan.steps):
                     return True
     return False
 

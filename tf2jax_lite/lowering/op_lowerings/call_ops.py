@@ -17,7 +17,7 @@ def _host_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]
     return run_partially(ctx.trace, program.plan(program.function(f.name)), args)
 
 
-@op("PartitionedCall", "StatefulPartitionedCall", needs_context=True, host=_host_call, calls=True)
+@op("PartitionedCall", "StatefulPartitionedCall", fold=_host_call)
 def partitioned_call(ctx: Context, args: list[Any], *, f: ir.FunctionRef) -> list[Any]:
     """Call ``f``. See tf.raw_ops.PartitionedCall."""
     function = ctx.trace.program.function(f.name)

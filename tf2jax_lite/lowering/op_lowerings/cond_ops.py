@@ -67,7 +67,7 @@ def _run_partially(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> li
     return run_partially(ctx.trace, program.plan(program.function(ref.name)), args)
 
 
-@op("If", "StatelessIf", "XlaIf", "_If", needs_context=True, host=_host_if)
+@op("If", "StatelessIf", "XlaIf", "_If", fold=_host_if)
 def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRef, else_branch: ir.FunctionRef) -> Any:
     """Run one of two functions. See tf.raw_ops.If."""
     found = static.static_value(cond)
@@ -79,7 +79,7 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
     return select_branch(ctx, truth.astype(np.int32), [else_branch, then_branch], input)
 
 
-@op("Case", "StatelessCase", needs_context=True, host=_host_case)
+@op("Case", "StatelessCase", fold=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
     """Run the function with the given index; an index out of range runs the last one. See tf.raw_ops.Case."""
     found = static.static_value(branch_index)

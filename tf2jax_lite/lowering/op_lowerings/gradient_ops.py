@@ -89,7 +89,7 @@ def _zero_gradient(value: Any) -> Any:
     return value
 
 
-@op("_CustomGradient", needs_context=True)
+@op("_CustomGradient")
 def custom_gradient(
     ctx: Context,
     output: list[Any],
@@ -156,7 +156,7 @@ def custom_gradient(
     return out
 
 
-@op("_NoFurtherGradient", needs_context=True)
+@op("_NoFurtherGradient")
 def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[Any]:
     """Return ``input``; derivatives of it, in either mode, raise an error.
 
@@ -179,7 +179,7 @@ def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[A
     return [reverse_only(forward_only(v, **where), **where) for v in arrays]
 
 
-@op("_Recompute", needs_context=True)
+@op("_Recompute")
 def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Sequence[int]) -> list[Any]:
     """Call ``f`` under jax.checkpoint: the backward pass recomputes it, with the same random numbers.
 
@@ -261,7 +261,7 @@ def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
         ) from None
 
 
-@op("SymbolicGradient", needs_context=True)
+@op("SymbolicGradient")
 def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> list[Any]:
     """Return the gradients with respect to the arguments of ``f``. See tf.raw_ops.SymbolicGradient.
 

@@ -11,7 +11,7 @@ from tf2jax_lite.ops.registry import op
 __all__: list[str] = []
 
 
-@op("_Undefined", needs_context=True)
+@op("_Undefined")
 def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
     """Return a placeholder for a result that only the other branch of an If has, and that no live node reads.
 

@@ -16,13 +16,13 @@ from tf2jax_lite.values.tensor_list import TensorList
 __all__: list[str] = []
 
 
-@op("VarHandleOp", needs_context=True)
+@op("VarHandleOp")
 def var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None, allowed_devices: Any = ()) -> VariableHandle:
     """Return the handle of the variable that the node is named after. See tf.raw_ops.VarHandleOp."""
     return _handle(ctx, dtype, shape)
 
 
-@op("_XlaAotOnlyVarHandleOp", needs_context=True)
+@op("_XlaAotOnlyVarHandleOp")
 def xla_var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None) -> VariableHandle:
     """Return the handle of the variable that the node is named after, as VarHandleOp does."""
     return _handle(ctx, dtype, shape)
@@ -32,7 +32,7 @@ def _handle(ctx: Context, dtype: Any, shape: Any) -> VariableHandle:
     return VariableHandle(handle_name(ctx.step.node), dtype if isinstance(dtype, np.dtype) else None, shape)
 
 
-@op("StackV2", needs_context=True)
+@op("StackV2")
 def stack(ctx: Context, max_size: Any, *, elem_type: Any, stack_name: str = "") -> VariableHandle:
     """Create an empty stack, whose contents are part of the variables' state. See tf.raw_ops.StackV2."""
     found = static_value(max_size)

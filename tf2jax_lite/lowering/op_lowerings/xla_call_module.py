@@ -12,6 +12,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Option
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError, UnsupportedError
 from tf2jax_lite.values import static
@@ -25,7 +26,7 @@ _OLDEST, _NEWEST = 2, 10
 _PLATFORMS = {"gpu": ("cuda", "rocm", "gpu")}
 
 
-@op("XlaCallModule", needs_context=True, options=("xlacallmodule_strict_checks", "infer_relu_from_jax2tf"))
+@op("XlaCallModule")
 def xla_call_module(
     ctx: Context,
     args: list[Any],
@@ -39,8 +40,8 @@ def xla_call_module(
     has_token_input_output: bool = False,
     disabled_checks: Sequence[str] = (),
     use_shardy_partitioner: bool = False,
-    xlacallmodule_strict_checks: bool = True,
-    infer_relu_from_jax2tf: bool = True,
+    xlacallmodule_strict_checks: Option[bool] = True,
+    infer_relu_from_jax2tf: Option[bool] = True,
 ) -> list[Any]:
     """Call a serialized StableHLO module. See the op XlaCallModule and jax2tf."""
     if not _OLDEST <= version <= _NEWEST:

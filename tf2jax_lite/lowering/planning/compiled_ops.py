@@ -32,7 +32,7 @@ def fallback_ops(
     """
     unknown: dict[str, list[ir.Node]] = {}
     for node in nodes:
-        if node.op not in known and node.op not in unsupported.REFUSED:
+        if node.op not in known and node.op not in unsupported.UNSUPPORTED:
             unknown.setdefault(node.op, []).append(node)
     return {
         name: _op(name, found, compiler)
@@ -45,7 +45,7 @@ def _op(name: str, nodes: Sequence[ir.Node], compiler: NodeCompiler) -> registry
     attrs = {attr for node in nodes for attr in node.attrs}
     evaluate = _evaluator(compiler)
     evaluate.__signature__ = signature_of(attrs, "ctx")  # type: ignore[attr-defined]
-    with registry.override_op(name, evaluate, needs_context=True):
+    with registry.override_op(name, evaluate):
         return registry.known_ops()[name]
 
 

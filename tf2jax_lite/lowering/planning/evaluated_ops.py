@@ -35,7 +35,7 @@ def evaluated_ops(
     """
     attrs: dict[str, set[str]] = {}
     for node in nodes:
-        if node.op not in known and node.op not in unsupported.REFUSED and evaluator.accepts(node.op):
+        if node.op not in known and node.op not in unsupported.UNSUPPORTED and evaluator.accepts(node.op):
             attrs.setdefault(node.op, set()).update(name for name in node.attrs if not name.startswith("_"))
     return {name: _op(name, names, evaluator) for name, names in attrs.items()}
 
@@ -45,7 +45,7 @@ def _op(name: str, attrs: Iterable[str], evaluator: NodeEvaluator) -> registry.O
     host = _host(name, evaluator)
     for fn in (host, traced := _refusing()):
         fn.__signature__ = signature  # type: ignore[attr-defined]
-    with registry.override_op(name, traced, host=host):
+    with registry.override_op(name, traced, fold=host):
         return registry.known_ops()[name]
 
 

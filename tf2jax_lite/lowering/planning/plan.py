@@ -12,6 +12,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
+from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedAttributeError
 
@@ -149,7 +150,7 @@ def make_plan(
     ops: Mapping[str, registry.Op],
     outputs: Sequence[ir.TensorRef] | None = None,
     *,
-    rereads_operands: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.heavy,
+    rereads_operands: Callable[[ir.Node, registry.Op], bool] = lambda node, entry: entry.pattern is Pattern.CONTRACTION,
     callee: Callable[[ir.Node, registry.Op], CalleeSummary | None] = lambda node, entry: None,
 ) -> Plan:
     """Prepare nodes of a function.
@@ -217,10 +218,10 @@ def _prepare(
             entry.check(kwargs)
         except OpError as error:
             raise UnsupportedAttributeError(f"node {node.name!r} ({node.op}) in {where!r}: {error}") from None
-    for name in entry.options:
+    for name in entry.config_options:
         kwargs[name] = getattr(config, name)
-    if entry.dynamic_shape:
-        kwargs["bound"] = config.dynamic_shape_bound or None
+    if entry.bound is not None:
+        kwargs[entry.bound] = config.dynamic_shape_bound or None
     names = entry.inputs
     static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
     dtypes = tuple([d if isinstance(d, np.dtype) else None for d in node.output_dtypes])

@@ -8,12 +8,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.liveness import live_nodes, needed_nodes
+from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
 from tf2jax_lite.ir.verify import callees_first
 from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.unsupported import reason
+from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.ops.unsupported import rationale
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.support.config import Config, chosen_names
@@ -157,12 +159,12 @@ class Program:
 
     def _callee(self, node: ir.Node, entry: registry.Op) -> CalleeSummary | None:
         """Returns the summary of the function that a node calls; None if it is not a plain call."""
-        called = node.attrs.get("f") if entry.calls else None
+        called = node.attrs.get("f") if node.op in CALLS and entry.needs_context else None
         return self.plan(self.function(called.name)).summary if isinstance(called, ir.FunctionRef) else None
 
     def _rereads_operands(self, node: ir.Node, entry: registry.Op) -> bool:
         """Returns whether a node, or one in a function that it calls, is a contraction."""
-        return entry.heavy or any(self._has_contraction(ref.name) for ref in node.functions)
+        return entry.pattern is Pattern.CONTRACTION or any(self._has_contraction(ref.name) for ref in node.functions)
 
     def _has_contraction(self, name: str) -> bool:
         found = self._with_contractions.get(name)
@@ -170,7 +172,7 @@ class Program:
             self._with_contractions[name] = False  # for a function that calls itself, which is refused elsewhere
             function = self.graph.functions.get(name)
             found = function is not None and (
-                any(op in self._ops and self._ops[op].heavy for op in function.ops)
+                any(op in self._ops and self._ops[op].pattern is Pattern.CONTRACTION for op in function.ops)
                 or any(self._has_contraction(ref.name) for node in function.callers for ref in node.functions)
             )
             self._with_contractions[name] = found
@@ -226,7 +228,7 @@ class Program:
                     if self._effects.changes_unknown(node):
                         effects.add(node.op)
                     continue
-                if entry.draws(node.attrs):
+                if entry.draws_random(node.attrs):
                     random.append(prefix + node.name)
                 elif not node.functions:
                     quiet.add(node.spec)
@@ -269,7 +271,7 @@ def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str
     ops = sorted({op for op, _, _ in nodes})
     lines = [
         f"  {op}: node {node!r} in function {function!r}"
-        + (f" ({reason(op)})" if reason(op) else ", which TensorFlow runs for what it does" * (op in effects))
+        + (f" ({rationale(op)})" if rationale(op) else ", which TensorFlow runs for what it does" * (op in effects))
         for op, node, function in sorted(nodes)
     ]
     lost = "To leave out what nothing uses the results of: override_config('raise_on_lost_effect', False). "

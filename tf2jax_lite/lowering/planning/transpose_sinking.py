@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 import numpy as np
 
 from tf2jax_lite.ops.arrays import permute
+from tf2jax_lite.ops.nn.softmax import AXIS_IMPLS
 from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
@@ -33,7 +35,7 @@ class _DeferredTranspose:
 
 def run(plan: Plan) -> Plan:
     """Override transpositions around an op that can work along any axis, and that op."""
-    if not any(step.op.along is not None for step in plan.steps):
+    if not any(_axis_impl(step) is not None for step in plan.steps):
         return plan
     uses = Counter(slot for step in plan.steps for slot in step.inputs)
     uses.update(plan.outputs)
@@ -41,7 +43,7 @@ def run(plan: Plan) -> Plan:
     changed: dict[int, dict[str, Any]] = {}
     for last, step in enumerate(plan.steps):
         middle = made_by.get(step.inputs[0]) if _is_transpose(step) else None
-        if middle is None or plan.steps[middle].op.along is None:
+        if middle is None or _axis_impl(plan.steps[middle]) is None:
             continue
         first = made_by.get(plan.steps[middle].inputs[0])
         if first is None or not _is_transpose(plan.steps[first]):
@@ -76,8 +78,8 @@ def _along(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]
     (deferred,) = inputs
     if not isinstance(deferred, _DeferredTranspose):
         return apply(step, inputs, frame)
-    along: Any = step.op.along
-    op = dataclasses.replace(step.op, fn=functools.partial(along, axis=deferred.axes[-1]))
+    axis_impl: Any = _axis_impl(step)
+    op = dataclasses.replace(step.op, fn=functools.partial(axis_impl, axis=deferred.axes[-1]))
     (result,) = apply(dataclasses.replace(step, op=op), [deferred.array], frame)
     return [_DeferredTranspose(result, deferred.axes)]
 
@@ -90,3 +92,8 @@ def _combine(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
     if axes is None:  # traced, or the op raises its error
         return apply(step, [jax.numpy.transpose(deferred.array, deferred.axes), perm], frame)
     return apply(step, [deferred.array, np.array([deferred.axes[axis] for axis in axes])], frame)
+
+
+def _axis_impl(step: Step) -> Callable[..., Any] | None:
+    """Return what a step's op does along a given axis; None if it only works along the last one."""
+    return AXIS_IMPLS.get(step.op.fn) if isinstance(step.op.fn, Hashable) else None

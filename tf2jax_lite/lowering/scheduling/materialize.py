@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tf2jax_lite.ops.traits import Pattern
+
 from . import cost_model
 from .post_dominators import ArgumentUses, Uses, analyze_uses
 
@@ -104,8 +106,8 @@ class _FunctionUses:
             self.outputs,
             self.arguments,
             self.size,
-            is_barrier=lambda step: _is_in_memory(step) or step.op.moves,
-            separates=lambda step: step.op.moves,
+            is_barrier=lambda step: _is_in_memory(step) or step.op.pattern is Pattern.INJECTIVE,
+            separates=lambda step: step.op.pattern is Pattern.INJECTIVE,
             callee=lambda step: None if step.callee is None else step.callee.before_loops,
         )
 
@@ -116,7 +118,11 @@ def _reaches_contraction(step: Step) -> bool:
 
 def _is_in_memory(step: Step) -> bool:
     """Returns whether a step's results are in memory, whatever uses them."""
-    return step.rereads_operands or step.op.stored or (step.op.needs_context and step.callee is None)
+    return (
+        step.rereads_operands
+        or step.op.pattern is Pattern.MATERIALIZED
+        or (step.op.needs_context and step.callee is None)
+    )
 
 
 def _fusible_slots(steps: Sequence[Step], size: int) -> bytearray:
@@ -149,7 +155,12 @@ def _costs(
     longest, others = [0] * size, [0] * size  # at the same offset, at other offsets
     for step in steps:
         op, callee = step.op, step.callee
-        if step.rereads_operands or op.stored or op.shape_only or not op.plain:
+        if (
+            step.rereads_operands
+            or op.pattern is Pattern.MATERIALIZED
+            or op.pattern is Pattern.SHAPE_ONLY
+            or not op.plain
+        ):
             continue
         if callee is None and op.needs_context:
             continue
@@ -158,7 +169,7 @@ def _costs(
             if varying[slot]:
                 depends = True
                 added += others[slot]
-                if op.moves:
+                if op.pattern is Pattern.INJECTIVE:
                     added += longest[slot]
                 elif longest[slot] > same:
                     same = longest[slot]
@@ -166,7 +177,7 @@ def _costs(
             continue
         added = min(added, _MAX_COST)
         for position, slot in enumerate(step.outputs):
-            total = same + (cost_model.TRANSCENDENTAL_OPS if op.dear else 1)
+            total = same + (cost_model.TRANSCENDENTAL_OPS if op.pattern is Pattern.TRANSCENDENTAL else 1)
             if callee is not None:
                 inside = callee.cost[position] if position < len(callee.cost) else 0
                 total = inside and same + inside

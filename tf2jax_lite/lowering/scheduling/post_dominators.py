@@ -13,6 +13,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tf2jax_lite.ops.traits import Pattern
+
 from . import cost_model
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class _UseGraph:
         """Add a step, all of whose results' users are known."""
         used = [slot for slot in step.outputs if self.users[slot]]
         parents = list(map(self.join, used))
-        if not (parents or is_barrier) or step.op.shape_only:
+        if not (parents or is_barrier) or step.op.pattern is Pattern.SHAPE_ONLY:
             return  # nothing depends on the step, or the step does not depend on its operands' elements
         parent = _EXIT if is_barrier else functools.reduce(self.tree.lca, parents)
         node = self._node(parent, is_barrier or any(self.uses.reach_barrier[slot] for slot in used))

@@ -10,7 +10,7 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import argument_offset
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.removable import HARMLESS
+from tf2jax_lite.ops.removable import REMOVABLE
 
 __all__ = ["Effects", "Summaries", "Target"]
 
@@ -121,7 +121,7 @@ class Summaries:
         An op without results has one, although the first versions of queue and table ops are not marked stateful.
         """
         has_effect = node.stateful or not node.output_dtypes
-        return has_effect and node.op not in self._ops and node.op not in HARMLESS
+        return has_effect and node.op not in self._ops and node.op not in REMOVABLE
 
     def _summarize(self, function: ir.Function) -> Effects:
         notable = self.notable(function)
@@ -147,8 +147,10 @@ class Summaries:
             uses = _Uses((), (), (), self._unknown and self.changes_unknown(node), False)
         else:
             takes = entry.reads if not entry.writes and any(map(_has_derivative, node.output_dtypes)) else ()
-            writes, wide, reads = (tuple(map(entry.inputs.index, names)) for names in (entry.writes, entry.wide, takes))
-            uses = _Uses(writes, wide, reads, entry.effect, entry.draws(node.attrs))
+            writes, wide, reads = (
+                tuple(map(entry.inputs.index, names)) for names in (entry.writes, entry.int64_state, takes)
+            )
+            uses = _Uses(writes, wide, reads, entry.side_effect, entry.draws_random(node.attrs))
         self._uses[node.spec] = uses
         return uses
 

@@ -94,7 +94,7 @@ class _Analysis:
         elif inputs:
             is_static = all(inputs)
         else:
-            is_static = entry.host is not None and not any(d in _HANDLES for d in node.output_dtypes)
+            is_static = entry.fold is not None and not any(d in _HANDLES for d in node.output_dtypes)
         return [is_static] * len(node.output_dtypes)
 
     def _called(self, caller: ir.Function, node: ir.Node, inputs: list[bool]) -> list[bool]:

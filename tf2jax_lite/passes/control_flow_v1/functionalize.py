@@ -70,7 +70,7 @@ def _function(library: FunctionLibrary, summaries: Summaries, function: ir.Funct
 
     def is_pure(node: ir.Node) -> bool:
         entry = registry.lookup(node.op)
-        if entry is not None and (entry.effectful or entry.needs_key):
+        if entry is not None and (entry.effectful or entry.key is not None):
             return False
         inner = [summaries.of_name(ref.name) for ref in node.functions]
         return not any(effects or effects.needs_key for effects in inner)

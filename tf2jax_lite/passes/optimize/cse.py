@@ -27,7 +27,7 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 
 
 def _function(function: ir.Function) -> ir.Function:
-    if not any(getattr(lookup(name), "dynamic_shape", False) == "prefix" for name in function.ops):
+    if not any(map(_has_dynamic_size, function.ops)):
         return function
     names: dict[str, str] = {}  # of removed nodes, to those that replace them
     first: dict[Any, str] = {}
@@ -76,3 +76,8 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes()) if value.dtype != object else value
     return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _has_dynamic_size(name: str) -> bool:
+    op = lookup(name)
+    return op is not None and op.bound is not None and not op.always_pads
