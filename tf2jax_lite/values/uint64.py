@@ -1,6 +1,6 @@
 """Unsigned 64-bit arithmetic on pairs of 32-bit words, as hashes need it, without JAX's 64-bit mode.
 
-Operands are NumPy or JAX arrays; NumPy evaluates the former.
+Operands are NumPy or JAX arrays; operations on NumPy arrays stay in NumPy.
 """
 
 from __future__ import annotations
