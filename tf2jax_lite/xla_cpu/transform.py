@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -74,7 +75,7 @@ def optimize(fn: Callable[..., Any], *, rules: Any = None) -> Callable[..., Any]
 
 def _rewrite_and_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args, **kwargs)
-    leaves = jax.core.eval_jaxpr(_rewritten(closed.jaxpr), closed.consts, *jax.tree.leaves((args, kwargs)))
+    leaves = jex.jaxpr_as_fun(_rewritten(closed))(*jax.tree.leaves((args, kwargs)))
     return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
 
@@ -135,7 +136,7 @@ def _struct(aval: Any) -> Any:
 
 
 def _is_differentiable(values: Sequence[Any]) -> list[bool]:
-    return [bool(jax.dtypes.issubdtype(v.dtype, np.inexact)) for v in values]
+    return [bool(jnp.issubdtype(v.dtype, np.inexact)) for v in values]
 
 
 def _chosen(values: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
