@@ -44,7 +44,8 @@ def _flax(widths: tuple[int, ...]) -> Any:
 
 def _jax(widths: tuple[int, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def init(key: Any, x: Any) -> Any:
-        shapes, last = [(3, 3, x.shape[-1], widths[0])], widths[0]
+        last = widths[0]
+        shapes: list[tuple[int, ...]] = [(3, 3, x.shape[-1], last)]
         for width in widths:
             shapes += [(1, 1, last, 4 * width), (3, 3, 1, 4 * width), (1, 1, 4 * width, width)]
             last = width

@@ -72,7 +72,7 @@ def apply_weights(images: Any, rows: Any, columns: Any, precision: Any = _HIGHES
         if _is_identity(weights):
             continue
         if isinstance(weights, Taps):
-            images = weights.of(images, axis) if side else weights.turned(images, axis)
+            images = weights.of(images, axis) if side else weights.transposed(images, axis)
         elif isinstance(weights, np.ndarray) and are_static(images.shape[axis]):
             images = constant_dot(images, weights, axis, precision, side)
         else:

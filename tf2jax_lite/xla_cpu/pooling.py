@@ -235,7 +235,7 @@ def _has_argmax(x: Any, select: Any, params: dict[str, Any]) -> bool:
     if select is not lax.ge_p or not _is_undilated(params) or not _is_unrolled(x.shape, windows):
         return False
     dims = _dims(x.shape, windows)
-    along = tuple([of[d] for d in dims] for of in (window, strides, pads))
+    along = [window[d] for d in dims], [strides[d] for d in dims], [pads[d] for d in dims]
     return _reach_inside([x.shape[d] for d in dims], along)
 
 

@@ -38,8 +38,10 @@ def top_k(x: Any, k: Any) -> tuple[Any, Any]:
       Values of ``x``'s dtype and int32 indices, the last axis of both ``k`` long.
     """
     if not is_enabled("top_k_packed_sort"):
-        return tuple(lax.top_k(x, k))
-    return tuple(_top_k_p.bind(x, k=k, axis=x.ndim - 1, **_other_params()))
+        values, indices = lax.top_k(x, k)
+    else:
+        values, indices = _top_k_p.bind(x, k=k, axis=x.ndim - 1, **_other_params())
+    return values, indices
 
 
 @functools.cache

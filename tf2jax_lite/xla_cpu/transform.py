@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -134,7 +135,7 @@ def _struct(aval: Any) -> Any:
 
 
 def _is_differentiable(values: Sequence[Any]) -> list[bool]:
-    return [bool(jax.dtypes.issubdtype(v.dtype, np.inexact)) for v in values]
+    return [bool(jnp.issubdtype(v.dtype, np.inexact)) for v in values]
 
 
 def _chosen(values: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
