@@ -24,8 +24,8 @@ def test_steps_of_one_node_are_those_of_the_page():
     graph = graph_of(jax_fn)
     (node,) = [n for n in graph.main.nodes if n.op == "Conv2D"]
     (step,) = [s for s in jax_fn.fn.converted.program.plan(graph.main).steps if s.node is node]
-    shown = re.findall(r"^   ```\n(.*?)^   ```", text, re.MULTILINE | re.DOTALL)
-    imported, planned, traced = (" ".join(block.split()) for block in shown)
+    blocks = re.findall(r"^   ```\n(.*?)^   ```", text, re.MULTILINE | re.DOTALL)
+    imported, planned, traced = (" ".join(block.split()) for block in blocks)
     assert imported == str(node)
     assert planned == (
         f"Step(op={step.op.name}, inputs={step.inputs}, outputs={step.outputs}, release={step.release}, "

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -104,7 +104,9 @@ def _core(imported: ImportedFunction, partition: HostPartition, tensors: Sequenc
     renumbered = {old: new for new, old in enumerate(kept)}
     outputs = _without_dropped(imported.interface.outputs, renumbered)
     interface = Interface(imported.interface.name, inspect.Signature(parameters), args, {}, len(args), outputs)
-    specs = tuple(tf.TensorSpec(tf.TensorShape(t.shape), tf.dtypes.as_dtype(t.dtype), t.name) for t in tensors)
+    specs = tuple(
+        tf.TensorSpec(tf.TensorShape(cast(Any, t.shape)), tf.dtypes.as_dtype(t.dtype), t.name) for t in tensors
+    )
     described = tf.nest.map_structure(
         lambda spec: None if isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string else spec,
         imported.structured_outputs,
