@@ -23,7 +23,6 @@ from tf2jax_lite.errors import (
     UnsupportedError,
     UnsupportedOpsError,
 )
-from tf2jax_lite.passes.manager import PASSES
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 SPEC = tf.TensorSpec([None, 3], tf.float32)
@@ -240,17 +239,16 @@ def test_config_is_captured_at_conversion():
         tf2jax.update_config("strict_shape_check", "yes")
 
 
-def test_disabled_passes_keep_values_or_raise():
-    optional = ",".join(entry.name for entry in PASSES if not entry.required)
+def test_passes_left_out_keep_values_or_raise():
 
     def fn(x):
         keep = tf.boolean_mask(x, x[:, 0] > 0.0)
         return tf.while_loop(lambda i, y: i < tf.minimum(3, tf.size(x)), lambda i, y: (i + 1, y * 2.0), (0, keep))[1]
 
-    with tf2jax.override_config("disabled_passes", optional):
+    with tf2jax.override_config("passes", "none"):
         converted = tf2jax.convert_functional(fn, SPEC)
     np.testing.assert_array_equal(converted(X), fn(tf.constant(X)))
-    with tf2jax.override_config("disabled_passes", "functionalize"), pytest.raises(ConfigError, match="required"):
+    with tf2jax.override_config("passes", "-functionalize"), pytest.raises(ConfigError, match="required"):
         tf2jax.convert_functional(fn, SPEC)
 
 

@@ -63,11 +63,13 @@ def test_values_of_the_option():
     for value, expected in ((True, None), ("all", None), (False, frozenset()), ("none", frozenset())):
         assert catalog.selection(value) == expected
     assert catalog.selection(["winograd", "pointwise"]) == {"winograd", "pointwise"}
+    assert catalog.selection("winograd, pointwise") == {"winograd", "pointwise"}
+    assert catalog.selection("-winograd") == catalog.rule_names() - {"winograd"}
     for value, message in (
         ({"winogard"}, "Did you mean 'winograd'"),
-        ("winograd", "a set of names"),
-        (1, "a set of names"),
-        ([3], "no CPU lowering rule 3"),
+        ("winograd,-pointwise", "all or none"),
+        (1, "or names"),
+        ([3], "no name '3'"),
     ):
         with pytest.raises(ConfigError, match=message):
             tf2jax_lite.update_config("xla_cpu_rules", value)

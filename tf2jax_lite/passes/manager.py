@@ -1,8 +1,8 @@
 """The ordered list of passes, and the function that runs it.
 
 Each pass is a module with a function ``run(graph, config) -> Graph``. `PASSES` gives the order, with the reason for
-each position; docs/architecture.md has the same list as a table. ``config.disabled_passes`` switches passes off by
-name, for debugging and ablation, except those that are required.
+each position; docs/architecture.md has the same list as a table. ``config.passes`` switches optional passes off by
+name, for debugging and ablation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 
 from tf2jax_lite import ir
-from tf2jax_lite.support.config import Config
+from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import ConfigError
 
 from .canonicalize import calls_and_for, effectful_conditions, select_implementation, stacks_to_lists
@@ -156,27 +156,17 @@ def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = N
 
     Args:
       graph: a verified graph.
-      config: the options; passes that ``disabled_passes`` names are skipped.
+      config: the options; ``passes`` chooses the optional passes.
       only: names of the passes to run; all by default.
 
     Raises:
-      ConfigError: ``disabled_passes`` names an unknown or a required pass.
+      ConfigError: ``passes`` names an unknown pass, or leaves out a required one.
     """
-    disabled = _disabled(config)
+    chosen = chosen_names("passes", config.passes, _NAMES)
+    left_out = [entry.name for entry in PASSES if entry.required and entry.name not in chosen]
+    if left_out and "-" in config.passes:
+        raise ConfigError(f"config option 'passes' leaves out {left_out[0]!r}, which is required for correct values.")
     for entry in PASSES:
-        if (only is None or entry.name in only) and entry.name not in disabled:
+        if (only is None or entry.name in only) and (entry.required or entry.name in chosen):
             graph = entry.run(graph, config)
     return graph
-
-
-def _disabled(config: Config) -> frozenset[str]:
-    names = frozenset(filter(None, (name.strip() for name in config.disabled_passes.split(","))))
-    unknown = names.difference(_NAMES)
-    if unknown:
-        raise ConfigError(
-            f"disabled_passes has {min(unknown)!r}, which is not a pass; the passes are {', '.join(_NAMES)}."
-        )
-    required = {entry.name for entry in PASSES if entry.required} & names
-    if required:
-        raise ConfigError(f"disabled_passes has {min(required)!r}, which is required for correct values; remove it.")
-    return names

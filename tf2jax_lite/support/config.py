@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Set
 from typing import Any
 
 from .errors import ConfigError, UnknownOptionError
@@ -63,13 +64,14 @@ class Config:
         keeps the results after the exit.
       loop_checkpoint: the residuals of ``lax.scan`` for gradients: "none" keeps all intermediate values of the body,
         "body" keeps the carry (the body is recomputed), "segments" about the square root of that (recomputed twice).
-      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply: "all", "none", names separated by commas,
-        or names to leave out, each with a "-" before it. For debugging and ablation; values are equal up to rounding.
-      plan_rewrites: the rewrites of functions made ready to run to apply, in the same form.
+      passes: the optional passes over the graph to run (docs/architecture.md has the list): "all", "none", names
+        separated by commas, or names to leave out, each with a "-" before it. For debugging and ablation.
+      plan_rewrites: the rewrites of plans to apply, in the same form.
+      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply, in the same form.
+      xla_cpu_rules: the CPU lowering rules to apply (docs/xla-cpu.md), in the same form, or as bool or set of names.
+        Without rules programs compile faster, and convolutions and poolings run slower on CPU.
       jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
         call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
-      disabled_passes: names of optional passes over the graph to skip, separated by commas, for debugging and ablation
-        (see docs/architecture.md). Unknown and required passes raise ConfigError at conversion.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
         is computed from them at conversion, and of one constant of a StableHLO module. A small file can declare much.
@@ -80,8 +82,6 @@ class Config:
       trusted: names of effects to allow besides computing, separated by commas: ops that run code or touch files
         (``"PyFunc,ReadFile"``), paths of table files outside of the model, Keras' "Lambda", and "StableHLO" (payloads
         are then not parsed in another process first).
-      xla_cpu_rules: the CPU lowering rules in force (docs/xla-cpu.md): True or "all", False or "none", or a set of
-        names of rules. Without rules programs compile faster and convolutions and poolings run slower on CPU.
     """
 
     strict_shape_check: bool = True
@@ -104,16 +104,16 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
-    scan_optimizations: str = "all"
+    passes: str = "all"
     plan_rewrites: str = "all"
+    scan_optimizations: str = "all"
+    xla_cpu_rules: bool | frozenset[str] = True
     jit_calls: bool = True
-    disabled_passes: str = ""
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
     max_result_bytes: int = 1 << 40
     max_input_bytes: int = 1 << 33
     trusted: str = ""
-    xla_cpu_rules: bool | frozenset[str] = True
 
 
 _TYPES = {field.name: type(field.default) for field in dataclasses.fields(Config)}
@@ -145,28 +145,33 @@ def _checked(name: str, value: Any) -> Any:
     return value
 
 
-def chosen_names(option: str, value: str, names: Sequence[str]) -> frozenset[str]:
+def chosen_names(option: str, value: object, names: Collection[str]) -> frozenset[str]:
     """Return the names that the value of an option such as ``scan_optimizations`` chooses.
 
     Args:
       option: the option's name.
-      value: "all", "none", names separated by commas, or names to leave out, each with a "-" before it.
+      value: "all", "none", names separated by commas, or names to leave out, each with a "-" before it; also a bool
+        for the first two, or a collection of names.
       names: all there are.
 
     Raises:
-      ConfigError: there is no such name.
+      ConfigError: the value has another type, or there is no such name.
     """
-    items = [item.strip() for item in value.split(",")]
+    if isinstance(value, bool):
+        value = "all" if value else "none"
+    if not isinstance(value, (str, Set, list, tuple)):
+        raise ConfigError(f"config option {option!r} takes 'all', 'none' or names, got {value!r}.")
+    items = [item.strip() for item in (value.split(",") if isinstance(value, str) else map(str, value))]
     if items in (["all"], ["none"]):
         return frozenset(names if items == ["all"] else ())
     listed = frozenset(item.removeprefix("-") for item in items)
-    unknown = sorted(listed.difference(names))
-    if unknown or len({item.startswith("-") for item in items}) > 1:
-        raise ConfigError(
-            f"config option {option!r} is 'all', 'none', or some of {', '.join(names)} separated by commas, all or "
-            f"none of them with a '-' before it, got {value!r}."
-        )
-    return frozenset(names) - listed if items[0].startswith("-") else listed
+    for name in sorted(listed.difference(names)):
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"The names are {', '.join(sorted(names))}."
+        raise ConfigError(f"config option {option!r} has no name {name!r}. {hint}")
+    if len({item.startswith("-") for item in items}) > 1:
+        raise ConfigError(f"config option {option!r} takes names all or none of which have a '-', got {value!r}.")
+    return frozenset(names) - listed if items and items[0].startswith("-") else listed
 
 
 def set_value_check(name: str, check: Callable[[Any], Any]) -> None:

@@ -6,13 +6,11 @@ The option ``xla_cpu_rules`` and `optimize` take these names; `selection` in thi
 
 from __future__ import annotations
 
-import difflib
 import functools
-from collections.abc import Iterable
 
 from jax import lax
 
-from tf2jax_lite.support.errors import ConfigError
+from tf2jax_lite.support.config import chosen_names
 
 from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, outline, pooling, reductions, top_k
 from .conv import rule as conv_rule
@@ -60,28 +58,16 @@ def checked_names(value: object) -> bool | frozenset[str]:
     """Return a value of the option ``xla_cpu_rules`` in its canonical form.
 
     Args:
-      value: True or "all", False or "none", or names of rules.
+      value: as `chosen_names` takes it.
 
     Returns:
-      True, False, or the names.
+      True for all, False for none, or the names.
 
     Raises:
       ConfigError: the value has another type, or there is no such rule.
     """
-    if value in ("all", "none"):
-        return value == "all"
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ConfigError(
-            f"config option 'xla_cpu_rules' takes True, False, or a set of names of rules, got {value!r}."
-        )
-    names, known = list(value), rule_names()
-    for name in (name for name in names if name not in known):
-        near = difflib.get_close_matches(str(name), known, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"config option 'xla_cpu_rules': there is no CPU lowering rule {name!r}.{hint}")
-    return frozenset(names)
+    names = chosen_names("xla_cpu_rules", value, rule_names())
+    return names or False if names != rule_names() else True
 
 
 def selection(value: object) -> Selection:
