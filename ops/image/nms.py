@@ -339,8 +339,8 @@ def combined_non_max_suppression(
         is_valid = lax.iota(np.int32, size) < valid
         corners = boxes[labels if groups > 1 else 0, indices]
         corners = jnp.clip(corners, 0, 1) if clip_boxes else corners
-        masked = (jnp.where(is_valid, v, 0) for v in (scores[labels, indices], labels.astype(_F32)))
-        return jnp.where(is_valid[:, None], corners, 0), *masked, valid
+        chosen, label = (jnp.where(is_valid, v, 0) for v in (scores[labels, indices], labels.astype(_F32)))
+        return jnp.where(is_valid[:, None], corners, 0), chosen, label, valid
 
     if boxes.shape[0] == 1:
         return tuple(v[None] for v in one_image(boxes[0], scores[0]))

@@ -85,6 +85,6 @@ def test_named_loss_without_evidence_warns_and_follows_keras():
 
 def test_trainable_model_warns_where_predictions_contradict(tmp_path):
     export_functions(convert_keras_model(keras_model("softmax")), tmp_path / "out", platforms=["cpu"])
-    with pytest.warns(UserWarning, match="taken for logits, .* look like probabilities"):
+    with pytest.warns(UserWarning, match="treated as logits, .* look like probabilities"):
         subject = trainable_model(tmp_path / "out", NAME, sample=BATCH, from_logits=True)
     assert subject.from_logits

@@ -6,10 +6,11 @@ import pytest
 
 from tf2jax_lite.lowering.scheduling import cost_model
 from tf2jax_lite.lowering.scheduling.post_dominators import ArgumentUses, PostDominatorTree, analyze_uses
+from tf2jax_lite.ops.traits import Pattern
 
 
 def step(inputs, outputs, *, barrier=False, separates=False, callee=None, shape_only=False):
-    op = SimpleNamespace(shape_only=shape_only)
+    op = SimpleNamespace(pattern=Pattern.SHAPE_ONLY if shape_only else Pattern.ELEMENTWISE)
     return SimpleNamespace(inputs=inputs, outputs=outputs, op=op, barrier=barrier, separates=separates, callee=callee)
 
 
