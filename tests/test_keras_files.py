@@ -6,10 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from typer.testing import CliRunner
 
 import tf2jax_lite
-from tf2jax_lite.cli.app import app
+from tests._support import invoke
 from tf2jax_lite.errors import InputError, InvalidModelError
 from tf2jax_lite.pipeline import model_files
 
@@ -47,10 +46,6 @@ def package(tmp_path, monkeypatch):
     forget()
 
 
-def shell(*args):
-    return CliRunner().invoke(app, [str(a) for a in args])
-
-
 def test_convert_subclassed_keras_file_has_built_shapes(tmp_path, package):
     module, name, forget = package
     x = {"a": np.ones((2, 4), np.float32), "b": np.ones((2, 3), np.float32)}
@@ -81,9 +76,9 @@ def test_keras_file_of_registered_layer_converts(tmp_path, package, option):
     module, name, forget = package
     keras.Sequential([keras.Input((4,)), module.Scale(), keras.layers.Dense(2)]).save(tmp_path / "m.keras")
     forget()
-    result = shell("inspect", tmp_path / "m.keras")
+    result = invoke("inspect", tmp_path / "m.keras")
     assert result.exit_code != 0 and "--import" in str(result.exception)
-    result = shell("inspect", tmp_path / "m.keras", option, name)
+    result = invoke("inspect", tmp_path / "m.keras", option, name)
     assert result.exit_code == 0, result.output
     assert "Keras model" in result.output and "MatMul 1" in result.output and "every op is supported" in result.output
 
@@ -98,12 +93,12 @@ def test_import_option_finds_layers_that_h5_does_not_place(tmp_path, package):
     layers = [tf_keras.layers.Input((4,)), __import__(own).Twice(), tf_keras.layers.Dense(2)]
     tf_keras.Sequential(layers).save(tmp_path / "m.h5")
     forget()
-    result = shell("inspect", tmp_path / "m.h5")
+    result = invoke("inspect", tmp_path / "m.h5")
     assert isinstance(result.exception, InvalidModelError) and "Unknown layer: 'Twice'" in str(result.exception)
     assert "--import MODULE" in str(result.exception) and "custom_objects" in str(result.exception)
-    result = shell("inspect", tmp_path / "m.h5", "--import", own)
+    result = invoke("inspect", tmp_path / "m.h5", "--import", own)
     assert result.exit_code == 0, result.output
-    result = shell("inspect", tmp_path / "m.h5", "--import", "no_such_module")
+    result = invoke("inspect", tmp_path / "m.h5", "--import", "no_such_module")
     assert isinstance(result.exception, InputError) and "no_such_module" in str(result.exception)
 
 

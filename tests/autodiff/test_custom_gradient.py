@@ -10,6 +10,7 @@ import tensorflow as tf
 from jax.sharding import Mesh, PartitionSpec
 
 import tf2jax_lite as tf2jax
+from tests._support import close
 from tf2jax_lite.autodiff.custom_gradient import Refusal, with_custom_gradient
 from tf2jax_lite.errors import ForwardModeError
 
@@ -60,10 +61,6 @@ def loss(fn):
         return jnp.sum(jnp.sin(y)) * total
 
     return of
-
-
-def close(actual, expected):
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), actual, expected)
 
 
 def along(jacobians, tangents):

@@ -14,16 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
+from tests._support import invoke
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import Tf2JaxError
 
 ROOT = Path(__file__).parent.parent.parent
 TESTDATA = ROOT / "testdata"
 MODELS = sorted(p.name for p in TESTDATA.iterdir() if (p / "saved_model.pb").exists())
-
-
-def run(*args):
-    return CliRunner().invoke(app, [str(a) for a in args])
 
 
 def shell(*args, **kwargs):
@@ -45,7 +42,7 @@ def bash(line):
 @pytest.mark.default_cases("tf_keras_save")
 @pytest.mark.parametrize("name", MODELS)
 def test_verify_holds_on_every_model(name):
-    result = run("verify", TESTDATA / name, "--json")
+    result = invoke("verify", TESTDATA / name, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert found["ok"] and all(s["outputs"] for s in found["signatures"])
@@ -53,20 +50,20 @@ def test_verify_holds_on_every_model(name):
 
 def test_verify_with_inputs_and_signature(tmp_path):
     np.savez(tmp_path / "x.npz", features=np.ones((5, 4), np.float32), steps=np.int32(3))
-    result = run("verify", TESTDATA / "tf_module", "--signature", "repeat", "--inputs", tmp_path / "x.npz")
+    result = invoke("verify", TESTDATA / "tf_module", "--signature", "repeat", "--inputs", tmp_path / "x.npz")
     assert result.exit_code == 0, result.output
     assert "agrees" in result.output and "[5, 4]" in result.output
 
 
 def test_verify_says_no():
     with tf2jax.override_op("Softmax", lambda logits: logits * 1.01):
-        result = run("verify", TESTDATA / "tf_module", "--signature", "serving_default", "--json")
+        result = invoke("verify", TESTDATA / "tf_module", "--signature", "serving_default", "--json")
     assert result.exit_code == 1
     assert not json.loads(result.output)["ok"]
 
 
 def test_inspect():
-    result = run("inspect", TESTDATA / "tf_module", "--json")
+    result = invoke("inspect", TESTDATA / "tf_module", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert [s["name"] for s in found["signatures"]] == ["repeat", "serving_default"]
@@ -74,7 +71,7 @@ def test_inspect():
     assert {v["name"] for v in found["variables"]} == {"w", "b", "seen"}
     assert found["trainable"] == 2 and found["supported"]
     assert {"StatelessWhile", "StatelessIf"} <= set(found["signatures"][0]["ops"])
-    text = run("inspect", TESTDATA / "tf_module")
+    text = invoke("inspect", TESTDATA / "tf_module")
     assert "every op is supported" in text.output and "serving_default" in text.output
 
 
@@ -82,17 +79,17 @@ def test_version():
     """The installed one, whichever way it is asked for."""
     version = importlib.metadata.version("tf2jax-lite")
     assert tf2jax.__version__ == version
-    assert run("--version").output == f"tf2jax-lite {version}\n"
+    assert invoke("--version").output == f"tf2jax-lite {version}\n"
     asked = subprocess.run([sys.executable, "-m", "tf2jax_lite", "--version"], capture_output=True, text=True)
     assert (asked.returncode, asked.stdout) == (0, f"tf2jax-lite {version}\n")
 
 
 def test_ops():
-    result = run("ops", "--json")
+    result = invoke("ops", "--json")
     assert result.exit_code == 0
     found = json.loads(result.output)
     assert {o["name"]: o["status"] for o in found["ops"]}["Conv2D"] == "supported"
-    assert "XlaSend" in run("ops", "--missing").output
+    assert "XlaSend" in invoke("ops", "--missing").output
 
 
 @pytest.fixture
@@ -127,7 +124,7 @@ BROKEN = ["empty", "truncated", "garbage", "no_pb", "no_variables"]
 def test_broken_models_are_refused(broken, kind):
     path = broken(kind)
     for command in ["verify"] if kind == "truncated_variables" else ["inspect", "verify"]:
-        result = run(command, path)
+        result = invoke(command, path)
         assert isinstance(result.exception, Tf2JaxError), (command, result.output, result.exception)
         assert str(path) in str(result.exception)
         assert "\n" not in str(result.exception)
@@ -137,12 +134,12 @@ def test_inspect_of_a_damaged_keras_file_says_so(tmp_path):
     file = tmp_path / "model.keras"
     file.write_bytes(b"PK")
     with pytest.raises(Tf2JaxError, match=r"model\.keras: not a model that Keras loads"):
-        raise run("inspect", file).exception
+        raise invoke("inspect", file).exception
 
 
 def test_unknown_signature_and_tag():
     for args, text in ((("--signature", "nope"), "serving_default"), (("--tag", "nope"), "serve")):
-        result = run("verify", TESTDATA / "tf_module", *args)
+        result = invoke("verify", TESTDATA / "tf_module", *args)
         assert isinstance(result.exception, Tf2JaxError)
         assert "nope" in str(result.exception) and text in str(result.exception)
 

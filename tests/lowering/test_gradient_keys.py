@@ -8,14 +8,11 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import converted
 from tf2jax_lite.errors import MissingKeyError
 
 X = np.ones([400], np.float32)
 KEY = jax.random.key(3)
-
-
-def convert(fn, *arrays):
-    return tf2jax.convert_functional(tf.function(fn), *[tf.TensorSpec(a.shape, a.dtype) for a in arrays])
 
 
 def drop(x):
@@ -44,7 +41,7 @@ def test_nodes_draw_different_numbers():
         parts = [tf.random.uniform([4]), called(), called(), branch, other, sums / 10.0, *tf.unstack(mapped)]
         return tf.concat([tf.stack(parts), counted.stack()], 0)
 
-    jax_fn = convert(fn, X, np.int32(2))
+    jax_fn = converted(fn, X, np.int32(2))
     rows = np.asarray(jax.jit(jax_fn)(X, np.int32(2), rng=KEY))
     assert len({row.tobytes() for row in rows}) == len(rows) == 12
     np.testing.assert_array_equal(rows, jax.jit(jax_fn)(X, np.int32(2), rng=KEY))
@@ -53,7 +50,7 @@ def test_nodes_draw_different_numbers():
 
 @pytest.mark.full
 def test_vmapped_calls_have_the_keys_they_are_given():
-    jax_fn = convert(drop, X)
+    jax_fn = converted(drop, X)
     keys = jax.random.split(KEY, 3)
     rows = jax.vmap(lambda k: jax_fn(X, rng=k))(keys)
     for row, key in zip(rows, keys, strict=True):
@@ -62,7 +59,7 @@ def test_vmapped_calls_have_the_keys_they_are_given():
 
 
 def test_typed_and_raw_keys_agree():
-    jax_fn = convert(drop, X)
+    jax_fn = converted(drop, X)
     raw = jax.random.key_data(KEY)
     np.testing.assert_array_equal(jax_fn(X, rng=raw), jax_fn(X, rng=KEY))
     np.testing.assert_array_equal(jax_fn(X, rng=np.asarray(raw)), jax_fn(X, rng=KEY))
@@ -73,7 +70,7 @@ def test_a_missing_key_names_the_nodes():
     def inner(x):
         return x + tf.random.normal([400], name="deep")
 
-    jax_fn = convert(lambda x: inner(drop(x)) + tf.random.uniform([400], name="flat"), X)
+    jax_fn = converted(lambda x: inner(drop(x)) + tf.random.uniform([400], name="flat"), X)
     with pytest.raises(MissingKeyError, match=r"3 node\(s\).*dropout.*") as info:
         jax_fn(X)
     assert "deep" in str(info.value) and "flat" in str(info.value)
@@ -86,7 +83,7 @@ def test_no_key_where_nothing_is_drawn(name):
     fn = lambda x: getattr(tf.raw_ops, name)(  # noqa: E731
         value=x, pooling_ratio=[1.0, 1.5, 1.5, 1.0], deterministic=True, seed=3, seed2=4
     )[0]
-    np.testing.assert_array_equal(convert(fn, x)(x), fn(x))
+    np.testing.assert_array_equal(converted(fn, x)(x), fn(x))
 
 
 @pytest.mark.full
@@ -102,7 +99,7 @@ def test_recomputed_nodes_draw_the_same(loop):
             x = block(x)
         return x
 
-    jax_fn = convert(fn, X)
+    jax_fn = converted(fn, X)
     y, pull = jax.vjp(lambda x: jax_fn(x, rng=KEY), X)
     np.testing.assert_array_equal(pull(jnp.ones_like(y))[0], y)
     assert "remat" in str(jax.make_jaxpr(lambda x: jax_fn(x, rng=KEY))(X)) and 0 < np.mean(y == 0) < 1
@@ -142,7 +139,7 @@ def test_a_gradient_function_draws(loop):
             x = noisy(x)
         return x
 
-    jax_fn = convert(fn, X)
+    jax_fn = converted(fn, X)
     grad = jax.jit(jax.grad(lambda x, key: jnp.sum(jax_fn(x, rng=key))))
     drawn = np.asarray(grad(X, KEY))
     np.testing.assert_array_equal(drawn, grad(X, KEY))

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles, gen_control_flow_ops
 
 import tf2jax_lite
+from tests._support import close
 from tf2jax_lite.errors import InvalidModelError, Tf2JaxError, UnsupportedError, UnsupportedOpsError
 from tf2jax_lite.frontend.saved import graph_def_file
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
@@ -37,10 +38,6 @@ def _v1():
 def recorded(name):
     with np.load(DATA / f"{name}.npz") as data:
         return {key: data[key] for key in data.files}
-
-
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
 @pytest.mark.full

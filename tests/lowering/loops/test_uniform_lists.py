@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import close
 from tests.lowering.scan_opt.scans import all_equations, carried_shapes
 
 RNG = np.random.default_rng(0)
@@ -134,10 +135,6 @@ FUNCTIONS = {
     made_in_a_loop: False,
     changed_by_the_loop: True,
 }
-
-
-def close(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
 
 
 def reads_stacks(jaxpr):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import converted
 from tf2jax_lite.errors import LoweringError, ReverseModeError
 from tf2jax_lite.jaxprs.compat import scan_counts
 from tf2jax_lite.lowering.interpreter import partial_eval
@@ -16,14 +17,7 @@ SPEC = tf.TensorSpec([2, 3])
 
 
 def convert(fn, *specs, **options):
-    with_options = [tf2jax.override_config(name, value) for name, value in options.items()]
-    for context in with_options:
-        context.__enter__()
-    try:
-        return tf2jax.convert_functional(fn, *(specs or (SPEC,)))
-    finally:
-        for context in reversed(with_options):
-            context.__exit__(None, None, None)
+    return converted(fn, *(specs or (SPEC,)), **options)
 
 
 def total(results):

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import converted
 from tf2jax_lite import lowering
 from tf2jax_lite.ops import registry
 
@@ -30,9 +31,7 @@ def hide(monkeypatch):
 
 
 def convert(fn, *args):
-    with tf2jax.override_config("xla_fallback", True):
-        made = tf.function(fn, autograph=False)
-        return tf2jax.convert_functional(made, *(tf.TensorSpec(a.shape, a.dtype) for a in args))
+    return converted(fn, *args, xla_fallback=True)
 
 
 # Constants (axes, paddings, a serialized proto), lists in and out, several results, types as attributes.

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import close
 
 from .scans import all_equations, carried_shapes
 
@@ -103,10 +104,6 @@ FUNCTIONS = {
 
 def scatters(jaxpr):
     return sum(eqn.primitive.name.startswith("scatter") for eqn in all_equations(jaxpr))
-
-
-def close(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.full

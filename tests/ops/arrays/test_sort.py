@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import registry
@@ -15,10 +16,6 @@ BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NAN, INF = np.nan, np.inf
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 def unordered(expected, actual):

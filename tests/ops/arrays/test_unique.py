@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.errors import OpError
@@ -18,10 +19,6 @@ BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NAN = np.nan
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 SET = [3, 1, 3, 2, 1, 7]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf2jax_lite
+from tests._support import converted
 
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, 4.0, -4.0], np.float32)
 FUNCTIONS = {
@@ -16,10 +16,6 @@ FUNCTIONS = {
     "Rsqrt": tf.math.rsqrt,
     "Sqrt": tf.sqrt,
 }
-
-
-def converted(function, *args):
-    return tf2jax_lite.convert_functional(tf.function(function, autograph=False), *args)
 
 
 @pytest.mark.full

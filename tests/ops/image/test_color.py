@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import f32
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 
@@ -20,10 +21,6 @@ LOOSE = {
     "float16": {"rtol": 1e-2, "atol": 5e-3, "grad": False},
     "bfloat16": {"rtol": 5e-2, "atol": 3e-2, "grad": False},
 }
-
-
-def f32(value):
-    return np.array(value, np.float32)
 
 
 CASES = [

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import f32
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 
@@ -22,10 +23,6 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 def size(*values):
     return np.array(values, np.int32)
-
-
-def f32(values):
-    return np.array(values, np.float32)
 
 
 CASES = [

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests._support import f32
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 
@@ -16,10 +17,6 @@ BOXES = np.array(
     np.float32,
 )
 COLORS = np.array([[0.1, 0.2, 0.3, 1], [0.9, 0.8, 0.7, 0]], np.float32)
-
-
-def f32(value):
-    return np.array(value, np.float32)
 
 
 def many_boxes(batch, count):

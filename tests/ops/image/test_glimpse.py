@@ -6,13 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import f32
 
 TESTED_OTHERWISE = {"ExtractGlimpse", "ExtractGlimpseV2"}
 IMAGES = np.random.default_rng(0).uniform(size=(2, 5, 6, 3)).astype(np.float32)
-
-
-def f32(values):
-    return np.array(values, np.float32)
 
 
 def glimpses(name, window, **attrs):

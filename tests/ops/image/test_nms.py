@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import f32
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.errors import Tf2JaxError
@@ -35,10 +36,6 @@ OVERLAPS = np.triu(RNG.uniform(size=(12, 12)), 1).astype(np.float32)
 OVERLAPS = OVERLAPS + OVERLAPS.T + np.eye(12, dtype=np.float32)
 BATCH = np.stack([BOXES[:, None], BOXES[::-1, None]])
 CLASSES = RNG.permutation(2 * 12 * 3).reshape(2, 12, 3).astype(np.float32) / 72
-
-
-def f32(value):
-    return np.array(value, np.float32)
 
 
 def i32(value):

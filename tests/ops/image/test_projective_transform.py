@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import f32
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 
@@ -23,10 +24,6 @@ EXACT = np.array([[1, 0, -2, 0, 1, 3, 0, 0]], np.float32)
 
 def size(*values):
     return np.array(values, np.int32)
-
-
-def f32(values):
-    return np.array(values, np.float32)
 
 
 CASES = [

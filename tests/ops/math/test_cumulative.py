@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import registry
@@ -16,10 +17,6 @@ BF16 = ml_dtypes.bfloat16
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 COMPLEX = ("complex64", "complex128")
 NAN, INF = np.nan, np.inf
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 X = np.array([[[1.5, -2, 3], [0.5, 4, -1]], [[2, 1, 1], [-3, 0.25, 2]]])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.errors import OpError
@@ -14,10 +15,6 @@ from tf2jax_lite.ops.math import histogram
 
 BF16 = ml_dtypes.bfloat16
 NAN, INF = np.nan, np.inf
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 CASES = [

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import f32
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 
 RNG = np.random.default_rng(0)
 BF16 = tf.bfloat16.as_numpy_dtype
-
-
-def f32(value):
-    return np.array(value, np.float32)
 
 
 CASES = [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import registry
@@ -17,10 +18,6 @@ INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 NAN, INF = np.nan, np.inf
 I0 = np.array([0])
 NONE = np.zeros(0, np.int32)
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 X = np.array([[[1.5, -2, 3], [0.5, 4, -1]], [[2, 1, 1], [-3, 0.25, 2]]])

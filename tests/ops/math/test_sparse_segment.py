@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import registry
@@ -14,10 +15,6 @@ from tf2jax_lite.ops.math import sparse_segment
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 M = np.array([[1.0, 5, -2], [3, 0.5, 2], [2, 2, 0], [4, -1, 0], [1, 1, 1]])

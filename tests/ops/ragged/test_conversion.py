@@ -7,15 +7,12 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "bfloat16"]
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 SPLITS = np.int64([0, 2, 2, 5])

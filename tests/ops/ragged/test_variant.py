@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import converted
 from tests.compiling import fast_options
 from tf2jax_lite.ops.ragged import variant as rv
 
@@ -127,10 +128,6 @@ BY_DATA = {
 def flat(function):
     """Return a function of tensors that returns the components of the results of ``function``."""
     return tf.function(lambda *args: tf.nest.flatten(function(*args), expand_composites=True), autograph=False)
-
-
-def converted(function, *args):
-    return tf2jax.convert_functional(function, *(tf.TensorSpec(a.shape, a.dtype) for a in args))
 
 
 def loss(results):

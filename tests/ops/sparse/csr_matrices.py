@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.linalg.sparse import sparse_csr_matrix_ops as ops
 
-import tf2jax_lite as tf2jax
+from tests._support import converted
 from tests.compiling import fast_options
 
 __all__ = [
@@ -55,12 +55,6 @@ def entries(sparse, like):
 
 def dense(sparse, like):
     return ops.csr_sparse_matrix_to_dense(sparse, type=like.dtype)
-
-
-def converted(function, *args):
-    return tf2jax.convert_functional(
-        tf.function(function, autograph=False), *(tf.TensorSpec(a.shape, a.dtype) for a in args)
-    )
 
 
 def close(actual, expected):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf2jax_lite as tf2jax
+from tests._support import cast, converted
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops.common import row_boundaries
@@ -17,10 +17,6 @@ FLOATS = ["float64", "float32", "float16", "bfloat16"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16"]
 ALL = [*FLOATS, *INTS]
 COMPLEX = ["complex64", "complex128"]
-
-
-def cast(value, dtype):
-    return np.asarray(value).astype(BF16 if dtype == "bfloat16" else dtype)
 
 
 def ints(*rows):
@@ -300,11 +296,6 @@ def test_case(case):
     check(case)
 
 
-def converted(fn, *args, bound=0):
-    with tf2jax.override_config("dynamic_shape_bound", bound):
-        return tf2jax.convert_functional(tf.function(fn), *(tf.TensorSpec(a.shape, a.dtype) for a in args))
-
-
 def dense(i, v, s):
     return tf.sparse.to_dense(tf.sparse.reorder(tf.SparseTensor(i, v, s)))
 
@@ -358,7 +349,7 @@ def test_traced_indices_with_a_bound(name, order):
     fn = PADDED[name]
     args = AI[order], AV[order].astype(np.float32)
     with jax.enable_x64(True):
-        run = jax.jit(converted(fn, *args, bound=1 if name == "reduce all" else 9))
+        run = jax.jit(converted(fn, *args, dynamic_shape_bound=1 if name == "reduce all" else 9))
         for e, a in zip(tf.nest.flatten(fn(*args)), jax.tree.leaves(run(*args)), strict=True):
             np.testing.assert_allclose(a, e)
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import converted
 from tests.compiling import fast_options
 from tf2jax_lite.ops.sparse import variant as sv
 
@@ -78,11 +79,6 @@ CASES_OF_ROWS = {
     "sums of what a loop made": lambda v, i, loop: total(rows(squared, of(v, i), ROW, loop=loop), 1),
     "twice": lambda v, i, loop: rows(total, rows(squared, of(v, i), ROW, loop=loop), loop=loop),
 }
-
-
-def converted(function, *args):
-    made = tf.function(function, autograph=False)
-    return tf2jax.convert_functional(made, *(tf.TensorSpec(a.shape, a.dtype) for a in args))
 
 
 def check(function, v, *args):
