@@ -125,10 +125,15 @@ def running(faults: list[Fault], folder: Path) -> dict[Fault, list[str]]:
         for fault in list(tests):
             if fault.line in record.lines.get(fault.file, ()):
                 if record.test:
-                    tests[fault].append(record.test)
+                    tests[fault].append(_batch_of(record.test))
                 else:
                     del tests[fault]
     return tests
+
+
+def _batch_of(test: str) -> str:
+    """Returns a test's id; for an op case all cases of the module, as the first case of a batch runs the others."""
+    return test.partition("[")[0] if "::test_case[" in test else test
 
 
 def caught(fault: Fault, root: Path, marks: str, minutes: float, tests: list[str] | None = None) -> str:

@@ -15,7 +15,7 @@ FILE = "tf2jax_lite/values/static.py"
 def folder(tmp_path, monkeypatch):
     """A record as a Python without monitoring writes it: line 1 at import, line 10 by two tests, line 20 by one."""
     file = executed_lines.gzip.open(tmp_path / "gw0.pickle.gz", "wb")
-    for test, lines in (("", [1]), ("tests/a.py::one", [10]), ("tests/a.py::two", [10, 20])):
+    for test, lines in (("", [1]), ("tests/a.py::one", [10]), ("tests/a.py::test_case[two]", [10, 20])):
         executed_lines.pickle.dump(executed_lines.Record(test, 0.1, {FILE: lines}), file)
     file.close()
     return tmp_path
@@ -28,7 +28,7 @@ def test_executed_merges_the_tests_of_a_run(folder):
 def test_running_leaves_out_faults_at_import(folder):
     imported, both, one, none = (Fault(FILE, line, "comparison", "a < b", "a <= b") for line in (1, 10, 20, 30))
     tests = running([imported, both, one, none], folder)
-    assert tests == {both: ["tests/a.py::one", "tests/a.py::two"], one: ["tests/a.py::two"], none: []}
+    assert tests == {both: ["tests/a.py::one", "tests/a.py::test_case"], one: ["tests/a.py::test_case"], none: []}
 
 
 def test_executable_has_lines_of_both_folders():
