@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tf2jax_lite.ops.containers import tensor_list_stack
+from tf2jax_lite.values.tensor_list import TensorList
 
 raw = tf.raw_ops
 F32 = tf.float32
@@ -233,3 +235,15 @@ def test_array_op_on_a_list_raises():
 
     with pytest.raises(tf2jax.errors.LoweringError, match=r"'Reshape'.*\. Input 0 is a variant \(TensorList\)"):
         tf2jax.convert_functional(fn, tf.TensorSpec([4, 3]))(X)
+
+
+def test_concat_of_a_traced_length_gives_unused_slots_length_zero():
+    def concatenated(length):
+        lst = TensorList(jnp.ones((4, 2)), length, np.dtype(np.float32), (2,))
+        return tensor_list_stack.tensor_list_concat_v2(
+            lst, np.int32([2]), np.int64([]), element_dtype=np.float32, bound=4
+        )
+
+    value, lengths = jax.jit(concatenated)(np.int32(3))
+    assert value.shape == (8,)
+    np.testing.assert_array_equal(lengths, [2, 2, 2, 0])
