@@ -340,3 +340,22 @@ def test_tf1_export_with_parse_example_a_table_and_a_cond(tmp_path):
     assert list(params) == ["kernel"]
     # Constants are not carried across the cut.
     assert not any(t.op == "Const" for t in host_fn.cut)
+
+
+def test_reasons_tell_strings_from_tables():
+    def table(keys):
+        values = tf.constant([2, 3], tf.int64)
+        return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0)
+
+    numbers, words = table(tf.constant([0, 1], tf.int64)), table(tf.constant(["a", "b"]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)])
+    def found(text, ids):
+        with tf.name_scope("words"):
+            by_word = words.lookup(text)
+        with tf.name_scope("numbers"):
+            return by_word + numbers.lookup(ids)
+
+    host, *_ = split_concrete(found.get_concrete_function(), "found")
+    reasons = {node.split("/")[0]: reason for node, (op, reason) in host.reasons.items() if "Find" in op}
+    assert reasons == {"words": "works on strings", "numbers": "reads a table or dataset"}

@@ -55,6 +55,13 @@ HOSTILE = {
         ),
         "all_reduce at .*layer/op.*several devices",
     ),
+    "a collective of four devices": (
+        op(
+            '"stablehlo.collective_permute"(%x) {source_target_pairs = dense<[[0, 0]]> : tensor<1x2xi64>} : '
+            "(tensor<3xf32>) -> tensor<3xf32>"
+        ).replace("module {", "module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 2 : i32} {"),
+        "collective_permute at .*layer/op.*several devices",
+    ),
     "recursion": (op("func.call @main(%x) : (tensor<3xf32>) -> tensor<3xf32>"), "calls itself"),
     "sizes that depend on data": (
         module(

@@ -10,6 +10,7 @@ from tensorflow.core.framework import graph_pb2, types_pb2
 
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError, LoweringError
+from tf2jax_lite.frontend.saved.graph_def_file import default_ends
 from tf2jax_lite.frontend.saved.meta_graph import trainable_names
 
 
@@ -389,3 +390,11 @@ def test_an_output_whose_number_has_many_digits():
     with pytest.raises(InvalidModelError, match="is not a tensor name") as caught:
         convert(made)
     assert len(str(caught.value)) < 1000
+
+
+def test_a_node_named_like_an_output_is_not_found():
+    made = graph()
+    node(made.node, "y:x", "Relu", ["x"], T=F32)
+    inputs, outputs = default_ends(made.SerializeToString())
+    with pytest.raises(InvalidModelError, match="no node 'y'"):
+        tf2jax_lite.convert_graph_def(made.SerializeToString(), inputs, outputs)

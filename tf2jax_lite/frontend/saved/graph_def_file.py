@@ -266,7 +266,7 @@ def default_ends(
         read = {name for node in proto.node for name in _reads(node)}
         unread = [n for n, node in nodes.items() if n not in read | fed and node.op not in ("Placeholder", "Const")]
         found = list(fetches(proto, unread).tensors)  # operations with side effects must be named
-        outputs = [name for name in found if _is_numeric(nodes[name.split(":")[0]])] or found
+        outputs = [name for name in found if _is_numeric(nodes[name])] or found
     if not inputs:
         if candidates := _iterated(nodes, outputs):
             listed = " ".join(f"--input {name}" for name in candidates[:10])
