@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import invoke
 from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, Tf2JaxError
 
-from .test_cli import TESTDATA, run, shell
+from .test_cli import TESTDATA, shell
 
 
 def keras_model():
@@ -42,7 +43,7 @@ X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 @pytest.mark.full
 def test_saved_model_to_artifact_to_results(tmp_path):
     out = tmp_path / "out"
-    result = run("convert", TESTDATA / "tf_module", out, "--platforms", "cpu", "--json")
+    result = invoke("convert", TESTDATA / "tf_module", out, "--platforms", "cpu", "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
     assert report["signatures"] == ["serving_default", "repeat"]
@@ -52,7 +53,7 @@ def test_saved_model_to_artifact_to_results(tmp_path):
     expected = tf.saved_model.load(str(TESTDATA / "tf_module")).signatures["serving_default"](tf.constant(X))
     for backend in ("stablehlo", "source"):
         y = tmp_path / f"{backend}.npz"
-        result = run("run", out, "--input", x, "--output", y, "--signature", "serving_default", "--backend", backend)
+        result = invoke("run", out, "--input", x, "--output", y, "--signature", "serving_default", "--backend", backend)
         assert result.exit_code == 0, result.output
         found = np.load(y)
         for name in expected:
@@ -65,7 +66,7 @@ def test_what_has_no_derivatives_is_said(tmp_path):
     module.f = tf.function(lambda x: tf.raw_ops.PreventGradient(input=x * 2.0, message="not wanted"))
     signature = module.f.get_concrete_function(tf.TensorSpec([None], tf.float32, "x"))
     tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": signature})
-    result = run("convert", tmp_path / "model", tmp_path / "out", "--platforms", "cpu", "--json")
+    result = invoke("convert", tmp_path / "model", tmp_path / "out", "--platforms", "cpu", "--json")
     assert result.exit_code == 0, result.output
     (warning,) = json.loads(result.output)["warnings"]
     assert "serving_default" in warning and "cannot be differentiated" in warning and "not wanted" in warning
@@ -81,7 +82,7 @@ def test_keras_files_in_both_modes(tmp_path, suffix):
     model = keras_model()
     model.save(tmp_path / f"model.{suffix}")
     out = tmp_path / "out"
-    result = run("convert", tmp_path / f"model.{suffix}", out, "--train", "--platforms", "cpu", "--quiet")
+    result = invoke("convert", tmp_path / f"model.{suffix}", out, "--train", "--platforms", "cpu", "--quiet")
     assert result.exit_code == 0 and result.output == ""
     fn, params = tf2jax.load(out, "serving_default")
     np.testing.assert_allclose(fn(params, X)[0], model(X), rtol=1e-5, atol=1e-6)
@@ -95,7 +96,7 @@ def test_keras_files_in_both_modes(tmp_path, suffix):
 @pytest.mark.full
 def test_frozen_graph(tmp_path):
     frozen_graph(tmp_path / "graph.pb")
-    result = run("convert", tmp_path / "graph.pb", tmp_path / "out", "--platforms", "cpu", "--shapes", "x=n,3")
+    result = invoke("convert", tmp_path / "graph.pb", tmp_path / "out", "--platforms", "cpu", "--shapes", "x=n,3")
     assert result.exit_code == 0, result.output
     fn, params = tf2jax.load(tmp_path / "out")
     assert list(params) == ["w"]
@@ -109,7 +110,7 @@ def test_frozen_graph(tmp_path):
 
 def test_options(tmp_path):
     out = tmp_path / "out"
-    result = run(
+    result = invoke(
         "convert", TESTDATA / "keras_export", out, "--signature", "serving_default", "--platforms", "cpu",
         "--dtype", "bfloat16", "--set", "strict_shape_check=false", "--shapes", "2,8,8,2",
     )  # fmt: skip
@@ -117,7 +118,7 @@ def test_options(tmp_path):
     metadata = json.loads((out / "metadata.json").read_text())
     assert metadata["options"]["config"]["strict_shape_check"] is False
     assert {p["dtype"] for p in metadata["params"].values()} <= {"bfloat16", "int32", "int64", "uint32"}
-    assert run("convert", TESTDATA / "keras_export", out, "--platforms", "cpu", "--force", "--quiet").exit_code == 0
+    assert invoke("convert", TESTDATA / "keras_export", out, "--platforms", "cpu", "--force", "--quiet").exit_code == 0
 
 
 @pytest.mark.full_cases("args21-InputError-cuda")
@@ -157,7 +158,7 @@ def test_refusals(tmp_path, args, error, message):
     if args[0] in ("model.keras", "graph.pb"):  # options are looked at before the file
         args[0] = tmp_path / args[0]
         args[0].write_bytes(b"")
-    result = run("convert", *args)
+    result = invoke("convert", *args)
     assert isinstance(result.exception, error), result.output
     assert message in str(result.exception)
     assert not (tmp_path / "out").exists()
@@ -177,7 +178,7 @@ def test_refusals_of_verify(tmp_path, args, message):
     if isinstance(args[0], str):
         args = [tmp_path / args[0], *args[1:]]
         args[0].write_bytes(b"")
-    result = run("verify", *args)
+    result = invoke("verify", *args)
     assert isinstance(result.exception, InputError), result.output
     assert message in str(result.exception)
 
@@ -187,14 +188,14 @@ def test_exit_code_and_one_line(tmp_path):
     found = shell("run", tmp_path, "--input", "x.npz", "--output", "y.npz")
     assert found.returncode == 2 and found.stderr.count("\n") == 1, found.stderr
     (tmp_path / "x.npz").write_bytes(b"PK garbage")
-    assert run("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz").exit_code != 0
+    assert invoke("run", tmp_path, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz").exit_code != 0
 
 
 @pytest.mark.full
 def test_run_names_what_is_missing(tmp_path):
-    assert run("convert", TESTDATA / "tf_module", tmp_path / "out", "--platforms", "cpu", "--quiet").exit_code == 0
+    assert invoke("convert", TESTDATA / "tf_module", tmp_path / "out", "--platforms", "cpu", "--quiet").exit_code == 0
     x = arrays(tmp_path / "x.npz", other=X, more=X)
-    result = run("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz")
+    result = invoke("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz")
     assert isinstance(result.exception, InputError) and "features" in str(result.exception)
     assert not (tmp_path / "y.npz").exists()
 
@@ -203,7 +204,7 @@ def test_a_result_may_have_any_name(tmp_path):
     fn, params = tf2jax.convert(tf.function(lambda x: {"file": x + 1.0, "a b": x}), tf.TensorSpec([2], name="x"))
     tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
     x = arrays(tmp_path / "x.npz", x=np.float32([1, 2]))
-    result = run("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz", "--quiet")
+    result = invoke("run", tmp_path / "out", "--input", x, "--output", tmp_path / "y.npz", "--quiet")
     assert result.exit_code == 0, result.output
     found = np.load(tmp_path / "y.npz")
     assert sorted(found.files) == ["a b", "file"]
@@ -216,7 +217,7 @@ def test_shapes_by_name_are_of_any_of_the_functions(tmp_path):
     specs = {name: tf.TensorSpec([None], name=name) for name in "ab"}
     functions = {n: tf.function(lambda x: {"y": x}).get_concrete_function(spec) for n, spec in specs.items()}
     tf.saved_model.save(module, str(tmp_path / "model"), functions)
-    result = run("convert", tmp_path / "model", tmp_path / "out", "--platforms", "cpu", "--shapes", "a=5")
+    result = invoke("convert", tmp_path / "model", tmp_path / "out", "--platforms", "cpu", "--shapes", "a=5")
     assert result.exit_code == 0, result.output
     signatures = json.loads((tmp_path / "out" / "metadata.json").read_text())["signatures"]
     assert {n: [i["shape"] for i in s["inputs"]] for n, s in signatures.items()} == {"a": [[5]], "b": [["batch"]]}
@@ -260,7 +261,7 @@ ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "
 )
 def test_dtypes_of_inputs(twice, tmp_path, backend, given, expected):
     x = arrays(tmp_path / "x.npz", **{**ONES, **given})
-    result = run("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--backend", backend)
+    result = invoke("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--backend", backend)
     if isinstance(expected, list):
         assert result.exit_code == 0, result.output
         (name,) = given
@@ -273,15 +274,15 @@ def test_dtypes_of_inputs(twice, tmp_path, backend, given, expected):
 @pytest.mark.parametrize("seed", [2**63, -(2**63) - 1])
 def test_seeds_of_more_than_64_bits(twice, tmp_path, seed):
     x = arrays(tmp_path / "x.npz", **ONES)
-    result = run("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--seed", seed)
+    result = invoke("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--seed", seed)
     assert isinstance(result.exception, InputError) and "--seed" in str(result.exception)
 
 
 def test_an_empty_batch_is_for_the_source(twice, tmp_path):
     x = arrays(tmp_path / "x.npz", **{n: v[:0] for n, v in ONES.items()})
-    result = run("run", twice, "--input", x, "--output", tmp_path / "y.npz")
+    result = invoke("run", twice, "--input", x, "--output", tmp_path / "y.npz")
     assert isinstance(result.exception, InputError) and "backend='source'" in str(result.exception)
-    assert run("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source").exit_code == 0
+    assert invoke("run", twice, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source").exit_code == 0
     assert [v.shape for v in np.load(tmp_path / "y.npz").values()] == [(0,)] * 4
 
 
@@ -292,7 +293,7 @@ def test_results_into_a_pipe(twice, tmp_path):
     reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
     try:
         x = arrays(tmp_path / "x.npz", **ONES)
-        result = run("run", twice, "--input", x, "--output", pipe, "--quiet")
+        result = invoke("run", twice, "--input", x, "--output", pipe, "--quiet")
         assert result.exit_code == 0, result.output
         assert pipe.is_fifo()
         content, _ = reader.communicate(timeout=30)
@@ -312,20 +313,20 @@ def test_results_into_what_a_link_leads_to(twice, tmp_path):
         plain.symlink_to("new.npz")
         for link, target in ((opened, "open.npz"), (plain, "new.npz")):
             for _ in range(2):
-                result = run("run", twice, "--input", x, "--output", link, "--quiet")
+                result = invoke("run", twice, "--input", x, "--output", link, "--quiet")
                 assert result.exit_code == 0, result.output
             assert link.is_symlink()
             assert np.load(tmp_path / target)["f"].tolist() == [2.0]
     circle = tmp_path / "circle"
     circle.symlink_to("circle")
-    assert run("run", twice, "--input", x, "--output", circle, "--quiet").exit_code == 0
+    assert invoke("run", twice, "--input", x, "--output", circle, "--quiet").exit_code == 0
     assert np.load(circle)["f"].tolist() == [2.0]
 
 
 @pytest.mark.full
 def test_a_name_that_is_too_long_for_results(twice, tmp_path):
     x = arrays(tmp_path / "x.npz", **ONES)
-    result = run("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))
+    result = invoke("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))
     assert isinstance(result.exception, ExportError) and "too long" in str(result.exception)
 
 
@@ -342,14 +343,14 @@ def nested(tmp_path_factory):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_run_one_input_takes_any_name(nested, tmp_path, backend, name):
     x = arrays(tmp_path / "x.npz", **{name: np.ones((2, 4), np.float32)})
-    result = run("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", backend)
+    result = invoke("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", backend)
     assert result.exit_code == 0, result.output
     assert np.load(tmp_path / "y.npz")["output_0"].tolist() == np.full((2, 4), 2.0).tolist()
 
 
 def test_run_unknown_names_error_lists_accepted_names(nested, tmp_path):
     x = arrays(tmp_path / "x.npz", a=np.ones((2, 4), np.float32), b=np.ones(3))
-    result = run("run", nested, "--input", x, "--output", tmp_path / "y.npz")
+    result = invoke("run", nested, "--input", x, "--output", tmp_path / "y.npz")
     assert isinstance(result.exception, InputError)
     assert "no array 'inputs/0' or 'input_1' or '0' among a, b" in str(result.exception)
 
@@ -372,7 +373,7 @@ def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jit
     load = tf2jax.export.load
     monkeypatch.setattr(tf2jax.export, "load", loaded)
     x = arrays(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
-    result = run("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source")
+    result = invoke("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source")
     assert result.exit_code == 0, result.output
     assert traced == ([True] if jits else [True, False])
     assert np.load(tmp_path / "y.npz")["output_0"].shape == ((2, 4) if jits else (8,))
@@ -380,9 +381,9 @@ def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jit
 
 def test_saved_model_pb_names_its_directory(tmp_path):
     path = TESTDATA / "tf_module" / "saved_model.pb"
-    result = run("convert", path, tmp_path / "out", "--signature", "serving_default", "--platforms", "cpu", "--json")
+    result = invoke("convert", path, tmp_path / "out", "--signature", "serving_default", "--platforms", "cpu", "--json")
     assert result.exit_code == 0 and json.loads(result.output)["signatures"] == ["serving_default"]
-    result = run("inspect", path, "--json")
+    result = invoke("inspect", path, "--json")
     assert result.exit_code == 0 and json.loads(result.output)["kind"] == "SavedModel"
 
 
@@ -398,12 +399,12 @@ def test_frozen_graph_of_iterator_error_lists_candidates(tmp_path):
     path.write_bytes(graph.as_graph_def().SerializeToString())
     ends = ("--output", "result", "--json")
     for command in (("convert", path, tmp_path / "out"), ("inspect", path), ("verify", path)):
-        result = run(*command, *ends)
+        result = invoke(*command, *ends)
         assert isinstance(result.exception, InvalidModelError), command
         assert "--input img --input IteratorGetNext:1 --input training (in Python" in str(result.exception)
     inputs = [text for name in ("img", "IteratorGetNext:1") for text in ("--input", name)]
     for command in (("inspect", path), ("convert", path, tmp_path / "out"), ("verify", path)):
-        result = run(*command, *inputs, *ends)
+        result = invoke(*command, *inputs, *ends)
         assert result.exit_code == 0, (result.output, result.exception)
     metadata = json.loads((tmp_path / "out" / "metadata.json").read_text())
     assert [i["shape"] for i in metadata["signatures"]["serving_default"]["inputs"]] == [[2, 3], [2]]
@@ -414,6 +415,6 @@ def test_frozen_graph_of_named_inputs_finds_its_outputs(tmp_path):
         tf.square(tf.constant([1.0, 2.0], name="x"), name="y")
     path = tmp_path / "graph.pb"
     path.write_bytes(graph.as_graph_def().SerializeToString())
-    result = run("inspect", path, "--input", "x", "--json")
+    result = invoke("inspect", path, "--input", "x", "--json")
     assert result.exit_code == 0, result.output
     assert [o["name"] for o in json.loads(result.output)["signatures"][0]["outputs"]] == ["y"]

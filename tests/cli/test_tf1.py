@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .test_cli import TESTDATA, run, shell
+from tests._support import invoke
+
+from .test_cli import TESTDATA, shell
 
 TF1 = TESTDATA / "tf1"
 
@@ -24,7 +26,7 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_inspect_names_the_kind(name):
     kind, signatures, variables, trainable = KINDS[name]
-    result = run("inspect", TF1 / name, "--json")
+    result = invoke("inspect", TF1 / name, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert (found["kind"], [s["name"] for s in found["signatures"]]) == (kind, signatures)
@@ -32,12 +34,12 @@ def test_inspect_names_the_kind(name):
     assert found["trainable"] == trainable
     assert all(s["inputs"] and s["outputs"] for s in found["signatures"])
     if name.endswith((".meta", ".pb")):
-        text = run("inspect", TF1 / name).output
+        text = invoke("inspect", TF1 / name).output
         assert kind in text and "every op is supported" in text
 
 
 def test_inspect_takes_other_ends():
-    result = run("inspect", TF1 / "checkpoint" / "model.meta", "--input", "x", "--output", "y", "--json")
+    result = invoke("inspect", TF1 / "checkpoint" / "model.meta", "--input", "x", "--output", "y", "--json")
     assert result.exit_code == 0, result.output
     (signature,) = json.loads(result.output)["signatures"]
     assert [t["name"] for t in signature["inputs"]] == ["x"] and [t["name"] for t in signature["outputs"]] == ["y"]
@@ -54,7 +56,7 @@ def test_inspect_takes_other_ends():
     ],
 )
 def test_convert_and_run(name, ends, recorded, tmp_path):
-    result = run("convert", TF1 / name, tmp_path / "out", "--platforms", "cpu", "--quiet", *ends)
+    result = invoke("convert", TF1 / name, tmp_path / "out", "--platforms", "cpu", "--quiet", *ends)
     assert result.exit_code == 0, result.output
     if recorded is None:
         x = np.eye(3, dtype=np.float32)
@@ -64,7 +66,7 @@ def test_convert_and_run(name, ends, recorded, tmp_path):
         key, result_name = recorded
         x, expected = data[key], data[result_name]
     np.savez(tmp_path / "x.npz", **{key: x})
-    result = run("run", tmp_path / "out", "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+    result = invoke("run", tmp_path / "out", "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
     assert result.exit_code == 0, result.output
     (found,) = np.load(tmp_path / "y.npz").values()
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
@@ -73,7 +75,7 @@ def test_convert_and_run(name, ends, recorded, tmp_path):
 @pytest.mark.default_cases("checkpoint/model.meta-ends0")
 @pytest.mark.parametrize("name, ends", [("checkpoint/model.meta", ["--input", "x", "--output", "y"]), ("hub", [])])
 def test_verify(name, ends):
-    result = run("verify", TF1 / name, "--grad", "--batch-size", "2", "--json", *ends)
+    result = invoke("verify", TF1 / name, "--grad", "--batch-size", "2", "--json", *ends)
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert found["ok"] and all(s["outputs"] for s in found["signatures"])
@@ -91,10 +93,10 @@ def test_a_training_step_as_an_output(tmp_path):
         session.run(w.initializer)
         tf1.train.Saver().save(session, f"{tmp_path}/model")
     path, ends = tmp_path / "model.meta", ["--input", "x", "--output", "loss", "--output", "train"]
-    assert run("inspect", path, *ends).exit_code == 0
-    result = run("convert", path, tmp_path / "out", "--platforms", "cpu", "--quiet", *ends)
+    assert invoke("inspect", path, *ends).exit_code == 0
+    result = invoke("convert", path, tmp_path / "out", "--platforms", "cpu", "--quiet", *ends)
     assert result.exit_code == 0, result.output
-    result = run("verify", path, tmp_path / "out", "--source", "--train", "--batch-size", "2", "--json", *ends)
+    result = invoke("verify", path, tmp_path / "out", "--source", "--train", "--batch-size", "2", "--json", *ends)
     assert result.exit_code == 0, result.output
     found = {(o["kind"], o["against"]) for o in json.loads(result.output)["signatures"][0]["outputs"]}
     assert found == {(kind, against) for kind in ("result", "variable") for against in ("jax", "stablehlo", "source")}
@@ -120,5 +122,5 @@ def test_errors_are_one_line_with_exit_code_2(tmp_path):
     ],
 )
 def test_errors_say_what_is_wrong(arguments, words):
-    result = run(*arguments)
+    result = invoke(*arguments)
     assert result.exit_code != 0 and words in str(result.exception), (result.exception, result.output)

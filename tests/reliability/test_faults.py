@@ -73,7 +73,11 @@ def test_interrupted_at_any_moment(commands, name, times):
 def test_training_that_is_stopped_again_and_again_ends_with_the_same_bits(commands, name, signal):
     weights = f"work/{WRITES[name]}/params.safetensors"
     whole = commands.whole(name)[weights]
-    ended = commands.run(name, signal=signal, after=0.35, fraction=True, until=True)
-    assert ended.code == 0, ended.out
-    assert ended.starts > 1
-    assert ended.state[weights] == whole
+    # The signal comes after a part of the time of the first run. If that was slower, the signal may come too late.
+    for after in (0.35, 0.2, 0.1):
+        ended = commands.run(name, signal=signal, after=after, fraction=True, until=True)
+        assert ended.code == 0, ended.out
+        assert ended.state[weights] == whole
+        if ended.starts > 1:
+            return
+    pytest.fail("no run was stopped")

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
+from tests._support import invoke as convert
 from tf2jax_lite.verification import verify
 from tf2jax_lite.verification.float64_reference import evaluate_in_float64
 from tf2jax_lite.verification.report import html_report
 from tf2jax_lite.verification.targets import convert_source, find_sources
 
-from ..cli.test_cli import run as convert
 from .test_cli_verify import run
 
 X = np.float32(np.random.default_rng(0).uniform(0, 1, size=(2, 20_000)))
