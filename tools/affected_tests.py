@@ -1,7 +1,7 @@
 """Lists the test files that a change touches, nearest first: ``python -m tools.affected_tests BASE``.
 
-A test file is touched if it changed, if it mirrors a module that changed (tests/ops/math/test_elementwise.py mirrors
-ops/math/elementwise.py), or if it imports such a module. Tests that reach a module through others are left to the
+A test file is touched if it changed, if it mirrors a module that changed (tests/ops/math/test_reductions.py mirrors
+ops/math/reductions.py), or if it imports such a module. Tests that reach a module through others are left to the
 nightly run: nearly all tests reach the registry and the lowering.
 """
 
