@@ -58,7 +58,7 @@ def output_and_range(
     frozen: tuple[Any, Any] | None = None,
     span: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Add the bias to int32 products and converts them to the output dtype.
+    """Add the bias to int32 products and convert them to the output dtype.
 
     Args:
       total: the products, int32 [..., channels].
