@@ -1,4 +1,4 @@
-"""Params: a flat dict from variable name to array that remembers which variables train."""
+"""Params: a dict from variable name to array, with a flag for trainable ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Variable", "VariableName", "is_seed_state", "merge_params", "split_p
 
 
 class Variable(np.ndarray):
-    """A variable's value at conversion: a NumPy array with the variable's name and whether it trains.
+    """A variable's value at conversion: an array with its name and trainable flag.
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
@@ -24,14 +24,14 @@ class Variable(np.ndarray):
     name: str = ""
 
     def __new__(cls, value: Any, trainable: bool = False, name: str = "") -> Variable:
-        """Returns ``value`` (anything ``np.asarray`` takes) as a variable; the data is not copied."""
+        """Return ``value``, anything ``np.asarray`` takes, uncopied as a variable."""
         array = np.asarray(value).view(cls)
         array.trainable = trainable
         array.name = name
         return array
 
     def assign(self, value: Any) -> Variable:
-        """Returns ``value`` (anything ``np.asarray`` takes) as a variable with this one's name and ``trainable``."""
+        """Return ``value`` as a variable with this one's name and ``trainable``."""
         return Variable(value, self.trainable, self.name)
 
     def __array_finalize__(self, obj: Any) -> None:
@@ -48,7 +48,7 @@ class Variable(np.ndarray):
 
 
 class VariableName(str):
-    """A key of ``params``: equal to the plain name, with a flag that survives ``jit`` and ``grad``.
+    """A key of ``params``: a name with a flag that survives ``jit`` and ``grad``.
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
@@ -57,7 +57,7 @@ class VariableName(str):
     trainable: bool
 
     def __new__(cls, name: str, trainable: bool = False) -> VariableName:
-        """Returns the name as a key."""
+        """Return the name as a key."""
         key = super().__new__(cls, name)
         key.trainable = trainable
         return key
@@ -67,13 +67,13 @@ class VariableName(str):
 
 
 def is_trainable(name: str, value: Any) -> bool | None:
-    """Returns whether a variable trains; None if neither its key nor its value has the flag."""
+    """Return whether a variable trains; None if no flag is set on key or value."""
     found = getattr(name, "trainable", None)
     return getattr(value, "trainable", None) if found is None else found
 
 
 def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits params into those that train and the others.
+    """Split params into those that train and the others.
 
     Args:
       params: params as returned by `convert` or by a converted function.
@@ -96,7 +96,7 @@ def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges the parts of `split_params`.
+    """Merge the parts of `split_params`.
 
     Raises:
       InputError: a variable is in more than one part.
@@ -111,5 +111,5 @@ def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_seed_state(name: str) -> bool:
-    """Whether a variable of this name is the state of a Keras 3 SeedGenerator: a seed, and a counter of calls."""
+    """Whether a variable of this name is a Keras 3 SeedGenerator's state."""
     return name.rsplit("/", 1)[-1].startswith("seed_generator_state")

@@ -1,4 +1,4 @@
-"""Command line: ``tf2jax-lite inspect | convert | run | verify | finetune | federate | export-tf | ops | demo``.
+"""The command line, ``tf2jax-lite``, and its commands.
 
 Entry: `main`, which runs a command, reports errors in one line, and sets the exit code.
 

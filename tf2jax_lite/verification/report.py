@@ -161,7 +161,7 @@ def _class(ok: bool) -> str:
 
 
 def _error_chart(nodes: Sequence[NodeError], tolerance: float) -> str:
-    """Return a scatter plot of errors (logarithmic) in topological order, with suspects highlighted."""
+    """Return a log plot of errors in topological order, with suspects."""
     if not nodes:
         return ""
     top = max(1, max(math.ceil(_log(n.error)) for n in nodes))
@@ -198,7 +198,7 @@ def _error_chart(nodes: Sequence[NodeError], tolerance: float) -> str:
 
 
 def _bars(values: Mapping[str, float], texts: Mapping[str, str], limit: int = 30) -> str:
-    """Return horizontal bars with a label and a text each; the first ``limit`` ones, and the number of the others."""
+    """Return bars with label and text; ``limit`` ones, and the others' number."""
     drawn = list(values.items())[:limit]
     largest = max((v for _, v in drawn), default=0.0) or 1.0
     height = 20 * len(drawn) + 4

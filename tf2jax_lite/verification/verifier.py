@@ -1,4 +1,4 @@
-"""The driver of a verification: draw inputs, run both sides, compare, and find the first differing node."""
+"""The driver: draw inputs, run both sides, compare, find the first bad node."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def verify_saved_model(
     rtol: float | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> list[SignatureComparison]:
-    """Compare the results of a SavedModel's signatures in one case each; `verify` does more."""
+    """Compare signatures of a SavedModel in one case each; `verify` does more."""
     options: dict[str, Any] = {"seeds": (seed,), "batch_sizes": (2,), "rtol": rtol, "bisect": False}
     return verify(path, signatures=signatures, tags=tags, inputs=inputs, progress=progress, **options).signatures
 

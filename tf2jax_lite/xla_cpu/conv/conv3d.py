@@ -1,4 +1,4 @@
-"""3-D convolutions by 2-D ones: one for each plane of the kernel, or block by block along the depth.
+"""3-D convolutions by 2-D ones, per kernel plane or per depth block.
 
 XLA's 3-D convolution on CPU lacks the fast code of its 2-D convolution.
 
@@ -33,7 +33,7 @@ _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 
 def is_by_plane(conv: ConvParams) -> bool:
-    """Return whether a single-group convolution is a 3-D one whose kernel has few planes."""
+    """Return whether a single-group convolution is 3-D with few kernel planes."""
     return conv.rank == 3 and conv.window[0] <= cost_model.MAX_UNROLLED_DEPTH and not conv.has_lhs_dilation
 
 
@@ -54,7 +54,7 @@ def _has_static_sizes(conv: ConvParams) -> bool:
 
 
 def has_depth_blocks(conv: ConvParams) -> bool:
-    """Return whether a convolution, as `is_by_plane` and without negative padding, goes block by block."""
+    """Return whether an unnegatively padded `is_by_plane` goes block by block."""
     if not is_by_plane(conv) or not _has_static_sizes(conv) or max(conv.strides) > 1:
         return False
     span, outputs = (conv.window[2] - 1) * conv.rhs_dilation[2], conv.out_channels
@@ -116,7 +116,7 @@ def by_depth_block(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def is_stacked(conv: ConvParams) -> bool:
-    """Return whether a convolution, as `is_by_plane`, is one 2-D convolution with the kernel's depths as channels."""
+    """Return whether kernel depths become channels of one 2-D convolution."""
     if not is_by_plane(conv) or not _has_static_sizes(conv) or max(conv.strides) > 1:
         return False
     fits = conv.in_channels in cost_model.STACKED_CHANNELS and conv.out_channels in cost_model.STACKED_OUTPUTS
@@ -139,7 +139,7 @@ def stacked(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _images(lhs: Any, conv: ConvParams) -> tuple[Any, dict[str, Any]]:
-    """Return volumes padded along their depth, and the parameters of a convolution of their planes."""
+    """Return volumes padded in depth, and parameters to convolve planes."""
     values = pad(reorder(lhs.astype(conv.sum_dtype), conv.lhs_spec, (0, 4, 1, 2, 3)), (1,), conv.pads[:1])
     return values, {
         "window_strides": conv.strides[1:],

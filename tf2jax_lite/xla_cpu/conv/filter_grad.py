@@ -1,4 +1,4 @@
-"""Convolutions of few results whose window is about as large as the image: filter gradients, mostly.
+"""Convolutions with windows as large as the image: mostly filter gradients.
 
 XLA's convolution is made for small windows. Here each result is a matrix product, one after the other; `im2col` has
 another rule, for operands that do not stay in the cache. A filter gradient with few channels of results has its
@@ -21,7 +21,7 @@ __all__ = ["dot_per_tap", "has_swapped_operands", "is_dot_per_tap", "is_swapped_
 
 
 def is_dot_per_tap(conv: ConvParams) -> bool:
-    """Return whether few results each sum a window about as large as the input; small products are no gain."""
+    """Return whether few results sum large windows; small products are no gain."""
     results, window = math.prod(conv.result), math.prod(conv.window)
     if conv.has_lhs_dilation or window == 1:
         return False
@@ -71,7 +71,9 @@ def dot_per_tap(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def has_swapped_operands(conv: ConvParams) -> bool:
-    """Return whether a filter gradient is faster with its operands swapped: few channels result.
+    """Return whether a filter gradient is faster with swapped operands.
+
+    It is if it has few channels.
 
     XLA takes a window as large as the image for each of them, and is fast where many result. With input dilation (the
     filter is a transposed convolution's) the swapped kernel is dilated instead, for all channels.
@@ -88,7 +90,7 @@ def has_swapped_operands(conv: ConvParams) -> bool:
 
 
 def is_swapped_with_dilation(conv: ConvParams) -> bool:
-    """Return whether `has_swapped_operands` holds for a convolution with input dilation."""
+    """Return whether `has_swapped_operands` holds with input dilation."""
     return conv.has_lhs_dilation and has_swapped_operands(conv)
 
 

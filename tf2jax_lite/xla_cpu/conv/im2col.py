@@ -1,4 +1,4 @@
-"""Convolutions by im2col: the values of each window side by side, for one matrix product.
+"""Convolutions by im2col: windows' values beside each other, one product.
 
 For few windows with many weights, which XLA's convolution reads slowly, all at once. For filter gradients, whose image
 and gradient a product for each tap (`filter_grad`) would read from memory each time, some rows of windows at a time, in
@@ -57,7 +57,7 @@ def is_im2col(conv: ConvParams) -> bool:
 
 
 def im2col(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_im2col` holds, in the dtype of sums; a loop, which compiles fast."""
+    """Return an `is_im2col` convolution, in the dtype of sums, by a loop."""
     rank = conv.rank
     dims = tuple(range(1, rank + 1))
     padded = pad(reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims)), dims, conv.pads)
@@ -172,7 +172,7 @@ def by_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _windows(part: Any, conv: ConvParams, block: Sequence[int]) -> Any:
-    """Return the values of windows; for many taps one dimension after the other, which is less code.
+    """Return the values of windows; of many taps, one dimension after another.
 
     Args:
       part: an image's rows, its channels last.

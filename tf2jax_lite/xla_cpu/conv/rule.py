@@ -1,4 +1,4 @@
-"""The table of convolution rules, and the CPU lowering of ``lax.conv_general_dilated`` that consults it.
+"""The table of convolution rules, and the CPU lowering that consults it.
 
 XLA's convolution on CPU is fast where each output sums many channels over a small window, and slow elsewhere. `RULES`
 lists the replacements, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
@@ -257,7 +257,7 @@ LAYOUT_RULES = (
 
 
 def convolution_on_cpu(lhs: Any, rhs: Any, **keywords: Any) -> Any:
-    """Return the result of ``lax.conv_general_dilated_p`` by a rule, or None to leave it to XLA."""
+    """Return a convolution's result by a rule, or None to leave it to XLA."""
     out = _by_rules(lhs, rhs, keywords)
     if out is None and choose(LAYOUT_RULES, lhs, rhs, **keywords) is not None:
         return convolve_channels_last(lhs, rhs, **keywords)
