@@ -1,4 +1,4 @@
-"""The command line: ``python -m benchmarks --suite run,train --models vgg16 --json out.json``."""
+"""Run benchmark suites: ``python -m benchmarks --suite run --json out.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite ablation: each CPU lowering rule switched off alone, on the cases that take it.
+"""The suite ablation: each CPU lowering rule off alone, on its cases.
 
     python -m benchmarks.ablation --table docs/xla-cpu-rules.md     # all rules, all cases
     python -m benchmarks.ablation --size small --only depthwise     # whether the command works
@@ -145,7 +145,7 @@ def _tangent(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cases(size: str) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]:
-    """Return functions and the shapes of their arguments; of size "small" a few that compile fast."""
+    """Return functions and argument shapes; "small" is a subset that compiles fast."""
     found: dict[str, Any] = {}
     for name, (lhs, kernel, strides, padding, more) in CONVOLUTIONS.items():
         fn = _convolution(kernel, strides, padding, more)
@@ -196,7 +196,7 @@ def rules_taken(name: str, fn: Callable[..., Any], shapes: Iterable[tuple[int, .
 
 
 def lines_of(name: str) -> int:
-    """Return the lines of a rule's functions, and of their helpers in the same modules."""
+    """Return the lines of a rule's functions, and of helpers in their modules."""
     rule = catalog.rules_by_name()[name]
     left, seen = [rule.lower, rule.applies], set()
     while left:

@@ -1,4 +1,7 @@
-"""Writes docs/performance.md from records of `python -m benchmarks --json`: `python -m benchmarks.render FILE...`."""
+"""Write docs/performance.md: `python -m benchmarks.render FILE...`.
+
+The files are records of `python -m benchmarks --json`.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +218,7 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
 
 
 def _rate(record: Record) -> str:
-    """Return the GFLOP/s of our program; "" for loops, whose operations XLA counts once."""
+    """Return our program's GFLOP/s; "" for loops, which XLA counts once."""
     flops = record["ours"].get("flops")
     if not flops or "recurrent" in record["groups"]:
         return ""
@@ -410,7 +413,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
 
 
 def _versions(records: Sequence[Record]) -> str:
-    """Return a sentence with the versions and days of records; older records lack them."""
+    """Return a sentence with the versions and days of records, if they have them."""
     known = [r for r in records if "versions" in r]
     if not known:
         return ""

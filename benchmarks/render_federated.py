@@ -1,4 +1,4 @@
-"""Writes docs/federated-performance.md from records of `benchmarks.federated`.
+"""Write docs/federated-performance.md from records of `benchmarks.federated`.
 
 python -m benchmarks.render_federated FILE...
 """
@@ -99,7 +99,7 @@ def _scaling(records: Sequence[Record]) -> str:
 
 
 def page(records: Sequence[Record]) -> str:
-    """Return the page's text: of several runs of a round the middle one; of anything else the last record counts."""
+    """Return the page's text, by a round's median run, or the last record."""
     latest: dict[Any, Record] = {}
     for i, r in enumerate(records):
         every = i if r["what"] == "rounds" else None

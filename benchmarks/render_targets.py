@@ -1,4 +1,4 @@
-"""The performance page's first section: targets, measured values, and reasons for targets that are not met."""
+"""The performance page's first section: targets, values, and reasons."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _slower(records: Sequence[Record]) -> str:
 
 
 def _compiling(records: Sequence[Record]) -> str:
-    """Return sentences on the compile time per kernel, from records of the suite compile."""
+    """Return sentences on compile time per kernel, from the suite compile."""
     chosen = [r for r in records if tables.different(r, "ours") and tables.different(r, "native")]
     if not chosen:
         return ""

@@ -1,4 +1,7 @@
-"""Small real files of every kind, made once for a run. The same files come out each time but for TensorFlow's names."""
+"""Small real files of every kind, made once for a run.
+
+They are the same each time except for TensorFlow's names.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ __all__ = ["make_corpus"]
 
 
 def make_corpus(folder: Path) -> None:
-    """Writes the corpus: ``<target>/<name>`` files, with everything that a target needs beside the damaged file."""
+    """Write the corpus: ``<target>/<name>`` with all that a target needs beside it."""
     for name, make in (
         ("graph", _graphs),
         ("saved_model", _saved_models),

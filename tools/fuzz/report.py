@@ -1,4 +1,7 @@
-"""Makes docs/reliability/fuzzing.json of what ``--json`` wrote: ``python -m tools.fuzz.report FILES...``."""
+"""Make docs/reliability/fuzzing.json from the files of ``--json``.
+
+Usage: ``python -m tools.fuzz.report FILES...``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _NOTES = [
 
 
 def combined(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the page's section for several runs."""
+    """Return the page's section for several runs."""
     read: collections.Counter[str] = collections.Counter()
     refused: collections.Counter[str] = collections.Counter()
     for summary in summaries:

@@ -1,4 +1,7 @@
-"""What reads files, each with the mutators that suit its files. A target returns, or raises one of our errors."""
+"""Readers of files, each with mutators for its files.
+
+A target returns, or raises an error of this package.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class Target:
     run: Callable[[str, bytes], Any]
 
     def input(self, rng: random.Random) -> tuple[str, bytes]:
-        """Returns a damaged file, and the name of the good one that it was made of."""
+        """Return a damaged file, and the name of the good one that it was made of."""
         name = rng.choice(sorted(self.seeds))
         data = self.seeds[name]
         for _ in range(rng.choice((1, 1, 1, 2))):
@@ -66,7 +69,7 @@ class Target:
 
 @contextlib.contextmanager
 def limits() -> Iterator[None]:
-    """Holds the options that a server would set for files from strangers."""
+    """Hold the options that a server would set for files from strangers."""
     from tf2jax_lite.support.config import override_config
 
     with (
@@ -83,7 +86,7 @@ def _seeds(folder: Path, pattern: str) -> dict[str, bytes]:
 
 
 def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> dict[str, Target]:
-    """Returns the targets asked for.
+    """Return the targets asked for.
 
     Args:
       corpus: what `corpus.make_corpus` made.

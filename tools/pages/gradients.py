@@ -75,7 +75,7 @@ again. What a gradient function draws has its own key, the same in every evaluat
 
 
 def page() -> str:
-    """Returns docs/gradients.md."""
+    """Return docs/gradients.md."""
     rows = [f"| {case.text} | {' | '.join(claimed(case).values())} |\n" for case in CASES.values()]
     return _HEAD + "".join(rows) + _TAIL
 

@@ -1,4 +1,4 @@
-"""Gradients of random graphs: TensorFlow's beside ours, and ours forwards beside ours backwards.
+"""Gradients of random graphs: TensorFlow's, ours, and forward mode.
 
 ``python -m tools.random_graphs.gradients --count N --seed S`` prints what differs, a line for each.
 
@@ -63,7 +63,9 @@ class Difference:
 
 
 def differences(program: Program) -> tuple[int, list[Difference]]:
-    """Returns how many gradients were compared, and those that differ though the values before agree.
+    """Return the number of compared gradients, and those that differ.
+
+    The values before agree.
 
     Raises:
       Refused: TensorFlow does not trace the program.
@@ -157,7 +159,7 @@ def _near(actual: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def programs(count: int, seed: int) -> Iterator[tuple[int, Program]]:
-    """Yields programs that can be compiled, each with its number."""
+    """Yield programs that can be compiled, each with its number."""
     for number in range(seed, seed + count):
         rng = random.Random(number)
         size = rng.choice([4, 6, 8, 12, 16, 24])
@@ -170,7 +172,7 @@ def programs(count: int, seed: int) -> Iterator[tuple[int, Program]]:
 
 
 def main() -> None:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.random_graphs.gradients", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,6 @@
-"""Runs commands of the shell under faults: a signal at a moment, a full disk, a folder that cannot be written, a clock.
+"""Run shell commands under faults: signals, full disks, read-only folders.
+
+There is a fault of clocks, too.
 
 One process imports everything and uses nothing, so that it can be forked; each command runs in a child of it.
 """
@@ -199,7 +201,7 @@ class Shell:
         )
 
     def run(self, *argv: Any, **settings: Any) -> Ended:
-        """Runs a command; see `Command`."""
+        """Run a command; see `Command`."""
         command = {**dataclasses.asdict(Command(list(map(str, argv)), **settings)), "folder": str(self.folder)}
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(command) + "\n")

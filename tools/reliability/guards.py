@@ -1,4 +1,6 @@
-"""``python -m tools.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
+"""Remove one guard at a time; its test must fail then.
+
+Usage: ``python -m tools.reliability.guards --json OUT``.
 
 It works on a copy of the tree. A test that passes without its guard is no test of it.
 """
@@ -42,7 +44,7 @@ class Guard:
 
 
 def _off(against: str, file: str, condition: str, test: str) -> Guard:
-    """A guard whose condition never holds."""
+    """Return a guard whose condition never holds."""
     indent = condition[: len(condition) - len(condition.lstrip())]
     return Guard(against, file, condition, f"{indent}if False:", test)
 
@@ -228,7 +230,7 @@ GUARDS = (
 
 
 def without(guard: Guard, tree: Path) -> bool:
-    """Returns whether a guard's test fails, or ends the process, when the guard is taken away.
+    """Return whether a guard's test fails, or ends the process, without it.
 
     Args:
       guard: which.
@@ -261,7 +263,7 @@ def _passes(tests: Sequence[str], tree: Path) -> bool:
 
 
 def main() -> int:
-    """Runs the command; returns 1 if a test does not notice that its guard is gone."""
+    """Run the command; return 1 if a test does not notice that its guard is gone."""
     parser = argparse.ArgumentParser(prog="python -m tools.reliability.guards", description=__doc__)
     parser.add_argument("--json", type=Path, required=True, help="rows of guards that are not tried again are kept")
     parser.add_argument("--only", default="", help="guards whose description holds this text")

@@ -90,7 +90,7 @@ def endless_model(folder, base):
 
 
 def metadata(change):
-    """An artefact whose metadata are another text, or another file."""
+    """Return an artifact with other text, or another file, as metadata."""
 
     def write(place):
         file = place / "metadata.json"
@@ -105,7 +105,7 @@ def metadata(change):
 
 
 def instead(name, make):
-    """An artefact in which something else stands in the place of a file."""
+    """Return an artifact in which something else replaces a file."""
 
     def write(place):
         (place / name).unlink()
@@ -115,7 +115,7 @@ def instead(name, make):
 
 
 def tensors(change):
-    """An artefact whose params have another header, and whose metadata say that this is right."""
+    """Return an artifact whose params have a changed header, that metadata confirm."""
 
     def write(place):
         file = place / "params.safetensors"
@@ -179,7 +179,7 @@ def _objects(path):
 
 
 def model(change):
-    """The demo's SavedModel, with something changed."""
+    """Return the demo's SavedModel with a change."""
 
     def make(folder, base):
         shutil.copytree(DIGITS, folder / "m")
@@ -240,7 +240,7 @@ def _crafted_index(place):
 
 
 def clients(*rows):
-    """A database in this package's layout with other values in it."""
+    """Return a database in this package's layout with other values in it."""
     return database(
         [
             "CREATE TABLE format (v)",

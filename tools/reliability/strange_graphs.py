@@ -1,4 +1,4 @@
-"""GraphDefs that no mutation of a good one makes: what ``convert`` may answer to each."""
+"""Invalid GraphDefs that no mutation makes, and the allowed outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GraphDefs of one strange node, or of one strange function: what ``convert`` may answer to each."""
+"""GraphDefs of one invalid node or function, and the allowed outcomes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ F, I, L = np.float32, np.int32, np.int64  # noqa: E741  (as in TensorFlow's tabl
 
 
 def one(op: str, *inputs: Any, **attrs: Any) -> Any:
-    """A graph whose result is one node's, of the argument ``"x"`` and of constants."""
+    """Return a graph of one node, on the argument ``"x"`` and constants."""
     nodes = [const(f"in{i}", value) for i, value in enumerate(inputs) if not isinstance(value, str)]
     wires = [value if isinstance(value, str) else f"in{i}" for i, value in enumerate(inputs)]
     return graph(*nodes, node("y", op, *wires, **attrs))
 
 
 def raw(made: node_def_pb2.NodeDef, **fields: Any) -> node_def_pb2.NodeDef:
-    """Adds attributes of bytes and of lists of integers to a node."""
+    """Add attributes of bytes and of lists of integers to a node."""
     for key, value in fields.items():
         if isinstance(value, bytes):
             made.attr[key].s = value
@@ -43,7 +43,7 @@ def call(*inputs: str, takes: int = 1, gives: int = 1, functions: Any = ()) -> A
 
 
 def frames(kind: str) -> Any:
-    """A TF1 loop of which one thing is wrong."""
+    """Return a TF1 loop with one error."""
     inside = "outside" if kind == "two frames" else "m"
     nodes = [
         raw(node("e", "Enter", "x", T=FLOAT, is_constant=False, parallel_iterations=10), frame_name=b"a"),
@@ -62,7 +62,7 @@ def frames(kind: str) -> Any:
 
 
 def doubled(times: int) -> Any:
-    """A loop that concatenates the argument with itself."""
+    """Return a loop that concatenates the argument with itself."""
     carried = {"i": INT, "v": FLOAT}
     cond = function(
         "cond", carried, ("t:z:0", BOOL), [const("n", I(times)), node("t", "Less", "i", "n:output:0", T=INT)]
@@ -85,7 +85,7 @@ def of_type(number: int) -> Any:
 
 
 def image(op: str, *more: Any, **attrs: Any) -> Any:
-    """A node on the argument as an image of 1 x 2 x 1 x 1."""
+    """Return a node on the argument as an image of 1 x 2 x 1 x 1."""
     nodes = [const(f"in{i}", value) for i, value in enumerate(more)]
     shaped = node("image", "Reshape", "x", "shape", T=FLOAT, Tshape=INT)
     lists = {key: attrs.pop(key) for key in list(attrs) if isinstance(attrs[key], bytes | list)}
