@@ -1,4 +1,4 @@
-"""A fixed slice of the fuzzing that `python -m tools.fuzz` does at length, and everything that it ever found."""
+"""A fixed slice of `python -m tools.fuzz`, and all its earlier findings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Losses of a two-stage detector (Mask R-CNN): of as many anchors and regions as data says, or the number 0 of none."""
+"""Losses of Mask R-CNN: of dynamic anchor counts, or 0 for none."""
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ def anchor_classes(match, logits):
 
 
 def anchor_boxes(match, boxes, targets):
-    """Each image has its first targets, as many as it has positive anchors: two sums of ones, and their sum."""
+    """Return images' first targets, as many as positive anchors: ones, sums."""
     positive = tf.equal(match[..., 0], 1)
     boxes = tf.gather_nd(boxes, tf.where(positive))
     counts = tf.reduce_sum(tf.cast(positive, tf.int32), 1)
@@ -93,7 +93,7 @@ def test_losses_and_gradients(name):
 
 
 def test_images_with_fewer_targets_than_anchors():
-    """The one loss of which sizes are taken to be equal that need not be: what does not fit is NaN."""
+    """The only loss with sizes assumed equal that may differ: NaN then."""
     function, which, (boxes, targets) = CASES["anchor_boxes"]
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in (which, boxes, targets[:, :1])]
     own = jax.jit(tf2jax.convert_functional(tf.function(function, autograph=False), *specs))

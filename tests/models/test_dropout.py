@@ -1,4 +1,4 @@
-"""Keras layers that draw: their seed generators are variables, so what they draw is TensorFlow's."""
+"""Keras layers that draw: seeds are variables, so numbers are TensorFlow's."""
 
 import jax
 import keras

@@ -1,4 +1,4 @@
-"""Keras 3 and tf_keras models with random weights agree with TensorFlow: forward, gradients, vmap, symbolic batch."""
+"""Keras 3 and tf_keras models agree: forward, gradients, vmap, batches."""
 
 import functools
 
@@ -85,7 +85,7 @@ def test_float64(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["small_cnn", "bert_like", "gpt_like", "text_cnn"])
 def test_symbolic_batch(name):
-    """jax.export with a symbolic batch size works, and the export agrees for another batch size."""
+    """jax.export with a symbolic batch size works for another batch size."""
     model, x = SMALL[name](keras)
     jax_fn, params = check_forward(model, x)
     (batch,) = jax.export.symbolic_shape("b")

@@ -1,4 +1,4 @@
-"""Hessians times vectors are TensorFlow's, by reverse mode twice and by forward mode over reverse mode."""
+"""Hessians times vectors, by reverse twice and forward over reverse."""
 
 import jax
 import numpy as np

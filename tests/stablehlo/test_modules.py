@@ -1,4 +1,4 @@
-"""Modules that jax did not write: text, constants of every dtype, comparators, and refused modules."""
+"""Modules not by jax: text, constants of every dtype, comparators."""
 
 import jax
 import jax.numpy as jnp

@@ -69,7 +69,7 @@ def test_an_artifact_of_another_model(artifact, tmp_path):
 
 @pytest.mark.full
 def test_seeds_that_keras_redraws(tmp_path):
-    """A Keras file does not hold the seed of a layer that was given none: each reading draws another."""
+    """A Keras file lacks seeds that were not given: each load draws another."""
     layers = [keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
     keras.Sequential([keras.Input((4,)), *layers]).save(tmp_path / "model.keras")
     functions = convert_file(tmp_path / "model.keras", train=True)
