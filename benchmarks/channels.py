@@ -18,7 +18,7 @@ from tf2jax_lite.xla_cpu.catalog import rule_names
 from tf2jax_lite.xla_cpu.conv import cost_model
 from tf2jax_lite.xla_cpu.selection import using
 
-from .spelling import Form
+from .cpu_rules import Form
 from .timing import in_turns, ratios, seconds
 
 FORMS = (

@@ -98,7 +98,7 @@ def start_times(repeats: int = 5) -> dict[str, float]:
     }
 
 
-def artefact(name: str, *, size: str = "full") -> dict[str, Any]:
+def artifact(name: str, *, size: str = "full") -> dict[str, Any]:
     """Measure load and first call of an artifact and of ``tf.saved_model.load``.
 
     Args:

@@ -180,7 +180,7 @@ def one_round(name, repeats):
         by_shape = {np.shape(value): value for value in expected.values()}
         expected = {key: by_shape[np.shape(value)] for key, value in found.items()}
     error = max(float(np.max(np.abs(found[k] - expected[k]))) for k in expected)
-    times = in_turns({"ours": ours, "by hand": hand}, repeats)
+    times = in_turns({"ours": ours, "native": hand}, repeats)
     return {"what": "rounds", "model": name, "clients": MODELS[name][3], "times": times, "difference": error}
 
 
@@ -207,7 +207,7 @@ def peak(name, who):
     """Print the peak memory of one round, and that after creation of data."""
     ours, hand = contestants(name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    {"ours": ours, "by hand": hand}[who]()
+    {"ours": ours, "native": hand}[who]()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"peak": after // 1024, "more": (after - before) // 1024}))
 
@@ -242,7 +242,7 @@ def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any
             yield one_round(name, repeats)
     if "memory" in parts:
         for name in ("logistic regression", "CNN"):
-            found = {who: _elsewhere("--peak", who, "--model", name) for who in ("ours", "by hand")}
+            found = {who: _elsewhere("--peak", who, "--model", name) for who in ("ours", "native")}
             yield {"what": "memory", "model": name, "clients": MODELS[name][3], **found}
     if "ways" in parts:
         for name in ("logistic regression", "CNN", "CNN in StableHLO"):
@@ -264,7 +264,7 @@ def _command_line() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", help="append the records to this file")
     parser.add_argument("--clients", type=int, help="measure one size, in this process")
-    parser.add_argument("--peak", choices=("ours", "by hand"), help="measure memory, in this process")
+    parser.add_argument("--peak", choices=("ours", "native"), help="measure memory, in this process")
     parser.add_argument("--model", choices=MODELS, default="logistic regression")
     options = parser.parse_args()
     if options.clients:

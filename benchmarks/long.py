@@ -1,4 +1,4 @@
-"""The suite long: long computations with values used in distant places.
+"""The suite long: long computations with values used in distant steps.
 
 Several loops, or reads at several indices, use a value.
 

@@ -34,7 +34,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _clock(record: Record) -> float:
     times = record["times"]
-    return times["ours"]["clock"] / times["by hand"]["clock"]
+    return times["ours"]["clock"] / times["native"]["clock"]
 
 
 def _rounds(records: Sequence[Record]) -> str:
@@ -42,7 +42,7 @@ def _rounds(records: Sequence[Record]) -> str:
     for model in dict.fromkeys(r["model"] for r in records):
         runs = sorted((r for r in records if r["model"] == model), key=_clock)
         r = runs[len(runs) // 2]
-        ours, hand = r["times"]["ours"], r["times"]["by hand"]
+        ours, hand = r["times"]["ours"], r["times"]["native"]
         rows.append(
             (
                 r["model"],
@@ -71,7 +71,7 @@ def _rounds(records: Sequence[Record]) -> str:
 
 
 def _memory(records: Sequence[Record]) -> str:
-    rows = [(r["model"], r["clients"], *(f"{r[w]['more']}" for w in ("ours", "by hand"))) for r in records]
+    rows = [(r["model"], r["clients"], *(f"{r[w]['more']}" for w in ("ours", "native"))) for r in records]
     text = "Peak memory in MiB above that before the first round, including compilation.\n\n"
     return "## Memory of a round\n\n" + text + _table(("model", "clients", "ours", "native loop"), rows)
 

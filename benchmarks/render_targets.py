@@ -90,7 +90,7 @@ def section(suites: dict[str, list[Record]]) -> str:
         products=_bound(run),
         compiling=_compiling(suites.get("compile", [])),
         without_rules=_without_rules(run, suites.get("stages", [])),
-        slower=_slower(suites.get("spelling", [])),
+        slower=_slower(suites.get("cpu_rules", [])),
         memory=_added(suites.get("memory", [])),
         gpu=_unseen(suites),
     )

@@ -34,15 +34,15 @@ def affected(changed: Iterable[str]) -> list[str]:
     tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
     modules = {name for file in changed for name in _modules(file)}
     mirrors = {_mirror(file) for file in changed}
-    ranked = {}
+    order = {}
     for test in tests:
         if test in changed:
-            ranked[test] = 0
+            order[test] = 0
         elif test in mirrors:
-            ranked[test] = 1
+            order[test] = 1
         elif modules.intersection(imported(ROOT / test)):
-            ranked[test] = 2
-    return sorted(ranked, key=lambda test: (ranked[test], test))
+            order[test] = 2
+    return sorted(order, key=lambda test: (order[test], test))
 
 
 @functools.cache

@@ -29,7 +29,7 @@ CORE = (
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """A Python and what is installed in it besides what the package itself asks for."""
+    """A Python, and its packages besides the project's own requirements."""
 
     python: str
     pins: tuple[str, ...]

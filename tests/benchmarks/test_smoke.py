@@ -16,10 +16,10 @@ from tf2jax_lite.xla_cpu import rules
 
 
 @pytest.mark.full
-def test_run_and_spelling(tmp_path, monkeypatch):
+def test_run_and_cpu_rules(tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
     arguments = ["--models", "unet", "--size", "small", "--batch", "2", "--budget", "0.1", "--no-xla"]
-    found = main(["--suite", "run,spelling", "--json", str(out), *arguments])
+    found = main(["--suite", "run,cpu_rules", "--json", str(out), *arguments])
     assert [json.loads(line)["suite"] for line in out.read_text().splitlines()] == [r["suite"] for r in found]
     model = found[0]
     # The three runs have the same weights: their results agree, so the times are of the same thing.

@@ -495,7 +495,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_artefacts_are_refused(digits, tmp_path, how):
+def test_damaged_artifacts_are_refused(digits, tmp_path, how):
     path = tmp_path / "copy"
     shutil.copytree(digits[2], path)
     damage(path, how)

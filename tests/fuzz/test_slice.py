@@ -15,7 +15,7 @@ FINDINGS = sorted((Path(__file__).parent.parent.parent / "testdata" / "fuzz").gl
 SLICE = (
     "graph",
     "saved_model",
-    "artefact_json",
+    "artifact_json",
     "safetensors",
     "sqlite",
     "tff_sqlite",

@@ -22,9 +22,9 @@ def smooth_l1(target, found):
 
 
 def anchor_classes(match, logits):
-    places = tf.where(tf.not_equal(match[..., 0], 0))
-    labels = tf.gather_nd(tf.cast(tf.equal(match[..., 0], 1), tf.int32), places)
-    return mean_or_zero(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather_nd(logits, places)))
+    indices = tf.where(tf.not_equal(match[..., 0], 0))
+    labels = tf.gather_nd(tf.cast(tf.equal(match[..., 0], 1), tf.int32), indices)
+    return mean_or_zero(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather_nd(logits, indices)))
 
 
 def anchor_boxes(match, boxes, targets):
@@ -38,10 +38,10 @@ def anchor_boxes(match, boxes, targets):
 
 def region_boxes(ids, boxes, targets):
     ids, targets, boxes = tf.reshape(ids, [-1]), tf.reshape(targets, [-1, 4]), tf.reshape(boxes, [-1, CLASSES, 4])
-    places = tf.where(ids > 0)[:, 0]
-    chosen = tf.gather_nd(boxes, tf.stack([places, tf.cast(tf.gather(ids, places), tf.int64)], 1))
+    indices = tf.where(ids > 0)[:, 0]
+    chosen = tf.gather_nd(boxes, tf.stack([indices, tf.cast(tf.gather(ids, indices), tf.int64)], 1))
     losses = tf.cond(
-        tf.size(places) > 0, lambda: smooth_l1(tf.gather(targets, places), chosen), lambda: tf.constant(0.0)
+        tf.size(indices) > 0, lambda: smooth_l1(tf.gather(targets, indices), chosen), lambda: tf.constant(0.0)
     )
     return tf.reduce_mean(losses)
 
@@ -49,9 +49,9 @@ def region_boxes(ids, boxes, targets):
 def region_masks(ids, masks, targets):
     ids, targets = tf.reshape(ids, [-1]), tf.reshape(targets, [-1, 4, 4])
     masks = tf.transpose(tf.reshape(masks, [-1, 4, 4, CLASSES]), [0, 3, 1, 2])
-    places = tf.where(ids > 0)[:, 0]
-    chosen = tf.gather_nd(masks, tf.stack([places, tf.cast(tf.gather(ids, places), tf.int64)], 1))
-    targets = tf.gather(targets, places)
+    indices = tf.where(ids > 0)[:, 0]
+    chosen = tf.gather_nd(masks, tf.stack([indices, tf.cast(tf.gather(ids, indices), tf.int64)], 1))
+    targets = tf.gather(targets, indices)
     losses = tf.cond(
         tf.size(targets) > 0,
         lambda: tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=chosen),

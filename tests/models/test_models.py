@@ -40,9 +40,9 @@ BIG = {
 
 
 # In tf_keras these are nearly the graphs that Keras 3 makes.
-TWINS = ("bidirectional_lstm", "stacked_bidirectional_gru", "bert_like", "gpt_like", "lstm", "gru")
+SAME_IN_BOTH = ("bidirectional_lstm", "stacked_bidirectional_gru", "bert_like", "gpt_like", "lstm", "gru")
 BOTH = [
-    pytest.param(library, name, marks=pytest.mark.full if library == "tf_keras" and name in TWINS else ())
+    pytest.param(library, name, marks=pytest.mark.full if library == "tf_keras" and name in SAME_IN_BOTH else ())
     for name in SMALL
     for library in KERAS
 ]

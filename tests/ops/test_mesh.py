@@ -108,7 +108,7 @@ def test_op(name):
                 continue
             try:
                 expected = jax.jit(function, compiler_options=fast_options())(*args)
-            except (tf2jax.Tf2JaxError, TypeError, ValueError):  # sizes that data decides, no derivative
+            except (tf2jax.Tf2JaxError, TypeError, ValueError):  # data-dependent shapes, no derivative
                 continue
             expected = list(map(np.asarray, expected))
             modes = {

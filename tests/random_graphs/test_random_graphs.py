@@ -71,7 +71,7 @@ def test_a_right_chain_has_no_finding():
     ("wrong", "kind"),
     [
         (lambda features: jax.nn.softplus(features) * 1.0001, "value"),
-        # The lowering itself refuses what is not of the recorded dtype.
+        # The lowering raises for other dtypes than the recorded one.
         (lambda features: jax.nn.softplus(features).astype(jnp.float64), "LoweringError"),
         (lambda features: jax.nn.softplus(features)[:2], "shape"),
     ],

@@ -129,8 +129,8 @@ def test_a_thread_starts_with_the_defaults():
         thread = threading.Thread(target=lambda: seen.append(tf2jax.get_config(OPTION)))
         thread.start()
         thread.join()
-        handed_on = contextvars.copy_context().run(tf2jax.get_config, OPTION)
-    assert seen == [True] and handed_on is False
+        inherited = contextvars.copy_context().run(tf2jax.get_config, OPTION)
+    assert seen == [True] and inherited is False
 
 
 def test_an_exception_takes_its_options_with_it():

@@ -52,7 +52,7 @@ def equations(fn, *args):
 def _count(jaxpr):
     total = 0
     for eqn in jaxpr.eqns:
-        total += eqn.primitive.name not in ("loop_start", "data_ended")  # which compile to nothing
+        total += eqn.primitive.name not in ("loop_start", "while_residuals")  # which compile to nothing
         # Single equations of JAX since 0.12 are expanded in modules.
         inside = [composite_jaxpr(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
         total += sum(map(_count, inside))

@@ -59,8 +59,8 @@ def scanned(fn):
 
     def steps(params, x):
         def step(params, _):
-            slope = gradients(fn)(params, x)[0]
-            return jax.tree.map(lambda p, g: p - 1e-3 * g, params, slope), None
+            gradient = gradients(fn)(params, x)[0]
+            return jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradient), None
 
         return lax.scan(step, params, None, length=3)[0]
 

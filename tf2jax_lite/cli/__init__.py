@@ -10,7 +10,7 @@ Read in this order:
   quiet: drops TensorFlow's messages.
   advice: error texts with command-line options instead of Python calls.
 
-Heavy imports (TensorFlow, JAX) stay inside commands. No other package may import this one.
+Slow imports (TensorFlow, JAX) stay inside commands. No other package may import this one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .functions import Traced, batched
 __all__ = ["WITH_RESIDUALS", "batch_first", "repeat", "while_loop", "with_residuals_p", "zero"]
 
 WITH_RESIDUALS = "while_residuals"
-"""The primitive's name. Its operands are results of a loop and the loop's operands; it returns the former.
+"""The primitive's name. Its operands are results of a loop and the loop's operands; it returns the results.
 
 Parameters: ``loop``, its functions; ``results``, the indices of the results among the carried arrays; ``max_trips``, an
 upper bound of its trip count, or None.

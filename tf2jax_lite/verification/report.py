@@ -61,8 +61,8 @@ def html_report(result: Verification) -> str:
         f"<title>{_escaped(result.model)}: {verdict}</title><style>{_STYLE}</style></head><body>",
         f'<h1><code>{_escaped(result.model)}</code> <span class="{_class(result.ok)}">{verdict}</span></h1>',
     ]
-    if result.artefact:
-        parts.append(f"<p>With the artifact <code>{_escaped(result.artefact)}</code>.</p>")
+    if result.artifact:
+        parts.append(f"<p>With the artifact <code>{_escaped(result.artifact)}</code>.</p>")
     if result.repro:
         parts.append(f"<p>Reproduction: <code>{_escaped(result.repro)}</code></p>")
     for signature in result.signatures:

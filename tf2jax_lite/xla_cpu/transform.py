@@ -1,8 +1,8 @@
 """The CPU lowering rules for any JAX function: `optimize`.
 
 A function is traced, and the primitives of its jaxpr become CPU variants (`rules`), in the jaxprs of calls, loops and
-branches, too. Variants have the parameters and types of their primitives, so that nothing else changes. Functions with
-custom derivatives are wrapped: their derivative rules are traced when they are needed, and rewritten then.
+branches, too. Variants have the parameters and types of their primitives, so that the rest of the program is unchanged.
+Functions with custom derivatives are wrapped: their derivative rules are traced when needed, and rewritten then.
 """
 
 from __future__ import annotations

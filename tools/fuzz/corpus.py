@@ -20,7 +20,7 @@ def make_corpus(folder: Path) -> None:
     for name, make in (
         ("graph", _graphs),
         ("saved_model", _saved_models),
-        ("artefact", _artefacts),
+        ("artifact", _artifacts),
         ("clients", _clients),
         ("stablehlo", _stablehlo),
     ):
@@ -100,7 +100,7 @@ def _saved_models(folder: Path) -> None:
         tf.compat.v1.saved_model.simple_save(session, str(folder / "saved_model" / "v1"), {"x": x}, {"y": y})
 
 
-def _artefacts(folder: Path) -> None:
+def _artifacts(folder: Path) -> None:
     import tensorflow as tf
 
     import tf2jax_lite
@@ -110,7 +110,7 @@ def _artefacts(folder: Path) -> None:
     converted = tf2jax_lite.convert(
         tf.function(lambda x: {"y": tf.tanh(x @ variable)}, autograph=False), tf.TensorSpec([None, 4], tf.float32)
     )
-    export_functions({"serving_default": converted}, folder / "artefact" / "model", platforms=["cpu"])
+    export_functions({"serving_default": converted}, folder / "artifact" / "model", platforms=["cpu"])
 
 
 def _clients(folder: Path) -> None:

@@ -78,7 +78,7 @@ def _ours(frame: traceback.FrameSummary) -> bool:
 def _unforeseen(error: BaseException) -> BaseException | None:
     """Return the original error in our code that `limits.reading` converted.
 
-    For a user that is a refusal like others. Here it tells that nobody thought of such a file; what a library's reader
+    For a user that is an error like others. Here it tells that such a file is not handled; what a library's reader
     raises about a damaged file is no news.
     """
     raised = traceback.extract_tb(error.__traceback__)

@@ -19,8 +19,8 @@ PAGE = ROOT / "docs" / "reliability.md"
 
 _HEAD = """# Reliability
 
-What was run to see whether the converter can be trusted with files from strangers, in servers and in long jobs, and
-what came out. Each table was written by the command above it; `python -m tools.pages.reliability` puts them together.
+Tests of the converter with untrusted files, in servers and in long jobs. The command above each table writes it;
+`python -m tools.pages.reliability` puts them together.
 """
 
 

@@ -74,7 +74,7 @@ BECAME = {
     ): "this command's own fault: nested programs shared an MLIR context; corrected",
     ("NonMaxSuppressionV3", "LoweringError"): "as NonMaxSuppression",
     ("call", "value"): "half precision inside, compared as float32; the oracle now looks for it",
-    ("while", "value"): "inside, half precision compared as float32, or round-off cast to a truth value",
+    ("while", "value"): "inside, half precision compared as float32, or round-off cast to a bool",
     ("case", "value"): "singular vectors up to a sign inside; no longer drawn there",
 }
 BUCKETS = {

@@ -197,7 +197,7 @@ class Writer:
             if not entry.jit and self.rng.random() < 0.8:
                 entry = None  # a graph that has it is not compiled
             elif self.depth and entry.compare is not None:
-                entry = None  # results that are right up to a sign, say: what comes of them inside is not compared so
+                entry = None  # results that are right up to a sign, say: values inside are not compared so
         inputs = [self._input(entry, i) for i in range(len(entry.inputs))]
         self.add(
             "op",
@@ -301,7 +301,7 @@ class Writer:
         return writer
 
     def program(self, results: Sequence[Ref] = ()) -> Program:
-        """Return what was written."""
+        """Return the program so far."""
         return Program(tuple(self.params), tuple(self.nodes), tuple(results))
 
 

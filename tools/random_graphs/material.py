@@ -56,7 +56,7 @@ def is_number(value: np.ndarray) -> bool:
 
 
 # Ops whose inputs must fit together (indices and their shape, a pool's output and its input): TensorFlow's kernels do
-# not check that, and what they make of others is not defined. They get their inputs unchanged.
+# not check that, and results for others are undefined. They get their inputs unchanged.
 WHOLE_WORDS = (
     "Sparse",
     "Ragged",

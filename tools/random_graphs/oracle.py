@@ -6,7 +6,7 @@ node alone runs in TensorFlow *on the converted program's own inputs*. That is e
 judged by itself, and if all nodes are right, the graph is. Three things remain, and are counted: a compiled program
 may hand a node inputs that are more precise than those it returns (fusion), a node with others inside has values of
 its own that round, and cancellation makes the rounding of the inputs large. For these the node runs in TensorFlow on
-inputs that are off by their own rounding, and the value must lie among what comes out ("rounding"), or it is no
+inputs that are off by their own rounding, and the value must lie among the results ("rounding"), or it is no
 farther from what TensorFlow computes in float64 than TensorFlow's own is ("float64"), or TensorFlow compiled by XLA
 gives the same ("compiler").
 """
@@ -99,7 +99,7 @@ def _check(program: Program, jit: bool) -> Outcome:
     if outcome.jitted:
         runs["jit"] = jax.jit(jax_fn, compiler_options=fast_options())
     for how, call in runs.items():
-        # Numpy arguments are static outside of jit: the ops' numpy twins run. Now and then, JAX's own arrays.
+        # Numpy arguments are static outside of jit: the ops' NumPy implementations run. Now and then, JAX's own arrays.
         arrays = how == "eager" and program.size() % 4 == 0
         try:
             results, _ = call(params, *(map(jax.numpy.asarray, program.params) if arrays else program.params))
@@ -326,8 +326,8 @@ def _within(samples: list[np.ndarray], value: np.ndarray, node: Node) -> bool:
     with np.errstate(all="ignore"):
         for sample, part in parts:
             low, high = np.nanmin(sample, 0), np.nanmax(sample, 0)
-            room = 2 * (high - low) + atol + rtol * np.maximum(np.abs(low), np.abs(high))
-            near = (part >= low - room) & (part <= high + room)
+            margin = 2 * (high - low) + atol + rtol * np.maximum(np.abs(low), np.abs(high))
+            near = (part >= low - margin) & (part <= high + margin)
             same = ((sample == part) | (np.isnan(sample) & np.isnan(part))).any(0)
             if not (near | same).all():
                 return False

@@ -61,7 +61,7 @@ class Ended:
       code: the exit code; minus the signal's number if one ended it.
       out: stdout and stderr.
       seconds: how long it ran.
-      state: what is in its folder afterwards: ``path: SHA-256`` of every file below the folder given to `run`.
+      state: its folder afterwards: ``path: SHA-256`` of every file below the folder given to `run`.
       starts: how often it was started.
     """
 
@@ -73,7 +73,7 @@ class Ended:
 
 
 _SERVER = """
-    import encodings.cp437  # of zip files; whoever is not root may not be able to read it
+    import encodings.cp437  # of zip files; users other than root may not be able to read it
     import hashlib, json, os, random, resource, shutil, signal, sys, tempfile, time
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if {tensorflow}:

@@ -103,7 +103,7 @@ class Commands:
         if found and name == "run":
             assert read_npz(self.work / WRITES[name])
         metadata = self.work / WRITES[name] / "metadata.json"
-        if found and metadata.exists():  # times differ; what the artefact says of itself must hold
+        if found and metadata.exists():  # times differ; its metadata must hold
             for file, entry in json.loads(metadata.read_text())["files"].items():
                 assert found[f"work/{WRITES[name]}/{file}"] == entry["sha256"], file
         if ended.code in (0, -9) or name in ("finetune", "federate"):
@@ -156,8 +156,8 @@ def row(commands: Commands, name: str, what: str, runs: Sequence[tuple[dict[str,
             commands.check(name, ended, right)
         except AssertionError as error:
             problems.append(f"{name}, {what} {fault}: {error}")
-    shown = ", ".join(f"{code} ({times})" for code, times in sorted(codes.items()))
-    return [name, what, len(runs), shown, whole, len(runs) - whole, len(problems)], "\n".join(problems)
+    outcomes = ", ".join(f"{code} ({times})" for code, times in sorted(codes.items()))
+    return [name, what, len(runs), outcomes, whole, len(runs) - whole, len(problems)], "\n".join(problems)
 
 
 def resumed(commands: Commands, name: str, signal: str) -> tuple[list[Any], str]:

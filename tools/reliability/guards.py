@@ -29,7 +29,7 @@ class Guard:
     """A check, and what would be missed without it.
 
     Attributes:
-      against: what it keeps out.
+      against: the input that it rejects.
       file: where it is.
       there: its text there, which occurs once.
       without: the text that takes its place.
@@ -52,7 +52,7 @@ def _off(against: str, file: str, condition: str, test: str) -> Guard:
 _GRAPHS = "tests/frontend/safety/test_hostile_graphs.py::"
 _UNSAFE = "tests/frontend/safety/test_unsafe_ops.py::"
 _NPZ = "tests/support/test_npz.py::test_other_files_are_refused"
-_ARTEFACTS = "tests/export/test_artifact.py::test_damaged_artefacts_are_refused"
+_ARTIFACTS = "tests/export/test_artifact.py::test_damaged_artifacts_are_refused"
 _HERE = "tests/reliability/"
 _DATA = "tests/federated/data/test_federated_data.py::"
 
@@ -127,23 +127,23 @@ GUARDS = (
         f"{_DATA}test_other_tables_and_views",
     ),
     _off(
-        "paths in the names of an artefact's files",
+        "paths in the names of an artifact's files",
         "tf2jax_lite/export/metadata.py",
         '    if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):',
-        _ARTEFACTS,
+        _ARTIFACTS,
     ),
     _off(
-        "artefacts that were changed",
+        "artifacts that were changed",
         "tf2jax_lite/export/metadata.py",
         "        if sha256(inside(folder, name)) != expected:",
-        _ARTEFACTS,
+        _ARTIFACTS,
     ),
     Guard(
         "StableHLO payloads that crash MLIR",
         "tf2jax_lite/stablehlo/parsing/isolation.py",
         '    if is_trusted("StableHLO"):',
         "    if True:",
-        "tests/stablehlo/parsing/test_isolation.py::test_an_artefact_with_such_a_payload",
+        "tests/stablehlo/parsing/test_isolation.py::test_an_artifact_with_such_a_payload",
     ),
     _off(
         "pipes among a model's files",
@@ -152,10 +152,10 @@ GUARDS = (
         f"{_UNSAFE}test_assets_that_are_pipes",
     ),
     _off(
-        "artefacts of another version",
+        "artifacts of another version",
         "tf2jax_lite/export/metadata.py",
         '    if metadata.get("format_version") != FORMAT_VERSION:',
-        _ARTEFACTS,
+        _ARTIFACTS,
     ),
     _off(
         "shapes in checkpoints over which TensorFlow ends the process",
@@ -175,7 +175,7 @@ GUARDS = (
         "tf2jax_lite/export/codegen/module.py",
         '            doc = docstring([f"TensorFlow scope {scope}."], 4)',
         """            doc = [f'    \"\"\"TensorFlow scope {scope}.\"\"\"']""",
-        "tests/export/codegen/test_source.py::test_names_are_text_and_nothing_else",
+        "tests/export/codegen/test_source.py::test_names_never_become_code",
     ),
     Guard(
         "options that leak to other threads",

@@ -2,10 +2,10 @@
 
 Usage: ``python -m tools.reliability.repeated --count 1000 --json OUT``.
 
-What grows is counted, after garbage collection and with JAX's caches cleared: objects of the library, TensorFlow's
-graphs, JAX arrays and resident memory. TensorFlow keeps something of each function that it traces, whoever asks for it
+Growth is counted after garbage collection and with JAX's caches cleared: objects of the library, TensorFlow's
+graphs, JAX arrays and resident memory. TensorFlow keeps something of each function that it traces, for any caller
 (all of a graph with a custom gradient, which it never unregisters); so as many functions are traced without being
-converted, and what these leave is shown beside it.
+converted, and their remains are reported beside it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def main() -> None:
         "rows": rows,
         "notes": [
             "After garbage collection, with JAX's caches cleared. 'traced': TensorFlow alone traces the same "
-            "functions; what it keeps of each is its own. Weights are 16 KiB a function."
+            "functions; its remains are its own. Weights are 16 KiB a function."
         ],
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)

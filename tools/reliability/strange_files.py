@@ -19,7 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from .commands import DIGITS
 
 
-def artefact(change):
+def artifact(change):
     def make(folder, base):
         shutil.copytree(base, folder / "a")
         change(folder / "a")
@@ -101,7 +101,7 @@ def metadata(change):
         else:
             file.write_text(text)
 
-    return artefact(write)
+    return artifact(write)
 
 
 def instead(name, make):
@@ -111,7 +111,7 @@ def instead(name, make):
         (place / name).unlink()
         make(place / name)
 
-    return artefact(write)
+    return artifact(write)
 
 
 def tensors(change):
@@ -129,7 +129,7 @@ def tensors(change):
         found["files"]["params.safetensors"]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         (place / "metadata.json").write_text(json.dumps(found))
 
-    return artefact(write)
+    return artifact(write)
 
 
 def _first(header):
@@ -198,10 +198,10 @@ def proto(change):
     return model(write)
 
 
-def _functions_of_nobody(found):
+def _unknown_functions(found):
     for node in found.meta_graphs[0].object_graph_def.nodes:
         for i in range(len(node.function.concrete_functions)):
-            node.function.concrete_functions[i] = "nobody"
+            node.function.concrete_functions[i] = "unknown"
 
 
 def _other_shapes(found):
@@ -256,9 +256,9 @@ PICKLE = "x'" + pickle.dumps(print).hex() + "'"
 
 
 FILES = {
-    "names outside of the artefact": artefact(names_outside),
-    "a link for weights": artefact(linked),
-    "a header of 2^63 bytes": artefact(long_header),
+    "names outside of the artifact": artifact(names_outside),
+    "a link for weights": artifact(linked),
+    "a header of 2^63 bytes": artifact(long_header),
     "a view without end": database(
         [
             f"CREATE VIEW clients AS {WITHOUT_END} AS client_id, x'00' AS examples, 1 AS size FROM n",
@@ -294,7 +294,7 @@ FILES = {
     "two inputs of one name": zipped(*[("image.npy", _npy((1, 8, 8, 1), b"\0" * 256))] * 2),
     "an input of 2^62": zipped(("image.npy", _npy((2**62, 8)))),
     "an input outside of the archive": zipped(("../../image.npy", _npy((1, 8, 8, 1), b"\0" * 256))),
-    "functions of nobody": proto(_functions_of_nobody),
+    "unknown functions": proto(_unknown_functions),
     "variables of other shapes": proto(_other_shapes),
     "objects that are not there": proto(_children_in_a_circle),
     "a model that is a pipe": pipe("saved_model.pb"),
@@ -303,7 +303,7 @@ FILES = {
     "debugging information that is a pipe": pipe("debug/saved_model_debug_info.pb"),
     "an index that is a pipe": pipe("variables/variables.index"),
     "variables that are a pipe": pipe("variables/variables.data-00000-of-00001"),
-    "an index made by hand": model(_crafted_index),
+    "a crafted index": model(_crafted_index),
     "clients of pickles": clients(f"('a', 1, 0, {PICKLE})"),
     "clients without a name": clients("(NULL, 1, 0, x'00')", "(9e999, 1, 0, x'00')"),
     "two clients of one name": clients("('a', 1, 0, x'00')", "('a', 1, 0, x'00')"),

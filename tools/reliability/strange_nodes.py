@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tensorflow.core.framework import node_def_pb2
 
-from .strange_protos import BOOL, FLOAT, INT, LONG, const, function, graph, grown, node
+from .strange_protos import BOOL, FLOAT, INT, LONG, const, function, graph, node, oversized
 
 F, I, L = np.float32, np.int32, np.int64  # noqa: E741  (as in TensorFlow's tables of kernels)
 
@@ -105,7 +105,7 @@ def fft() -> Any:
 
 NODES = {
     "two functions of one name": (lambda: call("x", functions=[relu(), relu()]), 2),
-    "a function that returns nobody": (lambda: call("x", functions=[relu(result="nobody:z:0")]), 2),
+    "a function that returns an unknown node": (lambda: call("x", functions=[relu(result="unknown:z:0")]), 2),
     "a function that returns output 77": (lambda: call("x", functions=[relu(result="a:activations:77")]), 2),
     "fewer types than inputs": (lambda: call("x", takes=0), 2),
     "more types than inputs": (lambda: call("x", takes=3), 2),
@@ -120,15 +120,15 @@ NODES = {
     "stride 0": (lambda: one("StridedSlice", "x", I([0]), I([1]), I([0]), T=FLOAT, Index=INT), 2),
     "reshape to 2^62": (lambda: one("Reshape", "x", L([2**62]), T=FLOAT, Tshape=LONG), 2),
     "reshape to 300 dimensions": (lambda: one("Reshape", "x", I([2] + [1] * 300), T=FLOAT, Tshape=INT), 2),
-    "a range of tiny steps": (lambda: grown("Range", *F([0, 1, 1e-38]), Tidx=FLOAT), 2),
-    "a range of no number": (lambda: grown("Range", *F([0, 1, np.nan]), Tidx=FLOAT), 2),
-    "a range without end": (lambda: grown("Range", *F([0, np.inf, 1]), Tidx=FLOAT), 2),
+    "a range of tiny steps": (lambda: oversized("Range", *F([0, 1, 1e-38]), Tidx=FLOAT), 2),
+    "a range of NaN": (lambda: oversized("Range", *F([0, 1, np.nan]), Tidx=FLOAT), 2),
+    "a range without end": (lambda: oversized("Range", *F([0, np.inf, 1]), Tidx=FLOAT), 2),
     "unpack into -1": (lambda: one("Unpack", "x", T=FLOAT, num=-1, axis=0), 2),
     "unpack into 2^31": (lambda: one("Unpack", "x", T=FLOAT, num=2**31 - 1, axis=0), 2),
     "a million parts": (
         lambda: graph(
-            const("places", I([0, 1])),
-            node("parts", "DynamicPartition", "x", "places", T=FLOAT, num_partitions=10**6),
+            const("indices", I([0, 1])),
+            node("parts", "DynamicPartition", "x", "indices", T=FLOAT, num_partitions=10**6),
             node("y", "Relu", "parts:1", T=FLOAT),
         ),
         2,

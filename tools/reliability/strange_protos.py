@@ -1,4 +1,4 @@
-"""Build GraphDefs by hand, that no TensorFlow would write."""
+"""Build GraphDefs that TensorFlow would not write."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def graph(*nodes, functions=()):
     return found
 
 
-def grown(op, *inputs, **attrs):
+def oversized(op, *inputs, **attrs):
     """Return a node that makes much of constants, and a use of the argument."""
     made = node("much", op, *(f"in{i}" for i in range(len(inputs))), **attrs)
     return graph(

@@ -409,7 +409,7 @@ STRANGE = ('"', '"' * 3, "'" * 3, "a\nb", "a\0b", "a\\", '\\"', "\u2028", "{x}",
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_names_are_text_and_nothing_else(name, tmp_path):
+def test_names_never_become_code(name, tmp_path):
     """Names of an untrusted model, also in titles, never become code."""
     attack = f"{name}touched(1)#{name}{chr(34) * 3}\n    touched(1)\n    {chr(34) * 3}{name}"
     nodes = [

@@ -57,7 +57,7 @@ def test_a_process_that_was_killed_is_started_again(payload):
     isolation.check_payload(payload)
 
 
-def test_an_artefact_with_such_a_payload(tmp_path, payload):
+def test_an_artifact_with_such_a_payload(tmp_path, payload):
     import tensorflow as tf
 
     converted = tf2jax_lite.convert(tf.function(lambda x: tf.tanh(x)), tf.TensorSpec([3], tf.float32))

@@ -18,7 +18,7 @@ from .keywords import signature_of
 __all__ = ["evaluated_ops"]
 
 _TRACED = (
-    "it takes what is not known while tracing, and runs on strings that are known alone; JAX has no string arrays. If "
+    "an input is not static, and it runs on static strings only; JAX has no string arrays. If "
     "it prepares the inputs, leave it in TensorFlow: convert_saved_model(..., split_host=True)"
 )
 

@@ -1,4 +1,4 @@
-"""The suite of CPU lowering rules ("spelling" in records), with and without."""
+"""The suite cpu_rules: single operations with and without CPU lowering rules."""
 
 from __future__ import annotations
 
