@@ -116,11 +116,11 @@ def _convolve(
     input: Any,
     filter: Any,
     ranges: Sequence[Any],
-    *,
     strides: Sequence[int],
     padding: str,
     dilations: Sequence[int],
     padding_list: Sequence[int] = (),
+    *,
     depthwise: bool = False,
 ) -> tuple[Any, np.dtype, tuple[Any, Any], tuple[Any, Any]]:
     """Return the first arguments of `output_and_range`.
@@ -168,14 +168,13 @@ def _register(name: str, **options: Any) -> None:
         padding: str,
         dilations: Sequence[int] = _ONES,
     ) -> tuple[Any, Any, Any]:
+        """Convolve quantized images; filters may have a range for each channel.
+
+        TF: core/kernels/mkl/mkl_conv_ops.cc.
+        """
         ranges = (min_input, max_input, min_filter, max_filter)
-        products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, **options)
+        products = _convolve(input, filter, ranges, strides, padding, dilations, **options)
         return output_and_range(*products, out_type)
-
-    call.__doc__ = f"""Convolve quantized images; filters may have a range for each channel.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
 
 
 _register("QuantizedConv2DPerChannel")
@@ -201,15 +200,8 @@ def quantized_conv2d_and_relu(
 
     TF: tf.raw_ops.QuantizedConv2DAndRelu (core/kernels/mkl/mkl_conv_ops.cc).
     """
-    products = _convolve(
-        input,
-        filter,
-        (min_input, max_input, min_filter, max_filter),
-        strides=strides,
-        padding=padding,
-        dilations=dilations,
-        padding_list=padding_list,
-    )
+    ranges = (min_input, max_input, min_filter, max_filter)
+    products = _convolve(input, filter, ranges, strides, padding, dilations, padding_list)
     return output_and_range(*products, out_type, relu=True)
 
 
@@ -233,7 +225,7 @@ def quantized_depthwise_conv2d_with_bias(
     TF: tf.raw_ops.QuantizedDepthwiseConv2DWithBias (core/kernels/mkl/mkl_conv_ops.cc).
     """
     ranges = (min_input, max_input, min_filter, max_filter)
-    products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, depthwise=True)
+    products = _convolve(input, filter, ranges, strides, padding, dilations, depthwise=True)
     return output_and_range(*products, out_type, bias=bias)
 
 
@@ -254,22 +246,13 @@ def _register_with_bias(name: str, *, relu: bool = False, **options: Any) -> Non
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
-        products = _convolve(
-            input,
-            filter,
-            (min_input, max_input, min_filter, max_filter),
-            strides=strides,
-            padding=padding,
-            dilations=dilations,
-            padding_list=padding_list,
-            **options,
-        )
+        """Convolve quantized images and add a bias.
+
+        TF: core/kernels/mkl/mkl_conv_ops.cc.
+        """
+        ranges = (min_input, max_input, min_filter, max_filter)
+        products = _convolve(input, filter, ranges, strides, padding, dilations, padding_list, **options)
         return output_and_range(*products, out_type, bias=bias, relu=relu)
-
-    call.__doc__ = f"""Convolve quantized images and add a bias.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
 
 
 _register_with_bias("QuantizedConv2DWithBias")
@@ -295,21 +278,13 @@ def _register_requantized(name: str, default: np.dtype, *, relu: bool = False) -
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
-        products = _convolve(
-            input,
-            filter,
-            (min_input, max_input, min_filter, max_filter),
-            strides=strides,
-            padding=padding,
-            dilations=dilations,
-            padding_list=padding_list,
-        )
+        """Convolve quantized images and requantize to 8 bits.
+
+        TF: core/kernels/mkl/mkl_conv_ops.cc.
+        """
+        ranges = (min_input, max_input, min_filter, max_filter)
+        products = _convolve(input, filter, ranges, strides, padding, dilations, padding_list)
         return output_and_range(*products, out_type, relu=relu, frozen=(min_freezed_output, max_freezed_output))
-
-    call.__doc__ = f"""Convolve quantized images and requantize to 8 bits.
-
-    TF: OpDef {name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
 
 
 _register_requantized("QuantizedConv2DAndRequantize", _INT8)
@@ -335,24 +310,15 @@ def _register_requantized_with_bias(name: str, default: np.dtype, *, relu: bool 
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
-        products = _convolve(
-            input,
-            filter,
-            (min_input, max_input, min_filter, max_filter),
-            strides=strides,
-            padding=padding,
-            dilations=dilations,
-            padding_list=padding_list,
-            **options,
-        )
+        """Convolve quantized images, add a bias, and requantize to 8 bits.
+
+        TF: core/kernels/mkl/mkl_conv_ops.cc.
+        """
+        ranges = (min_input, max_input, min_filter, max_filter)
+        products = _convolve(input, filter, ranges, strides, padding, dilations, padding_list, **options)
         return output_and_range(
             *products, out_type, bias=bias, relu=relu, frozen=(min_freezed_output, max_freezed_output)
         )
-
-    call.__doc__ = f"""Convolve quantized images, add a bias, and requantize to 8 bits.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
 
 
 _register_requantized_with_bias("QuantizedConv2DWithBiasAndRequantize", _INT8)

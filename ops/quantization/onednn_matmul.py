@@ -84,13 +84,12 @@ def _register(name: str, *, relu: bool = False) -> None:
         transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
     ) -> tuple[Any, Any, Any]:
+        """Multiply quantized matrices and add a bias.
+
+        TF: core/kernels/mkl/mkl_qmatmul_op.cc.
+        """
         ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
         return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu)
-
-    call.__doc__ = f"""Multiply quantized matrices and add a bias.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
-    """
 
 
 _register("QuantizedMatMulWithBias")
@@ -115,16 +114,15 @@ def _register_requantized(name: str, *, relu: bool = False) -> None:
         transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
     ) -> tuple[Any, Any, Any]:
+        """Multiply quantized matrices, add a bias, and requantize to 8 bits.
+
+        TF: core/kernels/mkl/mkl_qmatmul_op.cc.
+        """
         ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
         frozen = (min_freezed_output, max_freezed_output)
         return _product(
             a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu, frozen=frozen
         )
-
-    call.__doc__ = f"""Multiply quantized matrices, add a bias, and requantize to 8 bits.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
-    """
 
 
 _register_requantized("QuantizedMatMulWithBiasAndRequantize")
