@@ -180,7 +180,7 @@ def conv2d_backprop_filter_v2(
 
     TF: tf.raw_ops.Conv2DBackpropFilterV2.
 
-    As `conv2d_backprop_filter`, for a filter of which only the shape is used. TensorFlow has no kernel.
+    As Conv2DBackpropFilter, for a filter of which only the shape is used. TensorFlow has no kernel.
     """
     attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
     return filter_gradient(input, tuple(filter.shape), attrs, out_backprop)

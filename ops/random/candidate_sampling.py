@@ -110,7 +110,7 @@ def _uniform_candidates(range_max: int) -> tuple[Any, Any]:
 
 
 def _log_uniform_candidates(range_max: int) -> tuple[Any, Any]:
-    """Return draws by Zipf's law, as ids of words sorted by frequency, and their probabilities."""
+    """Return draws by Zipf's law, as ids of words by frequency, and probabilities."""
     log_range = math.log1p(range_max)
 
     def draw(key: Any, shape: tuple[int, ...]) -> Any:
