@@ -66,7 +66,7 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
 
 
 def _register(name: str, step: Callable[..., Any]) -> None:
-    """Register a dense optimizer step for rows: it takes ``indices`` after the gradient."""
+    """Register a dense step for rows, with ``indices`` after the gradient."""
     signature = inspect.signature(step)
     parameters = [p.replace(name="grad") if p.name == "delta" else p for p in signature.parameters.values()]
     at = [p.name for p in parameters].index("grad")
