@@ -60,6 +60,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
     "3-D": ((1, 20, 20, 20, 64), (3, 3, 3, 64, 64), 1, "SAME", {}),
     "transposed 2x2 stride 2": ((8, 28, 28, 64), (2, 2, 64, 64), 1, ((1, 1), (1, 1)), {"lhs_dilation": (2, 2)}),
     "transposed 4x4 stride 2": ((8, 16, 16, 64), (4, 4, 64, 32), 1, ((2, 2), (2, 2)), {"lhs_dilation": (2, 2)}),
+    "transposed 5x5 stride 2": ((8, 32, 32, 64), (5, 5, 64, 32), 1, ((2, 3), (2, 3)), {"lhs_dilation": (2, 2)}),
     "3x3 stride 2": ((4, 28, 28, 128), (3, 3, 128, 256), 2, "SAME", {}),
     "patches 4x4": ((4, 224, 224, 3), (4, 4, 3, 96), 4, "VALID", {}),
     "3x3 to few channels": ((8, 64, 64, 64), (3, 3, 64, 3), 1, "SAME", {}),
@@ -113,6 +114,12 @@ def _attention(weights: Any, values: Any) -> Any:
     return lax.transpose(dot_order.swapped_dot(weights, values, (((3,), (1,)), ((0, 1), (0, 2))), None), (0, 3, 1, 2))
 
 
+def _normalized_depthwise(x: Any, kernel: Any) -> Any:
+    """Return a depthwise convolution with layer normalization after it, which uses the sums three times."""
+    y = _convolution(kernel.shape, 1, "SAME", {"feature_group_count": x.shape[-1]})(x, kernel)
+    return jax.nn.standardize(y, epsilon=1e-6)
+
+
 def _resize(x: Any) -> Any:
     weights = np.zeros((224, 112), np.float32)
     rows = np.arange(224)
@@ -121,6 +128,7 @@ def _resize(x: Any) -> Any:
 
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "depthwise 7x7 and layer normalization": (_normalized_depthwise, ((4, 28, 28, 192), (7, 7, 1, 192))),
     "sum pool, base dilation": (functools.partial(rules.call, _dilated_sum), ((4, 56, 56, 64),)),
     "sum of long rows": (lambda x: reductions.reduce_axes(lax.reduce_sum, x, (0,)), ((64, 1 << 17),)),
     "argmax": (lambda x: reductions.arg_reduce(lax.argmax, x, 1), ((1024, 1000),)),
