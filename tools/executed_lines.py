@@ -50,7 +50,7 @@ class _Recorder:
         self._lines: dict[str, set[int]] = defaultdict(set)
         self._names: dict[str, str] = {}
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
-        tool = self._monitoring.COVERAGE_ID
+        tool = self.tool = next(id for id in range(6) if self._monitoring.get_tool(id) is None)
         self._monitoring.use_tool_id(tool, "executed lines")
         self._monitoring.register_callback(tool, self._monitoring.events.LINE, self._line)
         self._monitoring.set_events(tool, self._monitoring.events.LINE)

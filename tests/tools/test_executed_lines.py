@@ -49,7 +49,7 @@ def test_recorder_writes_lines_since_start(tmp_path, monkeypatch):
         recorder.write("something", 0.0)
     finally:
         recorder.close()
-        recorder._monitoring.free_tool_id(recorder._monitoring.COVERAGE_ID)
+        recorder._monitoring.free_tool_id(recorder.tool)
     nothing, something = executed_lines.records(tmp_path)
     first = static.is_static.__code__.co_firstlineno
     assert not nothing.lines and first < min(something.lines[FILE])

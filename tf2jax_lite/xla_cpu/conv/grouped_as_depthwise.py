@@ -36,7 +36,7 @@ def is_sum_of_depthwise(conv: ConvParams) -> bool:
     channels = group_channels(conv)
     if conv.batch_groups > 1:
         few = math.prod(conv.result) * channels <= cost_model.MAX_UNROLLED_TAPS and not conv.has_lhs_dilation
-        return few and channels <= cost_model.GROUP_MAX_CHANNELS_OF_FILTER_GRADIENT
+        return few and channels <= cost_model.GROUP_MAX_CHANNELS
     one_result = conv.groups == conv.out_channels
     return has_few_taps(conv, channels) and (channels <= cost_model.GROUP_MAX_CHANNELS or one_result)
 

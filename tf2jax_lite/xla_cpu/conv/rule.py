@@ -54,7 +54,7 @@ RULES = (
         "depthwise_outlined",
         depthwise.is_outlined_depthwise,
         depthwise.depthwise,
-        "Before depthwise: a long sum is costly to compute once for each user.",
+        "Before depthwise: XLA computes the sum again for each user, which is costly for a long one.",
         outline=True,
     ),
     Rule(
@@ -151,13 +151,7 @@ RULES = (
         "filter_gradient_im2col",
         im2col.has_rows,
         im2col.by_rows,
-        "Before dot_per_tap, which reads operands that exceed the cache again for each tap.",
-    ),
-    Rule(
-        "dot_per_tap",
-        filter_grad.is_dot_per_tap,
-        filter_grad.dot_per_tap,
-        "XLA is made for small windows: few results of large ones are one matrix product each.",
+        "XLA is made for small windows; here each window of a large image is a row of one matrix product.",
     ),
     Rule(
         "patches",
@@ -172,12 +166,6 @@ RULES = (
         "XLA fills its vectors with output channels: filter gradients with few get them from the image.",
     ),
     # 3-D convolutions: XLA's has no fast code.
-    Rule(
-        "conv3d_stacked",
-        conv3d.is_stacked,
-        conv3d.stacked,
-        "Few channels: the kernel's depths as channels make one 2-D convolution of long sums.",
-    ),
     Rule(
         "conv3d_depth_blocks",
         conv3d.has_depth_blocks,
