@@ -6,6 +6,7 @@ In two dimensions the gradient of a maximum goes to the first of equal ones, in 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -166,44 +167,29 @@ def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
     return argmax - batch * image_size(x, argmax.dtype)
 
 
-@op("MaxPoolGradWithArgmax")
-def max_pool_grad_with_argmax(
-    input: Array,
-    grad: Array,
-    argmax: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    include_batch_in_index: bool = False,
-) -> Array:
-    """Scatter-add ``grad`` at given indices.
+def _register_with_argmax(name: str, move: Callable[[Any, Any, Any], Any]) -> None:
+    @op(name)
+    def call(
+        input: Array,
+        grad: Array,
+        argmax: Array,
+        *,
+        ksize: Dims,
+        strides: Dims,
+        padding: str,
+        include_batch_in_index: bool = False,
+    ) -> Array:
+        """Move ``grad`` to, or from, given indices.
 
-    TF: tf.raw_ops.MaxPoolGradWithArgmax (core/kernels/maxpooling_op.cc).
+        TF: core/kernels/maxpooling_op.cc, where the second gradient has a kernel for GPUs only.
 
-    Indices outside of the image are dropped, where TensorFlow raises an error.
-    """
-    return scatter_add(jnp.shape(input), jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
+        Indices outside of the image are dropped, where TensorFlow raises an error.
+        """
+        return move(input, jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
 
 
-@op("MaxPoolGradGradWithArgmax")
-def max_pool_grad_grad_with_argmax(
-    input: Array,
-    grad: Array,
-    argmax: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    include_batch_in_index: bool = False,
-) -> Array:
-    """Gather ``grad`` at given indices.
-
-    TF: tf.raw_ops.MaxPoolGradGradWithArgmax.
-
-    TensorFlow has a kernel for GPUs only.
-    """
-    return gather(jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
+_register_with_argmax("MaxPoolGradWithArgmax", lambda x, grad, index: scatter_add(jnp.shape(x), grad, index))
+_register_with_argmax("MaxPoolGradGradWithArgmax", lambda x, grad, index: gather(grad, index))
 
 
 @op("MaxPool3DGrad", pattern=Pattern.MATERIALIZED)
