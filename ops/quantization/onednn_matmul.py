@@ -82,7 +82,10 @@ def _register(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> N
         transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
     ) -> tuple[Any, Any, Any]:
-        """Multiply quantized matrices and add a bias. TF: core/kernels/mkl/mkl_qmatmul_op.cc."""
+        """Multiply quantized matrices and add a bias.
+
+        TF: core/kernels/mkl/mkl_qmatmul_op.cc.
+        """
         a, b, bias, *ends = args
         frozen, transposed = tuple(ends[4:]) or None, (transpose_a, transpose_b)
         options: dict[str, Any] = {"mode": input_quant_mode, "transposed": transposed, "relu": relu, "frozen": frozen}
