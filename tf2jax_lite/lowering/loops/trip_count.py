@@ -2,7 +2,7 @@
 
 A loop variable is *static* if it starts static and its next value depends on static loop variables alone, through ops
 with a constant folder. Folding those and the condition gives the trip count: exactly, if the condition depends on
-nothing else, or an upper bound, if they suffice to end the loop (``i < n and loss > limit``). Of tensor lists the
+them alone, or an upper bound, if they suffice to end the loop (``i < n and loss > limit``). Of tensor lists the
 length is static, and the elements as long as they are.
 """
 

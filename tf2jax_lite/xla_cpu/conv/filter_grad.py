@@ -1,4 +1,4 @@
-"""Filter gradients with few channels: input and cotangent change places."""
+"""Filter gradients with few channels, whose operands are exchanged."""
 
 from __future__ import annotations
 
