@@ -10,7 +10,7 @@ from typing import Any
 
 from tf2jax_lite.support.errors import ExportError
 
-from . import free_names, literals, rules_solvers  # noqa: F401
+from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Block, Constant, Equation, Literal, Value
 from .constants import pass_constants
 from .derivative_rules import write_rules
@@ -76,6 +76,7 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
     """
     given: dict[Any, tuple[str, ...]] = {}
     try:
+        idioms.rewrite([entry.block for entry in entries])
         for entry in entries:
             pass_constants(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
@@ -101,7 +102,7 @@ class _Module:
     def __init__(self, entries: Sequence[Entry], title: Sequence[str], given: dict[Any, tuple[str, ...]]):
         self.entries = entries
         self.title = title
-        self.functions = Names()
+        self.functions = Names(taken={name[1:] for name in idioms.HELPERS})
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self._names: dict[int, str] = {}
@@ -116,6 +117,8 @@ class _Module:
         for entry in self.entries:
             self._entry(entry)
         body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
+        used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
+        body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in used) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         imports = [
