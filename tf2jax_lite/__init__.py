@@ -11,7 +11,14 @@ from .errors import MissingInputError, Tf2JaxError
 from .support.config import get_config, override_config, set_value_check, update_config
 
 if TYPE_CHECKING:
-    from .calling.params import Variable, VariableName, merge_params, split_params
+    from .calling.params import (
+        Variable,
+        VariableName,
+        flatten_params,
+        merge_params,
+        nest_params,
+        split_params,
+    )
     from .export import export_functions, load
     from .export.to_tensorflow import export_to_tf
     from .ops.registry import override_op, register_op
@@ -40,7 +47,9 @@ _LAZY = {
     "load": ".export",
     "Variable": ".calling.params",
     "VariableName": ".calling.params",
+    "flatten_params": ".calling.params",
     "merge_params": ".calling.params",
+    "nest_params": ".calling.params",
     "split_params": ".calling.params",
     "override_op": ".ops.registry",
     "register_op": ".ops.registry",
@@ -62,10 +71,12 @@ __all__ = [
     "convert_saved_model",
     "export_functions",
     "export_to_tf",
+    "flatten_params",
     "from_stablehlo",
     "get_config",
     "load",
     "merge_params",
+    "nest_params",
     "override_config",
     "override_op",
     "register_op",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tf2jax_lite import Variable, VariableName, merge_params, split_params
+from tf2jax_lite import Variable, VariableName, flatten_params, merge_params, nest_params, split_params
 from tf2jax_lite.errors import InputError
 
 
@@ -59,3 +59,31 @@ def test_params_without_trainable_flag_raise():
 def test_merging_a_variable_twice_raises():
     with pytest.raises(InputError, match="more than one part"):
         merge_params(_params(), _params())
+
+
+@pytest.mark.parametrize(
+    ("flat", "nested"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ({"a/b/c": 1, "a/b/d": 2, "e": 3}, {"a": {"b": {"c": 1, "d": 2}}, "e": 3}),
+        ({"a": 1, "a/b": 2}, {"a": 1, "a/b": 2}),
+        ({"a/b/c": 1, "a/b": 2, "a/b/c/d": 3}, {"a": {"b": 2, "b/c": 1, "b/c/d": 3}}),
+        ({"": 1, "/": 2, "/x//y": 3}, {"": 1, "/": 2, "/x": {"": {"y": 3}}}),
+        ({}, {}),
+    ],
+)
+def test_nested_params(flat, nested):
+    """A param whose name is also a scope stays beside the params of that scope."""
+    assert nest_params(flat) == nested
+    assert flatten_params(nested) == flat
+    backwards = dict(reversed(flat.items()))
+    assert nest_params(backwards) == nested
+
+
+def test_nested_params_remember_which_train():
+    flat = {VariableName("a/b", True): 1, VariableName("a/c", False): 2, "d": 3}
+    found = jax.tree.map(lambda x: x, nest_params(flat))
+    assert {key: key.trainable for key in found["a"]} == {"b": True, "c": False}
+    again = flatten_params(found)
+    assert again == flat
+    assert {k: getattr(k, "trainable", None) for k in again} == {"a/b": True, "a/c": False, "d": None}

@@ -418,8 +418,7 @@ def test_tensorflow_is_not_imported(digits, tmp_path):
         sys.path.insert(0, {str(path)!r})
         import model
         import numpy as np
-        from safetensors.numpy import load_file
-        params = load_file({str(path / "params.safetensors")!r})
+        params = model.load_params({str(path / "params.safetensors")!r})
         outputs, _ = model.serving_default(params, np.zeros((2, 8, 8, 1), np.float32))
         assert outputs["output_0"].shape == (2, 10)
         """

@@ -20,7 +20,6 @@ RUN = """
     import importlib.util, json, sys
     import numpy as np
     import jax
-    from safetensors.numpy import load_file
 
     for name in ("tensorflow", "tf2jax_lite", "keras"):
         assert importlib.util.find_spec(name) is None, name
@@ -30,7 +29,7 @@ RUN = """
 
     with np.load(inputs) as data:
         arrays = [data[name] for name in data.files]
-    results, _ = jax.jit(model.serving_default)(load_file(folder + "/params.safetensors"), *arrays)
+    results, _ = jax.jit(model.serving_default)(model.load_params(folder + "/params.safetensors"), *arrays)
     np.savez(out, *[np.asarray(leaf) for leaf in jax.tree.leaves(results)])
 """
 

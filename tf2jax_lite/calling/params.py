@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["Variable", "VariableName", "is_seed_state", "merge_params", "split_params"]
+__all__ = [
+    "Variable",
+    "VariableName",
+    "flatten_params",
+    "is_seed_state",
+    "merge_params",
+    "nest_params",
+    "param_path",
+    "split_params",
+]
 
 
 class Variable(np.ndarray):
@@ -108,6 +117,66 @@ def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"variable(s) {sorted(twice)} are in more than one part.")
         merged.update(part)
     return merged
+
+
+def nest_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Nest params by scope.
+
+    ``{"encoder/query/kernel": x}`` becomes ``{"encoder": {"query": {"kernel": x}}}``. This is the form that
+    exported source takes. A param whose name is also a scope stays an array, and stands beside the params of that
+    scope: ``{"w": x, "w/m": y}`` is not changed. The keys of arrays keep the flag of `VariableName`.
+
+    Args:
+      params: flat, as `convert`, `load` or a converted function returns them.
+
+    Returns:
+      Nested dicts; `flatten_params` is the inverse.
+    """
+    nested: dict[str, Any] = {}
+    for name, value in params.items():
+        *scopes, leaf = param_path(name, params)
+        inner = nested
+        for scope in scopes:
+            inner = inner.setdefault(scope, {})
+        inner[VariableName(leaf, name.trainable) if isinstance(name, VariableName) else leaf] = value
+    return nested
+
+
+def flatten_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Flattens nested params: the inverse of `nest_params`.
+
+    Args:
+      params: nested dicts, such as a function of exported source takes and returns.
+
+    Returns:
+      A dict from name to array, whose keys are `VariableName` where those of the arrays were.
+    """
+    flat: dict[str, Any] = {}
+
+    def visit(prefix: str, inner: Mapping[str, Any]) -> None:
+        for key, value in inner.items():
+            name = f"{prefix}{key}"
+            if isinstance(value, Mapping):
+                visit(f"{name}/", value)
+            else:
+                flat[VariableName(name, key.trainable) if isinstance(key, VariableName) else name] = value
+
+    visit("", params)
+    return flat
+
+
+def param_path(name: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return a param's path in nested params, given the names of all params."""
+    *scopes, leaf = str(name).split("/")
+    path: list[str] = []
+    key = ""
+    for count, scope in enumerate(scopes, 1):
+        if "/".join(scopes[:count]) in names:  # a param, which holds no others
+            key += f"{scope}/"
+        else:
+            path.append(key + scope)
+            key = ""
+    return (*path, key + leaf)
 
 
 def is_seed_state(name: str) -> bool:

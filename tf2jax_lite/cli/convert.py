@@ -73,6 +73,12 @@ def convert(
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Add params as an Orbax checkpoint (extra: checkpoint).")
     ] = False,
+    shape_comments: Annotated[
+        bool, typer.Option("--shape-comments", help="In model.py, write the shape behind each line.")
+    ] = False,
+    scan_layers: Annotated[
+        bool, typer.Option("--scan-layers", help="Run repeated layers by lax.scan, which compiles faster.")
+    ] = False,
     standalone: Annotated[
         bool, typer.Option("--standalone", help="No effect: model.py always runs with JAX alone.", hidden=True)
     ] = False,
@@ -132,6 +138,8 @@ def convert(
             },
             overwrite=force,
             checkpoint=checkpoint,
+            shape_comments=shape_comments,
+            scan_layers=scan_layers,
             progress=step,
         )
     total = time.perf_counter() - begin

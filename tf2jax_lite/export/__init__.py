@@ -6,6 +6,7 @@ Read in this order:
   stage: one trace of a function, from which all formats are written.
   symbolic_dims, dimension_syntax: symbolic dimensions of arguments, found by trial traces.
   artifact: the writer; codegen prints source, stablehlo_module serializes, params_file stores params.
+  source_function: written source in place of the traced function.
   interface_json, metadata: the signature and metadata of an artifact, as JSON.
   load, execution: the reader; one run with a check of memory.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.

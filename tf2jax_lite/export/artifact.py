@@ -23,6 +23,7 @@ from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
 from .orbax import write_checkpoint
 from .params_file import SHARD_BYTES, write_tensors
 from .predictions import prediction_kinds
+from .source_function import from_source
 from .stablehlo_module import serialize
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
@@ -65,6 +66,8 @@ def export_functions(
     stablehlo: bool = True,
     checkpoint: bool = False,
     shard_bytes: int = SHARD_BYTES,
+    shape_comments: bool = False,
+    scan_layers: bool = False,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
     """Write converted functions as an artifact.
@@ -83,6 +86,9 @@ def export_functions(
       stablehlo: write StableHLO, too.
       checkpoint: write params as an Orbax checkpoint, too (``checkpoint/``; needs the extra ``checkpoint``).
       shard_bytes: maximum size of a params file.
+      shape_comments: write shapes behind all lines of the source, not only in docstrings.
+      scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO. The
+        code is smaller and compiles faster; stacking copies the params at each call.
       progress: called with the name of each step as it begins.
 
     Raises:
@@ -96,33 +102,37 @@ def export_functions(
         params = {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
     warnings: list[str] = []
     with new_directory(Path(path), overwrite=overwrite) as folder:
-        entries, signatures, problems = {}, {}, []
+        entries, traced, signatures, problems = {}, {}, {}, []
         names = codegen.Names()
+        identifiers = {name: names.new(name, "model") for name in functions}
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
             staged = stage_symbolic(converted, given[name], params, dtype)
-            function = names.new(name, "model")
             try:
-                entries[name] = entry(name, converted, staged, function)
+                entries[name] = entry(name, converted, staged, identifiers[name])
             except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
                 raise
             except Exception as error:  # an artifact without source is useful, too
                 problems.append(f"{name}: {type(error).__name__}: {error}")
+            traced[name] = staged
             signatures[name] = _signature(converted, staged)
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
-            if stablehlo:
-                progress(f"lower {name} for {', '.join(platforms)}")
-                file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{function}.stablehlo")
-                warnings += _write_stablehlo(file, name, staged, params, platforms, signatures[name])
         progress("write source")
-        constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems)
+        layout = {"shape_comments": shape_comments, "scan_layers": scan_layers}
+        constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
+        arrays = {**params, **constants}
+        for name, staged in traced.items() if stablehlo else ():
+            progress(f"lower {name} for {', '.join(platforms)}")
+            file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
+            if scan_layers and not problems:
+                staged = from_source(staged, entries[name], (folder / _SOURCE).read_text("utf-8"), constants)
+            warnings += _write_stablehlo(file, name, staged, params, platforms, signatures[name])
         warnings += [f"no source: {problem}" for problem in problems]
         lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
         if lost:
             raise ExportError(f"there would be no way to run {', '.join(map(repr, lost))}: {'; '.join(warnings)}")
-        arrays = {**params, **constants}
         size = size_text(sum(v.nbytes for v in arrays.values()))
         progress(f"write params ({size})")
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, folder, shard_bytes=shard_bytes)
@@ -131,6 +141,7 @@ def export_functions(
             "format_version": FORMAT_VERSION,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
             "source": None if problems else _SOURCE,
+            "nested_params": True,
             "signatures": signatures,
             "params": _params_entries(params, arrays, placed),
             "options": dict(options or {}),
@@ -170,6 +181,7 @@ def _write_source(
     title: str,
     signatures: dict[str, Any],
     problems: list[str],
+    layout: Mapping[str, bool],
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the source module unless there are problems, and record functions.
 
@@ -178,9 +190,10 @@ def _write_source(
     """
     if problems:
         return {}, problems
-    doc = [title or "A model converted from TensorFlow.", "", "Needs JAX and numpy only; params are a dict of arrays."]
+    title = title or "A model converted from TensorFlow."
+    doc = [title, "", "Needs JAX and numpy only; params are nested dicts of arrays."]
     try:
-        text, constants = codegen.write_module(list(entries.values()), doc)
+        text, constants = codegen.write_module(list(entries.values()), doc, **layout)
     except ExportError as error:
         return {}, [str(error)]
     except Exception as error:  # an artifact without source is useful, too
@@ -281,9 +294,9 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
         if not _leaves(structure):
             continue  # a literal, baked in
         if isinstance(structure, TensorArgument):
-            arguments[inputs[structure.index]] = codegen.Ref(structure.index)
+            arguments[inputs[structure.index]] = codegen.Result(structure.index)
         else:
-            refs = map_structure(lambda x: codegen.Ref(x.index) if isinstance(x, TensorArgument) else x, structure)
+            refs = map_structure(lambda x: codegen.Result(x.index) if isinstance(x, TensorArgument) else x, structure)
             arguments[names.new(argument, "inputs")] = refs
     results = len(staged.results)
     block = codegen.from_jaxpr(staged.jaxpr)
@@ -294,7 +307,7 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
         inputs=inputs,
         arguments=arguments,
         rng=staged.rng,
-        structure=map_structure(lambda x: codegen.Ref(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
+        structure=map_structure(lambda x: codegen.Result(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
         updates={str(u): results + i for i, u in enumerate(staged.updates)},
         doc=_doc(name, staged, inputs),
     )
@@ -307,7 +320,8 @@ def _leaves(structure: Any) -> list[TensorArgument]:
 
 
 def _doc(name: str, staged: Staged, inputs: Sequence[str]) -> list[str]:
-    lines = [f"TensorFlow function {name!r}.", "", "Args:", "  params: dict from variable name to array."]
+    params = "  params: nested dicts of arrays by scope, as load_params returns them."
+    lines = [f"TensorFlow function {name!r}.", "", "Args:", params]
     for given, spec in zip(inputs, staged.inputs, strict=True):
         shape = ", ".join(map(str, spec.shape))
         lines.append(f"  {given}: {spec.dtype.name}[{shape}].")

@@ -16,7 +16,7 @@ import numpy as np
 from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.names import accepted_names, match_arrays
-from tf2jax_lite.calling.params import VariableName
+from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.stablehlo import api
@@ -241,6 +241,7 @@ def _from_source(
             raise ValueError(f"there are {interface.count} arrays, not {max(used) + 1}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
+    nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     path = inside(folder, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
@@ -259,13 +260,15 @@ def _from_source(
         given = [map_structure(lambda x: flat[x.index] if isinstance(x, OutputRef) else x, a) for a in arguments]
         if entry["rng"] and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
+        key = {"rng": _typed(rng)} if entry["rng"] else {}
         try:
-            return written(params, *given, **({"rng": _typed(rng)} if entry["rng"] else {}))
-        except KeyError as error:
-            name = next(iter(error.args), None)
-            if name in params or not isinstance(name, str) or name not in metadata["params"]:
+            results, after = written(nest_params(params) if nested else params, *given, **key)
+        except KeyError:
+            missing = [name for name in metadata["params"] if name not in params]
+            if not missing:
                 raise
-            raise MissingParamError(f"{interface.name}: params lack {name}") from None
+            raise MissingParamError(f"{interface.name}: params lack {', '.join(missing[:10])}") from None
+        return results, flatten_params(after) if nested else after
 
     return function
 

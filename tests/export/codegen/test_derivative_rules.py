@@ -11,7 +11,7 @@ from tf2jax_lite.errors import ExportError
 from tf2jax_lite.export import artifact, codegen, symbolic_dims
 from tf2jax_lite.export.codegen import free_names
 
-from .test_source import imported, written
+from .test_source import imported, nested, written
 
 X = np.random.default_rng(0).normal(size=(3, 6, 4)).astype(np.float32)
 TABLE = np.random.default_rng(1).normal(size=4 * 6).astype(np.float32)  # too large for source
@@ -105,7 +105,7 @@ def test_values_and_derivatives(name, tmp_path):
     graph, x, fn, params = made(name)
     text, constants = written(fn, params)
     model = imported(text, tmp_path / "model.py").model
-    full = {**params, **constants}
+    full = nested(params, constants)
     with tf.GradientTape() as tape:
         variable = tf.Variable(x)
         expected = graph(variable)

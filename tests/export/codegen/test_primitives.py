@@ -17,7 +17,7 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.export.codegen import functions, registry
 from tf2jax_lite.jaxprs.compat import COMPOSITE, composite_jaxpr
 
-from .test_source import imported, written
+from .test_source import imported, nested, written
 
 X = np.float32([[0.3, 0.7, 0.2, 0.55], [0.1, 0.9, 0.4, 0.45], [0.8, 0.6, 0.35, 0.15]])
 SQUARE = X[:, :3] + 2 * np.eye(3, dtype=np.float32)
@@ -188,7 +188,7 @@ def test_case(name, tmp_path):
         total = lambda x: (_finite(call(params, x)[0]) ** 2).sum()  # noqa: E731
         return jax.jit(lambda x: (call(params, x)[0], jax.grad(total)(x) if case.grad else ()))(case.x)
 
-    got, want = both(model, {**params, **constants}), both(fn, params)
+    got, want = both(model, nested(params, constants)), both(fn, params)
     for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert mine.shape == theirs.shape
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)

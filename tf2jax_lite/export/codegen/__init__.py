@@ -7,13 +7,15 @@ Read in this order:
   registry, rules: one line of source per equation; `rules_*` are the rules by kind of primitive.
   literals, names, free_names: constants and identifiers of the source.
   functions, derivative_rules, constants: control flow, custom derivatives, large constants as arguments.
-  module, formatter: one function per name scope; line breaks.
+  templates: printed statements, with references to values, params and constants instead of names.
+  structure: functions for scopes and repeated parts, loops, params of functions, and names of values.
+  module, support_functions, formatter: the module; functions that read params; line breaks.
 
 Must not import `api`, `frontend`, `lowering` or `ops`: generated source depends on JAX only.
 """
 
 from .block_ir import Block, from_jaxpr
-from .module import Entry, Ref, write_module
+from .module import Entry, Result, write_module
 from .names import Names, identifier
 
-__all__ = ["Block", "Entry", "Names", "Ref", "from_jaxpr", "identifier", "write_module"]
+__all__ = ["Block", "Entry", "Names", "Result", "from_jaxpr", "identifier", "write_module"]

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 from . import literals
 from .block_ir import Equation, Literal, Value
-from .formatter import WIDTH, define, statement
-from .functions import FunctionWriter, hint_of, named, structured, targets, tuple_of
+from .formatter import WIDTH
+from .functions import FunctionWriter, hint_of, named, one_or_all, structured, targets, tuple_of
+from .templates import Def
 
 __all__ = ["write_rules"]
 
@@ -54,32 +55,32 @@ def _write_jvp(writer: FunctionWriter, step: Equation, name: str) -> None:
     """Write a function with its forward-mode rule."""
     primal, rule = step.blocks["primal"], step.blocks["jvp"]
     count, outputs = len(step.inputs), len(step.outputs)
-    writer.lines.extend(_decorator("custom_jvp", writer.given))
-    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    decorators = _decorator("custom_jvp", writer.given)
+    writer.function(name, named(writer, primal.args, "x"), primal, one_or_all, dims=primal.args, decorators=decorators)
     inexact = [i for i, v in enumerate(step.inputs) if _is_inexact(v)]
     primals = named(writer, rule.args[:count], "x")
     tangents = ["_"] * count
     for i, arg in zip(inexact, rule.args[count:], strict=True):
-        tangents[i] = named(writer, [arg], f"{primals[i]}_dot")[0]
+        tangents[i] = named(writer, [arg], "x_dot")[0]
 
     def results(texts: list[str]) -> str:
         remaining = iter(texts[outputs:])
         dots = [next(remaining) if _is_inexact(v) else _float0(v) for v in step.outputs]
-        return f"{tuple_of(texts[:outputs])}, {tuple_of(dots)}"
+        return f"{one_or_all(texts[:outputs])}, {one_or_all(dots)}"
 
-    writer.lines.append(f"@{name}.defjvp")
     unpack = [f"{targets(primals)} = primals", f"{targets(tangents)} = tangents"]
-    writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, dims=rule.args)
+    decorators = [f"@{name}.defjvp"]
+    writer.function(f"{name}_jvp", ["primals", "tangents"], rule, results, unpack, rule.args, decorators)
 
 
 def _write_refused(writer: FunctionWriter, step: Equation, name: str) -> None:
     """Write a function whose derivative, in either mode, is refused."""
     primal = step.blocks["primal"]
-    writer.lines.extend(_decorator("custom_jvp", writer.given))
-    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
-    writer.lines.append(f"@{name}.defjvp")
-    writer.lines.extend(define(f"{name}_jvp", [*writer.given, "primals", "tangents"], 0))
-    writer.lines.extend(statement(f"raise ValueError({literals.value(step.params['refused'])})", 4))
+    decorators = _decorator("custom_jvp", writer.given)
+    writer.function(name, named(writer, primal.args, "x"), primal, one_or_all, dims=primal.args, decorators=decorators)
+    args = [writer.parse(arg).parts for arg in (*writer.given, "primals", "tangents")]
+    body = [writer.parse(f"raise ValueError({literals.value(step.params['refused'])})")]
+    writer.nodes.append(Def(f"{name}_jvp", args, body, [f"@{name}.defjvp"]))
 
 
 def _write_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
@@ -87,13 +88,13 @@ def _write_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
     primal, forward, backward = (step.blocks[k] for k in ("primal", "forward", "backward"))
     outputs = len(step.outputs)
     saved = len(forward.results) - outputs
-    writer.lines.extend(_decorator("custom_vjp", writer.given))
-    writer.function(name, named(writer, primal.args, "x", unpacked=False), primal, tuple_of, dims=primal.args)
+    decorators = _decorator("custom_vjp", writer.given)
+    writer.function(name, named(writer, primal.args, "x"), primal, one_or_all, dims=primal.args, decorators=decorators)
 
     def pair(texts: list[str]) -> str:
-        return f"{tuple_of(texts[:outputs])}, {tuple_of(texts[outputs:]) if saved else '()'}"
+        return f"{one_or_all(texts[:outputs])}, {tuple_of(texts[outputs:]) if saved else '()'}"
 
-    writer.function(f"{name}_fwd", named(writer, forward.args, "x", unpacked=False), forward, pair, dims=forward.args)
+    writer.function(f"{name}_fwd", named(writer, forward.args, "x"), forward, pair, dims=forward.args)
     residuals = named(writer, backward.args[:saved], "saved")
     cotangents = named(writer, backward.args[saved:], "bar")
 
@@ -104,8 +105,8 @@ def _write_vjp(writer: FunctionWriter, step: Equation, name: str) -> None:
         return tuple_of(out)
 
     unpack = [f"{targets(residuals)} = residuals"] if saved else []
-    unpack.append(f"{targets(cotangents)} = cotangents")
-    arguments = ["residuals" if saved else "_", "cotangents"]
+    unpack += [f"{targets(cotangents)} = cotangents"] if len(cotangents) > 1 else []
+    arguments = ["residuals" if saved else "_", "cotangents" if len(cotangents) > 1 else cotangents[0]]
     writer.function(f"{name}_bwd", arguments, backward, gradients, unpack, dims=backward.args)
     writer.add(f"{name}.defvjp({name}_fwd, {name}_bwd)")
 
@@ -115,4 +116,4 @@ def _custom(writer: FunctionWriter, step: Equation) -> None:
     name, dims = writer.module.custom(step)
     outputs = named(writer, step.outputs, hint_of(step, "value"))
     operands = ", ".join([*dims, *(writer.text(v) for v in step.inputs)])
-    writer.add(f"{targets(outputs)} = {name}({operands})")
+    writer.add(f"{one_or_all(outputs)} = {name}({operands})")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tf2jax_lite.support.text import printable
 
-__all__ = ["WIDTH", "define", "docstring", "statement", "tidy"]
+__all__ = ["WIDTH", "define", "docstring", "loop", "statement", "tidy"]
 
 WIDTH = 88
 
@@ -29,9 +29,23 @@ def statement(text: str, indent: int, comment: str = "") -> list[str]:
         return [pad + text]
     prefix, value = _split(text)
     lines = _broken(prefix, value, indent, "")
+    targets = prefix.removesuffix(" = ").split(", ")
+    if len(targets) > 1 and any(len(line) > WIDTH for line in lines):
+        lines = [f"{pad}(", *(f"{pad}    {target}," for target in targets), *_broken(") = ", value, indent, "")]
     if comment and len(lines[-1]) + len(comment) + 4 <= WIDTH:
         lines[-1] += f"  # {comment}"
     return lines
+
+
+def loop(text: str, indent: int) -> list[str]:
+    """Return the first lines of a loop, given on one line."""
+    if indent + len(text) <= WIDTH:
+        return [" " * indent + text]
+    tree = ast.parse(f"{text} pass").body[0]
+    assert isinstance(tree, ast.For)
+    value = ast.get_source_segment(text, tree.iter)
+    assert value is not None
+    return _broken(text[: tree.iter.col_offset], value, indent, ":")
 
 
 def define(name: str, args: list[str], indent: int) -> list[str]:
@@ -73,13 +87,17 @@ def _pieces(value: str) -> tuple[str, list[str], str] | None:
         items = [text(arg) for arg in node.args]
         items += [f"{word.arg}={text(word.value)}" for word in node.keywords]
         return text(node.func) + "(", items, ")"
-    if isinstance(node, ast.BinOp) and isinstance(node.left, (ast.Name, ast.Constant)) and _has_arguments(node.right):
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.left, (ast.Name, ast.Constant, ast.Subscript))
+        and _has_arguments(node.right)
+    ):
         # One operator: broken within the call behind it.
         opening, items, closing = _pieces(text(node.right)) or ("", [], "")
         return value[: value.rindex(text(node.right))] + opening, items, closing
     if isinstance(node, ast.Subscript):
         return text(node.value) + "[", [text(node.slice)], "]"
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and value[0] in "([{":
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         items = [text(item) for item in node.elts]
         if (
             isinstance(node, ast.Tuple) and node.elts and node.elts[0].col_offset == 0
@@ -102,6 +120,10 @@ def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
     flat = f"{pad}{prefix}{value}{end}"
     if len(flat) <= WIDTH:
         return [flat]
+    if value.startswith("[") and isinstance(tree := ast.parse(value, mode="eval").body, ast.ListComp):
+        element = ast.get_source_segment(value, tree.elt) or ""
+        rest = value[value.index(element) + len(element) : -1].strip()
+        return [f"{pad}{prefix}[", *_broken("", element, indent + 4, ""), f"{deeper}{rest}", f"{pad}]{end}"]
     pieces = _pieces(value)
     if pieces is None or len(f"{pad}{prefix}{pieces[0]}") > WIDTH:
         if end == "," or prefix.endswith("="):  # an argument: nothing more to do

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tf2jax_lite.jaxprs.compat import scan_counts
 
 from . import literals, rules_windows  # noqa: F401
 from . import rules as primitives
 from .block_ir import Block, Constant, Equation, Literal, Value
-from .formatter import define, statement
-from .free_names import dimension_sources, loaded
-from .names import Names
+from .free_names import dimension_sources
+from .templates import Def, Hole, Marks, Part, Printed, Stmt, parse, parts_of
 
 __all__ = [
     "FunctionWriter",
     "hint_of",
     "named",
+    "one_or_all",
     "share",
     "structured",
     "targets",
@@ -43,19 +43,24 @@ def tuple_of(items: Sequence[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
+def one_or_all(items: Sequence[str]) -> str:
+    """Return the only item, or a tuple display."""
+    return items[0] if len(items) == 1 else tuple_of(items)
+
+
 _Writer = TypeVar("_Writer", bound="Callable[[FunctionWriter, Equation], None]")
 
 
 class ModuleLike(Protocol):
     """The enclosing module, as a function sees it."""
 
-    used: set[int]
-    """Identities of the values in use."""
     dims: Collection[str]
     """Names of symbolic dimensions, which are reserved."""
+    reads: dict[str, tuple[str, ...]]
+    """Names that stand for params: components of the params' names."""
 
     def constant(self, value: Constant) -> str:
-        """Return the source that reads a large constant."""
+        """Return the name that stands for a large constant."""
         ...
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
@@ -64,15 +69,15 @@ class ModuleLike(Protocol):
 
 
 class FunctionWriter:
-    """Writes the body of one Python function, inner functions included.
+    """Writes the statements of one Python function, inner functions included.
 
     Args:
-      names: generates names.
+      names: generates marks for values.
       module: the enclosing module; it holds large constants and functions with derivative rules.
-      lines: the lines written so far.
-      indent: spaces before each line.
-      env: names of values that are already defined.
+      nodes: the statements written so far.
+      env: text of values that are already defined.
       given: symbolic dimensions that module-level functions take as their first arguments.
+      outermost: whether it stands outside of all functions.
 
     Attributes:
       missing: symbolic dimensions that such functions use without getting them as arguments or from shapes.
@@ -80,28 +85,33 @@ class FunctionWriter:
 
     def __init__(
         self,
-        names: Names,
+        names: Marks,
         module: ModuleLike,
-        lines: list[str] | None = None,
-        indent: int = 4,
+        nodes: list[Any] | None = None,
         env: dict[int, str] | None = None,
         given: Sequence[str] = (),
+        *,
+        outermost: bool = False,
     ):
         self.names = names
-        self.lines: list[str] = [] if lines is None else lines
-        self.indent = indent
+        self.nodes: list[Any] = [] if nodes is None else nodes
         self.env: dict[int, str] = {} if env is None else env
         self.module = module
         self.like: list[tuple[str, str]] = []
         self.given = given
+        self.outermost = outermost
         self.missing: set[str] = set()
+
+    def parse(self, text: str, comment: str = "") -> Stmt:
+        """Return a statement."""
+        return parse(text, self.module.reads, self.module.dims, comment)
 
     def add(self, text: str, comment: str = "") -> None:
         """Add a statement."""
-        self.lines.extend(statement(text, self.indent, comment))
+        self.nodes.append(self.parse(text, comment))
 
     def bind(self, value: Value, name: str) -> None:
-        """Set the name of a value."""
+        """Set the text of a value."""
         self.env[id(value)] = name
 
     def text(self, item: Value | Literal, *, typed: bool = True) -> str:
@@ -120,6 +130,15 @@ class FunctionWriter:
 
     def step(self, step: Equation) -> None:
         """Write one step."""
+        outer, self.nodes = self.nodes, []
+        try:
+            self._step(step)
+        finally:
+            nodes, self.nodes = self.nodes, outer
+        if nodes:
+            self.nodes.append(Printed(nodes, step.path))
+
+    def _step(self, step: Equation) -> None:
         if step.name == "platform_index":  # part of `lax.platform_dependent`
             return
         writer = _STRUCTURED.get(step.name)
@@ -146,7 +165,7 @@ class FunctionWriter:
 
     def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
         """Write an assignment to new names."""
-        names = named(self, outputs, "value", unpacked=sequence)
+        names = named(self, outputs, "value")
         comment = literals.type_comment(outputs[0].aval) if len(outputs) == 1 and not self.like else ""
         if not sequence:
             self.add(f"{names[0]} = {text}", comment)
@@ -161,6 +180,7 @@ class FunctionWriter:
         results: Callable[[list[str]], str],
         unpack: Sequence[str] = (),
         dims: Sequence[Value] = (),
+        decorators: Sequence[str] = (),
     ) -> None:
         """Write an inner function.
 
@@ -171,31 +191,26 @@ class FunctionWriter:
           results: returns the expression to return, given the block's results.
           unpack: statements at its start.
           dims: values whose shapes define symbolic dimensions, for a module-level function.
+          decorators: lines before it.
         """
-        nested = self.indent > 0
-        if nested:
-            self.lines.append("")
-        self.lines.extend(define(name, args if nested else [*self.given, *args], self.indent))
-        inner = FunctionWriter(self.names, self.module, [], self.indent + 4, self.env)
+        inner = FunctionWriter(self.names, self.module, [], self.env)
         inner.like = self.like
-        if not nested:
+        if self.outermost:
             # Written in terms of its argument's shape, one function serves for all shapes.
-            dims = [v for v in dims if self.env[id(v)] != "_"]
             first = next((v for v in dims if len(v.aval.shape) > 0), None)
             inner.like = [(literals.shape(first.aval.shape), f"{self.env[id(first)]}.shape")] if first else []
         inner.add(f"return {results(inner.block(block))}")
-        start = FunctionWriter(self.names, self.module, self.lines, self.indent + 4)
-        for line in unpack:
-            start.add(line)
-        if not nested:
+        start = [self.parse(line) for line in unpack]
+        if self.outermost:
             found = dimension_sources([(self.env[id(v)], v) for v in dims])
-            needed = (loaded(inner.lines) & set(self.module.dims)) - set(self.given)
+            used = {d for part in parts_of(inner.nodes) if isinstance(part, Hole) for d in part.dims}
+            needed = used - set(self.given)
             self.missing |= needed - found.keys()
-            for dim, source in found.items():
-                if dim in needed:
-                    start.add(f"{dim} = {source}")
-        self.lines.extend(inner.lines)
-        self.lines.extend([""] if nested else ["", ""])
+            start += [self.parse(f"{dim} = {source}") for dim, source in found.items() if dim in needed]
+        every = [*self.given, *args] if self.outermost else args
+        head = self.parse(name).parts[0]
+        parts: list[tuple[Part, ...]] = [self.parse(arg).parts for arg in every]
+        self.nodes.append(Def(head, parts, [*start, *inner.nodes], list(decorators)))
 
 
 _SEQUENCES = frozenset(
@@ -209,9 +224,9 @@ def targets(names: Sequence[str]) -> str:
     return f"({names[0]},)" if len(names) == 1 else ", ".join(names)
 
 
-def named(writer: FunctionWriter, values: Sequence[Value], hint: str, *, unpacked: bool = True) -> list[str]:
-    """Name values; those that are unpacked and never used are ``_``."""
-    names = ["_" if unpacked and id(v) not in writer.module.used else writer.names.new(v.hint or hint) for v in values]
+def named(writer: FunctionWriter, values: Sequence[Value], hint: str) -> list[str]:
+    """Give values new names."""
+    names = [writer.names.new(v.hint or hint, v.aval) for v in values]
     for value, name in zip(values, names, strict=True):
         writer.bind(value, name)
     return names
@@ -234,32 +249,30 @@ def _scan(writer: FunctionWriter, step: Equation) -> None:
     consts, carry = scan_counts(p)
     share(writer, body.args[:consts], step.inputs[:consts])
     name = writer.names.new(f"{hint_of(step, 'loop')}_body")
-    carry_args = named(writer, body.args[consts : consts + carry], "carry")
+    carry_args = named(writer, body.args[consts : consts + carry], "state")
     slices = named(writer, body.args[consts + carry :], "x")
-    unpack = []
-    if carry_args:
-        unpack.append(f"{targets(carry_args)} = carry")
-    if slices:
-        unpack.append(f"{targets(slices)} = xs")
+    unpack = [
+        f"{targets(items)} = {whole}" for items, whole in ((carry_args, "carry"), (slices, "xs")) if len(items) > 1
+    ]
+
+    def parameter(items: Sequence[str], whole: str, unused: str) -> str:
+        return whole if len(items) > 1 else items[0] if items else unused
 
     def results(texts: list[str]) -> str:
-        return f"{tuple_of(texts[:carry]) if carry else '()'}, {tuple_of(texts[carry:]) if texts[carry:] else 'None'}"
+        parts = texts[:carry], texts[carry:]
+        return f"{one_or_all(parts[0]) if carry else '()'}, {one_or_all(parts[1]) if parts[1] else 'None'}"
 
-    writer.function(
-        name, ["carry" if carry_args else "_", "xs" if slices else "_" if carry_args else "__"], body, results, unpack
-    )
+    args = [parameter(carry_args, "carry", "_"), parameter(slices, "xs", "_" if carry_args else "__")]
+    writer.function(name, args, body, results, unpack)
     start = [writer.text(v) for v in step.inputs[consts : consts + carry]]
     xs = [writer.text(v) for v in step.inputs[consts + carry :]]
-    args = [name, tuple_of(start) if start else "()", tuple_of(xs) if xs else "None"]
+    args = [name, one_or_all(start) if start else "()", one_or_all(xs) if xs else "None"]
     args.append(f"length={literals.dimension(p['length'])}")
     if p["reverse"]:
         args.append("reverse=True")
     outputs = named(writer, step.outputs, hint_of(step, "value"))
     left, right = outputs[:carry], outputs[carry:]
-    halves = [
-        (tuple_of(left) if left else "_"),
-        (tuple_of(right) if right else "_"),
-    ]
+    halves = [one_or_all(left) if left else "_", one_or_all(right) if right else "_"]
     writer.add(f"{', '.join(halves)} = lax.scan({', '.join(args)})")
 
 
@@ -276,19 +289,20 @@ def _while(writer: FunctionWriter, step: Equation) -> None:
     ):
         share(writer, block.args[:count], consts)
         name = writer.names.new(f"{hint_of(step, 'loop')}_{role}")
-        carry = named(writer, block.args[count:], "carry")
+        carry = named(writer, block.args[count:], "state")
         last = role == "cond"
+        one = len(carry) == 1
         writer.function(
             name,
-            ["carry"],
+            [carry[0] if one else "carry"],
             block,
-            (lambda texts: texts[0]) if last else tuple_of,
-            [f"{targets(carry)} = carry"],
+            (lambda texts: texts[0]) if last else one_or_all,
+            [] if one else [f"{targets(carry)} = carry"],
         )
         names.append(name)
     outputs = named(writer, step.outputs, hint_of(step, "value"))
-    initial = tuple_of([writer.text(v) for v in start])
-    writer.add(f"{targets(outputs)} = lax.while_loop({names[0]}, {names[1]}, {initial})")
+    initial = one_or_all([writer.text(v) for v in start])
+    writer.add(f"{one_or_all(outputs)} = lax.while_loop({names[0]}, {names[1]}, {initial})")
 
 
 @structured("cond")
@@ -300,7 +314,7 @@ def _cond(writer: FunctionWriter, step: Equation) -> None:
         share(writer, block.args, operands)
         role = ("false", "true")[number] if len(step.params["branches"]) == 2 else str(number)
         name = writer.names.new(f"{hint_of(step, 'branch')}_{role}")
-        writer.function(name, [], block, lambda texts: tuple_of(texts) if texts else "()")
+        writer.function(name, [], block, lambda texts: one_or_all(texts) if texts else "()")
         names.append(name)
     outputs = named(writer, step.outputs, hint_of(step, "value"))
     platforms = step.params.get("branches_platforms")
@@ -309,15 +323,15 @@ def _cond(writer: FunctionWriter, step: Equation) -> None:
     else:  # selected by platform: branches that cannot be compiled for it are omitted
         words = [f"{word}={name}" for one, name in zip(platforms, names, strict=True) for word in one or ("default",)]
         call = f"lax.platform_dependent({', '.join(words)})"
-    writer.add(f"{targets(outputs)} = {call}" if outputs else call)
+    writer.add(f"{one_or_all(outputs)} = {call}" if outputs else call)
 
 
 @structured("remat2", "remat", "checkpoint")
 def _checkpoint(writer: FunctionWriter, step: Equation) -> None:
     block = step.blocks["body"]
     name = writer.names.new(f"{hint_of(step, 'checkpointed')}_fn")
-    args = named(writer, block.args, "x", unpacked=False)
-    writer.function(name, args, block, tuple_of)
+    args = named(writer, block.args, "x")
+    writer.function(name, args, block, one_or_all)
     outputs = named(writer, step.outputs, hint_of(step, "value"))
     operands = ", ".join(writer.text(v) for v in step.inputs)
-    writer.add(f"{targets(outputs)} = jax.checkpoint({name})({operands})")
+    writer.add(f"{one_or_all(outputs)} = jax.checkpoint({name})({operands})")

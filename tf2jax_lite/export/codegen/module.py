@@ -1,31 +1,42 @@
-"""Writes a module of source: entry functions, and one function per TensorFlow name scope."""
+"""Writes a module of source: entry functions, and functions for name scopes and repeated parts of them."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.calling.params import param_path
 from tf2jax_lite.support.errors import ExportError
 
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
-from .block_ir import Block, Constant, Equation, Literal, Value
+from .block_ir import Block, Constant, Equation
 from .constants import pass_constants
 from .derivative_rules import write_rules
 from .formatter import define, docstring, tidy
-from .free_names import dimension_sources, loaded
+from .free_names import dimension_sources
 from .functions import FunctionWriter, tuple_of
-from .names import Names, identifier
+from .names import RESERVED, Names, identifier
+from .structure.items import Body, Function, Program
+from .structure.plans import common_role, leaves, plan, role
+from .structure.render import lay_out, nodes_of
+from .structure.scopes import structure
+from .structure.sequences import Header
+from .support_functions import NUMBERED, STACKED, UPDATED, load_params
+from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
-__all__ = ["Entry", "Ref", "write_module"]
-
-_MIN_STEPS = 2  # smaller scopes are inlined
+__all__ = ["Entry", "Result", "write_module"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Ref:
+class Result:
     """A leaf in the structure of results: which result of the block."""
 
     index: int
@@ -40,9 +51,9 @@ class Entry:
       block: its computation. Its arguments are the variables, the inputs, and the key, in this order.
       variables: names of the variables that it takes.
       inputs: names of its arrays, in the block's order.
-      arguments: its parameters: names, each with a structure of `Ref` leaves into ``inputs``.
+      arguments: its parameters: names, each with a structure of `Result` leaves into ``inputs``.
       rng: whether it takes a key.
-      structure: of its results: dicts, lists and tuples with `Ref` leaves, and plain values.
+      structure: of its results: dicts, lists and tuples with `Result` leaves, and plain values.
       updates: variable name to the index of the result that is its new value.
       doc: lines of its docstring.
     """
@@ -61,12 +72,16 @@ class Entry:
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
 
-def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def write_module(
+    entries: Sequence[Entry], title: Sequence[str], *, shape_comments: bool = False, scan_layers: bool = False
+) -> tuple[str, dict[str, Any]]:
     """Write a module.
 
     Args:
       entries: its public functions.
       title: lines of its docstring.
+      shape_comments: whether to write shapes behind all lines, not only in docstrings.
+      scan_layers: whether to write loops over layers of one shape as `jax.lax.scan`, with params that are stacked.
 
     Returns:
       The source, and constants too large for it: they are read from ``params`` under these names.
@@ -80,11 +95,13 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
         for entry in entries:
             pass_constants(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
-            module = _Module(entries, title, dict(given))
-            text, constants = module.write()
+            module = _Module(entries, title, dict(given), shape_comments=shape_comments)
+            module.program.scan_layers = scan_layers
+            module.print_entries()
             if module.given == given:
                 break
             given = module.given
+        text, constants = module.write()
         unknown = free_names.undefined(text)
     except RecursionError as error:
         raise ExportError(_TOO_DEEP) from error
@@ -96,31 +113,73 @@ def write_module(entries: Sequence[Entry], title: Sequence[str]) -> tuple[str, d
     return text, constants
 
 
+@dataclasses.dataclass
+class _Printed:
+    """An entry whose equations are printed, and outlined to functions."""
+
+    entry: Entry
+    body: Body
+    args: dict[str, int]
+    last: list[Any]
+
+
 class _Module:
     """Writes a module; ``given`` are the sizes that functions with derivative rules are passed, by key."""
 
-    def __init__(self, entries: Sequence[Entry], title: Sequence[str], given: dict[Any, tuple[str, ...]]):
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        title: Sequence[str],
+        given: dict[Any, tuple[str, ...]],
+        *,
+        shape_comments: bool,
+    ):
         self.entries = entries
         self.title = title
+        self.shape_comments = shape_comments
         self.functions = Names(taken={name[1:] for name in idioms.HELPERS})
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
+        self.marks = Marks()
+        self.program = Program(self.marks)
+        self.reads: dict[str, tuple[str, ...]] = {}
+        self._read_names: dict[tuple[str, ...], str] = {}
         self._names: dict[int, str] = {}
+        self._equal: dict[Any, Constant] = {}
         self._taken = {v for e in entries for v in e.variables}
+        self._scopes = {name[:i] for name in self._taken for i, c in enumerate(name) if c == "/"}
         self._seen: dict[str, str] = {}
         self._customs: dict[Any, tuple[str, int]] = {}
         self.given = given
         self.dims: Collection[str] = frozenset(d for e in entries for d in _dimensions(e))
-        self.used = {id(v) for e in entries for v in e.block.used()}
+        self._printed: list[_Printed] = []
+
+    def print_entries(self) -> None:
+        """Print the equations of all entries."""
+        for entry in self.entries:
+            self._print(entry)
 
     def write(self) -> tuple[str, dict[str, Any]]:
-        for entry in self.entries:
-            self._entry(entry)
+        """Return the source, and large constants by name."""
+        for function in self.program.functions.values():
+            if not function.inline:
+                self._function(function)
+        for printed in self._printed:
+            self._entry(printed)
         body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in used) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
+        names = [*self._taken, *self.constants]
+        support = [
+            load_params(names, self._of_complex()),
+            UPDATED * ("_updated" in used),
+            STACKED * ("_stacked" in used),
+            NUMBERED * ("_numbered" in used),
+        ]
+        body = "\n\n\n".join([text for text in support if text] + [body])
+        used |= {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         imports = [
             line
             for name, line in (
@@ -132,23 +191,42 @@ class _Module:
             )
             if name in used
         ]
-        public = [e.name for e in self.entries]
+        public = sorted([*(e.name for e in self.entries), "load_params"])
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
 
+    def _of_complex(self) -> set[str]:
+        """Return the names of complex params and constants."""
+        avals = {n: a.aval for e in self.entries for n, a in zip(e.variables, e.block.args, strict=False)}
+        return {n for n, a in {**avals, **self.constants}.items() if np.issubdtype(a.dtype, np.complexfloating)}
+
+    def read(self, name: str) -> str:
+        """Return the text that stands for a param."""
+        path = param_path(name, self._taken)
+        if path not in self._read_names:
+            self._read_names[path] = f"_p{len(self.reads)}_"
+            self.reads[self._read_names[path]] = path
+        return self._read_names[path]
+
     def constant(self, value: Constant) -> str:
-        """Name a large constant."""
+        """Name a large constant; equal ones have one name."""
+        content = np.asarray(value.array) if not jnp.issubdtype(value.array.dtype, jax.dtypes.extended) else None
+        if content is not None and id(value) not in self._names:
+            key = content.dtype.name, content.shape, hashlib.sha256(content.tobytes()).digest()
+            same = self._equal.setdefault(key, value)
+            if same is not value:
+                self._names[id(value)] = self._names[id(same)]
         if id(value) not in self._names:
             base = f"constants/{value.hint or 'array'}"
             name, count = base, 0
-            while name in self.constants or name in self._taken:
+            while name in self.constants or name in self._taken or name in self._scopes:
                 count += 1
                 name = f"{base}_{count}"
             self._names[id(value)] = name
             self.constants[name] = value.array
-        return f"params[{literals.value(self._names[id(value)])}]"
+        return self.read(self._names[id(value)])
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
         """Write a function with derivative rules, once.
@@ -162,136 +240,147 @@ class _Module:
         key = step.params["key"]
         if key not in self._customs:
             # Locals never begin with an underscore, so these names are free in every function.
-            name = f"_{self.functions.new(step.path[-1] if step.path else 'function')}"
+            name = f"_{self.functions.new(role(step.path[-1]) if step.path else 'function')}"
             self._customs[key] = name, len(step.inputs)
             given = self.given.get(key, ())
-            writer = FunctionWriter(Names(taken={*self.dims}), self, [], 0, given=given)
+            writer = FunctionWriter(self.marks, self, [], given=given, outermost=True)
             write_rules(writer, step, name)
             if writer.missing:
                 self.given[key] = tuple(sorted({*given, *writer.missing}))
-            lines = "\n".join(writer.lines).strip("\n")
-            same = self._seen.setdefault(re.sub(rf"\b{name}(?=\b|_)", "@", lines), name)
+            lines, _ = lay_out(self._filled(writer.nodes), [], self.marks, {*RESERVED, *self.dims}, indent=0)
+            text = "\n".join(lines).strip("\n")
+            same = self._seen.setdefault(re.sub(rf"\b{name}(?=\b|_)", "@", text), name)
             self._customs[key] = same, len(step.inputs)
             if same == name:
-                self.chunks.append(lines.split("\n"))
+                self.chunks.append(text.split("\n"))
         name, count = self._customs[key]
         if count != len(step.inputs):
             raise ExportError("functions with large constants call each other in their derivative rules")
         return name, self.given.get(key, ())
 
-    def _entry(self, entry: Entry) -> None:
+    def _print(self, entry: Entry) -> None:
         _name_constants(entry.block)
-        dims = _dimensions(entry)
-        names = Names(taken={*dims, *entry.inputs, *entry.arguments, *(e.name for e in self.entries)})
-        lines: list[str] = []
-        main = FunctionWriter(names, self, lines)
+        writer = FunctionWriter(self.marks, self)
         count = len(entry.variables)
         arrays = entry.block.args[count : count + len(entry.inputs)]
-        variables = dict(zip(map(id, entry.block.args[:count]), entry.variables, strict=True))
+        args: dict[str, int] = {}
         for value, name in zip(arrays, entry.inputs, strict=True):
-            main.bind(value, name)
+            args[name] = self.marks.number(name, value.aval)
+            writer.bind(value, mark(args[name]))
         if entry.rng:
-            main.bind(entry.block.args[-1], "rng")
-        for variable in entry.block.args[:count]:
-            main.bind(variable, f"params[{literals.value(variables[id(variable)])}]")
+            args["rng"] = self.marks.number("rng", entry.block.args[-1].aval)
+            writer.bind(entry.block.args[-1], mark(args["rng"]))
+        for variable, name in zip(entry.block.args[:count], entry.variables, strict=True):
+            writer.bind(variable, self.read(name))
+            self.program.params[param_path(name, self._taken)] = variable.aval
+        results = writer.block(entry.block)
+        updates: dict[tuple[str, ...], str] = {param_path(n, self._taken): results[i] for n, i in entry.updates.items()}
+        state = f"_updated(params, {_nested(updates)})" if updates else "params"
+        last = [writer.parse(f"return {_structure(entry.structure, results)}, {state}")]
+        used = [p.id for p in parts_of(last) if isinstance(p, Ref)]
+        items = structure([n for n in writer.nodes if isinstance(n, Printed)], used, self.program)
+        self._printed.append(_Printed(entry, Body(items, self.program), args, last))
 
-        for scope, steps in _runs(entry.block):
-            if scope is None:
-                for step in steps:
-                    _read(main, [step], variables)
-                    main.step(step)
-            else:
-                self._scope(main, scope, steps, entry.block, variables, dims)
+    def _filled(self, nodes: Sequence[Any]) -> list[Any]:
+        """Return statements in which params are read from all params, and constants stand as they are."""
+        texts = [_read_part(part) for part in parts_of(nodes) if isinstance(part, Read | Hole)]
+        return nodes_of(nodes, iter(texts), {}, (), self.program)[0]
 
-        results = [main.text(r) for r in entry.block.results]
-        updates = [f"{literals.value(n)}: {results[i]}" for n, i in entry.updates.items()]
-        state = "{" + ", ".join(["**params", *updates]) + "}" if updates else "params"
-        main.add(f"outputs = {_structure(entry.structure, results)}")
-        main.add(f"return outputs, {state}")
-        used = loaded(lines)
+    def _function(self, function: Function) -> None:
+        """Write an outlined function."""
+        scopes = [scope for scope in function.scopes if scope]
+        hint = common_role(scopes) if scopes else "block"
+        name = f"_{self.functions.new(hint, 'scope')}"
+        names = Names(taken=set(self.dims))
+        found = function.plan = plan(function, name, names, self.marks)
+        body = function.bodies[0]
+        results = [body.items[n].output_at(inner, self.program) for n, inner in function.results]
+        nodes, alias = nodes_of(body.items, iter(found.texts), found.headers, results, self.program)
+        nodes.append(_return(results))
+        variables = {v for header in found.headers.values() for v in header.variables}
+        parameters = [*(slot.parameter for slot in found.slots), *found.words()]
+        taken = {*RESERVED, *self.dims, *parameters, *variables} - {"rng"}
+        lines, given = lay_out(
+            nodes, body.free, self.marks, taken, alias=alias, single="x", comments=self.shape_comments
+        )
+        args = [given[v] for v in body.free]
+        start = [f"    {d} = {args[i]}.shape[{axis}]" for d, (i, axis) in found.derived.items()]
+        text = docstring([self._doc(function, scopes, results)], 4)
+        ordered = [*(slot.parameter for slot in found.slots), *args, *found.words()]
+        self.chunks.append([*define(name, ordered, 0), *text, *start, *lines])
+
+    def _doc(self, function: Function, scopes: Sequence[str], results: Sequence[int]) -> str:
+        """Return a docstring that says the shapes of arguments and results."""
+
+        def shapes(values: Sequence[int]) -> str:
+            avals = [self.marks.avals[v] for v in values if self.marks.avals[v] is not None]
+            return ", ".join(literals.type_comment(aval) for aval in avals)
+
+        title = f"TensorFlow scope {scopes[0]}" if scopes else "Repeated part"
+        return f"{title}: {shapes(function.bodies[0].free)} -> {shapes(results)}."
+
+    def _entry(self, printed: _Printed) -> None:
+        entry, body = printed.entry, printed.body
+        dims = _dimensions(entry)
+        headers: dict[int, Header] = {}
+        found = leaves([body], headers)
+        texts = [_read(leaf.values[0]) for leaf in found]
+        used = [p.id for p in parts_of(printed.last) if isinstance(p, Ref)]
+        nodes, alias = nodes_of(body.items, iter(texts), headers, used, self.program)
+        nodes += self._filled(printed.last)
+        fixed = {value: name for name, value in printed.args.items()}
+        variables = {v for header in headers.values() for v in header.variables}
+        taken = {*RESERVED, *dims, *entry.arguments, *variables, *(e.name for e in self.entries)} - {"rng", "outputs"}
+        lines, _ = lay_out(nodes, list(fixed), self.marks, taken, fixed, alias, comments=self.shape_comments)
+        mentioned = free_names.loaded(lines)
+        count = len(entry.variables)
+        arrays = entry.block.args[count : count + len(entry.inputs)]
+        needed = {d: source for d, source in dims.items() if d in mentioned}
         before = [
             f"    {name} = jnp.asarray({name}, {literals.dtype(value.aval.dtype)})"
             for name, value in zip(entry.inputs, arrays, strict=True)
-            if name in used or name in _roots({d: v for d, v in dims.items() if d in used})
+            if name in mentioned or name in _roots(needed)
         ]
-        for dim, source in dims.items():
-            if dim in used:
-                before += [f"    {dim} = {source}", *_check_multiple(dim, source)]
+        for dim, source in needed.items():
+            before += [f"    {dim} = {source}", *_check_multiple(dim, source)]
         args = ["params", *entry.arguments]
         if entry.rng:
             args += ["*", "rng"]
         unpacked = [
             f"    {entry.inputs[i]} = {source}"
             for name, structure in entry.arguments.items()
-            if not isinstance(structure, Ref)
+            if not isinstance(structure, Result)
             for i, source in _leaves(structure, name)
-            if entry.inputs[i] in used or entry.inputs[i] in _roots(dims)
+            if entry.inputs[i] in mentioned or entry.inputs[i] in _roots(dims)
         ]
         doc = list(entry.doc)
         text = docstring(doc, 4) if doc else []
         self.chunks.append([*define(entry.name, args, 0), *text, *unpacked, *before, *lines])
 
-    def _scope(
-        self,
-        main: FunctionWriter,
-        scope: str,
-        steps: list[Equation],
-        block: Block,
-        variables: Mapping[int, str],
-        dims: Mapping[str, str],
-    ) -> None:
-        inside = {id(v) for step in steps for v in _defined(step)}
-        free: dict[int, Value] = {}
-        reads: dict[int, Value] = {}
-        for step in steps:
-            for item in (*step.inputs, *step.captured()):
-                if isinstance(item, Literal) or id(item) in inside:
-                    continue
-                kind = reads if id(item) in variables or isinstance(item, Constant) else free
-                kind.setdefault(id(item), item)
-        outputs = [v for step in steps for v in step.outputs if id(v) in _used_outside(block, steps)]
-        args = {id(v): main.text(v) for v in free.values()}
-        inner = FunctionWriter(Names(taken={*dims, *args.values()}), self)
-        inner.env.update(args)
-        for key, value in reads.items():
-            if key in variables:
-                source = f"params[{literals.value(variables[key])}]"
-                hint = variables[key].rsplit("/", 1)[-1]
-            else:
-                assert isinstance(value, Constant)
-                source, hint = self.constant(value), value.hint or "constant"
-            name = inner.names.new(hint)
-            inner.add(f"{name} = {source}", literals.type_comment(value.aval))
-            inner.bind(value, name)
-        for step in steps:
-            inner.step(step)
-        given = [inner.text(v) for v in outputs]
-        inner.add(f"return {given[0] if len(given) == 1 else ', '.join(given)}")
-        used = loaded(inner.lines)
-        names = [*(["params"] if reads else []), *args.values(), *(d for d in dims if d in used)]
-        body = "\n".join([", ".join(names), *inner.lines])
-        name = self._seen.get(body)
-        if name is None:
-            name = f"_{self.functions.new(scope, 'scope')}"
-            self._seen[body] = name
-            doc = docstring([f"TensorFlow scope {scope}."], 4)
-            self.chunks.append([*define(name, names, 0), *doc, *inner.lines])
-        targets = [main.names.new(v.hint) for v in outputs]
-        for value, target in zip(outputs, targets, strict=True):
-            main.bind(value, target)
-        comment = literals.type_comment(outputs[0].aval) if len(outputs) == 1 else ""
-        main.add(f"{', '.join(targets)} = {name}({', '.join(names)})", comment)
+
+def _read(value: Any) -> str:
+    """Return the source of a param, read from all params, or of a constant."""
+    if isinstance(value, Hole):
+        return value.text
+    return "params" + "".join(f"[{literals.value(part)}]" for part in value)
 
 
-def _read(main: FunctionWriter, steps: Sequence[Equation], variables: Mapping[int, str]) -> None:
-    """Assign the variables that steps use to local names."""
-    for step in steps:
-        for item in (*step.inputs, *step.captured()):
-            key = id(item)
-            if key in variables and main.env[key].startswith("params["):
-                name = main.names.new(variables[key].rsplit("/", 1)[-1])
-                main.add(f"{name} = {main.env[key]}", literals.type_comment(item.aval))
-                main.env[key] = name
+def _read_part(part: Any) -> str:
+    return _read(part.path if isinstance(part, Read) else part)
+
+
+def _return(results: Sequence[int]) -> Stmt:
+    parts = [piece for value in results for piece in (Ref(value), ", ")][:-1]
+    return Stmt(("return ", *parts))
+
+
+def _nested(updates: Mapping[tuple[str, ...], str]) -> str:
+    """Return the source of nested dicts."""
+    groups: dict[str, dict[tuple[str, ...], str]] = {}
+    for path, text in updates.items():
+        groups.setdefault(path[0], {})[path[1:]] = text
+    items = [f"{literals.value(k)}: {inner[()] if () in inner else _nested(inner)}" for k, inner in groups.items()]
+    return "{" + ", ".join(items) + "}"
 
 
 def _name_constants(block: Block) -> None:
@@ -328,51 +417,8 @@ def _check_multiple(dim: str, source: str) -> list[str]:
     ]
 
 
-def _defined(step: Equation) -> list[Value]:
-    """Return the values that a step and its inner functions define."""
-    inner = [
-        v
-        for block in step.blocks.values()
-        for v in (*block.args, *(d for inner_step in block.steps for d in _defined(inner_step)))
-    ]
-    return [*step.outputs, *inner]
-
-
-def _used_outside(block: Block, steps: list[Equation]) -> set[int]:
-    ours = {id(s) for s in steps}
-    used = {id(r) for r in block.results}
-    for step in block.steps:
-        if id(step) not in ours:
-            used |= {id(v) for v in (*step.inputs, *step.captured())}
-    return used
-
-
-def _runs(block: Block) -> list[tuple[str | None, list[Equation]]]:
-    """Split a block into runs of steps of one scope."""
-    paths = [step.path[:-1] for step in block.steps if step.path]
-    prefix = _common(paths)
-    runs: list[tuple[str | None, list[Equation]]] = []
-    for step in block.steps:
-        rest = step.path[len(prefix) : -1] if step.path[: len(prefix)] == tuple(prefix) else ()
-        scope = rest[0] if rest else None
-        if runs and (runs[-1][0] == scope or not step.path):
-            runs[-1][1].append(step)
-        else:
-            runs.append((scope, [step]))
-    if len({scope for scope, _ in runs}) < 2:
-        return [(None, block.steps)]
-    return [(scope if len(steps) >= _MIN_STEPS else None, steps) for scope, steps in runs]
-
-
-def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the components that all paths begin with."""
-    first, last = (min(paths), max(paths)) if paths else ((), ())
-    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[:length]
-
-
 def _structure(structure: Any, results: Sequence[str]) -> str:
-    if isinstance(structure, Ref):
+    if isinstance(structure, Result):
         return results[structure.index]
     if isinstance(structure, Mapping):
         items = [f"{literals.value(str(k))}: {_structure(v, results)}" for k, v in structure.items()]
@@ -386,7 +432,7 @@ def _structure(structure: Any, results: Sequence[str]) -> str:
 
 def _leaves(structure: Any, source: str) -> list[tuple[int, str]]:
     """Return the arrays in a structure: number and the source that reads it."""
-    if isinstance(structure, Ref):
+    if isinstance(structure, Result):
         return [(structure.index, source)]
     if isinstance(structure, Mapping):
         return [x for k, v in structure.items() for x in _leaves(v, f"{source}[{literals.value(str(k))}]")]

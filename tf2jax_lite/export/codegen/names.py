@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections.abc import Collection
+from typing import TypeVar
 
-__all__ = ["Names", "identifier"]
+__all__ = ["RESERVED", "Names", "common_prefix", "identifier"]
 
 _LONGEST = 28
-_TAKEN = {
+RESERVED = {
     "l",
     "O",
     "I",
@@ -43,12 +45,22 @@ def identifier(text: str, default: str = "value") -> str:
     return f"n{text}" if text[0].isdigit() else text
 
 
+_Sequence = TypeVar("_Sequence", str, tuple[str, ...])
+
+
+def common_prefix(items: Collection[_Sequence]) -> _Sequence:
+    """Return the characters, or the components, that all strings, or all tuples, begin with."""
+    first, last = min(items), max(items)
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:length]
+
+
 class Names:
     """Hands out names, each once."""
 
     def __init__(self, outer: Names | None = None, taken: set[str] | None = None):
         self._used: dict[str, int] = {}
-        self._taken = {*_TAKEN, *(taken or ())} | (outer.all() if outer is not None else set())
+        self._taken = {*RESERVED, *(taken or ())} | (outer.all() if outer is not None else set())
 
     def all(self) -> set[str]:
         """Return all names that are taken."""

@@ -1,4 +1,4 @@
-"""Functions of TensorFlow are written as one would write them in JAX, with their values and gradients."""
+"""Idiomatic source of TensorFlow functions, with their values and gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -171,7 +171,7 @@ def test_near_miss_keeps_its_values(name, tmp_path):
 
 
 def dims(*shape, dtype=np.float32):
-    """Return a type with the symbolic dimensions b and t where the shape has these letters."""
+    """Return a type; the letters b and t in a shape are symbolic dimensions."""
     sizes = dict(zip("bt", DIMS, strict=True))
     return jax.ShapeDtypeStruct([sizes.get(n, n) for n in shape], dtype)
 

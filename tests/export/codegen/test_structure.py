@@ -1,0 +1,368 @@
+"""Equal layers as one function, repeated ones as loops, params nested by scope."""
+
+import ast
+import collections
+import importlib.util
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.export import codegen
+from tf2jax_lite.export.codegen.structure import sequences
+from tf2jax_lite.export.codegen.structure.folding import fold
+from tf2jax_lite.export.codegen.templates import Marks, Ref, Stmt
+
+scope = jax.named_scope
+
+
+def drawn(shapes):
+    rng = np.random.default_rng(0)
+    return {name: (0.4 * rng.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def dense(params, name, x):
+    with scope(name.rsplit("/", 1)[-1]), scope("MatMul"):
+        return jnp.tanh(x @ params[f"{name}/kernel"] + params[f"{name}/bias"]) * 2.0
+
+
+def numbered(name, index):
+    return f"{name}_{index}" if index else name
+
+
+def layer(names, sizes):
+    return {k: v for name in names for k, v in ((f"{name}/kernel", sizes), (f"{name}/bias", sizes[1:]))}
+
+
+def encoder(count=4):
+    """Layers with scopes of their own."""
+    params = drawn(layer([f"encoder/layer_{i}/{part}" for i in range(count) for part in ("up", "down")], (4, 4)))
+
+    def model(params, x, mask):
+        with scope("model"), scope("encoder"):
+            for i in range(count):
+                with scope(f"layer_{i}"):
+                    hidden = dense(params, f"encoder/layer_{i}/up", x)
+                    with scope("mul"):
+                        hidden = hidden * mask
+                    hidden = dense(params, f"encoder/layer_{i}/down", hidden)
+                    with scope("add"):
+                        x = x + hidden
+        return x
+
+    return model, params, drawn({"x": (3, 4), "mask": (3, 4)})
+
+
+def flat_layers(count=5):
+    """Layers whose only names are those that Keras numbers."""
+    names = [numbered("dense", i) for i in range(2 * count)]
+    params = drawn(layer([*names, "head"], (4, 4)))
+
+    def model(params, x):
+        with scope("model"):
+            for i in range(count):
+                hidden = dense(params, names[2 * i], x)
+                hidden = dense(params, names[2 * i + 1], hidden)
+                with scope(numbered("add", i)), scope("add"):
+                    x = jnp.sin(x + hidden) - hidden
+            return dense(params, "head", x)
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def stages(counts=(3, 4)):
+    """Blocks whose names begin alike, of different widths."""
+    params, width = {}, 4
+    for stage, count in enumerate(counts):
+        for block in range(count):
+            name = f"stage{stage}_block{block}"
+            params |= layer([f"{name}_1_dense"], (width, 4 * (stage + 1)))
+            width = 4 * (stage + 1)
+            params |= layer([f"{name}_2_dense"], (width, width))
+    params = drawn(params)
+
+    def model(params, x):
+        with scope("model"):
+            for stage, count in enumerate(counts):
+                for block in range(count):
+                    name = f"stage{stage}_block{block}"
+                    hidden = dense(params, f"{name}_1_dense", x)
+                    hidden = dense(params, f"{name}_2_dense", hidden)
+                    with scope(f"{name}_out"), scope("add"):
+                        x = jnp.sin(hidden) + hidden
+        return x
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def skips(count=4):
+    """Results of all iterations are used, in reverse order."""
+    params = drawn(layer([f"{part}_{i}" for part in ("down", "up") for i in range(count)], (4, 4)))
+
+    def model(params, x):
+        kept = []
+        with scope("model"):
+            for i in range(count):
+                x = dense(params, f"down_{i}", x)
+                x = dense(params, f"down_{i}", x)
+                kept.append(x)
+                with scope(f"pool_{i}"), scope("a"):
+                    x = jnp.cos(x * 0.5) + 1.0
+            for i in range(count):
+                x = dense(params, f"up_{i}", x)
+                with scope(f"join_{i}"), scope("a"):
+                    x = x * kept.pop() + jnp.sin(x)
+        return x
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def constants_differ(count=3):
+    params = drawn(layer([f"layer_{i}" for i in range(count)], (4, 4)))
+
+    def model(params, x):
+        for i, axis in enumerate((0, 1, 0)[:count]):
+            with scope(f"layer_{i}"), scope("a"):
+                x = jnp.tanh(x @ params[f"layer_{i}/kernel"]) * (0.5 + i**2)
+                x = jnp.cumsum(x + params[f"layer_{i}/bias"], axis)
+        return x
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def in_a_loop(count=6):
+    """Layers in the body of a loop, and values that it reads from outside."""
+    params = drawn(layer([f"layer_{i}" for i in range(count)], (4, 4)))
+
+    def model(params, x):
+        def body(carry, factor):
+            for i in range(count):
+                carry = dense(params, f"layer_{i}", carry)
+                with scope(numbered("mul", i)):
+                    carry = carry * factor + x
+            return carry, carry.sum()
+
+        carry, sums = jax.lax.scan(body, x * 2.0, jnp.arange(3.0))
+        return carry + sums.sum()
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def interleaved():
+    """Equations of two scopes that alternate."""
+    params = drawn(layer(["left", "right"], (4, 4)))
+
+    def model(params, x):
+        y = x
+        for _ in range(4):
+            with scope("left"), scope("a"):
+                x = jnp.tanh(x @ params["left/kernel"]) + params["left/bias"]
+            with scope("right"), scope("a"):
+                y = jnp.tanh(y @ params["right/kernel"]) + params["right/bias"]
+        return x - y
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+def scopes_that_are_params():
+    params = drawn({"w": (4,), "w/m": (4,), "w/m/deep": (4,), "constants": (4,)})
+
+    def model(params, x):
+        return x * params["w"] + params["w/m"] * params["w/m/deep"] - params["constants"] @ np.eye(5, 4, 1)[:4]
+
+    return model, params, drawn({"x": (3, 4)})
+
+
+CASES = {
+    f.__name__: f
+    for f in (
+        encoder,
+        flat_layers,
+        stages,
+        skips,
+        constants_differ,
+        in_a_loop,
+        interleaved,
+        scopes_that_are_params,
+    )
+}
+
+
+def written(name, **options):
+    model, params, inputs = CASES[name]()
+    jaxpr = jax.make_jaxpr(lambda given, x: [model(dict(zip(params, given, strict=True)), *x)])(
+        list(params.values()), list(inputs.values())
+    )
+    arguments = {key: codegen.Result(i) for i, key in enumerate(inputs)}
+    block = codegen.from_jaxpr(jaxpr)
+    entry = codegen.Entry("model", block, list(params), list(inputs), arguments, False, codegen.Result(0), {}, ["It."])
+    text, constants = codegen.write_module([entry], ["A model."], **options)
+    return model, params, inputs, text, constants
+
+
+def imported(text, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("generated", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name, scan_layers, tmp_path):
+    model, params, inputs, text, constants = written(name, scan_layers=scan_layers)
+    module = imported(text, tmp_path)
+    x, *others = inputs.values()
+
+    def source(params, x, *others):
+        return module.model(tf2jax.nest_params({**params, **constants}), x, *others)[0]
+
+    def loss(call):
+        return lambda params, x: jnp.sum(jnp.sin(call(params, x, *others)))
+
+    expected, actual = (jax.value_and_grad(loss(call), (0, 1))(params, x) for call in (model, source))
+    jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), expected, actual)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equal_functions_are_one(name):
+    """No two functions are equal up to names and constants; loops call layers."""
+    text = written(name)[3]
+    seen = collections.Counter()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            names = {}
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Name):
+                    inner.id = names.setdefault(inner.id, str(len(names)))
+                elif isinstance(inner, ast.arg):
+                    inner.arg = names.setdefault(inner.arg, str(len(names)))
+                elif isinstance(inner, ast.Constant):
+                    inner.value = 0
+            node.name = ""
+            seen[ast.dump(node)] += 1
+    assert max(seen.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("encoder", ["for i in range(4):", 'params["encoder"][f"layer_{i}"]', 'params["up"]']),
+        ("flat_layers", ['_numbered("dense", 2 * i)', 'f"dense_{2 * i + 1}"', "for i in range(5):"]),
+        ("stages", ['f"{name}_1_dense"', '"stage1_block3",', "name=name"]),
+        ("skips", [".append(", 'params[f"down_{i}"]', "enumerate("]),
+        ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
+        ("in_a_loop", ["    for i in range(6):"]),
+        ("interleaved", ["for _ in range(4):"]),
+        ("scopes_that_are_params", ['params["w/m/deep"]', '"/".join(']),
+    ],
+)
+def test_source_has(name, expected):
+    text = written(name)[3]
+    for piece in expected:
+        assert piece in text, text
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_ruff_has_nothing_to_say(name, scan_layers, tmp_path):
+    ruff = [sys.executable, "-m", "ruff"]
+    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("ruff is not installed")
+    path = tmp_path / "model.py"
+    path.write_text(written(name, scan_layers=scan_layers)[3])
+    for command in (["check", "--isolated"], ["format", "--isolated", "--diff"]):
+        found = subprocess.run([*ruff, *command, str(path)], capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout
+
+
+def test_layers_as_a_scan():
+    """Loops over layers of one shape become scans; those of other shapes stay loops."""
+    text = written("encoder", scan_layers=True)[3]
+    assert text.count("lax.scan(") == 1 and "_stacked(" in text and "for i in range(4)]" in text
+    assert "lax.scan(" not in written("skips", scan_layers=True)[3]
+
+
+def test_shape_comments():
+    assert "# f32[3, 4]" not in written("encoder")[3]
+    text = written("encoder", shape_comments=True)[3]
+    assert "# f32[3, 4]" in text
+    assert '"""TensorFlow scope layer_0: f32[3, 4], f32[3, 4] -> f32[3, 4]."""' in text
+
+
+@pytest.mark.parametrize("name", ["encoder", "scopes_that_are_params"])
+def test_load_params(name, tmp_path):
+    _, params, _, text, constants = written(name)
+    names = [*params, *constants]
+    for number, part in enumerate((names[::2], names[1::2])):
+        save_file({n: np.asarray({**params, **constants}[n]) for n in part}, tmp_path / f"{number}.safetensors")
+    loaded = imported(text, tmp_path).load_params(*sorted(tmp_path.glob("*.safetensors")))
+    expected = tf2jax.nest_params({**params, **constants})
+    jax.tree.map(np.testing.assert_array_equal, loaded, expected)
+    assert jax.tree.structure(loaded) == jax.tree.structure(expected)
+
+
+def test_complex_params_are_loaded(tmp_path):
+    value = np.complex64([1 + 2j, 3])
+    jaxpr = jax.make_jaxpr(lambda given, x: [given[0] * x[0]])([value], [np.float32(2)])
+    block = codegen.from_jaxpr(jaxpr)
+    entry = codegen.Entry("model", block, ["a/w"], ["x"], {"x": codegen.Result(0)}, False, codegen.Result(0), {})
+    text, _ = codegen.write_module([entry], ["A model."])
+    save_file({"a/w": value[..., None].view(np.float32)}, tmp_path / "params.safetensors")
+    module = imported(text, tmp_path)
+    np.testing.assert_array_equal(module.model(module.load_params(tmp_path / "params.safetensors"), 2.0)[0], 2 * value)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["layer_0", "layer_1", "layer_2"], 'f"layer_{i}"'),
+        (["a3_x", "a5_x", "a7_x"], 'f"a{2 * i + 3}_x"'),
+        (["dense", "dense_1", "dense_2"], '_numbered("dense", i)'),
+        (["dense", "dense_3", "dense_6"], '_numbered("dense", 3 * i)'),
+        (['{"', '{"_1', '{"_2'], '_numbered("{\\"", i)'),
+        (["a", "c", "b"], None),
+        (["a01", "a02", "a03"], None),
+        (["x1", "x2", "x4"], None),
+    ],
+)
+def test_names_by_index(words, expected):
+    found = sequences._by_index(words, quoted=True)
+    assert found == expected
+    if found is not None:
+        given = {"_numbered": numbered}
+        assert [eval(found, {**given, "i": i}) for i in range(len(words))] == words  # our own text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("x * y",), "{} + z", "x * y + z"),
+        (("x + y",), "{} * z", "(x + y) * z"),
+        (("x + y",), "z - {}", "z - (x + y)"),
+        (("x * y",), "z / {}", "z / (x * y)"),
+        (("x - y",), "{} - z", "x - y - z"),
+        (("x < y",), "{} == z", "(x < y) == z"),
+        (("-x",), "{} ** z", "(-x) ** z"),
+        (("x + y",), "f({}, z)", "f(x + y, z)"),
+        (("x @ y",), "{}.T", "(x @ y).T"),
+        (("x, y",), "f({})", "f((x, y))"),
+        (("f(x)",), "{}[0]", "f(x)[0]"),
+    ],
+)
+def test_folded_expressions(first, second, expected):
+    """Parentheses keep the order of operations."""
+    before, after = second.split("{}")
+    nodes = [Stmt((Ref(0), " = ", *first), (0,)), Stmt((Ref(1), f" = {before}", Ref(0), after), (1,))]
+    marks = Marks()
+    marks.hints = ["x", "y"]
+    (found,) = fold(nodes, marks)
+    assert "".join(str(p) for p in found.parts[1:]) == f" = {expected}"
+    assert ast.dump(ast.parse(expected)) == ast.dump(ast.parse(second.format(f"({first[0]})")))

@@ -1,0 +1,149 @@
+"""Statements that call outlined functions: alone, in a loop, or in a scan over stacked params."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import literals
+from ..templates import Def, Marks, Part, Read, Ref, Stmt
+from .items import Loop, Program
+from .plans import Plan
+from .sequences import Header
+
+__all__ = ["call_of", "head_of", "is_scan", "scan"]
+
+
+def call_of(plan: Plan, targets: Sequence[int], given: Sequence[Part], values: Sequence[Part], marks: Marks) -> Stmt:
+    """Return a statement that calls an outlined function."""
+    args: list[list[Part]] = [[text] for text in given[: len(plan.slots)]]
+    args += [[value] for value in values]
+    args += [[f"{word}=", text] for word, text in zip(plan.words(), given[len(plan.slots) :], strict=True)]
+    parts: list[Part] = [piece for value in targets for piece in (Ref(value), ", ")][:-1]
+    parts += [f"{' = ' if targets else ''}{plan.name}("]
+    for i, arg in enumerate(args):
+        parts += [*([", "] if i else []), *arg]
+    aval = marks.avals[targets[0]] if len(targets) == 1 else None
+    return Stmt((*parts, ")"), tuple(targets), literals.type_comment(aval) if aval is not None else "")
+
+
+def head_of(head: Header, iterable: str, columns: Sequence[tuple[int, list[int]]]) -> Stmt:
+    """Return the first line of a loop."""
+    names = head.variables[head.indexed :] if head.table else []
+    variables: list[list[Part]] = []
+    sequences: list[list[Part]] = []
+    if names:
+        variables.append([names[0] if len(names) == 1 else f"({', '.join(names)})"])
+        sequences.append([iterable])
+    for column, values in columns:
+        variables.append([Ref(column)])
+        parts: list[Part] = [piece for value in values for piece in (Ref(value), ", ")][:-1]
+        sequences.append(["(", *parts, ")"])
+    targets = tuple(column for column, _ in columns)
+    if not sequences:
+        return Stmt((f"for {'i' if head.indexed else '_'} in range({iterable}):",))
+    if len(sequences) == 1:
+        inner, whole = variables[0], sequences[0]
+        if names and len(names) > 1 and not head.indexed:
+            inner = [", ".join(names)]
+    else:
+        inner = _joined(variables)
+        whole = ["zip(", *_joined(sequences), ", strict=True)"]
+    if head.indexed:
+        if len(sequences) > 1:
+            inner = ["(", *inner, ")"]
+        return Stmt(("for i, ", *inner, " in enumerate(", *whole, "):"), targets)
+    return Stmt(("for ", *inner, " in ", *whole, ":"), targets)
+
+
+def _joined(items: Sequence[Sequence[Part]]) -> list[Part]:
+    return [part for i, item in enumerate(items) for part in ([", "] if i else []) + list(item)]
+
+
+def is_scan(item: Loop, head: Header, program: Program) -> bool:
+    """Return whether the iterations of a loop differ in params alone, which have equal shapes."""
+    first, last = item.calls[0], item.calls[-1]
+    plan, marks = first.function.plan, program.marks
+    carried = {kind[1] for kind in item.pattern if kind[0] == "carry"}
+    if item.collected or ("each",) in item.pattern or carried != set(first.function.results):
+        return False
+    if any(head.varying[len(plan.slots) :]) or not any(head.varying):
+        return False
+
+    def differs(a: Any, b: Any) -> bool:
+        return (a.shape, a.dtype) != (b.shape, b.dtype)
+
+    for start, kind in zip(first.inputs, item.pattern, strict=True):
+        if kind[0] == "carry" and differs(marks.avals[start], marks.avals[last.output_at(kind[1], program)]):
+            return False
+    given = [call.function.plan.given(call.number)[: len(plan.slots)] for call in item.calls]
+    for slot, varying in zip(zip(*given, strict=True), head.varying, strict=False):
+        trees = [program.under(part.path) for part in slot if isinstance(part, Read)]
+        if varying and any(tree != trees[0] for tree in trees):
+            return False
+    return True
+
+
+def scan(
+    item: Loop,
+    head: Header,
+    iterable: str,
+    values: Mapping[Any, int],
+    given: Sequence[str],
+    args: Sequence[Part],
+    program: Program,
+) -> list[Any]:
+    """Return the statements of a loop as `jax.lax.scan` over stacked params.
+
+    Args:
+      item: the loop.
+      head: its first line.
+      iterable: the source that it iterates over.
+      values: position of a result to the value that the loop carries.
+      given: source for the params and constants of the call.
+      args: the other arguments.
+      program: the module's functions.
+    """
+    marks, plan = program.marks, item.calls[0].function.plan
+    slots = [i for i in range(len(plan.slots)) if head.varying[i]]
+    layers, layer, name = (marks.number(hint) for hint in ("layers", "layer", "layer_body"))
+    trees = ", ".join(given[i] for i in slots)
+    variables = "".join(str(part) for part in head_of(head, iterable, []).parts).removesuffix(":")
+    tree = trees if len(slots) == 1 else f"({trees})"
+    stacked = Stmt((Ref(layers), f" = _stacked([{tree} {variables}])"), (layers,))
+
+    carried = {i: kind[1] for i, kind in enumerate(item.pattern) if kind[0] == "carry"}
+    finals = [values[position] for position in carried.values()]
+    before, after = ([marks.number(marks.hints[value], marks.avals[value]) for value in finals] for _ in range(2))
+    subtrees = [layer] if len(slots) == 1 else [marks.number(plan.slots[i].parameter) for i in slots]
+    inside = dict(zip(carried, before, strict=True))
+    results = dict(zip(carried.values(), after, strict=True))
+    own: list[Part] = list(given)
+    for slot, subtree in zip(slots, subtrees, strict=True):
+        own[slot] = Ref(subtree)
+    whole = len(slots) == len(plan.slots) > 1  # all come from the layer, in order
+    arguments = [Ref(inside[i]) if i in inside else arg for i, arg in enumerate(args)]
+    call = call_of(plan, [results[position] for position in item.calls[0].function.results], own, arguments, marks)
+    if whole:
+        first, last = call.parts.index(Ref(subtrees[0])), call.parts.index(Ref(subtrees[-1]))
+        call.parts = (*call.parts[:first], "*", Ref(layer), *call.parts[last + 1 :])
+
+    carry = before[0] if len(before) == 1 else marks.number("carry")
+    body = [_unpacked(before, carry)] if len(before) > 1 else []
+    body += [_unpacked(subtrees, layer)] if len(slots) > 1 and not whole else []
+    body += [call, Stmt(("return ", *_display(after), ", None"))]
+    starts = [arg.id for i, arg in enumerate(args) if i in carried and isinstance(arg, Ref)]
+    targets = (*_display(finals), ", _ = lax.scan(")
+    run = Stmt((*targets, Ref(name), ", ", *_display(starts), ", ", Ref(layers), ")"), tuple(finals))
+    return [stacked, Def(Ref(name), [(Ref(carry),), (Ref(layer),)], body), run]
+
+
+def _display(values: Sequence[int]) -> list[Part]:
+    """Return a value, or a tuple of values."""
+    parts: list[Part] = [piece for value in values for piece in (Ref(value), ", ")][:-1]
+    return parts if len(values) == 1 else ["(", *parts, ")"]
+
+
+def _unpacked(targets: Sequence[int], value: int) -> Stmt:
+    parts: list[Part] = [piece for target in targets for piece in (Ref(target), ", ")][:-1]
+    return Stmt((*parts, " = ", Ref(value)), tuple(targets))

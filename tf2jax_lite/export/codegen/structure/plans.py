@@ -1,0 +1,268 @@
+"""Parameters of outlined functions: subtrees of params, differing constants, and symbolic dimensions."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .. import literals
+from ..names import Names, common_prefix, identifier
+from ..templates import Def, Hole, Marks, Part, Printed, Read, Stmt
+from .items import Body, Call, Code, Function, Loop
+from .sequences import Header, header
+
+__all__ = ["Leaf", "Plan", "Slot", "common_role", "leaves", "partition", "plan", "role"]
+
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass
+class Leaf:
+    """A param or a constant at one place of a function, for each of its bodies."""
+
+    values: list[Path] | list[Hole]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is a param."""
+        return isinstance(self.values[0], tuple)
+
+
+@dataclasses.dataclass
+class Slot:
+    """A parameter that takes a subtree of params.
+
+    Attributes:
+      prefixes: path of the subtree for each body.
+      rests: leaf number to the path of its param within the subtree, equal for all bodies. The first component of it
+        may follow a name that is a keyword (``named``).
+      names: with ``named``, each body's beginning of that component.
+    """
+
+    prefixes: list[Path]
+    rests: dict[int, Path]
+    names: list[str] | None = None
+    parameter: str = "params"
+    keyword: str = ""
+
+
+@dataclasses.dataclass
+class Plan:
+    """The parameters of a function, and its source for each leaf.
+
+    Attributes:
+      name: of the function.
+      slots: its first parameters.
+      keywords: name to the constant of each body.
+      dims: symbolic dimensions that it is passed.
+      derived: symbolic dimensions that shapes of its arguments tell: number of the argument, and axis.
+      texts: source for each leaf.
+      headers: identity of a loop to its first line.
+    """
+
+    name: str
+    slots: list[Slot]
+    keywords: dict[str, list[Hole]]
+    dims: list[str]
+    derived: dict[str, tuple[int, int]]
+    texts: list[str]
+    headers: dict[int, Header]
+
+    def given(self, number: int) -> list[Part]:
+        """Return what a body's caller passes: paths of subtrees, then constants, then dimensions."""
+        paths: list[Part] = [Read(slot.prefixes[number]) for slot in self.slots]
+        constants: list[Part] = [holes[number] for holes in self.keywords.values()]
+        return [*paths, *constants, *(Hole(d, d, frozenset((d,))) for d in self.dims)]
+
+    def arguments(self) -> list[str]:
+        """Return the names of the parameters for what `given` returns."""
+        return [*(slot.parameter for slot in self.slots), *self.words()]
+
+    def words(self) -> list[str]:
+        """Return the keywords of the constants and dimensions that `given` returns."""
+        return [*self.keywords, *self.dims]
+
+
+def role(scope: str) -> str:
+    """Return a name for the role of a scope or node: without the number that makes it unique."""
+    return identifier(re.sub(r"(?<=\D)([_.-]\d+)+$", "", scope) or scope)
+
+
+def common_role(scopes: Sequence[str]) -> str:
+    """Return a name for several scopes: the words at the end of all, or the role of the first."""
+    words = [role(scope).split("_") for scope in dict.fromkeys(scopes)]
+    shared = 0
+    while all(len(w) > shared and w[-1 - shared] == words[0][-1 - shared] for w in words):
+        shared += 1
+    name = "_".join(words[0][len(words[0]) - shared :]) if len(words) > 1 else ""
+    return name if re.match("[a-z]", name) else role(scopes[0])
+
+
+def leaves(bodies: Sequence[Body], headers: dict[int, Header]) -> list[Leaf]:
+    """Return the leaves of equal bodies, in the order of their source; add the headers of the first body's loops."""
+    found: list[Leaf] = []
+    for vector in zip(*_parts([body.items for body in bodies], headers), strict=True):
+        values: Any = [part.path if isinstance(part, Read) else part for part in vector]
+        found.append(Leaf(values))
+    return found
+
+
+def _parts(bodies: Sequence[Sequence[Any]], headers: dict[int, Header]) -> list[list[Part]]:
+    """Return the params and constants of equal sequences of items and statements."""
+    found: list[list[Part]] = [[] for _ in bodies]
+
+    def extend(parts: Sequence[Sequence[Part]]) -> None:
+        for own, more in zip(found, parts, strict=True):
+            own.extend(p for p in more if isinstance(p, Read | Hole))
+
+    for nodes in zip(*bodies, strict=True):
+        match nodes[0]:
+            case Stmt():
+                extend([n.parts for n in nodes])
+            case Printed() | Code():
+                extend(_parts([n.nodes for n in nodes], headers))
+            case Def():
+                extend([[part for arg in n.args for part in arg] for n in nodes])
+                extend(_parts([n.body for n in nodes], headers))
+            case Call(function=function) if function.inline:
+                extend(_parts([n.body.items for n in nodes], headers))
+            case Call(function=function):
+                extend([function.plan.given(n.number) for n in nodes])
+            case Loop(calls=calls):
+                plan = calls[0].function.plan
+                headers[id(nodes[0])], parts = header(
+                    [[plan.given(c.number) for c in n.calls] for n in nodes], plan.arguments()
+                )
+                extend(parts)
+    return found
+
+
+def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
+    """Return the parameters of a function; those that it calls have theirs already.
+
+    Args:
+      function: it.
+      name: its name.
+      names: the names that are taken in it.
+      marks: hints and abstract values.
+    """
+    bodies = function.bodies
+    headers: dict[int, Header] = {}
+    found = leaves(bodies, headers)
+    texts = [""] * len(found)
+    reads: Any = {i: leaf.values for i, leaf in enumerate(found) if leaf.is_read}
+    slots = partition(list(reads), reads, len(bodies)) if reads else []
+    keywords: dict[str, list[Hole]] = {}
+    for slot in slots:
+        hint = _slot_hint(slot) if len(slots) > 1 else "params"
+        slot.parameter = names.new(hint) if hint != "params" else "params"
+        if slot.names is not None:
+            slot.keyword = names.new("name")
+            keywords[slot.keyword] = [Hole(literals.value(n), "name") for n in slot.names]
+    for slot in slots:
+        for i, rest in slot.rests.items():
+            texts[i] = slot.parameter + _subscripts(rest, slot.keyword)
+    known: dict[tuple[str, ...], str] = {}
+    needed: set[str] = set()
+    for i, leaf in enumerate(found):
+        if leaf.is_read:
+            continue
+        holes: Any = leaf.values
+        key = tuple(h.text for h in holes)
+        if len(set(key)) == 1:
+            texts[i] = key[0]
+            needed |= holes[0].dims
+            continue
+        if key not in known:
+            known[key] = names.new(holes[0].hint)
+            keywords[known[key]] = holes
+        texts[i] = known[key]
+    derived = {}
+    for d in sorted(needed):
+        place = _place(d, bodies, marks)
+        if place is not None:
+            derived[d] = place
+    dims = sorted(needed - derived.keys())
+    return Plan(name, slots, keywords, dims, derived, texts, headers)
+
+
+def _place(dim: str, bodies: Sequence[Body], marks: Marks) -> tuple[int, int] | None:
+    """Return the argument and the axis that have a dimension as their size in all bodies."""
+
+    def shape(value: int) -> tuple[Any, ...]:
+        return getattr(marks.avals[value], "shape", ())
+
+    for i, value in enumerate(bodies[0].free):
+        for axis, size in enumerate(shape(value)):
+            if str(size) == dim and all(
+                axis < len(shape(b.free[i])) and str(shape(b.free[i])[axis]) == dim for b in bodies
+            ):
+                return i, axis
+    return None
+
+
+def _subscripts(path: Path, keyword: str) -> str:
+    if keyword:
+        first = "f" + literals.value(path[0].replace("{", "{{").replace("}", "}}"))
+        first = f'f"{{{keyword}}}{first[2:]}'
+        return f"[{first}]" + _subscripts(path[1:], "")
+    return "".join(f"[{literals.value(part)}]" for part in path)
+
+
+def _slot_hint(slot: Slot) -> str:
+    path = slot.prefixes[0]
+    return role(path[-1]) if path else "params"
+
+
+def partition(members: list[int], reads: dict[int, list[Path]], count: int) -> list[Slot]:
+    """Partition params into subtrees with equal paths within them.
+
+    Args:
+      members: numbers of the params.
+      reads: number to the param's path in each of the bodies.
+      count: number of bodies.
+    """
+    every = range(count)
+    prefixes = [common_prefix([reads[j][i] for j in members]) for i in every]
+    if len(members) == 1 and all(len(path) > 1 for path in prefixes):
+        shorter = [path[:-1] for path in prefixes]
+        if len({path[-1] for path in prefixes}) == 1:
+            prefixes = shorter
+    rests = {j: [reads[j][i][len(prefixes[i]) :] for i in every] for j in members}
+    if all(rest == found[0] for found in rests.values() for rest in found):
+        return [Slot(prefixes, {j: found[0] for j, found in rests.items()})]
+    named = _named(prefixes, rests, count)
+    if named is not None:
+        return [named]
+    groups: dict[Any, list[int]] = {}
+    for j, found in rests.items():
+        groups.setdefault(found[0][:1], []).append(j)
+    if len(groups) == 1:
+        groups = {}
+        for j in members:
+            groups.setdefault(tuple(reads[j]), []).append(j)
+    return [slot for group in groups.values() for slot in partition(group, reads, count)]
+
+
+def _named(prefixes: list[Path], rests: dict[int, list[Path]], count: int) -> Slot | None:
+    """Return a slot whose params' names begin with a name that differs between the bodies: ``block1_conv/kernel``."""
+    if not all(found[i] for found in rests.values() for i in range(count)):
+        return None
+    names = []
+    for i in range(count):
+        common = common_prefix({found[i][0] for found in rests.values()})
+        match = re.fullmatch(r"(.*[^_.\-])[_.\-]+.*?", common, re.DOTALL)
+        if match is None:
+            return None
+        names.append(match[1])
+    if len({found[0][0] for found in rests.values()}) < 2:
+        return None
+    cut = {
+        j: [(path[0][len(name) :], *path[1:]) for path, name in zip(found, names, strict=True)]
+        for j, found in rests.items()
+    }
+    if any(rest != found[0] for found in cut.values() for rest in found):
+        return None
+    return Slot(prefixes, {j: found[0] for j, found in cut.items()}, names)

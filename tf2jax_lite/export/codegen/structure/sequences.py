@@ -1,0 +1,161 @@
+"""First lines of loops: expressions of an index, or tables, for the params and constants of each iteration."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Sequence
+
+from .. import literals
+from ..names import common_prefix
+from ..templates import Hole, Part, Read
+
+__all__ = ["Header", "header"]
+
+
+@dataclasses.dataclass
+class Header:
+    """The first line of a loop.
+
+    Attributes:
+      variables: its variables: ``i`` if there is an index, and one for each column of the table.
+      indexed: whether there is an index.
+      table: whether there is a table.
+      arguments: how to write what the loop's function is given: for each argument the number of leaves that it takes,
+        and a format string for them.
+      varying: for each argument, whether it differs between iterations.
+    """
+
+    variables: list[str]
+    indexed: bool
+    table: bool
+    arguments: list[tuple[int, str]]
+    varying: list[bool]
+
+
+def header(given: Sequence[Sequence[Sequence[Part]]], words: Sequence[str]) -> tuple[Header, list[list[Part]]]:
+    """Return the first line of equal loops in equal functions.
+
+    Args:
+      given: for each function and each iteration the paths and the constants that the loop's function is given.
+      words: names of these arguments.
+
+    Returns:
+      The first line, and its leaves for each function: those of the arguments, then the iterable.
+    """
+    arguments: list[tuple[int, str]] = []
+    varying: list[bool] = []
+    parts: list[list[Part]] = [[] for _ in given]
+    columns: list[list[list[str]]] = []
+    names: list[str] = []
+    dims = [frozenset[str]() for _ in given]
+    indexed = False
+
+    def expression(vectors: list[list[str]], word: str, *, quoted: bool) -> str:
+        """Return the source of strings (or of other constants' source) that differ between iterations."""
+        nonlocal indexed
+        found = {_by_index(vector, quoted=quoted) for vector in vectors}
+        text = found.pop()
+        if text is not None and not found:
+            indexed = True
+            return text
+        if quoted:
+            vectors = [[literals.value(v) for v in vector] for vector in vectors]
+        if vectors not in columns:
+            columns.append(vectors)
+            count = sum(name.rstrip("_0123456789") == word for name in names)
+            names.append(f"{word}_{count}" if count else word)
+        return names[columns.index(vectors)]
+
+    for position in range(len(given[0][0])):
+        vectors = [[iteration[position] for iteration in loop] for loop in given]
+        varying.append(any(part != vector[0] for vector in vectors for part in vector))
+        if isinstance(vectors[0][0], Read):
+            paths = [[p.path for p in vector if isinstance(p, Read)] for vector in vectors]
+            arguments.append(_path(paths, parts, functools.partial(expression, word="name")))
+            continue
+        holes = [[p for p in vector if isinstance(p, Hole)] for vector in vectors]
+        if all(len({h.text for h in vector}) == 1 for vector in holes):
+            arguments.append((1, "{}"))
+            for own, vector in zip(parts, holes, strict=True):
+                own.append(vector[0])
+            continue
+        texts = [[h.text for h in vector] for vector in holes]
+        strings = all(re.fullmatch(r'"[^"\\]*"', t) for vector in texts for t in vector)
+        plain = [[t[1:-1] for t in vector] if strings else vector for vector in texts]
+        dims = [own.union(*(h.dims for h in vector)) for own, vector in zip(dims, holes, strict=True)]
+        arguments.append((0, _escaped(expression(plain, words[position], quoted=strings))))
+    for i, own in enumerate(parts):
+        own.append(_iterable([column[i] for column in columns], len(given[i]), dims[i]))
+    return Header(["i", *names] if indexed else names or ["_"], indexed, bool(columns), arguments, varying), parts
+
+
+def _iterable(columns: list[list[str]], count: int, dims: frozenset[str]) -> Hole:
+    if not columns:
+        return Hole(str(count), "depth")
+    rows = list(zip(*columns, strict=True))
+    items = [row[0] if len(row) == 1 else f"({', '.join(row)})" for row in rows]
+    return Hole(f"({', '.join(items)})", "names", dims)
+
+
+def _path(
+    paths: list[list[tuple[str, ...]]], parts: list[list[Part]], expression: Callable[..., str]
+) -> tuple[int, str]:
+    """Return the expression for a subtree of params: that of its constant beginning, and subscripts."""
+    length = len(paths[0][0])  # of all: `Item.depths`
+    varying = [any(len({path[k] for path in vector}) > 1 for vector in paths) for k in range(length)]
+    start = varying.index(True) if True in varying else length
+    for own, vector in zip(parts, paths, strict=True):
+        own.append(Read(vector[0][:start]))
+    count, text = 1, "{}"
+    for k in range(start, length):
+        if varying[k]:
+            words = [[path[k] for path in vector] for vector in paths]
+            text += f"[{_escaped(expression(words, quoted=True))}]"
+        else:
+            count += 1
+            text += "[{}]"
+            for own, vector in zip(parts, paths, strict=True):
+                own.append(Hole(literals.value(vector[0][k]), "name"))
+    return count, text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _by_index(vector: Sequence[str], *, quoted: bool) -> str | None:
+    """Return an expression of ``i`` for the elements of a vector, None if there is none."""
+    if not quoted:
+        numbers = [int(t) if re.fullmatch(r"0|-?[1-9]\d{0,8}", t) else None for t in vector]
+        return _affine(numbers)
+    start = common_prefix(vector)
+    start = start.rstrip("0123456789")
+    rests = [v[len(start) :] for v in vector]
+    end = common_prefix([r[::-1] for r in rests])[::-1].lstrip("0123456789")
+    middles = [r[: len(r) - len(end)] for r in rests]
+    numbers = [int(m) if re.fullmatch(r"0|[1-9]\d{0,8}", m) else None for m in middles]
+    index = _affine(numbers)
+    if index is not None:
+        return f'f"{_in_f_string(start)}{{{index}}}{_in_f_string(end)}"'
+    base = vector[0]
+    later = [re.fullmatch(re.escape(base) + r"_([1-9]\d{0,8})", v) for v in vector[1:]]
+    index = _affine([0, *(int(match[1]) if match else None for match in later)])
+    return None if index is None else f"_numbered({literals.value(base)}, {index})"
+
+
+def _in_f_string(text: str) -> str:
+    return literals.value(text)[1:-1].replace("{", "{{").replace("}", "}}")
+
+
+def _affine(numbers: Sequence[int | None]) -> str | None:
+    """Return an expression of ``i`` for an arithmetic sequence."""
+    first, second = numbers[0], numbers[1]
+    if first is None or second is None or second == first:
+        return None
+    step = second - first
+    if any(n != first + step * i for i, n in enumerate(numbers)):
+        return None
+    factor = "i" if step == 1 else f"{step} * i"
+    return factor if not first else f"{factor} {'+' if first > 0 else '-'} {abs(first)}"
