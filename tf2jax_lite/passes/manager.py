@@ -14,7 +14,13 @@ from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config, chosen_names
 from tf2jax_lite.support.errors import ConfigError
 
-from .canonicalize import calls_and_for, effectful_conditions, select_implementation, stacks_to_lists
+from .canonicalize import (
+    calls_and_for,
+    effectful_conditions,
+    legacy_tensor_arrays,
+    select_implementation,
+    stacks_to_lists,
+)
 from .control_flow_v1 import functionalize
 from .optimize import (
     cse,
@@ -64,6 +70,13 @@ PASSES: tuple[Pass, ...] = (
         select_implementation.run,
         "call of `api_implements` -> its CPU variant",
         "before passes that change signatures, which it compares",
+        required=True,
+    ),
+    Pass(
+        "legacy_tensor_arrays",
+        legacy_tensor_arrays.run,
+        "TensorArray V1, V2 -> V3; Stack -> StackV2",
+        "before functionalize: handles pass Switch, Merge and Enter as resources",
         required=True,
     ),
     Pass(
