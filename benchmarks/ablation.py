@@ -192,7 +192,7 @@ def rules_taken(name: str, fn: Callable[..., Any], shapes: Iterable[tuple[int, .
         log.removeHandler(handler)
         log.setLevel(level)
     general = {rule for rule in _GENERAL if f"call @{rule}" in text}
-    return (handler.names & catalog.rule_names()) | general | {_AT_TRACING[name] for _ in [0] if name in _AT_TRACING}
+    return (handler.names & catalog.NAMES) | general | {_AT_TRACING[name] for _ in [0] if name in _AT_TRACING}
 
 
 def lines_of(name: str) -> int:
@@ -237,7 +237,7 @@ def records(size: str = "full", only: Iterable[str] = (), budget: float = 1.0) -
         args = [jnp.asarray(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
         text, run = _compiled(fn, args, None)
         for rule in taken:
-            other, without = _compiled(fn, args, catalog.rule_names() - {rule})
+            other, without = _compiled(fn, args, catalog.NAMES - {rule})
             if other == text:
                 continue
             times = in_turns({"with": run, "without": without}, rounds=15, budget=budget)

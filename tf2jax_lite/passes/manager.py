@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection
 
 from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config, chosen_names
-from tf2jax_lite.support.errors import ConfigError
 
 from .canonicalize import (
     calls_and_for,
@@ -35,7 +34,7 @@ from .optimize import (
     tensor_array_stack,
 )
 
-__all__ = ["PASSES", "Pass", "run_passes"]
+__all__ = ["NAMES", "PASSES", "REQUIRED", "Pass", "run_passes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +160,13 @@ PASSES: tuple[Pass, ...] = (
         "last: it removes values that other passes leave unused",
     ),
 )
-_NAMES = tuple(entry.name for entry in PASSES)
+"""The passes, in order."""
+
+NAMES = tuple(entry.name for entry in PASSES)
+"""Their names."""
+
+REQUIRED = tuple(entry.name for entry in PASSES if entry.required)
+"""The names of those that no option switches off."""
 
 
 def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
@@ -175,11 +180,8 @@ def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = N
     Raises:
       ConfigError: ``passes`` names an unknown pass, or leaves out a required one.
     """
-    chosen = chosen_names("passes", config.passes, _NAMES)
-    left_out = [entry.name for entry in PASSES if entry.required and entry.name not in chosen]
-    if left_out and "-" in config.passes:
-        raise ConfigError(f"config option 'passes' leaves out {left_out[0]!r}, which is required for correct values.")
+    chosen = chosen_names("passes", config.passes, NAMES, REQUIRED)
     for entry in PASSES:
-        if (only is None or entry.name in only) and (entry.required or entry.name in chosen):
+        if (only is None or entry.name in only) and entry.name in chosen:
             graph = entry.run(graph, config)
     return graph
