@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.catalog import NAMES
-from tf2jax_lite.xla_cpu.conv import cost_model
 from tf2jax_lite.xla_cpu.selection import using
 
 from .spelling import Form

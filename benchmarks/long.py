@@ -1,7 +1,7 @@
 """The suite long: computations of many steps with values that are used in several loops or at several indices.
 
 XLA fuses cheap operations into each of their users, and recomputes them there. So compile and run time of such programs
-can grow with the square of their steps, or far faster, also in native JAX (`lowering/scheduling/materialize.py`).
+can grow with the square of their steps, or far faster, also in native JAX (`lowering/planning/materialize.py`).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Pattern(enum.Enum):
-    """How XLA computes an op's result; `lowering.scheduling` decides by it which values to materialize.
+    """How XLA computes an op's result; `lowering.planning.materialize` decides by it which values to materialize.
 
     Attributes:
       ELEMENTWISE: an arithmetic operation or so per element, which XLA recomputes in each user.

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, dot, dot_in_cheaper_order, pad, reorder, strided_slice, transpose, unravel_index
 
 __all__ = ["dot_per_tap", "has_swapped_operands", "is_dot_per_tap", "is_swapped_with_dilation", "swapped_operands"]
