@@ -214,7 +214,7 @@ def rules_taken(name: str, lower: Lower) -> set[str]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-    taken = (handler.names & catalog.rule_names()) | {rule for rule in _GENERAL if f"call @{rule}" in text}
+    taken = (handler.names & catalog.NAMES) | {rule for rule in _GENERAL if f"call @{rule}" in text}
     if name in _AT_TRACING:
         taken.add(_AT_TRACING[name])
     return taken
@@ -254,13 +254,13 @@ def records(
       only: names of rules; all if empty.
       budget: seconds of timing for each.
     """
-    wanted = set(only) or catalog.rule_names()
+    wanted = set(only) or catalog.NAMES
     for name, lower in found:
         if not (taken := sorted(rules_taken(name, lower) & wanted)):
             continue
         text, run = _compiled(lower, None)
         for rule in taken:
-            other, without = _compiled(lower, catalog.rule_names() - {rule})
+            other, without = _compiled(lower, catalog.NAMES - {rule})
             if other == text:
                 continue
             times = in_turns({"with": run, "without": without}, rounds=15, budget=budget)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu.catalog import rule_names
-from tf2jax_lite.xla_cpu.conv import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+from tf2jax_lite.xla_cpu.catalog import NAMES
 from tf2jax_lite.xla_cpu.selection import using
 
 from .cpu_rules import Form
@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         many_taps = form.window**2 >= cost_model.DEPTHWISE_BLOCK_MIN_TAPS
         if many_taps and form.inputs >= cost_model.DEPTHWISE_BLOCK_MIN_CHANNELS:
             blocks = jax.jit(run).lower(x, w).compile()
-            with using(rule_names() - {"depthwise_blocks"}):
+            with using(NAMES - {"depthwise_blocks"}):
                 whole = jax.jit(run).lower(x, w).compile()
             yield _measured(form, "result", blocks, whole, _tensorflow(form), (x, w))
         grad = form.plain(False)(x, w)

@@ -3,7 +3,7 @@
 Several loops, or reads at several indices, use a value.
 
 XLA fuses cheap operations into each of their users, and recomputes them there. So compile and run time of such programs
-can grow with the square of their steps, or far faster, also in native JAX (`lowering/scheduling/materialize.py`).
+can grow with the square of their steps, or far faster, also in native JAX (`lowering/planning/materialize.py`).
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ and compiles them once per user (ConvNeXt had its depthwise convolutions twice).
 
 XLA also duplicates sums that end in a unary operation, such as ReLU: in a residual network each block recomputes the
 sum of all blocks before it. Operands that a convolution or a product shares with other ops, and its incoming cotangent,
-are materialized (`xla_cpu/materialize.py`, `lowering/scheduling/materialize.py`).
+are materialized (`xla_cpu/materialize.py`, `lowering/planning/materialize.py`).
 
 XLA (of JAX 0.10) parallelizes a convolution over columns of the result, in blocks of about 2^18 / (channels x outputs).
 A convolution with rows no longer than a block runs on one thread, however many rows and images it has. So images with

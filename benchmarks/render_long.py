@@ -12,8 +12,8 @@ TEXT = """## Computations of many steps
 XLA fuses cheap operations into each of their users. A value with uses in two loops (a reduction is one), or read at two
 indices (two slices, a roll), is computed twice, and its operands four times. Native JAX has this problem, too. A value
 with such uses is materialized if it is more than about ten steps away from materialized values, and so are operands
-that products share with other ops; callees are analyzed, too (`lowering/scheduling/materialize.py`,
-`lowering/scheduling/post_dominators.py`). A value whose uses all re-converge in one loop is left to XLA.
+that products share with other ops; callees are analyzed, too (`lowering/planning/materialize.py`,
+`lowering/planning/post_dominators.py`). A value whose uses all re-converge in one loop is left to XLA.
 
 Tracing and compiling is CPU time. The rows are measured on {machine}.
 

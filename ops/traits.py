@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Pattern(enum.Enum):
-    """How XLA computes a result; `lowering.scheduling` selects values to keep by it.
+    """How XLA computes a result; `lowering.planning.materialize` selects values by it.
 
     Attributes:
       ELEMENTWISE: an arithmetic operation or so per element, which XLA recomputes in each user.

@@ -4,11 +4,12 @@ Importing this package imports neither TensorFlow nor JAX: each name loads what 
 ``tf2jax-lite --help`` answers at once.
 """
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import MissingInputError, Tf2JaxError
-from .support.config import get_config, override_config, set_value_check, update_config
+from .support.config import get_config, override_config, set_names, update_config
 
 if TYPE_CHECKING:
     from .calling.params import (
@@ -86,12 +87,18 @@ __all__ = [
 ]
 
 
-def _checked_rules(value: Any) -> Any:
-    # `support` imports nothing above it, and the names of rules need JAX.
-    return importlib.import_module(".xla_cpu.catalog", __name__).checked_names(value)
+def _names(module: str) -> Any:
+    found = importlib.import_module(module, __name__)
+    return found.NAMES, getattr(found, "REQUIRED", ())
 
 
-set_value_check("xla_cpu_rules", _checked_rules)
+for _option, _module in (
+    ("passes", ".passes.manager"),
+    ("plan_rewrites", ".lowering.planning.rewrites"),
+    ("scan_optimizations", ".lowering.scan_opt"),
+    ("xla_cpu_rules", ".xla_cpu.catalog"),
+):
+    set_names(_option, functools.partial(_names, _module))
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,8 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_static
 from tf2jax_lite.values.symbolic_float import as_float
 from tf2jax_lite.values.types import Array
-from tf2jax_lite.xla_cpu.constant_dot import MAX_DENSE, weights_of
+from tf2jax_lite.xla_cpu import cost_model
+from tf2jax_lite.xla_cpu.constant_dot import weights_of
 
 from ._resampling import apply_weights, are_static, images_and_size, pixel_range
 
@@ -73,7 +74,7 @@ def _sampling_weights(
     sample = (pixel_range(size_out, _F32) + _F32(0.5)) * inverse - inverse * translation
     kernel, radius = _KERNELS[kernel_type]
     index = pixel_range(size_in, np.int32)[None, :]
-    if xp is np and size_in * size_out > MAX_DENSE:
+    if xp is np and size_in * size_out > cost_model.CONSTANT_DOT_MAX_DENSE:
         support = radius * kernel_scale
         taps = np.arange(math.ceil(2 * support) + 2, dtype=np.int32)
         index = np.floor(sample - support)[:, None].astype(np.int32) + taps

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from tf2jax_lite.calling.structures import TensorArgument, describe, iter_arguments, map_structure, same_literal
+from tf2jax_lite.calling.structures import TensorArgument, describe, iter_arguments, map_structure, same_literal, walk
 
 Pair = collections.namedtuple("Pair", ["second", "first"])
 
@@ -26,6 +26,17 @@ def test_map_structure_keeps_types_keys_and_leaves(structure):
     assert found == structure and type(found) is type(structure)
     if isinstance(structure, dict):
         assert list(found) == list(structure)
+
+
+def test_walk_yields_leaves_after_their_paths():
+    structure = {"z": [1, {2: None, "a": range(2)}], "b": Pair((), 3), "c": {}}
+    assert list(walk(structure)) == [
+        (("z", 0), 1),
+        (("z", 1, 2), None),
+        (("z", 1, "a"), range(2)),
+        (("b", 1), 3),
+    ]
+    assert list(walk(4)) == [((), 4)]
 
 
 def test_iter_arguments_yields_tensors_in_order():

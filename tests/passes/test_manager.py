@@ -6,15 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import tf2jax_lite
 from tf2jax_lite import ir
 from tf2jax_lite.errors import ConfigError
 from tf2jax_lite.passes import manager
-from tf2jax_lite.passes.manager import PASSES, run_passes
+from tf2jax_lite.passes.manager import NAMES, PASSES, REQUIRED, run_passes
+from tf2jax_lite.pipeline.convert import graph_of
 from tf2jax_lite.support.config import Config
 
 ROOT = Path(__file__).parent.parent.parent
-REQUIRED = [entry.name for entry in PASSES if entry.required]
+X = np.float32([1.0, 3.0, 2.0])
+raw = tf.raw_ops
 
 
 def test_list_agrees_with_the_table_in_the_docs():
@@ -92,3 +96,52 @@ def test_required_passes_always_run(ran, value, optional):
 def test_leaving_out_an_unknown_or_required_pass_raises(names, message):
     with pytest.raises(ConfigError, match=message):
         run_passes(_graph(), Config(passes=names))
+
+
+def _stacked(x):
+    handle, flow = raw.TensorArrayV3(size=3, dtype=tf.float32)
+    flow = raw.TensorArrayScatterV3(handle=handle, indices=[0, 1, 2], value=x, flow_in=flow)
+    size = raw.TensorArraySizeV3(handle=handle, flow_in=flow)
+    return raw.TensorArrayGatherV3(handle=handle, indices=tf.range(0, size), flow_in=flow, dtype=tf.float32)
+
+
+def _gradient(x):
+    return tf.gradients(tf.scan(lambda h, e: tf.tanh(h * 0.5 + e), x, 0.0), x)[0]
+
+
+def _bounded(x):
+    limit = tf.minimum(3, tf.cast(x[1], tf.int32))
+    return tf.while_loop(lambda i, y: i < limit, lambda i, y: (i + 1, y * 2.0), (0, x))[1]
+
+
+def _relu(x):
+    with tf.name_scope("jax2tf/jit_relu_"):
+        return tf.maximum(x, tf.constant(0.0))
+
+
+OPTIONAL = {
+    "tensor_array_stack": _stacked,
+    "list_element_grads": _gradient,
+    "split_loop_bounds": _bounded,
+    "fold_clamps": lambda x: tf.zeros(tf.maximum(5, tf.minimum(tf.cast(x[0], tf.int32), 5))),
+    "repeat_idiom": lambda x: x + tf.repeat(x, tf.cast(x * 0 + 1, tf.int32)),
+    "gather_idiom": lambda x: tf.concat([p for p in tf.split(tf.tile(x, [8]), 24) for _ in range(2)], 0),
+    "relu_idiom": _relu,
+    "narrow_constants": lambda x: x * tf.constant([2.0, 0.5, 4.0]),
+    "cse": lambda x: tf.boolean_mask(x, x > 1.0) - tf.boolean_mask(x * 2.0, x > 1.0),
+    "dead_values": lambda x: tf.while_loop(lambda i, *_: i < 3, lambda i, y, z: (i + 1, y * 2.0, z + y), (0, x, x))[1],
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in REQUIRED])
+def test_each_optional_pass_can_be_switched_off(name):
+    function = tf.function(OPTIONAL[name], autograph=False)
+    function.get_concrete_function(tf.TensorSpec(X.shape))
+    graphs = []
+    for value in ("all", f"-{name}", "all"):
+        narrow = tf2jax_lite.override_config("force_const_float32_to_bfloat16", name == "narrow_constants")
+        with narrow, tf2jax_lite.override_config("passes", value):
+            converted = tf2jax_lite.convert_functional(function, tf.TensorSpec(X.shape))
+        graphs.append(str(graph_of(converted)))
+        np.testing.assert_allclose(converted(X), function(X), rtol=1e-4)
+    assert graphs[0] == graphs[2] != graphs[1]

@@ -16,3 +16,30 @@ def test_override_holds_inside_the_block_only():
 def test_bad_options_raise(name, value):
     with pytest.raises(ConfigError):
         tf2jax_lite.update_config(name, value)
+
+
+LISTS = {"passes": "cse", "plan_rewrites": "dilated_conv", "scan_optimizations": "drop_unit_axes"}
+LISTS["xla_cpu_rules"] = "winograd"
+
+
+@pytest.mark.parametrize("option", LISTS)
+def test_options_that_choose_names_take_the_same_values(option):
+    name = LISTS[option]
+
+    def found(value):
+        with tf2jax_lite.override_config(option, value):
+            return tf2jax_lite.get_config(option)
+
+    assert tf2jax_lite.get_config(option) is found(True) is found("all") is True
+    assert found(False) is found("none") is found(()) is False
+    assert found(name) == found({name}) == found(f" {name}") and name in found(name)
+    others = found(f"-{name}")
+    assert name not in others and found(others) == others and found([*others, name]) is True
+    for value, message in (
+        (name[:-1], f"{option!r} has no name .*Did you mean {name!r}"),
+        ("", f"{option!r} has no name ''. The names are "),
+        (f"{name},-{name}", f"{option!r} takes names all or none of which have a '-'"),
+        (1, f"{option!r} takes 'all', 'none' or names, got 1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            tf2jax_lite.update_config(option, value)

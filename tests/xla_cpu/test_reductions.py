@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from tf2jax_lite.ops.common.broadcasting import matched
-from tf2jax_lite.xla_cpu import reductions
+from tf2jax_lite.xla_cpu import cost_model, reductions
 from tf2jax_lite.xla_cpu.reductions import arg_reduce, broadcast, reduce_axes, repeats_long_rows
 
 from .test_rules import compare, everything, normal
@@ -32,8 +32,8 @@ SHAPES = {
 @pytest.fixture
 def short(monkeypatch):
     """Make rows long from two values on, and drop programs of other limits."""
-    monkeypatch.setattr(reductions, "_MAX_ROW", 1)
-    monkeypatch.setattr(reductions, "_MIN_LAST_AXIS", 1)
+    monkeypatch.setattr(cost_model, "REDUCE_MAX_ROW", 1)
+    monkeypatch.setattr(cost_model, "ARG_MIN_LAST_AXIS", 1)
     reductions.call.__globals__["_trace_once"].cache_clear()
 
 

@@ -14,8 +14,8 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from tests.compiling import fast_options
-from tf2jax_lite.xla_cpu import pooling
-from tf2jax_lite.xla_cpu.conv import cost_model, rule
+from tf2jax_lite.xla_cpu import cost_model, pooling
+from tf2jax_lite.xla_cpu.conv import rule
 
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "HWIO", "NCHW")
 VOLUMES, VOLUMES_FIRST = ("NDHWC", "DHWIO", "NDHWC"), ("NCDHW", "DHWIO", "NCDHW")

@@ -43,7 +43,7 @@ def _choice(lhs, kernel, more):
 def test_choice_by_shape(name):
     conv, first, second = CHOICES[name]
     assert _choice(*conv) == first
-    with selection.using(catalog.rule_names() - {first}):
+    with selection.using(catalog.NAMES - {first}):
         assert _choice(*conv) == second
     with selection.using(frozenset()):
         assert _choice(*conv) is None
@@ -56,7 +56,7 @@ def test_names_and_reasons():
         for rule in entries:
             assert rule.reason.endswith(".") and len(rule.reason) <= 110, rule.name
             assert rule.name.startswith("xla_") == (rule.lower is None), rule.name
-    assert len(catalog.rule_names()) > 40
+    assert len(catalog.NAMES) > 40
 
 
 def test_values_of_the_option():
@@ -64,7 +64,7 @@ def test_values_of_the_option():
         assert catalog.selection(value) == expected
     assert catalog.selection(["winograd", "pointwise"]) == {"winograd", "pointwise"}
     assert catalog.selection("winograd, pointwise") == {"winograd", "pointwise"}
-    assert catalog.selection("-winograd") == catalog.rule_names() - {"winograd"}
+    assert catalog.selection("-winograd") == catalog.NAMES - {"winograd"}
     for value, message in (
         ({"winogard"}, "Did you mean 'winograd'"),
         ("winograd,-pointwise", "all or none"),
@@ -126,5 +126,5 @@ def test_each_rule_off_keeps_values():
 
     expected = fn(x, w)
     for off in ("depthwise", "max_pool_of_slices", "cumulative_by_rows"):
-        fast = tf2jax_lite.xla_cpu.optimize(fn, rules=catalog.rule_names() - {off})
+        fast = tf2jax_lite.xla_cpu.optimize(fn, rules=catalog.NAMES - {off})
         np.testing.assert_allclose(fast(x, w), expected, rtol=1e-5, atol=1e-5)

@@ -18,7 +18,7 @@ from tf2jax_lite.values.int64 import exceeds_32_bits
 
 from .coercion import SCALARS, as_strings, has_jax_dtype, in_kind, scalar_array, sequence_array
 from .composite_values import components, fits
-from .structures import TensorArgument, describe, iter_arguments, same_literal
+from .structures import TensorArgument, describe, iter_arguments, same_literal, walk
 
 if TYPE_CHECKING:
     from .interface import Interface
@@ -67,14 +67,9 @@ class Binder:
 
     def missing_spec(self, path: str, spec: Any) -> None:
         """Record tensors below ``spec`` as missing; literals may be left out."""
-        if isinstance(spec, TensorArgument):
-            self._missing.append(f"{path}: {spec}")
-        elif isinstance(spec, Mapping):
-            for key, item in spec.items():
-                self.missing_spec(f"{path}[{key!r}]", item)
-        elif isinstance(spec, (list, tuple)):
-            for index, item in enumerate(spec):
-                self.missing_spec(f"{path}[{index}]", item)
+        for keys, leaf in walk(spec):
+            if isinstance(leaf, TensorArgument):
+                self._missing.append(f"{path}{''.join(f'[{key!r}]' for key in keys)}: {leaf}")
 
     def visit(self, path: str, spec: Any, value: Any) -> None:
         """Bind a value to an argument.

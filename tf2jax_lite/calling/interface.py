@@ -15,7 +15,7 @@ from tf2jax_lite.support.errors import ArgumentError, InputError
 
 from .binding import Binder, Bound
 from .coercion import is_key
-from .structures import OutputRef, TensorArgument, describe, iter_arguments, map_structure
+from .structures import OutputRef, TensorArgument, describe, iter_arguments, map_structure, walk
 
 __all__ = ["Interface", "OutputRef", "TensorArgument"]
 
@@ -172,23 +172,8 @@ class Interface:
 
     def tensors(self) -> dict[str, TensorArgument]:
         """Return tensor arguments by name or, in structures, path (``inputs/ids``)."""
-        found: dict[str, TensorArgument] = {}
-
-        def visit(path: str, spec: Any) -> None:
-            if isinstance(spec, TensorArgument):
-                found[path] = spec
-            elif isinstance(spec, Mapping):
-                for key, item in spec.items():
-                    visit(f"{path}/{key}", item)
-            elif isinstance(spec, (list, tuple)):
-                for i, item in enumerate(spec):
-                    visit(f"{path}/{i}", item)
-
-        for i, spec in enumerate(self.args):
-            visit(self.argument_name(i), spec)
-        for name, spec in self.kwargs.items():
-            visit(name, spec)
-        return found
+        named = {self.argument_name(i): spec for i, spec in enumerate(self.args)} | dict(self.kwargs)
+        return {"/".join(map(str, path)): leaf for path, leaf in walk(named) if isinstance(leaf, TensorArgument)}
 
     def result_names(self) -> list[str]:
         """Return the paths of flat results in the result structure, for messages."""

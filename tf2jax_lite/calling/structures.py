@@ -20,6 +20,7 @@ __all__ = [
     "iter_arguments",
     "map_structure",
     "same_literal",
+    "walk",
 ]
 
 
@@ -74,8 +75,9 @@ class OutputRef:
 def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
     """Apply ``fn`` to the leaves of nested containers, keeping their types.
 
-    Anything else is a leaf: None, and literals such as ``range(3)``. ``jax.tree.map`` sorts keys and has no leaf for
-    None; dm-tree flattens every ``Sequence`` and attrs object, and cannot rebuild a range.
+    Anything else is a leaf: None, and literals such as ``range(3)``. Libraries differ: ``jax.tree.map`` and dm-tree
+    refuse dicts whose keys have no order, such as ``{1: x, "a": y}``; dm-tree cannot rebuild a range, nor an attrs
+    object with a field that its constructor does not take.
     """
     if isinstance(structure, Mapping):
         items = [(key, map_structure(fn, item)) for key, item in structure.items()]
@@ -87,16 +89,22 @@ def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
     return fn(structure)
 
 
+def walk(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the leaves that `map_structure` visits, after their keys and positions."""
+    if isinstance(structure, Mapping):
+        items: Any = structure.items()
+    elif isinstance(structure, (list, tuple)):
+        items = enumerate(structure)
+    else:
+        yield path, structure
+        return
+    for key, item in items:
+        yield from walk(item, (*path, key))
+
+
 def iter_arguments(structure: Any) -> Iterator[TensorArgument]:
     """Yield the tensor arguments of a structure, in its order."""
-    if isinstance(structure, TensorArgument):
-        yield structure
-    elif isinstance(structure, Mapping):
-        for item in structure.values():
-            yield from iter_arguments(item)
-    elif isinstance(structure, (list, tuple)):
-        for item in structure:
-            yield from iter_arguments(item)
+    return (leaf for _, leaf in walk(structure) if isinstance(leaf, TensorArgument))
 
 
 def is_namedtuple(value: Any) -> bool:

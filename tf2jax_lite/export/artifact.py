@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
 from tf2jax_lite.support.text import size_text
@@ -291,7 +291,7 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
     arguments: dict[str, Any] = {}
     named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
     for argument, structure in [*named, *interface.kwargs.items()]:
-        if not _leaves(structure):
+        if next(iter_arguments(structure), None) is None:
             continue  # a literal, baked in
         if isinstance(structure, TensorArgument):
             arguments[inputs[structure.index]] = codegen.Result(structure.index)
@@ -311,12 +311,6 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
         updates={str(u): results + i for i, u in enumerate(staged.updates)},
         doc=_doc(name, staged, inputs),
     )
-
-
-def _leaves(structure: Any) -> list[TensorArgument]:
-    found: list[TensorArgument] = []
-    map_structure(lambda x: found.append(x) if isinstance(x, TensorArgument) else None, structure)
-    return found
 
 
 def _doc(name: str, staged: Staged, inputs: Sequence[str]) -> list[str]:

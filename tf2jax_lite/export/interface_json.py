@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite.calling.interface import Interface
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments
 from tf2jax_lite.support.errors import ExportError
 
 from .codegen import Result
@@ -76,9 +76,7 @@ def decode_interface(data: Any) -> Interface:
         ]
         args = tuple(decode(a, 0) for a in data["args"])
         kwargs = {_text(k): decode(v, 0) for k, v in data["kwargs"].items()}
-        tensors: list[Any] = []
-        _visit([args, kwargs], tensors.append)
-        indices = sorted(t.index for t in tensors if isinstance(t, TensorArgument))
+        indices = sorted(argument.index for argument in iter_arguments([args, kwargs]))
         count = len(indices)
         if indices != list(range(count)):
             raise ValueError(f"its arrays have the numbers {indices[:10]}")
@@ -86,17 +84,6 @@ def decode_interface(data: Any) -> Interface:
         return Interface(_text(data["name"]), signature, args, kwargs, count, decode(data["results"], 0))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise ExportError(f"the metadata's interface is damaged: {type(error).__name__}: {error}") from error
-
-
-def _visit(item: Any, look: Callable[[Any], None]) -> None:
-    if isinstance(item, Mapping):
-        for value in item.values():
-            _visit(value, look)
-    elif isinstance(item, (list, tuple)):
-        for value in item:
-            _visit(value, look)
-    else:
-        look(item)
 
 
 def _text(value: Any) -> str:

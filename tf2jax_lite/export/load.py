@@ -17,7 +17,7 @@ from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure, walk
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
@@ -346,40 +346,22 @@ def _placed(
     """Return arguments from named arrays passed through ``see(name, spec, array)``."""
     arguments = interface.tensors()
     chosen, left = match_arrays(arguments, arrays)
-
-    def take(path: str, spec: Any) -> Any:
-        if isinstance(spec, TensorArgument):
-            if path in chosen:
-                return see(chosen[path], spec, arrays[chosen[path]])
+    taken: dict[int, Any] = {}
+    for path, spec in arguments.items():
+        if path not in chosen:
             names = " or ".join(map(repr, accepted_names(path, spec)))
             raise InputError(f"no array {names} among {', '.join(arrays) or 'none'}. {interface.expected()}")
-        if isinstance(spec, Mapping):
-            return {key: take(f"{path}/{key}", item) for key, item in spec.items()}
-        if isinstance(spec, (list, tuple)):
-            return type(spec)(take(f"{path}/{i}", item) for i, item in enumerate(spec))
-        return spec
-
-    args = [take(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
-    kwargs = {name: take(name, spec) for name, spec in interface.kwargs.items()}
+        taken[spec.index] = see(chosen[path], spec, arrays[chosen[path]])
     if left:
         names = "; ".join(" or ".join(map(repr, accepted_names(path, spec))) for path, spec in arguments.items())
         raise InputError(f"no argument for {', '.join(left)}. The names are {names}. {interface.expected()}")
-    return args, kwargs
+    placed = map_structure(lambda x: taken[x.index] if isinstance(x, TensorArgument) else x, [*interface.args])
+    return placed, map_structure(lambda x: taken[x.index] if isinstance(x, TensorArgument) else x, {**interface.kwargs})
 
 
 def flat_results(results: Any) -> dict[str, Any]:
     """Return results by name: ``output_0``, or paths such as ``scores/0``."""
-    found: dict[str, Any] = {}
-
-    def visit(path: str, item: Any) -> None:
-        if isinstance(item, Mapping):
-            for key, value in item.items():
-                visit(f"{path}/{key}" if path else str(key), value)
-        elif isinstance(item, (list, tuple)):
-            for i, value in enumerate(item):
-                visit(f"{path}/{i}" if path else f"output_{i}", value)
-        elif item is not None:
-            found[path or "output_0"] = item
-
-    visit("", results)
-    return found
+    if not isinstance(results, Mapping):
+        several = results if isinstance(results, (list, tuple)) else [results]
+        results = {f"output_{i}": value for i, value in enumerate(several)}
+    return {"/".join(map(str, path)): leaf for path, leaf in walk(results) if leaf is not None}

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, walk
 from tf2jax_lite.dynamic_shapes.dim_expr import (
     constraint_asked_for,
     constraint_of_shapes,
@@ -133,25 +133,7 @@ def argument_names(converted: ConvertedFunction) -> list[str]:
 
 
 def _arguments(converted: ConvertedFunction) -> list[tuple[str, TensorArgument]]:
-    interface = converted.interface
-    names: dict[int, str] = {}
-    leaves: dict[int, TensorArgument] = {}
-
-    def visit(path: str, spec: Any) -> None:
-        if isinstance(spec, TensorArgument):
-            names[spec.index], leaves[spec.index] = path, spec
-        elif isinstance(spec, Mapping):
-            for key, item in spec.items():
-                visit(f"{path}/{key}" if path else str(key), item)
-        elif isinstance(spec, (list, tuple)):
-            for i, item in enumerate(spec):
-                visit(f"{path}/{i}", item)
-
-    for position, spec in enumerate(interface.args):
-        visit(interface.argument_name(position), spec)
-    for name, spec in interface.kwargs.items():
-        visit(name, spec)
-    return [(names[i], leaves[i]) for i in sorted(names)]
+    return sorted(converted.interface.tensors().items(), key=lambda item: item[1].index)
 
 
 class _Dimensions:
@@ -277,7 +259,7 @@ def _staged(
         return [jnp.asarray(v) for v in flat], [after[n] for n in updates]
 
     jaxpr, (results, _) = jax.make_jaxpr(function, return_shape=True)(variables, inputs, key)
-    outputs = map_structure(lambda leaf: leaf, converted.interface.outputs)
+    outputs = converted.interface.outputs
     _check_outputs(outputs)
     return Staged(jaxpr, names, list(specs), rng, outputs, list(results), updates, function, constraints)
 
@@ -287,8 +269,6 @@ _SYMBOLIC = "{}: a computation needs the size of a symbolic dimension; give fixe
 
 
 def _check_outputs(outputs: Any) -> None:
-    def look(leaf: Any) -> None:
+    for _, leaf in walk(outputs):
         if not (leaf is None or isinstance(leaf, (OutputRef, bool, int, float, str))):
             raise ExportError(f"a result of type {type(leaf).__name__} cannot be written into an artifact")
-
-    map_structure(look, outputs)

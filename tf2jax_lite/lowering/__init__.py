@@ -2,7 +2,7 @@
 
 `Program` (a checked graph with its plans) and `Trace` (the evaluator of one call) are the entries. Read `planning`
 (functions to plans), `interpreter` (plans to JAX calls), `op_lowerings` and `loops` (ops that call functions), then
-`merging` (results of branches), `scan_opt` (optimizations of scans) and `scheduling` (hints to XLA).
+`merging` (results of branches) and `scan_opt` (optimizations of scans).
 
 Imports neither TensorFlow nor `frontend` nor `pipeline`.
 """

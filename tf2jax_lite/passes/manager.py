@@ -12,9 +12,14 @@ from collections.abc import Callable, Collection
 
 from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config, chosen_names
-from tf2jax_lite.support.errors import ConfigError
 
-from .canonicalize import calls_and_for, effectful_conditions, select_implementation, stacks_to_lists
+from .canonicalize import (
+    calls_and_for,
+    effectful_conditions,
+    legacy_tensor_arrays,
+    select_implementation,
+    stacks_to_lists,
+)
 from .control_flow_v1 import functionalize
 from .optimize import (
     cse,
@@ -29,7 +34,7 @@ from .optimize import (
     tensor_array_stack,
 )
 
-__all__ = ["PASSES", "Pass", "run_passes"]
+__all__ = ["NAMES", "PASSES", "REQUIRED", "Pass", "run_passes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +69,13 @@ PASSES: tuple[Pass, ...] = (
         select_implementation.run,
         "call of `api_implements` -> its CPU variant",
         "before passes that change signatures, which it compares",
+        required=True,
+    ),
+    Pass(
+        "legacy_tensor_arrays",
+        legacy_tensor_arrays.run,
+        "TensorArray V1, V2 -> V3; Stack -> StackV2",
+        "before functionalize: handles pass Switch, Merge and Enter as resources",
         required=True,
     ),
     Pass(
@@ -148,7 +160,13 @@ PASSES: tuple[Pass, ...] = (
         "last: it removes values that other passes leave unused",
     ),
 )
-_NAMES = tuple(entry.name for entry in PASSES)
+"""The passes, in order."""
+
+NAMES = tuple(entry.name for entry in PASSES)
+"""Their names."""
+
+REQUIRED = tuple(entry.name for entry in PASSES if entry.required)
+"""The names of those that no option switches off."""
 
 
 def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
@@ -162,11 +180,8 @@ def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = N
     Raises:
       ConfigError: ``passes`` names an unknown pass, or leaves out a required one.
     """
-    chosen = chosen_names("passes", config.passes, _NAMES)
-    left_out = [entry.name for entry in PASSES if entry.required and entry.name not in chosen]
-    if left_out and "-" in config.passes:
-        raise ConfigError(f"config option 'passes' leaves out {left_out[0]!r}, which is required for correct values.")
+    chosen = chosen_names("passes", config.passes, NAMES, REQUIRED)
     for entry in PASSES:
-        if (only is None or entry.name in only) and (entry.required or entry.name in chosen):
+        if (only is None or entry.name in only) and entry.name in chosen:
             graph = entry.run(graph, config)
     return graph

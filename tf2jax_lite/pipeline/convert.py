@@ -184,7 +184,7 @@ def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFun
     """Convert in two parts; see `convert_saved_model` with ``split_host=True``."""
     imported = concrete_function.load_concrete(function, name=name, opaque=True)
     # The prefix runs in TensorFlow and keeps its ops; the partition only needs a graph without control flow v1.
-    graph = verified_graph(imported.graph, current_config(), only=("functionalize",))
+    graph = verified_graph(imported.graph, current_config(), only=("legacy_tensor_arrays", "functionalize"))
     host_fn, core = split_host.split_imported(function, dataclasses.replace(imported, graph=graph))
     converted = convert_imported(core)
     annotated = _with_params(converted, core)

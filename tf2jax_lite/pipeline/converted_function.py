@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -18,18 +17,16 @@ from tf2jax_lite.calling import x64_params
 from tf2jax_lite.calling.coercion import in_kind, is_key
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.params import VariableName
-from tf2jax_lite.dynamic_shapes import driver, size_comparisons
-from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering import Program, Trace
-from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted, separately
-from tf2jax_lite.lowering.interpreter.compiled_calls import CompiledCalls, computes_in_64_bits, is_worth_compiling
+from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_if_narrowed
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants
 from tf2jax_lite.support.config import Config, with_active_checks
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingParamError
-from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.values import static
 from tf2jax_lite.values.int64 import to_32_bits
+
+from .retracing import Retracing
 
 __all__ = ["AnnotatedFunction", "ConvertedFunction"]
 
@@ -125,82 +122,11 @@ class ConvertedFunction:
         """Run on flat inputs, unchecked; return flat results and updated params."""
         params, same_dtypes = self._checked_params(params)
         promote_dtypes = promote_dtypes or not same_dtypes
-        key = _typed_key(rng)
-        given = [*params.values(), *inputs, *([] if key is None else [key])]
-        traced = [i for i, v in enumerate(given) if is_traced(v)]
-        # Objects that tracing makes stay alive, and each collection visits all of them.
-        with paused() if traced else contextlib.nullcontext():
-            if self.program.reads_late and traced:
-                return self._run_twice(params, inputs, key, promote_dtypes, given, traced)
-            if traced or self._compiled is None:
-                return self._run(params, inputs, key, promote_dtypes, "both")
-
-            def eager() -> tuple[list[Any], dict[str, Any]]:
-                return self._run(params, inputs, key, promote_dtypes, "both")
-
-            return self._compiled.call(eager, params, inputs, key, promote_dtypes)
+        return self._retracing.call(params, inputs, _typed_key(rng), promote_dtypes)
 
     @functools.cached_property
-    def _compiled(self) -> CompiledCalls | None:
-        if not self.config.jit_calls or not is_worth_compiling(self.program):
-            return None
-
-        def run(params: Any, inputs: Any, key: Any, promote_dtypes: bool) -> tuple[list[Any], dict[str, Any]]:
-            # Without `driver.traced`: results with data-dependent sizes must not be padded.
-            flat, state = size_comparisons.with_deferred_comparisons(
-                lambda met: self._run_once(params, inputs, key, promote_dtypes, "both", inconclusive=met, pads=False)
-            )
-            return flat, {name: value for name, value in state.items() if value is not params.get(name)}
-
-        return CompiledCalls(run, in_64_bits=computes_in_64_bits(self.program))
-
-    def _run_twice(
-        self,
-        params: Mapping[str, Any],
-        inputs: Sequence[Any],
-        key: Any,
-        promote_dtypes: bool,
-        given: Sequence[Any],
-        traced: Sequence[int],
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Run for results and for updated variables, with different derivatives."""
-        static_results: list[Any] = []  # values of static results, None for the others
-        names: dict[str, Any] = {}
-
-        def run(chosen: list[Any], wanted: Wanted) -> tuple[list[Any], list[Any]]:
-            args = list(given)
-            for i, value in zip(traced, chosen, strict=True):
-                args[i] = value
-            before = dict(zip(params, args, strict=False))
-            rest = args[len(before) :]
-            flat, after = self._run(
-                before, rest[: len(inputs)], None if key is None else rest[-1], promote_dtypes, wanted
-            )
-            static_results[:] = [None if isinstance(v, jax.Array) else v for v in flat]
-            changed = {name: v for name, v in after.items() if v is not before.get(name)}
-            names.clear()
-            names.update(dict.fromkeys(changed))
-            return [v for v in flat if isinstance(v, jax.Array)], [jnp.asarray(v) for v in changed.values()]
-
-        results, new = separately(run, [given[i] for i in traced])
-        remaining = iter(results)
-        flat = [next(remaining) if v is None else v for v in static_results]
-        return flat, {**params, **dict(zip(names, new, strict=True))}
-
-    def _run(
-        self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, promote_dtypes: bool, wanted: Wanted
-    ) -> tuple[list[Any], dict[str, Any]]:
-        def run(met: list[str] | None) -> Any:
-            def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
-                return self._run_once(given, inputs, key, promote_dtypes, wanted, inconclusive=met, **sized)
-
-            limit = self.config.dynamic_shape_bound or None
-            single = _unit_axes(inputs, self.program.graph.main.args)
-            return driver.trace_and_evaluate(
-                once, (dict(params), list(inputs), key), limit, self.interface.result_names, single
-            )
-
-        return size_comparisons.with_deferred_comparisons(run)
+    def _retracing(self) -> Retracing:
+        return Retracing(self.program, self.interface, self.config, self._run_once)
 
     def _run_once(
         self,
@@ -305,19 +231,6 @@ def _with_bounded_splits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]
             if isinstance(out[index], jax.Array):
                 out[index] = jnp.clip(out[index], 0, jnp.asarray(length, out[index].dtype))
     return out
-
-
-def _unit_axes(inputs: Sequence[Any], args: Sequence[ir.Argument]) -> dict[int, list[int]]:
-    """Return for each input the unit axes that the signature leaves unknown.
-
-    These are the axes of a batch of one.
-    """
-    found = {}
-    for i, (value, arg) in enumerate(zip(inputs, args, strict=False)):
-        if isinstance(value, jax.Array) and arg.shape is not None and len(arg.shape) == value.ndim:
-            axes = [a for a, size in enumerate(arg.shape) if size is None and value.shape[a] == 1]
-            found.update({i: axes} if axes else {})
-    return found
 
 
 def _captured(value: Any) -> Any:

@@ -333,7 +333,7 @@ def _needs(
     graph = ir.Graph(ref_variables.without_references(reached(main)), library)
     try:
         # The histogram counts the ops of the model as saved, except for control flow v1.
-        graph = convert.verified_graph(graph, current_config(), only=("functionalize",))
+        graph = convert.verified_graph(graph, current_config(), only=("legacy_tensor_arrays", "functionalize"))
     except UnsupportedError as error:
         problems["control flow"] = [str(error)]
     main, library = graph.main, dict(graph.functions)

@@ -15,7 +15,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.calling.imported_function import ImportedFunction
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.names import parameter_name
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, is_namedtuple
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, is_namedtuple, walk
 from tf2jax_lite.frontend.runtime.host_function import BoundaryTensor, HostFunction, Prefix, build_prefix
 from tf2jax_lite.frontend.safety.unsafe_ops import reject_unsafe_ops, unsafe_reason
 from tf2jax_lite.passes.canonicalize.inline_calls import inline_calls
@@ -128,12 +128,6 @@ def _without_dropped(structure: Any, renumbered: Mapping[int, int]) -> Any:
     return structure
 
 
-def _paths(structure: Any, wanted: set[int], path: str = "") -> list[str]:
-    if isinstance(structure, OutputRef):
-        return [path or "result"] if structure.index in wanted else []
-    items: Any = ()
-    if isinstance(structure, Mapping):
-        items = structure.items()
-    elif isinstance(structure, (list, tuple)):
-        items = enumerate(structure)
-    return [p for key, item in items for p in _paths(item, wanted, f"{path}[{key!r}]" if path else str(key))]
+def _paths(structure: Any, wanted: set[int]) -> list[str]:
+    found = [path for path, leaf in walk(structure) if isinstance(leaf, OutputRef) and leaf.index in wanted]
+    return ["".join([str(path[0]), *(f"[{key!r}]" for key in path[1:])]) if path else "result" for path in found]

@@ -20,10 +20,11 @@ from .scoped import Scoped
 
 __all__ = [
     "Config",
+    "chosen_names",
     "current_config",
     "get_config",
     "override_config",
-    "set_value_check",
+    "set_names",
     "update_config",
     "with_active_checks",
 ]
@@ -64,12 +65,13 @@ class Config:
         keeps the results after the exit.
       loop_checkpoint: the residuals of ``lax.scan`` for gradients: "none" keeps all intermediate values of the body,
         "body" keeps the carry (the body is recomputed), "segments" about the square root of that (recomputed twice).
-      passes: the optional passes over the graph to run (docs/architecture.md has the list): "all", "none", names
-        separated by commas, or names to leave out, each with a "-" before it. For debugging and ablation.
-      plan_rewrites: the rewrites of plans to apply, in the same form.
-      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply, in the same form.
-      xla_cpu_rules: the CPU lowering rules to apply (docs/xla-cpu.md), in the same form, or as bool or set of names.
-        Without rules programs compile faster, and convolutions and poolings run slower on CPU.
+      passes: the optional passes over the graph to run: True or "all", False or "none", names (a set, or text with
+        commas), or names to leave out, each with a "-" before it. docs/architecture.md has the names of this option and
+        of the next three, which take the same values. For debugging and ablation.
+      plan_rewrites: the rewrites of plans to apply.
+      scan_optimizations: the optimizations of ``lax.scan`` bodies to apply.
+      xla_cpu_rules: the CPU lowering rules to apply. Without rules programs compile faster, and convolutions and
+        poolings run slower on CPU.
       jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
         call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
@@ -104,9 +106,9 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
-    passes: str = "all"
-    plan_rewrites: str = "all"
-    scan_optimizations: str = "all"
+    passes: bool | frozenset[str] = True
+    plan_rewrites: bool | frozenset[str] = True
+    scan_optimizations: bool | frozenset[str] = True
     xla_cpu_rules: bool | frozenset[str] = True
     jit_calls: bool = True
     max_nodes: int = 500_000
@@ -124,7 +126,7 @@ _CHOICES = {
     "loop_checkpoint": ("none", "body", "segments"),
 }
 _CHECKS = ("strict_shape_check", "strict_dtype_check")
-_value_checks: dict[str, Callable[[Any], Any]] = {}
+_names: dict[str, Callable[[], tuple[Collection[str], Collection[str]]]] = {}
 _lock = threading.Lock()
 _defaults = Config()
 _overrides: Scoped[tuple[str, Any]] = Scoped("config")
@@ -133,8 +135,10 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
         raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
-    if name in _value_checks:
-        return _value_checks[name](value)
+    if name in _names:
+        names, required = _names[name]()
+        chosen = chosen_names(name, value, names, required)
+        return {frozenset(names): True, frozenset(required): False}.get(chosen, chosen)
     expected = _TYPES[name]
     if type(value) is not expected:
         raise ConfigError(f"config option {name!r} takes {expected.__name__}, got {value!r}.")
@@ -145,7 +149,7 @@ def _checked(name: str, value: Any) -> Any:
     return value
 
 
-def chosen_names(option: str, value: object, names: Collection[str]) -> frozenset[str]:
+def chosen_names(option: str, value: object, names: Collection[str], required: Collection[str] = ()) -> frozenset[str]:
     """Return the names that an option such as ``scan_optimizations`` chooses.
 
     Args:
@@ -153,9 +157,10 @@ def chosen_names(option: str, value: object, names: Collection[str]) -> frozense
       value: "all", "none", names separated by commas, or names to leave out, each with a "-" before it; also a bool
         for the first two, or a collection of names.
       names: all there are.
+      required: those that every value chooses.
 
     Raises:
-      ConfigError: the value has another type, or there is no such name.
+      ConfigError: the value has another type, there is no such name, or it leaves out a required one.
     """
     if isinstance(value, bool):
         value = "all" if value else "none"
@@ -163,7 +168,7 @@ def chosen_names(option: str, value: object, names: Collection[str]) -> frozense
         raise ConfigError(f"config option {option!r} takes 'all', 'none' or names, got {value!r}.")
     items = [item.strip() for item in (value.split(",") if isinstance(value, str) else map(str, value))]
     if items in (["all"], ["none"]):
-        return frozenset(names if items == ["all"] else ())
+        return frozenset(names if items == ["all"] else required)
     listed = frozenset(item.removeprefix("-") for item in items)
     for name in sorted(listed.difference(names)):
         near = difflib.get_close_matches(name, names, 1)
@@ -171,17 +176,22 @@ def chosen_names(option: str, value: object, names: Collection[str]) -> frozense
         raise ConfigError(f"config option {option!r} has no name {name!r}. {hint}")
     if len({item.startswith("-") for item in items}) > 1:
         raise ConfigError(f"config option {option!r} takes names all or none of which have a '-', got {value!r}.")
-    return frozenset(names) - listed if items and items[0].startswith("-") else listed
+    if not items or not items[0].startswith("-"):
+        return listed.union(required)
+    for name in sorted(listed.intersection(required)):
+        raise ConfigError(f"config option {option!r} leaves out {name!r}, which is required for correct values.")
+    return frozenset(names) - listed
 
 
-def set_value_check(name: str, check: Callable[[Any], Any]) -> None:
-    """Set the function that checks an option whose values another package defines.
+def set_names(option: str, names: Callable[[], tuple[Collection[str], Collection[str]]]) -> None:
+    """Make an option choose names: its values are True, False or a frozenset.
 
     Args:
-      name: the option.
-      check: returns a value in its canonical form; raises `ConfigError`.
+      option: the option.
+      names: returns all names and the required ones, as `chosen_names` takes them. It is called for new values only:
+        this package imports nothing above it.
     """
-    _value_checks[name] = check
+    _names[option] = names
 
 
 def current_config() -> Config:

@@ -7,9 +7,8 @@ error. Calls and branches are entered, and loops iteration by iteration.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -218,7 +217,7 @@ class LockstepEvaluation:
         errors = _errors(expected, actual, used)
         for name in written_before:
             errors.append(self._variable_errors.setdefault(name, 0.0))
-            self._variable_errors[name] = errors[-1] = self._variable_error(name)
+            self._variable_errors[name] = errors[-1] = self._variable_error(name, self._trace.state)
         known = [e for e in errors if e is not None]
         own = _NodeInIsolation(self, step, pairs, frame, expected, used, written_before, state)
         self._record_node(step, frame, pairs, max(known, default=0.0), bool(known), problem, own)
@@ -300,8 +299,8 @@ class LockstepEvaluation:
     def _written(self, pairs: Sequence[ValuePair]) -> dict[str, np.ndarray]:
         return {n: self._variables[n].numpy() for n in _handles(pairs) if n in self._variables}
 
-    def _variable_error(self, name: str) -> float:
-        value = self._trace.state.get(name)
+    def _variable_error(self, name: str, state: Mapping[str, Any]) -> float:
+        value = state.get(name)
         return 0.0 if value is None else relative_error(self._variables[name].numpy(), np.asarray(value))
 
 
@@ -323,28 +322,18 @@ class _NodeInIsolation:
         if any(is_opaque(p.tf) and not isinstance(p.jax, static.VariableHandle) for p in self.pairs):
             return None
         evaluation = self.evaluation
-        with self._variables_of_tf():
-            try:
-                actual = evaluation._trace.apply(self.step, [_on_tensorflow_values(p) for p in self.pairs], self.frame)
-            except Exception:  # it ran on JAX's values, so its own error is unknown
-                return None
-            errors = _errors(self.expected, actual, self.used)
-            errors += [evaluation._variable_error(n) for n in self.written_before]
+        trace = evaluation._trace.with_state(self.state)
+        for name in _handles(self.pairs):
+            if name in evaluation._variables:
+                trace.state[name] = self.written_before.get(name, evaluation._variables[name].numpy())
+        try:
+            actual = trace.apply(self.step, [_on_tensorflow_values(p) for p in self.pairs], self.frame)
+        except Exception:  # it ran on JAX's values, so its own error is unknown
+            return None
+        errors = _errors(self.expected, actual, self.used)
+        errors += [evaluation._variable_error(n, trace.state) for n in self.written_before]
         known = [e for e in errors if e is not None]
         return max(known) if known else None
-
-    @contextlib.contextmanager
-    def _variables_of_tf(self) -> Iterator[None]:
-        trace = self.evaluation._trace
-        after = trace.state
-        trace.state = dict(self.state)
-        for name in _handles(self.pairs):
-            if name in self.evaluation._variables:
-                trace.state[name] = self.written_before.get(name, self.evaluation._variables[name].numpy())
-        try:
-            yield
-        finally:
-            trace.state = after
 
 
 def _handles(pairs: Sequence[ValuePair]) -> list[str]:

@@ -16,7 +16,7 @@ from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, ou
 from .conv import rule as conv_rule
 from .selection import Rule, Selection
 
-__all__ = ["TABLES", "checked_names", "rule_names", "rules_by_name", "selection"]
+__all__ = ["NAMES", "TABLES", "rules_by_name", "selection"]
 
 TABLES: dict[str, tuple[Rule, ...]] = {
     "conv_general_dilated": (*conv_rule.RULES, *conv_rule.LAYOUT_RULES),
@@ -51,31 +51,18 @@ def rules_by_name() -> dict[str, Rule]:
     return found
 
 
-@functools.cache
-def rule_names() -> frozenset[str]:
-    """Return the names of all rules that can be switched off."""
-    return frozenset(rules_by_name())
+NAMES = frozenset(rules_by_name())
+"""The names of all rules that can be switched off."""
 
 
-def checked_names(value: object) -> bool | frozenset[str]:
-    """Return a value of the option ``xla_cpu_rules`` in its canonical form.
+def selection(value: object) -> Selection:
+    """Return the rules that a value of the option ``xla_cpu_rules`` puts in force.
 
     Args:
       value: as `chosen_names` takes it.
 
-    Returns:
-      True for all, False for none, or the names.
-
     Raises:
       ConfigError: the value has another type, or there is no such rule.
     """
-    names = chosen_names("xla_cpu_rules", value, rule_names())
-    return names or False if names != rule_names() else True
-
-
-def selection(value: object) -> Selection:
-    """Return the rules that the option ``xla_cpu_rules`` puts in force."""
-    names = checked_names(value)
-    if isinstance(names, bool):
-        return None if names else frozenset()
-    return names
+    names = chosen_names("xla_cpu_rules", value, NAMES)
+    return None if names == NAMES else names

@@ -23,17 +23,11 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import Primitive, Zero, register
 from tf2jax_lite.jaxprs.shard_map import axes_of, linear_transpose, lower_fun, varying_along
 
+from . import cost_model
 from .materialize import materialize
 from .selection import Rule, is_enabled
 
-__all__ = ["MAX_DENSE", "RULES", "Taps", "constant_dot", "weights_of"]
-
-MAX_DENSE = 1 << 22
-"""Upper bound of the size of a matrix of weights: for long signals, most of it would be zero."""
-
-_MAX_TERMS = 32  # of each result: code grows with them
-_MIN_SAVING = 2  # values of the axis for each term: fewer are not worth gathering
-_MAX_FUSED_TERMS = 2  # with more, a second axis would recompute each for every value that it reads
+__all__ = ["RULES", "Taps", "constant_dot", "weights_of"]
 
 
 class Taps(NamedTuple):
@@ -86,7 +80,8 @@ def weights_of(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray |
       size: the number of values.
     """
     taps = Taps(index.astype(np.int32), weight, size)
-    if len(index) * size > MAX_DENSE and _MIN_SAVING * index.size < len(index) * size:
+    full = len(index) * size
+    if full > cost_model.CONSTANT_DOT_MAX_DENSE and cost_model.CONSTANT_DOT_MIN_SAVING * index.size < full:
         return taps
     dense = np.zeros((len(index), size), weight.dtype)
     np.add.at(dense, (np.arange(len(index))[:, None], index), weight)
@@ -126,7 +121,8 @@ class _Weights:
         rows, columns = np.nonzero(self.matrix)
         counts = np.bincount(rows, minlength=len(self.matrix))
         most = int(counts.max(initial=0))
-        if not 0 < most <= min(_MAX_TERMS, self.matrix.shape[1] // _MIN_SAVING):
+        saving = self.matrix.shape[1] // cost_model.CONSTANT_DOT_MIN_SAVING
+        if not 0 < most <= min(cost_model.CONSTANT_DOT_MAX_TERMS, saving):
             return None
         term = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         index = np.zeros((most, len(self.matrix)), np.int32)
@@ -187,7 +183,7 @@ def _gather(x: Any, matrix: Any, *, weights: _Weights, dimension_numbers: Any, *
         values = x.at[(slice(None),) * axis + (index,)].get(mode="promise_in_bounds")
         part = lax.mul(values, lax.broadcast_in_dim(weight, values.shape, (axis,)))
         total = part if total is None else lax.add(total, part)
-    if len(weights.terms[0]) > _MAX_FUSED_TERMS:
+    if len(weights.terms[0]) > cost_model.CONSTANT_DOT_MAX_FUSED_TERMS:
         total = materialize(total)
     order = [d for d in range(x.ndim) if d != axis]
     return lax.transpose(total, (*order, axis))

@@ -18,15 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from . import cost_model
 from .rules import call, with_cpu_rule
 from .selection import Rule, by_table
 
 __all__ = ["LOGSUMEXP_RULES", "PRODUCT_RULES", "SUM_RULES", "cumulative"]
-
-_MIN_ROW = 16  # values of a row, for which a step of a loop pays
-_MAX_UNROLLED = 16  # rows that need no loop
-_LONG = 4096  # values of a last axis from which on it is worth transposing
-_PARTS = 16
 
 
 def cumulative(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
@@ -44,15 +40,17 @@ def cumulative(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
 
 def _is_in_parts(x: Any, *, axis: int, **params: Any) -> bool:
     static = all(isinstance(n, int) for n in x.shape)
-    return static and axis == x.ndim - 1 and x.shape[axis] >= _LONG
+    return static and axis == x.ndim - 1 and x.shape[axis] >= cost_model.CUMULATIVE_MIN_TRANSPOSED
 
 
 def _is_by_rows(x: Any, *, axis: int, **params: Any) -> bool:
     static = all(isinstance(n, int) for n in x.shape)
-    return static and x.shape[axis] > 1 and math.prod(x.shape[axis + 1 :]) >= _MIN_ROW
+    return static and x.shape[axis] > 1 and math.prod(x.shape[axis + 1 :]) >= cost_model.CUMULATIVE_MIN_ROW
 
 
-def _by_rows(x: Any, *, axis: int, reverse: bool, fn: Callable[..., Any], unrolled: int = _MAX_UNROLLED) -> Any:
+def _by_rows(
+    x: Any, *, axis: int, reverse: bool, fn: Callable[..., Any], unrolled: int = cost_model.CUMULATIVE_MAX_UNROLLED
+) -> Any:
     shape, count = x.shape, x.shape[axis]
     x = lax.reshape(x, (math.prod(shape[:axis]), count, math.prod(shape[axis + 1 :])))
     if count <= unrolled:
@@ -79,12 +77,12 @@ def _in_parts(x: Any, *, axis: int, reverse: bool, **_: Any) -> Any:
     """Return cumulative sums along a long last axis."""
     shape, count = x.shape, x.shape[axis]
     zero = np.zeros((), x.dtype)
-    length = -(-count // _PARTS)
-    padding = _PARTS * length - count
+    length = -(-count // cost_model.CUMULATIVE_PARTS)
+    padding = cost_model.CUMULATIVE_PARTS * length - count
     first = padding if reverse else 0
     x = lax.reshape(x, (math.prod(shape[:-1]), count))
     x = lax.pad(x, zero, [(0, 0, 0), (first, padding - first, 0)])
-    parts = lax.transpose(lax.reshape(x, (x.shape[0], _PARTS, length)), (0, 2, 1))
+    parts = lax.transpose(lax.reshape(x, (x.shape[0], cost_model.CUMULATIVE_PARTS, length)), (0, 2, 1))
     out = _by_rows(parts, axis=1, reverse=reverse, fn=lax.add)
     totals = lax.cumsum(out[:, 0 if reverse else -1], axis=1, reverse=reverse)
     others = lax.pad(totals, zero, [(0, 0, 0), (-1, 1, 0) if reverse else (1, -1, 0)])

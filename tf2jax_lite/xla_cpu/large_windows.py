@@ -13,15 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from . import cost_model
+
 __all__ = ["by_dimension", "gradient_at_argmax", "is_large", "is_separable", "tangent_at_argmax"]
 
-_MAX_UNROLLED_TAPS = 64
 _NAMES = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
 
 
 def is_large(window: Sequence[int]) -> bool:
     """Return whether a window has too many taps to unroll."""
-    return math.prod(window) > _MAX_UNROLLED_TAPS
+    return math.prod(window) > cost_model.POOL_MAX_UNROLLED_TAPS
 
 
 def _moving(x: Any, params: dict[str, Any]) -> list[int]:

@@ -20,15 +20,13 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 
+from . import cost_model
 from .materialize import materialize
 from .rules import call, with_cpu_rule
 from .selection import Rule, by_table, choose
 
 __all__ = ["ARG_RULES", "RULES", "arg_reduce", "broadcast", "has_long_rows", "reduce_axes", "repeats_long_rows"]
 
-_MAX_ROW = 1 << 14  # values that XLA takes as fast
-_ROWS_AT_ONCE = 16
-_MIN_LAST_AXIS = 32  # fewer values XLA compares as fast
 _EXACT = 1 << 24  # integers up to here are exact in float32
 
 
@@ -38,7 +36,7 @@ def has_long_rows(shape: Sequence[Any], axes: Sequence[int]) -> bool:
         return False
     first, last = min(axes), max(axes)
     rows = math.prod(shape[first : last + 1])
-    return len(axes) == last - first + 1 and rows > 1 and math.prod(shape[last + 1 :]) > _MAX_ROW
+    return len(axes) == last - first + 1 and rows > 1 and math.prod(shape[last + 1 :]) > cost_model.REDUCE_MAX_ROW
 
 
 def reduce_axes(fn: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
@@ -100,17 +98,17 @@ def _by_rows(x: Any, *, axes: tuple[int, ...], fn: Callable[..., Any], **params:
 def _rows(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
     """Reduce one axis of an array of static shape."""
     count = x.shape[axis]
-    full, rest = divmod(count, _ROWS_AT_ONCE)
+    full, rest = divmod(count, cost_model.REDUCE_ROWS)
     if full == 0:
         return _tree(x, axis, fn)
-    total = _tree(lax.slice_in_dim(x, 0, _ROWS_AT_ONCE, axis=axis), axis, fn)
+    total = _tree(lax.slice_in_dim(x, 0, cost_model.REDUCE_ROWS, axis=axis), axis, fn)
     if full > 1:
 
         def step(index: Any, total: Any) -> Any:
             starts = [np.int32(0)] * x.ndim
             # JAX's own index is wider in 64-bit mode.
-            starts[axis] = lax.convert_element_type(index, np.int32) * np.int32(_ROWS_AT_ONCE)
-            sizes = [_ROWS_AT_ONCE if d == axis else n for d, n in enumerate(x.shape)]
+            starts[axis] = lax.convert_element_type(index, np.int32) * np.int32(cost_model.REDUCE_ROWS)
+            sizes = [cost_model.REDUCE_ROWS if d == axis else n for d, n in enumerate(x.shape)]
             part = lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
             return fn(total, _tree(part, axis, fn))
 
@@ -130,7 +128,7 @@ def _tree(x: Any, axis: int, fn: Callable[..., Any]) -> Any:
 def _is_two_reductions(x: Any, *, axes: tuple[int, ...], **params: Any) -> bool:
     (axis,) = axes
     size = x.shape[axis]
-    return isinstance(size, int) and size >= 1 and (axis != x.ndim - 1 or size >= _MIN_LAST_AXIS)
+    return isinstance(size, int) and size >= 1 and (axis != x.ndim - 1 or size >= cost_model.ARG_MIN_LAST_AXIS)
 
 
 def _two_reductions(x: Any, *, axes: tuple[int, ...], index_dtype: Any, fn: Callable[..., Any], of: Any) -> Any:

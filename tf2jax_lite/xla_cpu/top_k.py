@@ -20,11 +20,10 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import Primitive, Zero, ir, mlir_dialect, register
 from tf2jax_lite.jaxprs.shard_map import lower_fun
 
+from . import cost_model
 from .selection import Rule, is_enabled
 
 __all__ = ["RULES", "top_k"]
-
-_MAX_RATIO = 8  # of the axis' size to k: XLA finds fewer than that without sorting all
 
 
 def top_k(x: Any, k: Any) -> tuple[Any, Any]:
@@ -59,7 +58,12 @@ def _is_packed(x: Any, *, k: Any, axis: int, **_: Any) -> bool:
     # Which NaN of 16 bits come first, XLA decides elsewhere; dynamic sizes cannot be packed.
     ordered = x.dtype == np.float32 or (jnp.issubdtype(x.dtype, jnp.integer) and x.dtype.itemsize in (1, 2, 4))
     size = x.shape[axis]
-    return ordered and all(isinstance(d, int) for d in (k, *x.shape)) and size > 1 and k * _MAX_RATIO >= size
+    return (
+        ordered
+        and all(isinstance(d, int) for d in (k, *x.shape))
+        and size > 1
+        and k * cost_model.TOP_K_MAX_RATIO >= size
+    )
 
 
 def _ordered_bits(bits: Any) -> Any:

@@ -10,7 +10,7 @@ from jax import lax
 import tf2jax_lite as tf2jax
 from tf2jax_lite.jaxprs.compat import scan_counts
 from tf2jax_lite.lowering import scan_opt
-from tf2jax_lite.lowering.scheduling import cost_model
+from tf2jax_lite.xla_cpu import cost_model
 
 from .scans import the_scan
 

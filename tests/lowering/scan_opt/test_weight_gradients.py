@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from tf2jax_lite.lowering import scan_opt
-from tf2jax_lite.lowering.scheduling import cost_model
+from tf2jax_lite.xla_cpu import cost_model
 
 RNG = np.random.default_rng(0)
 TRIPS, BATCH, WIDTH = 4, 5, 3

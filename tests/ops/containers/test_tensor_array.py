@@ -26,7 +26,7 @@ TESTED_OTHERWISE = {
     "TensorArrayScatterV3",
     "TensorArraySizeV3",
     "TensorArraySplitV3",
-    "TensorArrayUnpack",  # tests/frontend/saved/test_legacy_tensor_arrays.py
+    "TensorArrayUnpack",  # tests/passes/canonicalize/test_legacy_tensor_arrays.py
     "TensorArrayV3",
     "TensorArrayWriteV3",
 }

@@ -6,7 +6,7 @@ Entries, by kind of file: `saved_model.load`, `meta_graph.load_signature`, `grap
 - `meta_graph`: TF1 graphs with their variables and tables lifted to captures.
 - `graph_def_file`, `fetches`: GraphDef files, and results by name.
 - `checkpoint_reader`, `lookup_tables`: values, read without running the graph.
-- `ref_variables`, `legacy_tensor_arrays`: reference variables and V1 TensorArrays to resources.
+- `ref_variables`: reference variables to resource variables.
 
 Must not import `passes` or `lowering`; initializers of variables are evaluated by an injected callable.
 """

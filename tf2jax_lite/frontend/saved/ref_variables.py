@@ -22,8 +22,6 @@ from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import LOCAL, OF_ASSIGNMENT
 
-from .legacy_tensor_arrays import with_resource_arrays
-
 __all__ = ["VARIABLE_OPS", "without_references"]
 
 VARIABLE_OPS = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
@@ -67,12 +65,11 @@ def _takes_references(op: str) -> tuple[frozenset[int], bool]:
 
 
 def without_references(function: ir.Function) -> ir.Function:
-    """Replaces reference variables, and legacy TensorArrays, by resources.
+    """Replaces reference variables by resources.
 
     Args:
       function: a function of only those nodes that its results need: each write to a variable counts.
     """
-    function = with_resource_arrays(function)
     if not any(node.op in VARIABLE_OPS or _takes_references(node.op)[1] for node in function.nodes):
         return function
     nodes, outputs = _Rewriter(function.nodes).rewrite(function.outputs)
@@ -116,7 +113,7 @@ class _Rewriter:
             self._result.append(_handle(node))
         elif node.op == "RefSelect":
             self._forward(self._chosen(node))
-        elif node.op in _FORWARD or self._forwards_buffer(node):
+        elif self._forwards_buffer(node):
             self._forward(node)
         elif node.op == "DestroyTemporaryVariable":
             self._result.append(self._read(node.name, node.inputs[0], node.control, node.output_dtypes[0]))
@@ -151,6 +148,9 @@ class _Rewriter:
 
     def _forwards_buffer(self, node: ir.Node) -> bool:
         """Whether a node forwards a variable's own buffer into a branch or a loop, where it may change."""
+        if node.op in _FORWARD:  # references to TensorArrays and stacks stay as they are
+            data = node.inputs[:1] if node.op == "RefSwitch" else node.inputs
+            return not self._references.keys().isdisjoint(data)
         if node.op != "Switch" and not (node.op == "Enter" and node.attrs.get("is_constant")):
             return False
         found = self._references.get(node.inputs[0])

@@ -22,11 +22,12 @@ from tf2jax_lite.lowering.interpreter.partial_eval import BudgetSpent, run_parti
 from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
 from tf2jax_lite.values.tensor_list import TensorList
 
-__all__ = ["FoldedLoop", "fold_loop", "invariants", "static_part", "static_results"]
+__all__ = ["FoldedLoop", "fold_loop", "static_part", "static_results"]
 
 # Steps that folding one loop may take, loops inside it included: a few seconds' work.
 _MAX_STEPS = 1_000_000
@@ -62,18 +63,6 @@ class FoldedLoop:
     resizing: set[int] = dataclasses.field(default_factory=set)
     changing_types: set[int] = dataclasses.field(default_factory=set)
     by_data: bool = False
-
-
-def invariants(body: ir.Function) -> set[int]:
-    """Return the loop variables that the body returns unchanged."""
-    nodes = {node.name: node for node in body.nodes}
-    found = set()
-    for index, (arg, ref) in enumerate(zip(body.args, body.outputs, strict=True)):
-        while ref.node in nodes and nodes[ref.node].op == "Identity":
-            ref = nodes[ref.node].inputs[0]
-        if ref.node == arg.name:
-            found.add(index)
-    return found
 
 
 def static_part(value: Any) -> Any:
@@ -125,7 +114,7 @@ def fold_loop(
 
 def static_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Sequence[Any]) -> list[Any]:
     """Return the static part of a loop's results; the rest are `values.UNKNOWN`."""
-    constant = invariants(body)
+    constant = loop_invariants(body)
     found = fold_loop(trace, cond, body, start, constant)
     out = [v if i in constant else UNKNOWN for i, v in enumerate(start)]
     if found is not None and found.exact:

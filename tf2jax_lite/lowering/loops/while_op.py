@@ -13,12 +13,13 @@ from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.merging.branch_merge import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import static as values
 
 from .growing_carry import GrowthError
 from .loop import MAX_UNROLL, Loop, scan_loop, while_loop
-from .trip_count import FoldedLoop, fold_loop, invariants, static_results
+from .trip_count import FoldedLoop, fold_loop, static_results
 
 __all__: list[str] = []
 
@@ -43,7 +44,7 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
     cond_function = trace.program.function(cond.name)
     body_function = trace.program.function(body.name)
     written = sorted({*written_variables(ctx, body_function, input), *written_variables(ctx, cond_function, input)})
-    constant = invariants(body_function) | {i for i, v in enumerate(input) if not is_carried(v)}
+    constant = loop_invariants(body_function) | {i for i, v in enumerate(input) if not is_carried(v)}
     loop = Loop(ctx, cond_function, body_function, list(input), written, frozenset(constant))
     folded = fold_loop(trace, cond_function, body_function, input, constant)
     if folded is not None and folded.exact:

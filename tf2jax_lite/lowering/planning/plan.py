@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tf2jax_lite import ir
-from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedAttributeError
+
+from .materialize import CalleeSummary
 
 __all__ = ["Apply", "Override", "Plan", "Step", "make_plan"]
 
@@ -63,7 +64,7 @@ class Step:
       rereads_operands: whether it reads its operands from memory, many times each.
       callee: the summary of the function that it calls, if it is nothing but a call.
       release: slots without a later use.
-      materialized: positions of results that are computed once; see `tf2jax_lite.lowering.scheduling.materialize`.
+      materialized: positions of results that are computed once; see `tf2jax_lite.lowering.planning.materialize`.
       override: runs the step instead of its op; see `transpose_sinking`, `dilated_conv`.
     """
 

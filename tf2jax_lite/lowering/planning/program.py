@@ -12,7 +12,6 @@ from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.ir.providers import NodeCompiler, NodeEvaluator
 from tf2jax_lite.ir.verify import callees_first
 from tf2jax_lite.lowering import scan_opt
-from tf2jax_lite.lowering.scheduling.materialize import CalleeSummary
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.ops.unsupported import rationale
@@ -25,6 +24,7 @@ from tf2jax_lite.support.gc_pause import paused
 from . import rewrites
 from .compiled_ops import fallback_ops
 from .evaluated_ops import evaluated_ops
+from .materialize import CalleeSummary
 from .plan import Plan, make_plan
 from .rewrites import rewrite
 

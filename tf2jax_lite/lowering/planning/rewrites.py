@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from tf2jax_lite.lowering.scheduling import materialize
-
-from . import dilated_conv, transpose_sinking
+from . import dilated_conv, materialize, transpose_sinking
 from .plan import Plan
 
 __all__ = ["NAMES", "REWRITES", "Rewrite", "rewrite"]

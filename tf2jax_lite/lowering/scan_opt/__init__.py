@@ -5,7 +5,7 @@
 ``scan_optimizations``). Values do not change; results of floating-point sums may differ by rounding.
 
 Read `body` first, then the optimizations in the order of the list. `loop_invariants`, `index_analysis` and
-`batch_steps` are analyses that they share; thresholds are in `tf2jax_lite.lowering.scheduling.cost_model`.
+`batch_steps` are analyses that they share; thresholds are in `tf2jax_lite.xla_cpu.cost_model`.
 
 Does not import the IR, plans or the interpreter: any JAX program could use it.
 """

@@ -31,7 +31,7 @@ import jax
 from jax import lax
 
 from tf2jax_lite.jaxprs.walk import size
-from tf2jax_lite.lowering.scheduling import cost_model
+from tf2jax_lite.xla_cpu import cost_model
 
 from .batch_steps import batch_equations
 from .body import Body

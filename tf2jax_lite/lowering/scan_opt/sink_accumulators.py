@@ -18,7 +18,7 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Var
 from tf2jax_lite.jaxprs.walk import size
-from tf2jax_lite.lowering.scheduling import cost_model
+from tf2jax_lite.xla_cpu import cost_model
 
 from .batch_steps import batch_equations
 from .body import Body

@@ -4,6 +4,7 @@ Entries, one class or function per module:
 
 - `effects.Summaries`: variables that each function reads and writes, other effects, random numbers.
 - `static_values.runtime_dependent`: nodes with inputs that are not known at conversion time.
+- `loop_invariants.loop_invariants`: variables that a loop's body returns unchanged.
 - `integer_ranges.IntegerRanges`: bounds of integer tensors.
 
 Must not import TensorFlow, JAX or `lowering`.

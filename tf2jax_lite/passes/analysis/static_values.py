@@ -9,8 +9,9 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS, CASES, IFS, WHILES
-from tf2jax_lite.ir.traversal import skip
 from tf2jax_lite.ops import registry
+
+from .loop_invariants import loop_invariants
 
 __all__ = ["runtime_dependent"]
 
@@ -125,11 +126,11 @@ class _Analysis:
         cond, body = (self._graph.functions.get(r.name) if isinstance(r, ir.FunctionRef) else None for r in refs)
         if cond is None or body is None:
             return []
-        invariant = _loop_invariant(body)
+        invariant = loop_invariants(body)
         computed = self._outputs.get(body.name, [True] * len(body.outputs))
         if not all(self._outputs.get(cond.name, [])):
             computed = [False] * len(computed)
-        return [a and (b or c) for a, b, c in zip(inputs, invariant, computed, strict=False)]
+        return [a and (i in invariant or b) for i, (a, b) in enumerate(zip(inputs, computed, strict=False))]
 
     def _give(self, caller: ir.Function, name: str, given: list[bool]) -> list[bool]:
         """Propagates static arguments to a callee, and returns which of its results are static so far."""
@@ -142,9 +143,3 @@ class _Analysis:
             self._args[name] = now
             self._pending.append(name)
         return self._outputs.get(name, [True] * len(function.outputs))
-
-
-def _loop_invariant(body: ir.Function) -> list[bool]:
-    """Returns which arguments of a loop's body are its results unchanged."""
-    nodes = {node.name: node for node in body.nodes}
-    return [skip(ref, nodes).node == arg.name for arg, ref in zip(body.args, body.outputs, strict=False)]

@@ -1,7 +1,7 @@
 """CPU lowering rules of convolutions, chosen by shape.
 
 `rule` is the entry: the ordered table `RULES`, one named rule with its reason per line. Read it first, then `params`
-(`ConvParams`, which predicates and lowerings take, and their shared array operations) and `cost_model` (all
+(`ConvParams`, which predicates and lowerings take, and their shared array operations) and `xla_cpu.cost_model` (all
 thresholds). The other modules have a rule or two each and are named for the transformation:
 
 - one product: `matmul`, `im2col`, `winograd`, `kernel_dilation` (to Winograd);

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-from . import cost_model
 from .params import ConvParams, strided_slice, taps
 
 __all__ = ["filter_sums", "has_channel_blocks", "sum_by_blocks"]

@@ -14,9 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-from . import cost_model
 from .channel_blocking import filter_sums, has_channel_blocks, sum_by_blocks
 from .input_dilation import phases_of
 from .params import ConvParams, interleave, pad, reorder, strided_slice, taps, transpose

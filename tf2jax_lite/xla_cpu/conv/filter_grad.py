@@ -7,7 +7,8 @@ from typing import Any
 
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, pad
 
 __all__ = ["has_swapped_operands", "is_swapped_with_dilation", "swapped_operands"]

@@ -13,9 +13,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-from . import cost_model
 from .depthwise import is_depthwise
 from .params import ConvParams, pad, reorder, strided_slice, transpose
 

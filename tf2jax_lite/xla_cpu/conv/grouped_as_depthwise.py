@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.outline import outline
 
-from . import cost_model
 from .channel_blocking import has_channel_blocks
 from .depthwise import depthwise, depthwise_by_blocks, depthwise_filter_gradient, has_few_taps
 from .grouped import group_channels, has_static_sizes, is_grouped

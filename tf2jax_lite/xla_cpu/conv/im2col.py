@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-from . import cost_model
 from .padding import is_small
 from .params import ConvParams, dot, pad, reorder, strided_slice, taps, transpose, unravel_index
 

@@ -14,7 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, dot, interleave, pad, reorder, strided_slice, transpose
 
 __all__ = ["has_polyphase", "is_non_overlapping", "non_overlapping", "phases_of", "polyphase"]

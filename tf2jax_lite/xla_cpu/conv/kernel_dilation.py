@@ -12,7 +12,8 @@ from typing import Any
 
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, pad, reorder
 from .winograd import is_winograd
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, transpose
 
 __all__ = ["is_narrow", "without_narrow_dimension"]

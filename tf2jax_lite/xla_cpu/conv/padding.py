@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.outline import outline
 
-from . import cost_model
 from .params import ConvParams, pad
 
 __all__ = [

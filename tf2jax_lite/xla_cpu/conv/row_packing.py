@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, pad, reorder
 
 __all__ = ["has_packed_rows", "pack_rows", "packing_of"]

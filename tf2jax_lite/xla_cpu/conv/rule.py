@@ -3,7 +3,7 @@
 XLA's convolution on CPU is fast where each output sums many channels over a small window, and slow elsewhere. `RULES`
 lists the replacements, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
 whose parts are convolutions again (`ConvParams.convolve`) has them lowered by this table, too. Half precision is summed
-in float32. The predicates come from measurements on two x86-64 cores (docs/performance.md, `cost_model`).
+in float32. The predicates come from measurements on two x86-64 cores (docs/performance.md, `xla_cpu.cost_model`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
+
 from .params import ConvParams, pad, reorder, transpose
 
 __all__ = ["is_exact", "is_winograd", "winograd"]

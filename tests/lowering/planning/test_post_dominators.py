@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tf2jax_lite.lowering.scheduling import cost_model
-from tf2jax_lite.lowering.scheduling.post_dominators import ArgumentUses, PostDominatorTree, analyze_uses
+from tf2jax_lite.lowering.planning.post_dominators import ArgumentUses, PostDominatorTree, analyze_uses
 from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.xla_cpu import cost_model
 
 
 def step(inputs, outputs, *, barrier=False, separates=False, callee=None, shape_only=False):

@@ -14,8 +14,9 @@ import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.builder import constant
+from tf2jax_lite.support.config import Config
 
-__all__ = ["with_resource_arrays"]
+__all__ = ["run"]
 
 _FLOAT32 = np.dtype(np.float32)
 _USES = ("Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close")
@@ -39,8 +40,13 @@ _FORWARD = {
 }
 
 
-def with_resource_arrays(function: ir.Function) -> ir.Function:
+def run(graph: ir.Graph, config: Config) -> ir.Graph:
     """Replaces V1 and V2 TensorArrays and stacks by V3."""
+    del config
+    return graph if graph.ops.isdisjoint(_MAKERS) else graph.mapped(_with_resource_arrays)
+
+
+def _with_resource_arrays(function: ir.Function) -> ir.Function:
     if function.ops.isdisjoint(_MAKERS):
         return function
     names = {node.name for node in function.nodes}

@@ -1,7 +1,10 @@
-"""Thresholds of the convolution rules.
+"""Thresholds of CPU rules, plan rewrites and scan optimizations.
 
+None of them changes values.
 Sizes are float32 values, products are multiplications, and both are in units of the processor or of XLA's CPU backend
-(JAX 0.10) where there is one. Measured on two cores with AVX-512 and two with AVX2 (docs/performance.md).
+(JAX 0.10) where there is one. Measured on two cores with AVX-512, those of convolutions on two with AVX2 as well
+(docs/performance.md). Modules read them when they decide (``cost_model.NAME``), so that tests and experiments can set
+them.
 """
 
 # Hardware, and XLA's code.
@@ -84,3 +87,31 @@ STRIP_LIMITS = ((100 << 20, 1.75), (300 << 20, 4))  # at least so many products,
 # Convolutions without padding: XLA writes all windows to memory.
 UNPADDED_MIN_CHANNELS = 3
 UNPADDED_MIN_FLOATS, UNPADDED_MIN_FLOATS_OF_FEW_CHANNELS = 3 * L2_FLOATS, L2_FLOATS // 4
+
+# Pooling, reductions and cumulative sums.
+POOL_MAX_UNROLLED_TAPS = 64  # of a window
+REDUCE_MAX_ROW = 1 << 14  # values that XLA takes as fast
+REDUCE_ROWS = 16  # rows that are added up at once
+ARG_MIN_LAST_AXIS = 32  # fewer values XLA compares as fast
+CUMULATIVE_MIN_ROW = 16  # values of a row, for which a step of a loop pays
+CUMULATIVE_MAX_UNROLLED = 16  # rows that need no loop
+CUMULATIVE_MIN_TRANSPOSED = 4096  # values of a last axis from which on it is worth transposing
+CUMULATIVE_PARTS = 16  # of a last axis
+
+# Sorts and products.
+TOP_K_MAX_RATIO = 8  # of the axis' size to k: XLA finds fewer than that without sorting all
+CONSTANT_DOT_MAX_DENSE = 1 << 22  # size of a matrix of weights: for long signals, most of it would be zero
+CONSTANT_DOT_MAX_TERMS = 32  # of each result: code grows with them
+CONSTANT_DOT_MIN_SAVING = 2  # values of the axis for each term: fewer are not worth gathering
+CONSTANT_DOT_MAX_FUSED_TERMS = 2  # with more, a second axis would recompute each for every value that it reads
+
+# Fusion: values that XLA computes again for each use, or that are materialized (lowering.planning.materialize).
+MAX_FUSED_OPS = 10  # elementwise ops since the last value in memory, above which it is not computed twice
+TRANSCENDENTAL_OPS = 8  # elementwise ops that one counts as: the time of an exponential over that of a sum
+MAX_POST_DOMINATOR_STEPS = 256  # up the tree, after which two uses count as diverging; bounds the analysis' time
+
+# Scans (lowering.scan_opt). With few rows, a matmul takes the time of reading the weights; with more, an iteration uses
+# them as well as all iterations together do. Before the loop on CPU, its results for all iterations leave the caches:
+# see the table in `hoist_matmuls`.
+MAX_BATCHED_MATMUL_ROWS, MAX_BATCHED_MATMUL_ROWS_CPU = 128, 16  # of an iteration
+MAX_STACKED_ELEMENTS = 1 << 26  # of a value stacked over all iterations that an optimization may keep: 256 MiB

@@ -143,9 +143,29 @@ def check(graph_def, names):
         return converted(params, x)[0]
 
     for results in (run(X), jax.jit(run)(X), [v[1] for v in jax.vmap(run)(np.stack([X + 1, X]))]):
-        for e, a in zip(expected, results, strict=True):
-            assert np.asarray(a).dtype == e.dtype
-            np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+        agrees(results, expected)
+    return expected
+
+
+def agrees(results, expected):
+    for e, a in zip(expected, results, strict=True):
+        assert np.asarray(a).dtype == e.dtype
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.full
+def test_in_a_function():
+    """Functions of legacy graphs hold no variables: the import keeps their nodes."""
+    with tf.Graph().as_default() as graph:
+        names = [tf.identity(result).name for result in loop(v1.placeholder(tf.float32, [4, 3], name="x"))]
+    graph_def = legacy(graph.as_graph_def(), 2)
+    expected = check(graph_def, names)
+
+    def imported(x):
+        return tf.graph_util.import_graph_def(graph_def, {"x:0": x}, names)
+
+    converted = tf2jax.convert_functional(v1.wrap_function(imported, [tf.TensorSpec([4, 3], tf.float32)]))
+    agrees(converted(X), expected)
 
 
 def test_described(tmp_path):

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tf2jax_lite.ops.traits import Pattern
-
-from . import cost_model
+from tf2jax_lite.xla_cpu import cost_model
 
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.plan import Step

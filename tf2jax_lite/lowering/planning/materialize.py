@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tf2jax_lite.ops.traits import Pattern
+from tf2jax_lite.xla_cpu import cost_model
 
-from . import cost_model
 from .post_dominators import ArgumentUses, Uses, analyze_uses
 
 if TYPE_CHECKING:

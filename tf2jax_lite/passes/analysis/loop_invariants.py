@@ -1,0 +1,15 @@
+"""Loop-invariant variables of a While: those that its body returns unchanged."""
+
+from __future__ import annotations
+
+from tf2jax_lite import ir
+from tf2jax_lite.ir.traversal import skip
+
+__all__ = ["loop_invariants"]
+
+
+def loop_invariants(body: ir.Function) -> set[int]:
+    """Returns the positions of the arguments that a loop's body returns unchanged, through Identity nodes."""
+    nodes = {node.name: node for node in body.nodes}
+    pairs = enumerate(zip(body.args, body.outputs, strict=False))
+    return {index for index, (arg, ref) in pairs if skip(ref, nodes).node == arg.name}
