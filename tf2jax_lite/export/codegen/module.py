@@ -160,6 +160,7 @@ class _Module:
 
     def write(self) -> tuple[str, dict[str, Any]]:
         """Return the source, and large constants by name."""
+        self.program.count_places(printed.body.items for printed in self._printed)
         for function in self.program.functions.values():
             if not function.inline:
                 self._function(function)
@@ -287,6 +288,8 @@ class _Module:
         """Write an outlined function."""
         scopes = [scope for scope in function.scopes if scope]
         hint = common_role(scopes) if scopes else "block"
+        for value in function.produced:
+            self.marks.hints[value] = hint
         name = f"_{self.functions.new(hint, 'scope')}"
         names = Names(taken=set(self.dims))
         found = function.plan = plan(function, name, names, self.marks)
