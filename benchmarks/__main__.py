@@ -1,4 +1,4 @@
-"""The command line: ``python -m benchmarks --suite run,train --models vgg16 --json out.json``."""
+"""Run benchmark suites: ``python -m benchmarks --suite run --json out.json``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SUITES = (
     "train",
     "compile",
     "convert",
-    "artefact",
+    "artifact",
     "memory",
-    "spelling",
+    "cpu_rules",
     "products",
     "stages",
     "pages",
@@ -109,7 +109,7 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
         yield {"growth": convert.growth((500, 1000) if small else (1000, 4000, 16000, 64000), peer=options.peer)}
         for name in names:
             yield conversion.conversion(name, peer=options.peer, budget=options.budget, **common)
-    elif suite in ("artefact", "memory"):
+    elif suite in ("artifact", "memory"):
         from . import convert
 
         for name in names:
@@ -143,10 +143,10 @@ def _records(suite: str, options: argparse.Namespace) -> Any:
                         peer=options.peer,
                         **common,
                     )
-    elif suite == "spelling":
-        from . import spelling
+    elif suite == "cpu_rules":
+        from . import cpu_rules
 
-        yield from spelling.records(options.size)
+        yield from cpu_rules.records(options.size)
     elif suite == "products":
         from . import products
 

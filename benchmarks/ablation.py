@@ -1,7 +1,8 @@
-"""The suite ablation: each CPU lowering rule switched off alone, on the cases that take it.
+"""The suite ablation: each CPU lowering rule off alone, on its cases.
 
     python -m benchmarks.ablation --table docs/xla-cpu-rules.md     # all rules, all cases
     python -m benchmarks.ablation --size small --only depthwise     # whether the command works
+    python -m benchmarks.ablation --models resnet50 --only winograd # models beside the rule's own cases
     python -m benchmarks --suite ablation --json out.jsonl          # records only
 
 A ratio is the median time with all rules divided by the median without one: below 1 the rule gains. Lines are those of
@@ -27,8 +28,10 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu import catalog, constant_dot, cumulative, dot_order, inverse_trig, reductions, rules, top_k
 from tf2jax_lite.xla_cpu.conv import rule as conv_rule  # noqa: F401  (registers the rules that `rules.call` takes)
-from tf2jax_lite.xla_cpu.selection import using
+from tf2jax_lite.xla_cpu.selection import Selection, using
 
+from . import ablation_models
+from .ablation_models import Lower
 from .timing import in_turns, seconds
 
 # Rules that any case may take besides its own.
@@ -57,6 +60,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
     "3-D": ((1, 20, 20, 20, 64), (3, 3, 3, 64, 64), 1, "SAME", {}),
     "transposed 2x2 stride 2": ((8, 28, 28, 64), (2, 2, 64, 64), 1, ((1, 1), (1, 1)), {"lhs_dilation": (2, 2)}),
     "transposed 4x4 stride 2": ((8, 16, 16, 64), (4, 4, 64, 32), 1, ((2, 2), (2, 2)), {"lhs_dilation": (2, 2)}),
+    "transposed 5x5 stride 2": ((8, 32, 32, 64), (5, 5, 64, 32), 1, ((2, 3), (2, 3)), {"lhs_dilation": (2, 2)}),
     "3x3 stride 2": ((4, 28, 28, 128), (3, 3, 128, 256), 2, "SAME", {}),
     "patches 4x4": ((4, 224, 224, 3), (4, 4, 3, 96), 4, "VALID", {}),
     "3x3 to few channels": ((8, 64, 64, 64), (3, 3, 64, 3), 1, "SAME", {}),
@@ -110,6 +114,12 @@ def _attention(weights: Any, values: Any) -> Any:
     return lax.transpose(dot_order.swapped_dot(weights, values, (((3,), (1,)), ((0, 1), (0, 2))), None), (0, 3, 1, 2))
 
 
+def _normalized_depthwise(x: Any, kernel: Any) -> Any:
+    """Return a depthwise convolution and layer norm, which uses the sums three times."""
+    y = _convolution(kernel.shape, 1, "SAME", {"feature_group_count": x.shape[-1]})(x, kernel)
+    return jax.nn.standardize(y, epsilon=1e-6)
+
+
 def _resize(x: Any) -> Any:
     weights = np.zeros((224, 112), np.float32)
     rows = np.arange(224)
@@ -118,6 +128,7 @@ def _resize(x: Any) -> Any:
 
 
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "depthwise 7x7 and layer normalization": (_normalized_depthwise, ((4, 28, 28, 192), (7, 7, 1, 192))),
     "sum pool, base dilation": (functools.partial(rules.call, _dilated_sum), ((4, 56, 56, 64),)),
     "sum of long rows": (lambda x: reductions.reduce_axes(lax.reduce_sum, x, (0,)), ((64, 1 << 17),)),
     "argmax": (lambda x: reductions.arg_reduce(lax.argmax, x, 1), ((1024, 1000),)),
@@ -145,7 +156,7 @@ def _tangent(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cases(size: str) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]:
-    """Return functions and the shapes of their arguments; of size "small" a few that compile fast."""
+    """Return functions and argument shapes; "small" is a subset that compiles fast."""
     found: dict[str, Any] = {}
     for name, (lhs, kernel, strides, padding, more) in CONVOLUTIONS.items():
         fn = _convolution(kernel, strides, padding, more)
@@ -179,24 +190,38 @@ class _Names(logging.Handler):
         self.names.add(record.getMessage())
 
 
-def rules_taken(name: str, fn: Callable[..., Any], shapes: Iterable[tuple[int, ...]]) -> set[str]:
+def _lower(fn: Callable[..., Any], args: tuple[Any, ...], names: Selection) -> tuple[Any, tuple[Any, ...]]:
+    with using(names):
+        return jax.jit(fn).lower(*args), args
+
+
+def programs(size: str) -> Iterator[tuple[str, Lower]]:
+    """Yield the name of each of `cases`, and its lowering."""
+    rng = np.random.default_rng(0)
+    for name, (fn, shapes) in cases(size).items():
+        args = tuple(jnp.asarray(rng.normal(size=shape).astype(np.float32)) for shape in shapes)
+        yield name, functools.partial(_lower, fn, args)
+
+
+def rules_taken(name: str, lower: Lower) -> set[str]:
     """Return the names of the rules that the program of a case takes on CPU."""
     log, handler = logging.getLogger("tf2jax_lite.xla_cpu"), _Names()
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
     try:
-        structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
-        text = jax.jit(fn).trace(*structs).lower(lowering_platforms=("cpu",)).as_text()
+        text = lower(None)[0].as_text()
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-    general = {rule for rule in _GENERAL if f"call @{rule}" in text}
-    return (handler.names & catalog.rule_names()) | general | {_AT_TRACING[name] for _ in [0] if name in _AT_TRACING}
+    taken = (handler.names & catalog.rule_names()) | {rule for rule in _GENERAL if f"call @{rule}" in text}
+    if name in _AT_TRACING:
+        taken.add(_AT_TRACING[name])
+    return taken
 
 
 def lines_of(name: str) -> int:
-    """Return the lines of a rule's functions, and of their helpers in the same modules."""
+    """Return the lines of a rule's functions, and of helpers in their modules."""
     rule = catalog.rules_by_name()[name]
     left, seen = [rule.lower, rule.applies], set()
     while left:
@@ -213,31 +238,29 @@ def lines_of(name: str) -> int:
     return sum(len(inspect.getsourcelines(fn)[0]) for fn in seen)
 
 
-def _compiled(fn: Callable[..., Any], args: Any, names: frozenset[str] | None) -> tuple[str, Callable[[], float]]:
-    with using(names):
-        lowered = jax.jit(fn).lower(*args)
-        run = lowered.compile()
+def _compiled(lower: Lower, names: Selection) -> tuple[str, Callable[[], float]]:
+    lowered, args = lower(names)
+    run = lowered.compile()
     return lowered.as_text(), lambda: seconds(lambda: jax.block_until_ready(run(*args)))
 
 
-def records(size: str = "full", only: Iterable[str] = (), budget: float = 1.0) -> Iterator[dict[str, Any]]:
+def records(
+    found: Iterable[tuple[str, Lower]], only: Iterable[str] = (), budget: float = 1.0
+) -> Iterator[dict[str, Any]]:
     """Yield a record for each case and rule that it takes.
 
     Args:
-      size: "full" or "small".
+      found: names of cases and their lowerings.
       only: names of rules; all if empty.
       budget: seconds of timing for each.
     """
-    wanted, rng = set(only), np.random.default_rng(0)
-    for name, (fn, shapes) in cases(size).items():
-        taken = sorted(rules_taken(name, fn, shapes))
-        taken = [rule for rule in taken if not wanted or rule in wanted]
-        if not taken:
+    wanted = set(only) or catalog.rule_names()
+    for name, lower in found:
+        if not (taken := sorted(rules_taken(name, lower) & wanted)):
             continue
-        args = [jnp.asarray(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
-        text, run = _compiled(fn, args, None)
+        text, run = _compiled(lower, None)
         for rule in taken:
-            other, without = _compiled(fn, args, catalog.rule_names() - {rule})
+            other, without = _compiled(lower, catalog.rule_names() - {rule})
             if other == text:
                 continue
             times = in_turns({"with": run, "without": without}, rounds=15, budget=budget)
@@ -247,7 +270,7 @@ def records(size: str = "full", only: Iterable[str] = (), budget: float = 1.0) -
 
 def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the records of `records` for ``python -m benchmarks --suite ablation``."""
-    yield from records(options.size)
+    yield from records(programs(options.size))
 
 
 def table(found: Iterable[dict[str, Any]]) -> str:
@@ -266,12 +289,15 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--only", default="", help="names of rules, comma separated; default all")
+    parser.add_argument("--models", default="", help="names of models, comma separated, instead of the rules' cases")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of timing for each rule and case")
     parser.add_argument("--json", type=Path, help="append the records to this file, one JSON object a line")
     parser.add_argument("--table", type=Path, help="write the table to this file")
     options = parser.parse_args()
     found = []
-    for record in records(options.size, filter(None, options.only.split(",")), options.budget):
+    names = [name for name in options.models.split(",") if name]
+    where = ablation_models.programs(names, options.size) if names else programs(options.size)
+    for record in records(where, filter(None, options.only.split(",")), options.budget):
         found.append(record)
         if options.json:
             with options.json.open("a") as file:

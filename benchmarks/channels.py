@@ -1,4 +1,7 @@
-"""The suite channels: depthwise convolutions by channel blocks, without them, and in TensorFlow."""
+"""The suite channels: depthwise convolutions with and without channel blocks.
+
+TensorFlow is measured beside them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tf2jax_lite.xla_cpu.catalog import rule_names
 from tf2jax_lite.xla_cpu.conv import cost_model
 from tf2jax_lite.xla_cpu.selection import using
 
-from .spelling import Form
+from .cpu_rules import Form
 from .timing import in_turns, ratios, seconds
 
 FORMS = (
@@ -39,7 +42,7 @@ SMALL = (Form("depthwise", 2, 8, 256, 0, 7),)
 
 
 def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield records for each form: its result if blocks make a difference, and its filter gradient."""
+    """Yield records by form: result, if blocks matter, and filter gradient."""
     for form in SMALL if options.size == "small" else FORMS:
         x, w = form.arguments()
         run = form.plain(True)

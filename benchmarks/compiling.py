@@ -1,4 +1,4 @@
-"""The suite compile: time of tracing and compiling a converted model, native JAX, and tf2jax."""
+"""The suite compile: time to trace and compile, native JAX's and tf2jax's."""
 
 from __future__ import annotations
 

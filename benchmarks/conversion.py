@@ -1,4 +1,4 @@
-"""Time of conversion from a traced function, compared with tf2jax, and a profile of ours."""
+"""Time of conversion from a traced function, tf2jax's, and a profile of ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ GIVEN = ("TensorFlow's GraphDef", "gradient functions", "values of variables")
 
 
 def shares(profile: cProfile.Profile, parts: dict[str, tuple[str, str]] = PARTS) -> dict[str, float]:
-    """Return the share of each part in a profile's time, and of the rest; a part within another counts there.
+    """Return each part's share in a profile's time, and the rest's.
+
+    A part within another counts there.
 
     Args:
       profile: the profile.
@@ -96,7 +98,10 @@ def conversion(name: str, *, size: str = "full", peer: str | None = None, budget
 
 
 def rows(records: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return records as rows: model, nodes, tracing, ours, first, tf2jax, ratios without and with tracing (ms)."""
+    """Return records as rows of nodes, times in ms, and ratios to tf2jax.
+
+    Columns: model, nodes, tracing, ours, first, tf2jax, ratios without and with tracing.
+    """
     found = []
     for r in records:
         ours = r["times"]["tf2jax_lite"]["median"]

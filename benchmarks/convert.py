@@ -1,4 +1,4 @@
-"""The suites convert, artefact (loading an artifact) and memory: the cost before the first result."""
+"""The suites convert, artifact and memory: the cost before the first result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .timing import in_turns, ratios, seconds
 
 
 def chain(nodes: int) -> Any:
-    """Return a tf.function of about ``nodes`` nodes: short residual steps one after the other."""
+    """Return a tf.function of about ``nodes`` nodes: a chain of residual steps."""
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -86,7 +86,7 @@ _SHELL = "import sys; from tf2jax_lite.cli import main; sys.exit(main())"
 
 
 def start_times(repeats: int = 5) -> dict[str, float]:
-    """Return seconds of ``import tf2jax_lite`` beyond ``import jax``, and of ``tf2jax-lite --help``; medians."""
+    """Return median seconds of our import beyond jax's, and of ``--help``."""
     imports = [_process(_IMPORT) for _ in range(repeats)]
     command = [sys.executable, "-c", _SHELL, "--help"]
     helps = [seconds(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(repeats)]
@@ -98,8 +98,8 @@ def start_times(repeats: int = 5) -> dict[str, float]:
     }
 
 
-def artefact(name: str, *, size: str = "full") -> dict[str, Any]:
-    """Measure loading an exported directory, with its first call, against ``tf.saved_model.load`` with its.
+def artifact(name: str, *, size: str = "full") -> dict[str, Any]:
+    """Measure load and first call of an artifact and of ``tf.saved_model.load``.
 
     Args:
       name: the model.
@@ -178,7 +178,7 @@ print(json.dumps({"weights": weights, **found}))
 
 
 def memory(name: str, *, size: str = "full") -> dict[str, Any]:
-    """Measure the peak memory of converting a model and calling it once, in fresh processes.
+    """Measure the peak memory of conversion and one call, in fresh processes.
 
     Args:
       name: the model.

@@ -1,4 +1,6 @@
-"""How the time to functionalize a TF1 graph grows with its nodes: ``python benchmarks/convert_tf1_scaling.py``.
+"""Measure how the time to functionalize a TF1 graph grows with its nodes.
+
+Usage: ``python benchmarks/convert_tf1_scaling.py``.
 
 The graph is a chain of TF1 blocks (nested branches on a few shared predicates, a while loop with a branch in it, and
 in-graph gradients if asked for), built once for each size. Timed is the part from the GraphDef to the ir without
@@ -32,7 +34,7 @@ tf1 = tf.compat.v1
 
 
 def build(nodes: int, gradients: bool) -> Any:
-    """Return a GraphDef of about ``nodes`` nodes that computes ``y`` from ``x``, ``p`` and ``q``."""
+    """Return a GraphDef of about ``nodes`` nodes from ``x``, ``p``, ``q`` to ``y``."""
     control_flow_v2_toggles.disable_control_flow_v2()
     with tf.Graph().as_default() as graph:
         x = tf1.placeholder(tf.float32, [], "x")

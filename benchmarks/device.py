@@ -1,4 +1,6 @@
-"""Compiles and times the programs of the suite programs: ``python -m benchmarks.device FOLDER --json out.json``.
+"""Compile and time the programs of the suite programs.
+
+Usage: ``python -m benchmarks.device FOLDER --json out.json``.
 
 It needs JAX alone. Without a GPU ``--described h100`` compiles for one all the same, with JAX's CUDA plugin
 (``pip install 'jax[cuda12]' flatbuffers``), and counts what a call would launch; nothing is timed then. Each program
@@ -45,7 +47,7 @@ _WITHOUT_DEVICE = {
 
 
 def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any]]:
-    """Return a compiled program, its arguments' shapes and dtypes, and its memory and launch counts."""
+    """Return a compiled program, its arguments, memory and launch counts."""
     import jax
     import jax.numpy as jnp
     from jax import export
@@ -66,7 +68,7 @@ def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any
 
 
 def _arguments(structs: Any) -> list[Any]:
-    """Return arrays of small positive floats (some are variances), and zeros for integers."""
+    """Return arrays of small positive floats (variances), zeros for integers."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -93,7 +95,7 @@ def _shared(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(folder: Path, budget: float = 20.0) -> dict[str, Any]:
-    """Compile the programs of one model, and time them in turns on JAX's default device.
+    """Compile one model's programs, and time them in turns on the device.
 
     Args:
       folder: with a file for each contestant.
@@ -148,7 +150,7 @@ def _child(path: Path, gpu: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
-    """Compile and time all programs in a folder, print a record for each, and return them."""
+    """Compile and time a folder's programs; print and return records."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.device", description=__doc__)
     parser.add_argument("folder", type=Path, help="what the suite programs wrote")
     parser.add_argument("--described", choices=sorted(DESCRIPTIONS), help="a GPU to compile for, without one")

@@ -1,4 +1,4 @@
-"""Federated rounds compared with a native loop over a jitted step: seconds per round and peak memory.
+"""Federated rounds against a native loop: seconds per round, peak memory.
 
     python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only selects
     python -m benchmarks.render_federated out.jsonl        # writes docs/federated-performance.md
@@ -92,7 +92,10 @@ def keras_cnn():
 
 
 def exported_cnn():
-    """Return the network as an artifact's StableHLO, which cannot be rewritten; for batches of 20."""
+    """Return the network as an artifact's StableHLO, for batches of 20.
+
+    It cannot be rewritten.
+    """
     shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), cnn_params())
     x = {"x": jax.ShapeDtypeStruct((20, 28, 28, 1), jnp.float32)}
     held = jax.export.deserialize(jax.export.export(jax.jit(cnn))(shapes, x).serialize(vjp_order=1))
@@ -115,7 +118,7 @@ MODELS = {
 
 
 def native_loop(apply, params):
-    """Return a native round: for each client, for each batch, a jitted step; then the mean."""
+    """Return a native round: a jitted step for each client's batches; the mean."""
 
     @jax.jit
     def step(params, batch):
@@ -143,7 +146,7 @@ def native_loop(apply, params):
 
 
 def contestants(name, **options):
-    """Return our round and the native loop, as functions without arguments that return the new weights."""
+    """Return our round and the native loop, as functions to the new weights."""
     build, apply, make, size = MODELS[name]
     clients = workload.make_clients()
     chosen = [clients[i] for i in workload.cohort(0, 200, size)]
@@ -158,7 +161,7 @@ def contestants(name, **options):
 
 
 def in_turns(functions, repeats):
-    """Return for each function the medians of seconds of the clock and of the processor."""
+    """Return each function's median seconds, of the clock and the processor."""
     found = {name: ([], []) for name in functions}
     for _ in range(repeats):
         for name, fn in functions.items():
@@ -177,12 +180,15 @@ def one_round(name, repeats):
         by_shape = {np.shape(value): value for value in expected.values()}
         expected = {key: by_shape[np.shape(value)] for key, value in found.items()}
     error = max(float(np.max(np.abs(found[k] - expected[k]))) for k in expected)
-    times = in_turns({"ours": ours, "by hand": hand}, repeats)
+    times = in_turns({"ours": ours, "native": hand}, repeats)
     return {"what": "rounds", "model": name, "clients": MODELS[name][3], "times": times, "difference": error}
 
 
 def ways(name, repeats):
-    """Return a record of the execution backends, interleaved (None: not supported), and the default one."""
+    """Return a record of execution backends, interleaved, and the default one.
+
+    None stands for backends that are not supported.
+    """
     found = {way: contestants(name, client_execution=way)[0] for way in WAYS}
     for way, fn in list(found.items()):
         try:
@@ -198,16 +204,16 @@ def ways(name, repeats):
 
 
 def peak(name, who):
-    """Print the peak memory of one round in this process, and that after creation of the data."""
+    """Print the peak memory of one round, and that after creation of data."""
     ours, hand = contestants(name)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    {"ours": ours, "by hand": hand}[who]()
+    {"ours": ours, "native": hand}[who]()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"peak": after // 1024, "more": (after - before) // 1024}))
 
 
 def scale(number):
-    """Print one round of logistic regression over ``number`` clients, of which 200 are different."""
+    """Print a round of logistic regression over ``number`` clients, 200 distinct."""
     clients = [ClientDataset(c) for c in workload.make_clients()]
     process = build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING)
     state = process.initialize()
@@ -236,7 +242,7 @@ def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any
             yield one_round(name, repeats)
     if "memory" in parts:
         for name in ("logistic regression", "CNN"):
-            found = {who: _elsewhere("--peak", who, "--model", name) for who in ("ours", "by hand")}
+            found = {who: _elsewhere("--peak", who, "--model", name) for who in ("ours", "native")}
             yield {"what": "memory", "model": name, "clients": MODELS[name][3], **found}
     if "ways" in parts:
         for name in ("logistic regression", "CNN", "CNN in StableHLO"):
@@ -258,7 +264,7 @@ def _command_line() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", help="append the records to this file")
     parser.add_argument("--clients", type=int, help="measure one size, in this process")
-    parser.add_argument("--peak", choices=("ours", "by hand"), help="measure memory, in this process")
+    parser.add_argument("--peak", choices=("ours", "native"), help="measure memory, in this process")
     parser.add_argument("--model", choices=MODELS, default="logistic regression")
     options = parser.parse_args()
     if options.clients:

@@ -1,4 +1,4 @@
-"""Counts kernels, library calls and bytes of a program compiled for a GPU, from its HLO text."""
+"""Count a GPU program's kernels, library calls and bytes in its HLO text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The suite long: computations of many steps with values that are used in several loops or at several indices.
+"""The suite long: long computations with values used in distant steps.
+
+Several loops, or reads at several indices, use a value.
 
 XLA fuses cheap operations into each of their users, and recomputes them there. So compile and run time of such programs
 can grow with the square of their steps, or far faster, also in native JAX (`lowering/scheduling/materialize.py`).
@@ -195,7 +197,7 @@ def _record(program: Program, what: str, steps: int) -> dict[str, Any]:
 
 
 def main(options: Any) -> Iterator[dict[str, Any]]:
-    """Yield times of each program and of its gradient, and processor time of tracing and compiling them."""
+    """Yield times of programs and gradients, and processor time to compile."""
     for program in PROGRAMS:
         full, small = program.steps
         yield _record(program, "call", full if options.size == "full" else small)

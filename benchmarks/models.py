@@ -1,4 +1,4 @@
-"""The models: Keras 3 code that builds with either backend, at realistic sizes and at small ones for tests."""
+"""The models: Keras 3 code for either backend, realistic or small for tests."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _decode_shapes(size: str) -> tuple[int, int, int, int, int]:
 
 
 def _decoder(keras: Any, size: str) -> Any:
-    """One step with a cache of keys and values: (token, position, cache) to (logits, cache)."""
+    """Return a decoder step with a cache: (token, position, cache) to logits."""
     depth, heads, head, length, words = _decode_shapes(size)
     width, ops, layers = heads * head, keras.ops, keras.layers
     token = keras.Input((1,), dtype="int32")

@@ -1,4 +1,4 @@
-"""Native JAX: the same Keras model on the JAX backend, in a child process that runs on request.
+"""Native JAX: the same Keras model in a child process, on request.
 
 Keras has one backend per process; so the model lives in a child that gets the weights in a file and answers lines of
 JSON on its pipes. Runs still take turns with those of this process.

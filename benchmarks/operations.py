@@ -1,4 +1,6 @@
-"""The suite operations: single converted TensorFlow operations compared with ``tf.function``: calls and gradients.
+"""The suite operations: single TensorFlow operations against ``tf.function``.
+
+Calls and gradients are timed.
 
 Models spend most of their time in convolutions and products, which other suites look at. This one looks for the
 operation that takes many times what TensorFlow takes, wherever it is met.
@@ -307,7 +309,10 @@ def _record(operation: Operation, what: str) -> dict[str, Any] | None:
 
 
 def main(options: Any) -> Iterator[dict[str, Any]]:
-    """Yield times of each operation, and of the gradient of its squares' sum by all its inputs that are floats."""
+    """Yield times of each operation, and of its float inputs' gradients.
+
+    The gradient is that of the squares' sum.
+    """
     for operation in OPERATIONS:
         if options.size != "full" and operation.name not in SMALL:
             continue

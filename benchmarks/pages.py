@@ -57,7 +57,7 @@ def _measured(name: str, size: str, batch: int, budget: float) -> dict[str, Any]
 
 
 def pages(name: str, *, size: str = "full", batch: int = 1, budget: float = 20.0) -> dict[str, Any]:
-    """Compare a converted model with TensorFlow in two processes, one of them with larger pages.
+    """Compare a model with TensorFlow in two processes, one with large pages.
 
     Args:
       name: the model.

@@ -1,4 +1,4 @@
-"""The suite products: matrix products of transformers, as XLA's CPU backend and as TensorFlow runs them.
+"""The suite products: transformers' matrix products in XLA and TensorFlow.
 
 Models made of products cannot be much faster than these; the page shows them where a target is not met. `alone` times
 the products and convolutions of one model's program without anything between them.
@@ -38,7 +38,7 @@ def _runs(shape: tuple[int, int, int]) -> dict[str, Callable[[], float]]:
 
 
 def records(size: str) -> Iterator[dict[str, Any]]:
-    """Yield times, and billions of floating point operations a second, of each product."""
+    """Yield times of products, and billions of floating point operations/s."""
     for shape in SHAPES if size == "full" else SMALL:
         times = in_turns(_runs(shape), budget=1)
         rates = {name: 2e-9 * float(np.prod(shape)) / t["median"] for name, t in times.items()}
@@ -59,7 +59,9 @@ def _found(closed: Any, times: int, found: dict[Any, list[Any]]) -> None:
 
 
 def alone(closed: Any) -> Callable[[], float]:
-    """Return a function that gives the seconds of a program's matrix products and convolutions, run one by one.
+    """Return a function that times a program's products and convolutions.
+
+    They run one by one.
 
     Args:
       closed: the program, a closed jaxpr; values are random; what loops of known length hold counts for each iteration.

@@ -1,4 +1,4 @@
-"""The suite programs: serialized StableHLO of models, to compile and time on other machines.
+"""The suite programs: models' serialized StableHLO, for other machines.
 
 `benchmarks.device` reads them; it needs JAX alone, so it runs where there is no TensorFlow, on a GPU say.
 """

@@ -1,4 +1,7 @@
-"""Writes docs/performance.md from records of `python -m benchmarks --json`: `python -m benchmarks.render FILE...`."""
+"""Write docs/performance.md: `python -m benchmarks.render FILE...`.
+
+The files are records of `python -m benchmarks --json`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 INTRODUCTION = """# Performance
 
 Generated: `python -m benchmarks --suite
-run,train,compile,convert,artefact,memory,spelling,channels,operations,long,products,stages --json out.jsonl`, then
+run,train,compile,convert,artifact,memory,cpu_rules,channels,operations,long,products,stages --json out.jsonl`, then
 `python -m benchmarks.render out.jsonl [--before older.jsonl] [--elsewhere other.jsonl]`. The records of this page are
 [performance.jsonl](performance.jsonl), of the earlier state [performance-before.jsonl](performance-before.jsonl), and
 of [another processor](#on-another-processor) [performance-avx2.jsonl](performance-avx2.jsonl).
@@ -215,7 +218,7 @@ def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
 
 
 def _rate(record: Record) -> str:
-    """Return the GFLOP/s of our program; "" for loops, whose operations XLA counts once."""
+    """Return our program's GFLOP/s; "" for loops, which XLA counts once."""
     flops = record["ours"].get("flops")
     if not flops or "recurrent" in record["groups"]:
         return ""
@@ -350,6 +353,10 @@ def _compile_times(records: Sequence[Record]) -> str:
     )
 
 
+# Older records have these names of suites.
+_RENAMED = {"artefact": "artifact", "spelling": "cpu_rules"}
+
+
 def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Return records by suite; of several records for one measurement, the last one."""
     latest: dict[tuple[Any, ...], Record] = {}
@@ -358,7 +365,7 @@ def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
         latest[(*named, *(k for k in ("start", "growth") if k in r))] = r
     suites: dict[str, list[Record]] = {}
     for r in latest.values():
-        suites.setdefault(r["suite"], []).append(r)
+        suites.setdefault(_RENAMED.get(r["suite"], r["suite"]), []).append(r)
     # The suite compile repeats the compile times of the suite run without other work.
     compiled = {(r["model"], r["batch"]): r for r in suites.get("compile", [])}
     for r in suites.get("run", []):
@@ -387,7 +394,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
         parts.append(_models("One call", suites["run"]))
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
-    parts.append(_convolutions(suites.get("spelling", [])))
+    parts.append(_convolutions(suites.get("cpu_rules", [])))
     parts.append(render_channels.section(suites.get("channels", [])))
     parts.append(render_operations.section(suites.get("operations", [])))
     parts.append(render_long.section(suites.get("long", [])))
@@ -399,7 +406,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
         ("stages", _stages),
         ("pages", _pages),
         ("convert", _convert),
-        ("artefact", _artifacts),
+        ("artifact", _artifacts),
         ("memory", _memory),
     ):
         if name in suites:
@@ -410,7 +417,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
 
 
 def _versions(records: Sequence[Record]) -> str:
-    """Return a sentence with the versions and days of records; older records lack them."""
+    """Return a sentence with the versions and days of records, if they have them."""
     known = [r for r in records if "versions" in r]
     if not known:
         return ""

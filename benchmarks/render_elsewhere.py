@@ -1,4 +1,4 @@
-"""The performance page's section on another processor: the same suites, measured there."""
+"""The performance page's section on another processor, with equal suites."""
 
 from __future__ import annotations
 

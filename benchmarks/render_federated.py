@@ -1,4 +1,4 @@
-"""Writes docs/federated-performance.md from records of `benchmarks.federated`.
+"""Write docs/federated-performance.md from records of `benchmarks.federated`.
 
 python -m benchmarks.render_federated FILE...
 """
@@ -34,7 +34,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _clock(record: Record) -> float:
     times = record["times"]
-    return times["ours"]["clock"] / times["by hand"]["clock"]
+    return times["ours"]["clock"] / times["native"]["clock"]
 
 
 def _rounds(records: Sequence[Record]) -> str:
@@ -42,7 +42,7 @@ def _rounds(records: Sequence[Record]) -> str:
     for model in dict.fromkeys(r["model"] for r in records):
         runs = sorted((r for r in records if r["model"] == model), key=_clock)
         r = runs[len(runs) // 2]
-        ours, hand = r["times"]["ours"], r["times"]["by hand"]
+        ours, hand = r["times"]["ours"], r["times"]["native"]
         rows.append(
             (
                 r["model"],
@@ -71,7 +71,7 @@ def _rounds(records: Sequence[Record]) -> str:
 
 
 def _memory(records: Sequence[Record]) -> str:
-    rows = [(r["model"], r["clients"], *(f"{r[w]['more']}" for w in ("ours", "by hand"))) for r in records]
+    rows = [(r["model"], r["clients"], *(f"{r[w]['more']}" for w in ("ours", "native"))) for r in records]
     text = "Peak memory in MiB above that before the first round, including compilation.\n\n"
     return "## Memory of a round\n\n" + text + _table(("model", "clients", "ours", "native loop"), rows)
 
@@ -99,7 +99,7 @@ def _scaling(records: Sequence[Record]) -> str:
 
 
 def page(records: Sequence[Record]) -> str:
-    """Return the page's text: of several runs of a round the middle one; of anything else the last record counts."""
+    """Return the page's text, by a round's median run, or the last record."""
     latest: dict[Any, Record] = {}
     for i, r in enumerate(records):
         every = i if r["what"] == "rounds" else None

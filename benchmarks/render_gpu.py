@@ -1,4 +1,4 @@
-"""The performance page's section on GPUs: programs compiled for a described GPU, or timed on an available one."""
+"""The performance page's section on GPUs: described or available ones."""
 
 from __future__ import annotations
 

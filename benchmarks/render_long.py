@@ -1,4 +1,4 @@
-"""The section of docs/performance.md on computations of many steps: `benchmarks.long`."""
+"""The section of docs/performance.md on long computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the run times in docs/stablehlo.md from measurements of `benchmarks.stablehlo`.
+"""Write run times in docs/stablehlo.md from `benchmarks.stablehlo`.
 
 python -m benchmarks.render_stablehlo FILE...
 """

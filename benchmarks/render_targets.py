@@ -1,4 +1,4 @@
-"""The performance page's first section: targets, measured values, and reasons for targets that are not met."""
+"""The performance page's first section: targets, values, and reasons."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def section(suites: dict[str, list[Record]]) -> str:
         products=_bound(run),
         compiling=_compiling(suites.get("compile", [])),
         without_rules=_without_rules(run, suites.get("stages", [])),
-        slower=_slower(suites.get("spelling", [])),
+        slower=_slower(suites.get("cpu_rules", [])),
         memory=_added(suites.get("memory", [])),
         gpu=_unseen(suites),
     )
@@ -180,7 +180,7 @@ def _slower(records: Sequence[Record]) -> str:
 
 
 def _compiling(records: Sequence[Record]) -> str:
-    """Return sentences on the compile time per kernel, from records of the suite compile."""
+    """Return sentences on compile time per kernel, from the suite compile."""
     chosen = [r for r in records if tables.different(r, "ours") and tables.different(r, "native")]
     if not chosen:
         return ""

@@ -1,4 +1,4 @@
-"""The suites run and train: a converted model's time for one call or step, beside others'."""
+"""The suites run and train: time for one call or step, beside others'."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _difference(expected: Any, actual: Any) -> float:
 
 
 def peer_module(path: str | None) -> Any:
-    """Return the other converter's module, or None; ``path`` is a directory to import it from."""
+    """Return tf2jax, or None; ``path`` is a directory to import it from."""
     if path is None:
         return None
     if path not in sys.path and Path(path).is_dir():

@@ -1,6 +1,7 @@
-"""Size of exported source: lines of code, functions and broadcasts per model, and processor time of printing.
+"""Size of exported source per model, and processor time of printing.
 
-Run with ``python -m benchmarks.source_lines [MODEL ...]``. Widths are small, as they do not change the source.
+Columns: lines that are neither blank nor comments, functions, broadcasts, processor time in seconds. Run with
+``python -m benchmarks.source_lines [MODEL ...]``. Widths are small, as they do not change the source.
 """
 
 from __future__ import annotations

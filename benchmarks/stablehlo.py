@@ -1,4 +1,4 @@
-"""JAX functions that went through StableHLO and came back, beside the originals: run time, and equations.
+"""JAX functions before and after StableHLO: run time, and equations.
 
 ``python -m benchmarks.stablehlo [--json FILE] [--budget SECONDS] [--models mlp,gru]``. Both compiled programs run in
 turns, their order changing each round; the ratio of a round is ours to the original's, and a model's number is the
@@ -187,7 +187,7 @@ def measure(name: str, *, budget: float = 3.0) -> dict[str, Any]:
 
 
 def _instructions(compiled: Any) -> collections.Counter[str]:
-    """Return a compiled program's instruction counts by kind, including those in fusions."""
+    """Return a compiled program's instruction counts by kind, fused included."""
     return collections.Counter(re.findall(r" = .*? ([a-z][a-z0-9-]*)\(", compiled.as_text() or ""))
 
 
@@ -201,7 +201,7 @@ def _seconds(run: Callable[..., Any], args: tuple[Any, ...], inner: int = 1) -> 
 
 
 def main(options: argparse.Namespace | None = None) -> list[dict[str, Any]]:
-    """Measure the suite, print a table, and return a record for each model and one for all."""
+    """Measure, print a table, and return a record for each model and for all."""
     budget = min(getattr(options, "budget", 3.0) or 3.0, 3.0)
     chosen = [n for n in (getattr(options, "models", None) or "").split(",") if n in MODELS] or list(MODELS)
     records = []

@@ -1,4 +1,4 @@
-"""The suite stages: where XLA's time goes when a converted model is compiled, as its own profiler tells.
+"""The suite stages: XLA's time to compile by stage, from its profiler.
 
 Also the time of the same program without CPU lowering rules, which is the cost of the rules.
 """
@@ -48,7 +48,10 @@ _WITH_RULES = (
 
 
 def plain(closed: Any) -> Callable[..., list[Any]]:
-    """Returns a jaxpr's function with JAX's own primitives in the place of their twins; those in calls stay."""
+    """Return a jaxpr's function with JAX's primitives in place of CPU variants.
+
+    Those in calls stay.
+    """
     own = {rules.variant_of(primitive): primitive for primitive in _WITH_RULES}
 
     def run(*args: Any) -> list[Any]:

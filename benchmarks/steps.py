@@ -14,7 +14,7 @@ import optax
 
 
 def optimizer_step(forward: Callable[[Any, Any], Any], trainable: Any) -> tuple[Callable[..., Any], Any]:
-    """Return a step of SGD with momentum on a smooth loss of all results, and the optimizer's state.
+    """Return a step of SGD with momentum on a smooth loss, and its state.
 
     Args:
       forward: weights and inputs to results.
@@ -72,12 +72,12 @@ def equations(closed: Any) -> int:
 
 
 def kernels(compiled: Any) -> int:
-    """Return the number of fusions of a compiled program, each of which XLA compiles separately."""
+    """Return the number of fusions, which XLA compiles separately."""
     return sum(" fusion(" in line for line in compiled.as_text().splitlines())
 
 
 def different_kernels(text: str) -> int:
-    """Return the number of different kernels of a program: fusions, equal ones once, without library calls.
+    """Return the number of different fusions, without library calls.
 
     Args:
       text: of a compiled program.

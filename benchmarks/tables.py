@@ -1,4 +1,4 @@
-"""Tables, medians, and ratios of records, for the sections of the performance page."""
+"""Tables, medians, and ratios of records, for the performance page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def ratio(value: float | None) -> str:
 
 
 def ready(record: Record, other: str) -> float | None:
-    """Return our time for tracing and compiling to another's: processor time, or the clock in older records."""
+    """Return our time to trace and compile relative to another's.
+
+    It is processor time, or the clock in older records.
+    """
     ours, theirs = record["ours"], record.get(other, {})
     if "compile" not in theirs:
         return None
@@ -34,11 +37,11 @@ def ready(record: Record, other: str) -> float | None:
 
 
 def different(record: Record, who: str) -> int:
-    """Return the number of different kernels that XLA compiled for a contestant; 0 if unknown."""
+    """Return the number of a contestant's different kernels; 0 if unknown."""
     return record.get(who, {}).get("different", 0)
 
 
 def each(record: Record, who: str) -> float | None:
-    """Return the CPU time of tracing and compiling per different kernel, in milliseconds."""
+    """Return CPU milliseconds to trace and compile per different kernel."""
     pieces = different(record, who)
     return 1e3 * record[who]["cpu"] / pieces if pieces else None

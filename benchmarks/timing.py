@@ -1,4 +1,7 @@
-"""Interleaved timing: each contestant runs once per round, so that other load affects all of them equally."""
+"""Interleaved timing: each contestant runs once per round.
+
+Other load affects all of them equally.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ AROUND = "TF2JAX_LITE_BENCH_AROUND"
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run the user's command before and after the timed part, so that it can hold other work off the machine.
+    """Run the user's command around the timed part, to hold other work off.
 
     The command is called as ``CMD begin PID`` and ``CMD end PID``, PID being this process: a command that stops other
     processes must spare it and its children. Without a command nothing happens.

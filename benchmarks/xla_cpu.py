@@ -1,4 +1,6 @@
-"""The suite xla_cpu: a CNN as it is, and as `tf2jax_lite.xla_cpu.optimize` makes it: forward pass and training step.
+"""The suite xla_cpu: a CNN, and as `tf2jax_lite.xla_cpu.optimize` makes it.
+
+Forward pass and training step are timed.
 
 The network is written with Flax if that is installed, else in JAX: inverted residual blocks as in MobileNetV2, with a
 stem of 3 channels, depthwise and pointwise convolutions, poolings and a classifier.

@@ -1,4 +1,6 @@
-"""A federated algorithm written from its parts: federated averaging of a softmax regression on handwritten digits.
+"""Write a federated algorithm from its parts: averaging on digits.
+
+The model is a softmax regression.
 
 Each of ten clients has the examples of one digit, so no client alone can learn to tell digits apart. The local parts
 are JAX functions, what happens where is a federated computation. All types are float64, which turns 64-bit arithmetic
@@ -36,7 +38,7 @@ CLIENT_DATA = fl.FederatedType(BATCHES, fl.CLIENTS)
 
 @core.jax_computation(MODEL, BATCH)
 def batch_loss(model, batch):
-    """The mean cross-entropy of a batch."""
+    """Return the mean cross-entropy of a batch."""
     log_probabilities = jax.nn.log_softmax(batch["x"] @ model["weights"] + model["bias"])
     return -jnp.mean(jnp.sum(jax.nn.one_hot(batch["y"], DIGITS) * log_probabilities, axis=1))
 
@@ -50,7 +52,7 @@ def batch_train(initial_model, batch, learning_rate):
 
 @core.jax_computation(np.float64)
 def decay(learning_rate):
-    """The next round's learning rate."""
+    """Return the next round's learning rate."""
     return learning_rate * 0.9
 
 
@@ -70,7 +72,7 @@ def local_train(initial_model, learning_rate, all_batches):
 
 @fl.federated_computation(MODEL, BATCHES)
 def local_eval(model, all_batches):
-    """The sum of the losses of a client's batches."""
+    """Return the sum of the losses of a client's batches."""
 
     @fl.federated_computation(BATCH)
     def loss(batch):
@@ -84,7 +86,7 @@ def local_eval(model, all_batches):
 
 @fl.federated_computation(SERVER_MODEL, CLIENT_DATA)
 def federated_eval(model, client_data):
-    """The clients' mean loss."""
+    """Return the clients' mean loss."""
     return fl.federated_mean(fl.federated_map(local_eval, [fl.federated_broadcast(model), client_data]))
 
 
@@ -100,7 +102,10 @@ def federated_train(model, learning_rate, client_data):
 
 
 def load_clients() -> tuple[data.FederatedData, data.FederatedData]:
-    """Returns scikit-learn's digits: ten clients with 120 examples of one digit each, and with 25 others for tests."""
+    """Return scikit-learn's digits: 120 to train on, 25 to test on, by client.
+
+    There are ten clients, of one digit each.
+    """
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -117,7 +122,7 @@ def load_clients() -> tuple[data.FederatedData, data.FederatedData]:
 
 
 def run(rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Trains, and returns the losses on the clients' training and test batches before and after each round."""
+    """Train, and return training and test losses before and after each round."""
     core.set_default_context()
     train, test = ([client.batch(batch_size=BATCH_SIZE) for _, client in part.clients()] for part in load_clients())
     model = {"weights": np.zeros([PIXELS, DIGITS]), "bias": np.zeros([DIGITS])}

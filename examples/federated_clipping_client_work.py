@@ -1,4 +1,4 @@
-"""Swaps one building block of federated averaging: a client work that clips the gradient of each step.
+"""Swap a block of federated averaging: clients that clip gradients.
 
 The clients' batches, the server's optimizer, the mean and the runner stay as they are.
 
@@ -21,7 +21,7 @@ from tf2jax_lite.federated.model_sources import create_model_from_fn
 
 
 def build_clipping_client_work(model, learning_rate: float, max_norm: float) -> ClientWork:
-    """Returns the client work of FedAvg with one function replaced: each step moves by at most ``lr * max_norm``."""
+    """Return FedAvg's client work with steps of at most ``lr * max_norm``."""
     work = build_model_delta_client_work(model, optax.sgd(learning_rate))
 
     def client_step(state, message, carry, batch):
@@ -34,7 +34,7 @@ def build_clipping_client_work(model, learning_rate: float, max_norm: float) -> 
 
 
 def build_process(model, client_work: ClientWork):
-    """Returns FedAvg with the client work given; every other block is the usual one."""
+    """Return FedAvg with the given client work; other blocks are as usual."""
     return compose_learning_process(
         model,
         client_work=client_work,

@@ -1,4 +1,6 @@
-"""TensorFlow op semantics in JAX, one package per family. Importing it never imports TensorFlow.
+"""TensorFlow op semantics in JAX, one package per family.
+
+Importing it never imports TensorFlow.
 
 `registry.op` registers a function as an op, whose signature is the OpDef; `registry.lookup` finds it. Read `registry`,
 then `traits` (options of ops, markers of parameters), `common` (helpers that register nothing), `arrays` and `math`;

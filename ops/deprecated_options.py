@@ -1,4 +1,6 @@
-"""The keywords that `register_op` and `override_op` had before `OpOptions`, kept for one release.
+"""Keywords that `register_op` and `override_op` had before `OpOptions`.
+
+They are kept for one release.
 
 `translated` turns them into options and markers, with a DeprecationWarning that names the new form.
 """
@@ -47,7 +49,7 @@ _NEW_FORMS = {
 def translated(
     name: str, options: Mapping[str, Any], parameters: Sequence[str], stacklevel: int
 ) -> tuple[dict[str, Any], dict[str, Marker | None]]:
-    """Return options in their new form, and the markers of parameters that old ones stand for.
+    """Return options in their new form, and the parameter markers of old ones.
 
     Args:
       name: the op name, for the warning.

@@ -37,7 +37,7 @@ _OF_INPUTS = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Op(OpOptions):
-    """A registered op: its function, its options, and the facts that its signature states.
+    """A registered op: its function, options, and facts from its signature.
 
     Attributes:
       name: the TensorFlow op name.
@@ -90,7 +90,7 @@ class Op(OpOptions):
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Whether a node only computes results: it reads and writes no variable, draws nothing and has no effect."""
+        """Whether a node only computes results: no variables, randomness or effects."""
         return not (self.key or self.reads or self.writes or self.side_effect)
 
     def draws_random(self, attrs: Mapping[str, Any]) -> bool:
@@ -104,7 +104,7 @@ _overrides: Scoped[Op] = Scoped("op_overrides")
 
 
 def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any], stacklevel: int) -> Op:
-    """Return an op for a function and options; ``stacklevel`` is that of warnings, counted from the caller."""
+    """Return an op; ``stacklevel`` is that of warnings, counted from the caller."""
     function = inspect.unwrap(fn)
     code = getattr(function, "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)

@@ -1,4 +1,6 @@
-"""Stateful ops, and ops without results, that dead-code elimination may remove if their results are not used.
+"""Stateful ops, and ops without results, that dead-code elimination may remove.
+
+It does so if their results are not used.
 
 TensorFlow runs a stateful op of a function whether or not its results are used. An op that is neither implemented nor
 listed here is not removed: `passes.analysis.effects` assumes that it changes state, and the conversion raises.

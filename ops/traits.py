@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Pattern(enum.Enum):
-    """How XLA computes an op's result; `lowering.scheduling` decides by it which values to materialize.
+    """How XLA computes a result; `lowering.scheduling` selects values to keep by it.
 
     Attributes:
       ELEMENTWISE: an arithmetic operation or so per element, which XLA recomputes in each user.
@@ -177,7 +177,7 @@ Unconditional = Annotated[bool, Marker.UNCONDITIONAL]
 
 
 class Context:
-    """Base class of the lowering's context; an op whose first parameter is annotated with it gets one."""
+    """Base class of the lowering's context, for an op's annotated first parameter."""
 
 
 _BY_NAME: Mapping[str, Any] = {

@@ -1,4 +1,6 @@
-"""Ops that are rejected by design, as they have no meaning outside TensorFlow's runtime, with the rationale.
+"""Ops that are rejected by design, with the rationale.
+
+They have no meaning outside TensorFlow's runtime.
 
 The error for a graph that has one states it.
 """
@@ -38,7 +40,7 @@ _PIPELINE_OPS = (
 
 
 def rationale(op: str) -> str:
-    """Return why an op has no implementation, and the remedy; an empty string if there is no special reason."""
+    """Return why an op has no implementation, and the remedy; "" for no reason."""
     if op.startswith(_PIPELINE_OPS):
         return _PIPELINE
     return UNSUPPORTED.get(op, "")

@@ -1,4 +1,4 @@
-"""Makes the demo's model and data: a small CNN, trained by TensorFlow on few of scikit-learn's handwritten digits.
+"""Make the demo's model and data: a small CNN, trained on few digits.
 
 Run ``python testdata/make_digits_cnn.py`` from the project's root; needs the test extra. The data are the 1,797 real
 8x8 images of the UCI "Optical Recognition of Handwritten Digits" set. The model sees 200 of them here, so that

@@ -1,4 +1,6 @@
-"""Makes testdata/jax2tf_cnn, a SavedModel as JAX models are served: ``python testdata/make_jax2tf_cnn.py``.
+"""Make testdata/jax2tf_cnn, a SavedModel as JAX models are served.
+
+Usage: ``python testdata/make_jax2tf_cnn.py``.
 
 A flax CNN with attention over its pixels, through jax2tf with gradients and a polymorphic batch. Weights are random.
 """

@@ -1,4 +1,6 @@
-"""Records what TensorFlow's oneDNN kernels compute: ``python testdata/make_onednn.py`` from the project's root.
+"""Record the results of TensorFlow's oneDNN kernels.
+
+Usage: ``python testdata/make_onednn.py`` from the project's root.
 
 The fused quantized ops run with TF_ENABLE_ONEDNN_OPTS=1 alone, which other tests must not have: so results are recorded
 in ``onednn.npz``, with the inputs. ``cases`` is JSON: op, attributes, and names of inputs with their quantized types.
@@ -128,7 +130,7 @@ concatenation(np.uint8, [F(-0.7), F(-1.9)], [F(2.2), F(1.1)])
 
 
 def optimized(op, inputs, **attrs):
-    """An op that TensorFlow's graph optimizer makes: ``tf.raw_ops`` lacks it."""
+    """Add an op that TensorFlow's graph optimizer makes: ``tf.raw_ops`` lacks it."""
     number, names = len(CASES), list(inputs)
 
     @tf.function(autograph=False)

@@ -1,4 +1,6 @@
-"""Makes the small SavedModels that tests convert: ``python testdata/make_saved_models.py`` from the project's root.
+"""Make the small SavedModels that tests convert.
+
+Usage: ``python testdata/make_saved_models.py`` from the project's root.
 
 One for each way that such directories come about: tf.saved_model.save of a tf.Module, Keras 3's model.export, and
 tf_keras' model.save. Weights are random; what counts is the form.

@@ -1,4 +1,6 @@
-"""Stores what this version makes and takes, for every later one to load: ``python testdata/make_stored.py``.
+"""Store artifacts and inputs of this version, for later ones to load.
+
+Usage: ``python testdata/make_stored.py``.
 
 Writes ``testdata/stored/VERSION``: ``tf2`` and ``tf1``, SavedModels as TensorFlow writes them; ``artefact_tf2`` and
 ``artefact_tf1``, what ``convert`` makes of them; ``values.npz``, inputs and TensorFlow's results. A version's folder is
@@ -23,7 +25,10 @@ RNG = np.random.default_rng(0)
 
 
 class Model(tf.Module):
-    """Convolution, call, branch, loop with a list, custom gradient, an update and a stateless random op."""
+    """Convolution, call, branch, loop, custom gradient, update, random op.
+
+    The loop has a list.
+    """
 
     def __init__(self):
         self.kernel = tf.Variable(RNG.normal(size=(3, 3, 1, 2)).astype(np.float32) / 3, name="kernel")

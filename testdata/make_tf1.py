@@ -1,4 +1,6 @@
-"""Makes the small TF1 models that tests convert: ``python testdata/make_tf1.py`` from the project's root.
+"""Make the small TF1 models that tests convert.
+
+Usage: ``python testdata/make_tf1.py`` from the project's root.
 
 ``classifier``: a SavedModel with reference variables (one of them partitioned), batch norm whose update ops run in
 training, two signatures, two MetaGraphs, and a vocabulary among its assets. ``lstm``: an LSTM written with

@@ -13,7 +13,7 @@ from tf2jax_lite.cli.app import app
 
 
 def converted(function, *args, **options):
-    """Converts a function for the shapes and dtypes of arrays or specs; options of the config hold at conversion."""
+    """Convert a function for arrays' or specs' types; config options hold then."""
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function, autograph=False)
     specs = [arg if isinstance(arg, tf.TypeSpec) else tf.TensorSpec(np.shape(arg), arg.dtype) for arg in args]
@@ -24,20 +24,20 @@ def converted(function, *args, **options):
 
 
 def close(actual, expected, rtol=2e-5, atol=2e-6):
-    """Fails unless pytrees of arrays have the same structure, and values within tolerance."""
+    """Fail unless pytrees of arrays have equal structure and close values."""
     jax.tree.map(lambda a, e: np.testing.assert_allclose(a, e, rtol=rtol, atol=atol), actual, expected)
 
 
 def cast(value, dtype):
-    """Returns an array of a dtype, which may be ``"bfloat16"``."""
+    """Return an array of a dtype, which may be ``"bfloat16"``."""
     return np.asarray(value).astype(jnp.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def f32(value):
-    """Returns a float32 array."""
+    """Return a float32 array."""
     return np.array(value, np.float32)
 
 
 def invoke(*args):
-    """Runs a command of the shell in this process."""
+    """Run a command of the shell in this process."""
     return CliRunner().invoke(app, [str(arg) for arg in args])

@@ -1,4 +1,4 @@
-"""Compile options for the tests' small programs: those of them that the installed XLA knows.
+"""Compile options for the tests' small programs, as far as XLA knows them.
 
 ``python -m tests.compiling`` writes them as XLA_FLAGS.
 """
@@ -25,12 +25,12 @@ def _is_known(name: str, value: Any) -> bool:
 
 
 def fast_options() -> dict[str, Any]:
-    """Returns compiler options with which XLA compiles sooner."""
+    """Return compiler options with which XLA compiles sooner."""
     return {name: value for name, value in _FAST.items() if _is_known(name, value)}
 
 
 def fast_flags() -> str:
-    """Returns flags, for the environment of a process yet to be started, with which XLA compiles sooner."""
+    """Return XLA flags for fast compilation, for a new process's environment."""
     return " ".join(f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
                     for name, value in _FAST_FLAGS.items() if _is_known(name, value))  # fmt: skip
 

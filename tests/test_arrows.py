@@ -1,4 +1,4 @@
-"""Imports point one way, and what must not need TensorFlow does not import it."""
+"""Import point one way, and what must not need TensorFlow does not import it."""
 
 import ast
 import functools
@@ -65,6 +65,16 @@ FAMILIES = [
 ]
 # Parts of JAX that change between releases; tf2jax_lite/jaxprs/compat.py imports them for all others.
 UNSTABLE = ("jax.extend", "jax.interpreters", "jax.core", "jax._src", "jaxlib")
+# Folders and files whose docstrings may begin with more than 80 characters, until they are rewritten.
+LONG_DOCSTRINGS = (
+    "tf2jax_lite/export/codegen/",
+    "tf2jax_lite/finetuning/",
+    "tf2jax_lite/frontend/",
+    "tf2jax_lite/passes/",
+    "tf2jax_lite/values/",
+    "tests/conftest.py",
+    "tests/ops/batches.py",
+)
 # Runs as a script in a process that must not import this package, nor jax itself.
 WITHOUT_COMPAT = {"stablehlo/parsing/child_process"}
 
@@ -79,7 +89,10 @@ def _files():
 
 @functools.cache
 def _imports(path, parts):
-    """Returns (package, line) or (("ops", family), line) for imports of this package, and ("tensorflow", line)."""
+    """Return (package, line), (("ops", family), line) and ("tensorflow", line).
+
+    They are a module's imports of this package, its op families, and TensorFlow.
+    """
     found = []
     package = ["tf2jax_lite", *parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
@@ -147,7 +160,7 @@ def test_only_frontend_and_those_above_it_import_tensorflow():
 
 
 def _names_of_jax(tree):
-    """Yields (dotted name, line) for what a module imports, and for the attributes of ``jax`` that it reads."""
+    """Yield (name, line) of imports, and of attributes of ``jax``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -186,7 +199,7 @@ def test_import_leaves_tensorflow_out(module):
 
 
 def test_ops_has_one_name_only():
-    """The folder must not be importable as plain ``ops``: the registry would exist twice."""
+    """The folder is not importable as ``ops``: two registries would exist."""
     result = subprocess.run([sys.executable, "-c", "import ops"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode != 0
     assert "tf2jax_lite.ops" in result.stderr
@@ -209,8 +222,22 @@ def test_every_package_says_what_it_is_for():
     assert not short
 
 
+def test_docstrings_begin_with_at_most_80_characters():
+    """Ruff checks the imperative mood (D401), but not the length of the first line."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    long = [
+        f"{name}:{node.body[0].lineno}"
+        for folder in ("ops", "tf2jax_lite", "tests", "tools", "benchmarks", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not (name := path.relative_to(ROOT).as_posix()).startswith((*LONG_DOCSTRINGS, "tf2jax_lite/ops/"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and len((ast.get_docstring(node) or "").split("\n")[0]) > 80
+    ]
+    assert not long, "\n".join(long)
+
+
 def test_modules_and_packages_are_small():
-    """A listing explains a package while one can read it: at most 21 modules, each of at most 500 lines."""
+    """A package has at most 21 modules, each of at most 500 lines."""
     long = ["/".join(parts) for path, parts in _files() if len(path.read_text().splitlines()) > 500]
     sizes = Counter(parts[:-1] for _, parts in _files() if parts[-1] != "__init__")
     crowded = ["/".join(package) for package, count in sizes.items() if count > 21]

@@ -1,4 +1,4 @@
-"""What importing costs: the shell must answer ``--help`` without loading a framework."""
+"""Imports are fast: ``--help`` must not load a framework."""
 
 import subprocess
 import sys

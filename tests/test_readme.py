@@ -1,4 +1,4 @@
-"""The README's Python code runs, block after block, in one namespace; so does each block of pages by itself."""
+"""Python code of README runs in one namespace, a page's blocks alone."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The errors that tf2jax_lite raises: the public module of `tf2jax_lite.support.errors`."""
+"""Errors of tf2jax_lite: the public module of `tf2jax_lite.support.errors`."""
 
 from tf2jax_lite.support.errors import (
     ArgumentError,

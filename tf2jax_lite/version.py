@@ -8,7 +8,7 @@ __all__ = ["installed_version"]
 
 
 def installed_version() -> str:
-    """Returns the version that pip knows of, ``unknown`` where the package only lies on the path."""
+    """Return the version that pip knows of, ``unknown`` if it is not installed."""
     try:
         return importlib.metadata.version("tf2jax-lite")
     except importlib.metadata.PackageNotFoundError:

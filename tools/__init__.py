@@ -1,1 +1,1 @@
-"""Commands for developers: they write pages of the documentation, or run too long for the tests."""
+"""Commands for developers: page generators, and checks too long for tests."""

@@ -1,4 +1,6 @@
-"""Lists the test files that a change touches, nearest first: ``python -m tools.affected_tests BASE``.
+"""List the test files that a change touches, nearest first.
+
+Usage: ``python -m tools.affected_tests BASE``.
 
 A test file is touched if it changed, if it mirrors a module that changed (tests/ops/math/test_reductions.py mirrors
 ops/math/reductions.py), or if it imports such a module. Tests that reach a module through others are left to the
@@ -19,7 +21,7 @@ SOURCES = ("ops", "tf2jax_lite")
 
 
 def changed_files(base: str) -> list[str]:
-    """Returns the files that differ between a revision and the working tree."""
+    """Return the files that differ between a revision and the working tree."""
     listed = subprocess.run(
         ["git", "diff", "--name-only", base], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
@@ -27,25 +29,25 @@ def changed_files(base: str) -> list[str]:
 
 
 def affected(changed: Iterable[str]) -> list[str]:
-    """Returns the test files that the changed files touch: those themselves, then their mirrors, then importers."""
+    """Return the test files that changed files touch: themselves, mirrors, importers."""
     changed = list(changed)
     tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
     modules = {name for file in changed for name in _modules(file)}
     mirrors = {_mirror(file) for file in changed}
-    ranked = {}
+    order = {}
     for test in tests:
         if test in changed:
-            ranked[test] = 0
+            order[test] = 0
         elif test in mirrors:
-            ranked[test] = 1
+            order[test] = 1
         elif modules.intersection(imported(ROOT / test)):
-            ranked[test] = 2
-    return sorted(ranked, key=lambda test: (ranked[test], test))
+            order[test] = 2
+    return sorted(order, key=lambda test: (order[test], test))
 
 
 @functools.cache
 def imported(path: Path) -> frozenset[str]:
-    """Returns the full names of the modules, and of the names in modules, that a file imports."""
+    """Return full names of the modules, and names in them, that a file imports."""
     package = path.relative_to(ROOT).parts[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -60,7 +62,7 @@ def imported(path: Path) -> frozenset[str]:
 
 
 def _modules(file: str) -> list[str]:
-    """Returns the import names of a source file or of a helper of the tests."""
+    """Return the import names of a source file or of a helper of the tests."""
     path = Path(file)
     if path.suffix != ".py" or path.name.startswith("test_"):
         return []

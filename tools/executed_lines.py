@@ -1,4 +1,6 @@
-"""Records the source lines that each test runs: ``pytest -p tools.executed_lines --lines DIR``; needs Python 3.12.
+"""Record the source lines that each test runs; needs Python 3.12.
+
+Usage: ``pytest -p tools.executed_lines --lines DIR``.
 
 ``python -m tools.executed_lines DEFAULT FULL`` compares the records of two tiers. ``python -m tools.planted_faults
 --lines DIR`` runs only the tests that run a fault's line. A line that runs in a child process is not recorded.
@@ -48,7 +50,7 @@ class _Recorder:
         self._lines: dict[str, set[int]] = defaultdict(set)
         self._names: dict[str, str] = {}
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
-        tool = self._monitoring.COVERAGE_ID
+        tool = self.tool = next(id for id in range(6) if self._monitoring.get_tool(id) is None)
         self._monitoring.use_tool_id(tool, "executed lines")
         self._monitoring.register_callback(tool, self._monitoring.events.LINE, self._line)
         self._monitoring.set_events(tool, self._monitoring.events.LINE)
@@ -63,12 +65,12 @@ class _Recorder:
         return self._monitoring.DISABLE
 
     def start(self) -> None:
-        """Forgets the lines so far."""
+        """Forget the lines so far."""
         self._lines.clear()
         self._monitoring.restart_events()
 
     def write(self, test: str, seconds: float) -> None:
-        """Appends the lines since the start to the file."""
+        """Append the lines since the start to the file."""
         pickle.dump(Record(test, seconds, {name: sorted(lines) for name, lines in self._lines.items()}), self._file)
 
     def close(self) -> None:
@@ -105,7 +107,7 @@ class _Hooks:
 
 
 def records(folder: Path) -> Iterator[Record]:
-    """Yields the records of a run."""
+    """Yield the records of a run."""
     for path in sorted(folder.glob("*.pickle.gz")):
         with gzip.open(path) as file:
             while True:
@@ -116,12 +118,12 @@ def records(folder: Path) -> Iterator[Record]:
 
 
 def executed(folder: Path) -> set[tuple[str, int]]:
-    """Returns the (file, line) that any test of a run executes."""
+    """Return the (file, line) that any test of a run executes."""
     return {(file, line) for record in records(folder) for file, lines in record.lines.items() for line in lines}
 
 
 def executable() -> set[tuple[str, int]]:
-    """Returns the (file, line) of all code in the sources."""
+    """Return the (file, line) of all code in the sources."""
     found = set()
     for source in SOURCES:
         for path in (ROOT / source).rglob("*.py"):
@@ -135,7 +137,7 @@ def executable() -> set[tuple[str, int]]:
 
 
 def main() -> None:
-    """Prints the share of lines that two runs execute, for each source folder."""
+    """Print the share of lines that two runs execute, for each source folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("default", type=Path, help="records of the default tier")
     parser.add_argument("full", type=Path, help="records of the full tier")

@@ -1,4 +1,6 @@
-"""Plants single-line faults and counts those that a tier of the tests catches: ``python -m tools.planted_faults``.
+"""Plant single-line faults, and count those that a tier of the tests catches.
+
+Usage: ``python -m tools.planted_faults``.
 
 Each fault flips a comparison, exchanges an arithmetic operator, drops an epsilon or swaps two arguments, in a module of
 another package. The tests that the fault touches run first, then the rest of the tier: all of it, or with ``--lines``
@@ -58,7 +60,7 @@ class Fault:
 
 
 def candidates(file: str) -> Iterator[Fault]:
-    """Yields every fault that can be planted in a source file."""
+    """Yield every fault that can be planted in a source file."""
     source = (ROOT / file).read_text()
     lines = source.splitlines()
 
@@ -91,7 +93,7 @@ def candidates(file: str) -> Iterator[Fault]:
 
 
 def drawn(count: int, seed: int) -> list[Fault]:
-    """Draws faults, each in another module, from packages and kinds in turns."""
+    """Draw faults, each in another module, from packages and kinds in turns."""
     generator = random.Random(seed)
     packages: dict[str, list[str]] = {}
     for path in sorted([*ROOT.glob("ops/**/*.py"), *ROOT.glob("tf2jax_lite/**/*.py")]):
@@ -116,7 +118,7 @@ def drawn(count: int, seed: int) -> list[Fault]:
 
 
 def running(faults: list[Fault], folder: Path) -> dict[Fault, list[str]]:
-    """Returns the tests that run each fault's line, from a record of executed lines.
+    """Return the tests that run each fault's line, from a record of executed lines.
 
     A fault whose line runs while modules are imported is left out: every test may depend on it.
     """
@@ -132,12 +134,15 @@ def running(faults: list[Fault], folder: Path) -> dict[Fault, list[str]]:
 
 
 def _batch_of(test: str) -> str:
-    """Returns a test's id; for an op case all cases of the module, as the first case of a batch runs the others."""
+    """Return a test's id; for an op case all cases of its module.
+
+    The first case of a batch runs the others.
+    """
     return test.partition("[")[0] if "::test_case[" in test else test
 
 
 def caught(fault: Fault, root: Path, marks: str, minutes: float, tests: list[str] | None = None) -> str:
-    """Returns the test that fails with the fault planted in a copy of the repository, or ``""``.
+    """Return the test that fails with the fault planted, or ``""``.
 
     Args:
       fault: the fault.
@@ -182,7 +187,7 @@ def _first_failure(root: Path, tests: list[str], marks: str, minutes: float) -> 
 
 
 def main() -> None:
-    """Prints a line for each fault, and writes the record."""
+    """Print a line for each fault, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

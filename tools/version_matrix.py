@@ -1,4 +1,4 @@
-"""Runs the core of the tests under several releases of jax and numpy, each in an environment of its own.
+"""Run the tests' core under releases of jax and numpy, in environments.
 
 ``python -m tools.version_matrix`` makes the environments (``--environments DIR`` keeps them for the next time), runs
 the tests in each, prints a table, and with ``--write`` puts it in docs/stablehlo.md. jax 0.11 and later want Python
@@ -29,7 +29,7 @@ CORE = (
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """A Python and what is installed in it besides what the package itself asks for."""
+    """A Python, and its packages besides the project's own requirements."""
 
     python: str
     pins: tuple[str, ...]
@@ -50,7 +50,10 @@ TOOLS = ("pytest>=8.3", "hypothesis>=6.100", "scikit-learn>=1.5", "h5py>=3.11", 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of an environment: versions as installed, and pytest's closing line (or why there is none)."""
+    """An environment's outcome: installed versions, and pytest's closing line.
+
+    Without tests it is the reason why there is none.
+    """
 
     environment: Environment
     versions: dict[str, str]
@@ -58,7 +61,7 @@ class Outcome:
 
 
 def interpreter(version: str, given: dict[str, str]) -> str | None:
-    """Returns a Python of a version that runs, or None."""
+    """Return a Python of a version that runs, or None."""
     for candidate in (given.get(version), shutil.which(f"python{version}"), sys.executable):
         if candidate is None:
             continue
@@ -71,7 +74,7 @@ def interpreter(version: str, given: dict[str, str]) -> str | None:
 
 
 def prepare(environment: Environment, python: str, directory: Path) -> Path:
-    """Returns the Python of an environment, which is made if it is not there yet."""
+    """Return the Python of an environment, which is made if it is not there yet."""
     made = directory / environment.name / "bin" / "python"
     done = directory / environment.name / "installed"
     if not done.exists():
@@ -84,7 +87,7 @@ def prepare(environment: Environment, python: str, directory: Path) -> Path:
 
 
 def run(environment: Environment, python: Path) -> Outcome:
-    """Runs the core of the tests."""
+    """Run the core of the tests."""
     names = ("jax", "jaxlib", "numpy", "tensorflow")
     code = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {names}}}))"
     versions = json.loads(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout)
@@ -97,7 +100,7 @@ def run(environment: Environment, python: Path) -> Outcome:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Returns outcomes as a Markdown table."""
+    """Return outcomes as a Markdown table."""
     lines = ["| Python | jax | jaxlib | numpy | TensorFlow | core of the tests |", "|---|---|---|---|---|---|"]
     for outcome in outcomes:
         found = [outcome.versions.get(name, "") for name in ("jax", "jaxlib", "numpy", "tensorflow")]
@@ -108,7 +111,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """Returns a page whose generated section holds a text."""
+    """Return a page whose generated section holds a text."""
     start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     return f"{page[:start]}\n\n{text}\n\n{page[end:]}"
 

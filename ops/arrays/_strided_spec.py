@@ -179,7 +179,7 @@ class _DynamicRangeError(UnboundedError):
 
 
 def _range(item: Item, size: Any, axis: int) -> tuple[Entry, Any, Any]:
-    """Return the lowest element of a range, its end (above the highest element), and the number of elements."""
+    """Return a range's lowest element, exclusive upper end, and number of elements."""
     begin, end, stride = item.begin, item.end, item.stride
     if not ((begin is None or begin.is_known) and (end is None or end.is_known)):
         count = end.minus(begin) if begin is not None and end is not None else None

@@ -29,7 +29,7 @@ from .gather import take
 
 
 def _axis(axis: Any, rank: int) -> int:
-    """Return a static axis, a scalar or a vector of one element, as an int in ``[0, rank)``."""
+    """Return a static axis, a scalar or one-element vector, as an int in [0, rank)."""
     if np.size(axis) != 1:
         raise OpError(f"the axis must be one number, got shape {np.shape(axis)}")
     return normalize_axis(np.reshape(axis, ()), rank)
@@ -162,7 +162,7 @@ def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
 
 
 def _split(value: Any, sizes: list[Any], axis: int) -> list[Any]:
-    """Split by sizes: one equation if they are static, whose gradient is one concatenation."""
+    """Split by sizes: static ones in one equation, whose gradient is one concat."""
     if len(sizes) == 1:
         return [value]
     if all(map(is_int, (*sizes, value.shape[axis]))):

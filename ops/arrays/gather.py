@@ -1,4 +1,4 @@
-"""Gathers.
+"""Gather.
 
 TensorFlow raises on CPU for an index out of range; its GPU kernels return zeros. Static indices out of range raise
 here, traced ones give zeros. Kernels: gather_op.cc, gather_nd_op.cc in tensorflow/core/kernels.
@@ -26,7 +26,7 @@ _SAFE = lax.GatherScatterMode.PROMISE_IN_BOUNDS
 
 
 def _batch_axis(params: Any, indices: Any, axis: Any, batch_dims: int) -> tuple[int, int]:
-    """Check attributes as TensorFlow does; return the non-negative axis and number of batch dimensions."""
+    """Check attributes as TensorFlow does; return non-negative axis and batch_dims."""
     if np.ndim(axis) != 0:
         raise OpError("axis must be a scalar")
     if params.ndim == 0:

@@ -101,7 +101,7 @@ def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
 
 
 def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tuple[Any, Any]], int]:
-    """Return the paddings, and the number of elements at each end that are not repeated; shape is before padding."""
+    """Return paddings and the numbers of unrepeated elements at each end."""
     if mode not in ("REFLECT", "SYMMETRIC"):
         raise OpError(f"unknown mode {mode!r}")
     skip = 1 if mode == "REFLECT" else 0

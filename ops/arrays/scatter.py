@@ -213,12 +213,6 @@ def _fold_tensor_scatter(kind: str) -> Callable[..., np.ndarray]:
     return host
 
 
-def _fold_scatter_nd(indices: Any, updates: Any, shape: Any, *, bad_indices_policy: str = "") -> np.ndarray:
-    updates = np.asarray(updates)
-    zeros = np.zeros(np.asarray(shape).astype(np.int64), updates.dtype)
-    return _fold_scatter("add", zeros, indices, updates, bad_indices_policy)
-
-
 @op("ScatterNd", result_size=result_size.from_sizes(2), pattern=Pattern.MATERIALIZED)
 def scatter_nd(indices: Array, updates: Any, shape: Static, *, bad_indices_policy: str = "") -> Any:
     """Add updates into zeros. TF: tf.raw_ops.ScatterNd.

@@ -23,7 +23,7 @@ from .gather import take
 
 
 def _box(shape: tuple[Any, ...], begin: list[Entry], size: tuple[Any, ...]) -> list[Any]:
-    """Return the sizes of a slice, with -1 resolved; checks bounds that are static."""
+    """Return the sizes of a slice, with -1 resolved; check static bounds."""
     if not len(shape) == len(begin) == len(size):
         raise OpError(f"begin and size must have {len(shape)} entries, got {len(begin)} and {len(size)}")
     out = []
@@ -79,7 +79,7 @@ def slice_(input: Any, begin: Array, size: Array, *, tracker: DynamicShapes | No
 def _dynamic_box(
     input: Any, starts: list[Entry], sizes: list[Entry], tracker: DynamicShapes
 ) -> tuple[Any, list[Entry], list[Entry]]:
-    """Slice dimensions whose size is data-dependent; the returned starts and sizes select all of them."""
+    """Slice data-dependent sizes; the returned starts and sizes select all of them."""
     starts, sizes = list(starts), list(sizes)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         whole = input.shape[axis]

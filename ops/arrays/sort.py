@@ -211,7 +211,7 @@ def nth_element(x: Array, n: Array, *, reverse: bool = False) -> Array:
 
 
 def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
-    """Return C++'s lower_bound or upper_bound, with its treatment of NaN, for a batch of rows."""
+    """Return C++'s lower_bound or upper_bound for rows, with its treatment of NaN."""
     if sorted_inputs.ndim != 2 or values.ndim != 2:
         raise OpError(f"two matrices are expected, not ranks {sorted_inputs.ndim} and {values.ndim}")
     sorted_inputs, values = jnp.asarray(sorted_inputs), jnp.asarray(values)

@@ -1,4 +1,4 @@
-"""Blocks and patches: space to batch, space to depth, their inverses, and image patches.
+"""Space to batch, space to depth, their inverses, and image patches.
 
 Kernels: spacetobatch_op.cc, batchtospace_op.cc, spacetodepth_op.cc, depthtospace_op.cc, extract_image_patches_op.cc,
 extract_volume_patches_op.cc in tensorflow/core/kernels.
@@ -198,7 +198,7 @@ def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") ->
 
 
 def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str) -> Any:
-    """Return patches of the spatial dimensions 1 to n-2, flattened into the last dimension."""
+    """Return patches of dimensions 1 to n-2, flattened into the last dimension."""
     rank = x.ndim
     spatial = range(1, rank - 1)
     for name, values in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):

@@ -115,7 +115,7 @@ def _fold_strided_slice(
 
 
 def _slice_dynamic_ranges(input: Any, items: list[Item], tracker: DynamicShapes) -> tuple[Any, list[Item]]:
-    """Slice ranges of data-dependent size; the returned entries select all of their dimensions."""
+    """Slice ranges of data-dependent size; the returned entries select all of them."""
     axis, rest = 0, []
     for item in items:
         begin, end = item.begin, item.end
@@ -211,7 +211,7 @@ def _spread(value: Any, shape: tuple[Any, ...], plan: Plan, fill: Any) -> Any:
 
 
 def _update(input: Any, value: Any, plan: Plan) -> Any:
-    """Return ``input`` with the slice replaced by ``value``, which has the slice's shape."""
+    """Return ``input`` with the slice replaced by ``value`` of the slice's shape."""
     if any(map(is_zero, plan.counts)):
         return input
     value = _inserted(value, plan)

@@ -1,4 +1,6 @@
-"""Order statistics of float32 rows that TensorFlow has for TPU only (tensorflow/core/tpu/kernels/topk_ops.cc).
+"""Order statistics of float32 rows that TensorFlow has for TPU only.
+
+Source: tensorflow/core/tpu/kernels/topk_ops.cc.
 
 Equal values count once, or are made unique by their index.
 """

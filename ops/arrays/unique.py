@@ -26,7 +26,7 @@ _NO_AXIS = np.zeros((0,), np.int32)
 
 
 def _unique_ids(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the distinct elements of a vector, or rows of an integer matrix, in the order of first occurrence.
+    """Find distinct elements of a vector, or matrix rows, by first occurrence.
 
     Returns:
       The index of each first occurrence, the number of each row's group, and the size of each group.

@@ -1,4 +1,4 @@
-"""Indices and masks: coordinates of nonzero elements, one-hot encoding, updates of rows in place.
+"""Coordinates of nonzero elements, one-hot encoding, in-place row updates.
 
 Kernels: where_op.cc, one_hot_op.cc, inplace_ops.cc in tensorflow/core/kernels.
 """
@@ -98,7 +98,7 @@ def where(input: Any, *, bound: Bound = None) -> Any:
 
 
 def _coordinates(index: Any, shape: Sequence[Any]) -> Any:
-    """Return the coordinates of flat indices in an array of a shape; those of -1 are -1."""
+    """Return the coordinates of flat indices in a shape; those of -1 are -1."""
     columns = []
     rest = index
     for dim in reversed(shape[1:]):

@@ -1,4 +1,7 @@
-"""Accumulation of 16-bit floats in float32: in 16 bits a sum of some thousand numbers stops growing."""
+"""Accumulation of 16-bit floats in float32.
+
+In 16 bits a sum of some thousand numbers stops growing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broadcasting of operands to shapes that ``jax.lax`` primitives take, with as few equations as possible."""
+"""Broadcasting of operands for ``jax.lax`` primitives, with few equations."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def matched(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _broadcast_to(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Broadcast in one equation; ``jnp.broadcast_to`` takes three times as long to trace."""
+    """Broadcast in one equation; ``jnp.broadcast_to`` traces three times as long."""
     if x.shape == shape:
         return x
     if repeats_long_rows(x.shape, shape):

@@ -1,4 +1,4 @@
-"""Estimates of result sizes, for ops whose results grow with the values of inputs (sizes, repeats, paddings).
+"""Estimates of result sizes of ops whose results grow with input values.
 
 They are evaluated before anything is allocated (`registry.Op.elements`) and return the number of elements, None if it
 depends on a symbolic dimension.

@@ -1,4 +1,4 @@
-"""Runs of equal adjacent rows."""
+"""Run of equal adjacent rows."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def array_module(*values: Any) -> Any:
 
 
 def search(ordered: Any, query: Any, side: Any) -> Any:
-    """Return searchsorted; for a symbolic length, which has no static number of steps, by comparing all pairs."""
+    """Return searchsorted; for a symbolic length by comparing all pairs."""
     if array_module(ordered, query) is np:
         return np.searchsorted(ordered, query, side=side)
     ordered, query = jnp.asarray(ordered), jnp.asarray(query)
@@ -44,7 +44,7 @@ def from_lengths(lengths: Any) -> Any:
 
 
 def row_of(splits: Any, count: Any) -> Any:
-    """Return the row of each of ``count`` values; for values past the last split, the number of rows."""
+    """Return the row of each of ``count`` values; the number of rows past the end."""
     found = static_value(splits)
     if found is not None and isinstance(count, int):
         return search(found[1:], np.arange(count), "right").astype(found.dtype)

@@ -1,4 +1,6 @@
-"""Variant rows: scalar variants that hold the components of a ragged or sparse tensor, and vectors of them.
+"""Variant rows: components of a ragged or sparse tensor as a scalar variant.
+
+There are also vectors of them.
 
 Loops over a ragged or sparse tensor take its rows as variants, and put variants together to a tensor. A `VariantRow` is
 one (`tf2jax_lite.ops.ragged.variant`, `tf2jax_lite.ops.sparse.variant`): several arrays, whose leading dimensions may
@@ -77,7 +79,7 @@ class VariantRow(Variant):
         return dataclasses.replace(self, parts=parts, counts=self.with_counts().counts)
 
     def bounded(self) -> Self:
-        """Return it padded to the upper bounds of its dimensions, so that a loop can carry it.
+        """Return it padded to its dimensions' upper bounds, so that a loop can carry it.
 
         Raises:
           OpError: a dimension has no upper bound.
@@ -94,7 +96,7 @@ class VariantRow(Variant):
         return self.padded(capacities)
 
     def common_spec(self, other: Self) -> Self:
-        """Return the spec that values of both specs can be coerced to: the larger capacity of each part.
+        """Return the spec that both specs coerce to: the larger capacity of each part.
 
         Raises:
           OpError: they differ in more than the leading dimensions.
@@ -118,7 +120,10 @@ class VariantRow(Variant):
 
 
 class VariantRows(Variant, abc.ABC):
-    """The rows of one tensor as a vector of variants, and as the list made of it. Subclasses are pytrees."""
+    """The rows of one tensor as a vector of variants, and as the list made of it.
+
+    Subclasses are pytrees.
+    """
 
     kind: ClassVar[str] = "tensor"
 

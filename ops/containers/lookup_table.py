@@ -60,7 +60,7 @@ def _holds_strings(value: Any) -> bool:
 
 
 class _Strings:
-    """An array of strings with equality and hash of the whole, as auxiliary data of pytrees needs."""
+    """An array of strings with equality and hash, for auxiliary data of pytrees."""
 
     def __init__(self, array: np.ndarray):
         self.array = array
@@ -73,7 +73,7 @@ class _Strings:
 
 
 def table_of(keys: Any, values: Any) -> Table:
-    """Return a table of static keys, in any order, and their values; of a repeated key the last value.
+    """Return a table of static keys, in any order; the last value of a key counts.
 
     Raises:
       OpError: the numbers of keys and values differ.
@@ -99,7 +99,10 @@ def _operand(value: Any) -> Any:
 
 
 def _within_32_bits(table: Table) -> Table:
-    """Return a table without keys that exceed 32 bits: no traced query equals them, and truncated they are unsorted."""
+    """Return a table without keys beyond 32 bits.
+
+    No traced query equals them, and truncated they are unsorted.
+    """
     if jax.config.jax_enable_x64 or not exceeds_32_bits(table.keys):
         return table
     fits = table.keys == table.keys.astype(canonical(table.keys.dtype))

@@ -1,4 +1,4 @@
-"""Optionals: variants of some tensors, or of none. TensorFlow's gradients of conditionals use them."""
+"""Optionals: variants of some tensors, or of none, in gradients of conditionals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class Optional(Variant):
         return () if self.components is None else (self.components, *self.others)
 
     def common_spec(self, other: Optional) -> Optional:
-        """Return the spec that values of both specs can be coerced to: alternatives that do not join are kept apart."""
+        """Return the spec that both specs coerce to.
+
+        Alternatives that do not join are kept apart.
+        """
         same = not self.is_traced and not other.is_traced and self.present == other.present
         present = self.present if same else jax.ShapeDtypeStruct((), np.dtype(bool))
         kinds = [_joined(kind, None) for kind in self.kinds]

@@ -1,4 +1,4 @@
-"""TensorArrays of TF1 and of raw ops: a resource handle and a ``flow`` that orders its uses.
+"""TensorArrays of TF1: a resource handle and a ``flow`` that orders its uses.
 
 In TensorFlow the handle refers to the contents, and the flow is a dummy scalar. Here the flow is the contents, a tensor
 list, so that loops and branches carry them; the handle is a symbol.
@@ -54,11 +54,11 @@ class ArrayHandle:
 
     @property
     def is_foldable(self) -> bool:
-        """Whether NumPy can evaluate ops on it: the length follows from the indices that are written."""
+        """Whether NumPy can evaluate its ops: the written indices state the length."""
         return isinstance(self.size, int)
 
     def contents(self, flow: Any) -> Any:
-        """Return the contents of a flow: unset elements if the flow is another array's, or a number.
+        """Return a flow's contents: unset elements if it is a number or another array's.
 
         They are a `TensorList`, or the `VariantRows` that an array was filled with.
         """

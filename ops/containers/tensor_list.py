@@ -1,4 +1,4 @@
-"""Ops that make tensor lists, resize them, and return their length and element shape."""
+"""Ops that make and resize tensor lists, and return length and element shape."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _element_shape(value: Any) -> ElementShape:
 
 
 def unset_shape(lst: TensorList, element_shape: Any) -> ElementShape:
-    """Return the shape of an unset element, merged from the list and the node that reads it."""
+    """Return an unset element's shape, merged from the list and the reading node."""
     a, b = lst.shape, _element_shape(element_shape)
     if a is None or b is None:
         return b if a is None else a

@@ -39,15 +39,21 @@ _MAX_COMPARED = 1 << 12
 
 
 class EmptyListError(OpError):
-    """An element is popped from a list of static length 0: the traced branch cannot run."""
+    """An element is popped from a list of static length 0.
+
+    The traced branch cannot run.
+    """
 
 
 class ListGrowthError(OpError):
-    """A list of dynamic size is written at a traced index: the surrounding loop has to add capacity first."""
+    """A list of dynamic size is written at a traced index.
+
+    The surrounding loop has to add capacity first.
+    """
 
 
 def _like(count: Any, element: Any) -> Any:
-    """Return a buffer of ``count`` zero elements of the spec of ``element``, as elements are stored."""
+    """Return a buffer of ``count`` zeros of the spec of ``element``."""
     form = specs.join_specs([specs.spec_of(element)])  # of a list: without metadata about its elements
     if isinstance(form, TensorList):
         form = form.with_buffer(form.buffer)  # later lists may be longer
@@ -77,7 +83,7 @@ def _set(lst: TensorList, index: Any, element: Any) -> Any:
 
 
 def _fitting(element: Any, row: TensorList) -> Any:
-    """Return a list as an element of a list of lists; raise OpError if it may exceed their capacity."""
+    """Return a list as an element; raise OpError if it may exceed the capacity."""
     if not isinstance(element, TensorList):
         return element
     element = element.packed().checked()
@@ -103,7 +109,7 @@ def _get(lst: TensorList, index: Any) -> Any:
 
 
 def _row(leaf: Any, index: Any) -> Any:
-    """Return a row at a traced index; static integers stay static if all rows are equal."""
+    """Return a row at a traced index; equal static integers stay static."""
     if isinstance(leaf, np.ndarray):
         if leaf.dtype == object:
             raise OpError(
@@ -185,7 +191,7 @@ def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any)
 
 
 def _appended(lst: TensorList, element: Any) -> TensorList:
-    """Append to a packed list of traced length; its capacity grows unless a slot is certainly free."""
+    """Append to a packed list; capacity grows unless a slot is certainly free."""
     lst = _with_rows(lst, element)
     free_slots = lst.free_slots
     if free_slots is not None and free_slots <= 0 and isinstance(lst.capacity, int) and 0 <= lst.limit <= lst.capacity:
@@ -197,7 +203,7 @@ def _appended(lst: TensorList, element: Any) -> TensorList:
 
 
 def _with_rows(lst: TensorList, element: Any) -> TensorList:
-    """Return a packed list of traced length with a buffer, allocated for the spec of ``element`` if there is none."""
+    """Return a packed list with a buffer, allocated like ``element`` if missing."""
     if lst.buffer is not None:
         return lst
     return lst.with_buffer(_like(max(lst.required_capacity, 1), element)).with_free_slots(
@@ -301,7 +307,9 @@ def tensor_list_set_item(
 
 
 def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
-    """Set an element that may be past the end, and extend the list to it; loops have added capacity.
+    """Set an element that may be past the end, and extend the list to it.
+
+    Loops have added capacity.
 
     Outside of loops one slot is added. A write further out is dropped, and reads of it are NaN (for inexact dtypes).
     """
@@ -377,7 +385,7 @@ def tensor_list_get_item(
 
 
 def _with_shape_of_others(lst: TensorList) -> TensorList:
-    """Return the list with the common shape of its set elements, which unset ones of undeclared shape are read with."""
+    """Return the list with the common shape of its set elements for unset ones."""
     if is_fully_defined(lst.shape) or not lst.items:
         return lst
     shapes = {jnp.shape(v) for v in lst.items if isinstance(v, jax.Array | np.ndarray | np.generic)}

@@ -1,4 +1,4 @@
-"""Ops on all elements of a tensor list: stack, gather, scatter, split, concatenate; batches of lists."""
+"""Stack, gather, scatter, split and concatenate tensor lists; list batches."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def _concatenated(lst: TensorList, element_shape: Any, leading_dims: Any, dtype:
 
 
 def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
-    """Return the shape of unset elements, completed by that of set elements if they agree."""
+    """Return the shape of unset elements, completed by that of set ones if equal."""
     shapes = {jnp.shape(item) for item in items if item is not None}
     if is_fully_defined(shape) or not shapes or () in shapes:
         return shape

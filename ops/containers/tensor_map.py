@@ -22,7 +22,9 @@ Key = tuple[str, tuple[int, ...], Any]
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class TensorMap(Variant):
-    """A map, immutable: inserting makes a new one. Keys are part of the tree's structure, values its leaves.
+    """An immutable map whose keys are tree structure and whose values are leaves.
+
+    Insertion makes a new one.
 
     Attributes:
       keys: dtype, shape and elements of each key, in order of insertion.
@@ -42,7 +44,7 @@ class TensorMap(Variant):
         return cls(aux, tuple(children))
 
     def zeros_like(self) -> TensorMap:
-        """Return an empty map, as TensorFlow does: in a sum of maps, missing values are zeros."""
+        """Return an empty map: in a sum of maps, missing values are zeros."""
         return TensorMap()
 
     def add(self, other: Any) -> TensorMap:

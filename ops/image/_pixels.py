@@ -17,7 +17,7 @@ __all__ = ["image_batch", "pixels", "round_half_away"]
 
 
 def image_batch(images: Any) -> Any:
-    """Return images as an array; raises OpError unless their rank is 4."""
+    """Return images as an array; raise OpError unless their rank is 4."""
     images = jnp.asarray(images)
     if images.ndim != 4:
         raise OpError(f"images have rank 4, not {images.ndim}")

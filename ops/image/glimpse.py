@@ -67,79 +67,54 @@ def _noisy(attrs: Mapping[str, Any]) -> bool:
     return attrs.get("noise") != "zero"
 
 
-@op("ExtractGlimpse", draws=_noisy)
-def extract_glimpse(
-    input: Array,
-    size: Static,
-    offsets: Array,
-    *,
-    centered: bool = True,
-    normalized: bool = True,
-    uniform_noise: bool = True,
-    noise: str = "uniform",
-    key: Key | None,
-) -> Array:
-    """Extract windows from images, with noise outside of the image.
+def _register(name: str, version: int) -> None:
+    @op(name, draws=_noisy)
+    def call(
+        input: Array,
+        size: Static,
+        offsets: Array,
+        *,
+        centered: bool = True,
+        normalized: bool = True,
+        uniform_noise: bool = True,
+        noise: str = "uniform",
+        key: Key | None,
+    ) -> Array:
+        """Extract windows from images, with noise outside of the image.
 
-    TF: tf.raw_ops.ExtractGlimpse (core/kernels/image/attention_ops.cc).
+        TF: core/kernels/image/attention_ops.cc.
 
-    The noise has TensorFlow's distribution, not its bits, which depend on the time.
+        The noise has TensorFlow's distribution, not its bits, which depend on the time.
 
-    Args:
-      input: float32 [batch, height, width, channels].
-      size: static ints (height, width).
-      offsets: float32 [batch, 2], (y, x) of each window.
-      centered: whether offsets are relative to the center of the image.
-      normalized: whether offsets are relative to the image size.
-      uniform_noise: whether the default noise is uniform, else Gaussian.
-      noise: ``"uniform"``, ``"gaussian"`` or ``"zero"``.
-      key: a JAX PRNG key, None with zero noise.
+        Args:
+          input: float32 [batch, height, width, channels].
+          size: static ints (height, width).
+          offsets: float32 [batch, 2], (y, x) of each window; in version 2 of its corner unless ``centered`` and
+            ``normalized``.
+          centered: whether offsets are relative to the center of the image.
+          normalized: whether offsets are relative to the image size.
+          uniform_noise: whether the default noise is uniform, else Gaussian.
+          noise: ``"uniform"``, ``"gaussian"`` or ``"zero"``.
+          key: a JAX PRNG key, None with zero noise.
 
-    Returns:
-      float32 [batch, *size, channels].
+        Returns:
+          float32 [batch, *size, channels].
 
-    Raises:
-      OpError: shapes or the kind of noise are invalid.
-    """
-    return _glimpse(
-        input,
-        size,
-        offsets,
-        centered=centered,
-        normalized=normalized,
-        uniform=uniform_noise,
-        noise=noise,
-        key=key,
-        version=1,
-    )
+        Raises:
+          OpError: shapes or the kind of noise are invalid.
+        """
+        return _glimpse(
+            input,
+            size,
+            offsets,
+            centered=centered,
+            normalized=normalized,
+            uniform=uniform_noise,
+            noise=noise,
+            key=key,
+            version=version,
+        )
 
 
-@op("ExtractGlimpseV2", draws=_noisy)
-def extract_glimpse_v2(
-    input: Array,
-    size: Static,
-    offsets: Array,
-    *,
-    centered: bool = True,
-    normalized: bool = True,
-    uniform_noise: bool = True,
-    noise: str = "uniform",
-    key: Key | None,
-) -> Array:
-    """Extract windows from images, with noise outside of the image.
-
-    TF: tf.raw_ops.ExtractGlimpseV2 (core/kernels/image/attention_ops.cc).
-
-    As `extract_glimpse`, but offsets are those of a corner unless ``centered`` and ``normalized``.
-    """
-    return _glimpse(
-        input,
-        size,
-        offsets,
-        centered=centered,
-        normalized=normalized,
-        uniform=uniform_noise,
-        noise=noise,
-        key=key,
-        version=2,
-    )
+_register("ExtractGlimpse", 1)
+_register("ExtractGlimpseV2", 2)

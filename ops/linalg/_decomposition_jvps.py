@@ -1,4 +1,6 @@
-"""Decompositions whose derivatives are finite where eigenvalues or singular values repeat or vanish.
+"""Decompositions with finite derivatives at repeated or zero eigenvalues.
+
+The same holds for singular values.
 
 Eigenvectors of a repeated eigenvalue are defined only up to rotation. JAX divides by the difference of eigenvalues,
 TensorFlow (python/ops/linalg_grad.py) by its regularized reciprocal x / (x^2 + 1e-20). So functions that do not depend
@@ -29,7 +31,7 @@ def _reciprocal(x: Any) -> Any:
 
 
 def _reciprocal_differences(values: Any, squares: bool = False) -> Any:
-    """Return 1 / (values[j] - values[i]), or the same of squares; 0 on the diagonal and where values are equal.
+    """Return 1 / (values[j] - values[i]) or the same of squares, 0 where undefined.
 
     Squares are differenced as the product of sum and difference, which is exactly 0 for equal values; a difference of
     squares in one fused operation is not.
@@ -108,7 +110,10 @@ def svd(x: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
 
 
 def _completed(first: Any, moved: Any, all_: Any) -> Any:
-    """Return tangents of the completing vectors: orthogonal to the first, without rotation among themselves."""
+    """Return tangents of the completing vectors.
+
+    They are orthogonal to the first, without rotation among themselves.
+    """
     rest = all_[..., first.shape[-1] :]
     return jnp.concatenate([moved, -first @ (conj_transpose(moved) @ rest)], -1)
 

@@ -28,7 +28,7 @@ _FEW_BANDS = 16
 
 
 def _solve_by_rows(bands: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
-    """Return the solutions of equations with banded triangular matrices, computed row by row.
+    """Return solutions with banded triangular matrices, computed row by row.
 
     Args:
       bands: ``[..., count, size]``, as those of tf.raw_ops.BandedTriangularSolve.
@@ -52,7 +52,7 @@ def _solve_by_rows(bands: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _solve(factors: Any, rhs: Any, forward: bool) -> Any:
-    """Solve with ``factors[..., k, i]``, the coefficient in row i of the solution's row i - k (or i + k)."""
+    """Solve with ``factors[..., k, i]``, row i's coefficient of solution row i ∓ k."""
     count = factors.shape[-2]
 
     def step(before: Any, row: Any) -> tuple[Any, Any]:

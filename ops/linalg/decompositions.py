@@ -27,7 +27,7 @@ from .banded import broadcast_batch, triangular_solve
 
 
 def _in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` with 16-bit floats computed in float32: LAPACK has neither float16 nor bfloat16."""
+    """Return ``fn`` with 16-bit floats computed in float32, as LAPACK has neither."""
 
     @functools.wraps(fn)
     def call(*inputs: Any, **attrs: Any) -> Any:

@@ -158,7 +158,7 @@ def _longest(low: int, high: int, rows: Any, columns: Any) -> Any:
 
 
 def _margin(k: Any, longest: Any, rows: Any, columns: Any, align: str) -> Any:
-    """Return, for an array of diagonals ``k``, the number of padding elements before each."""
+    """Return the number of padding elements before each of the diagonals ``k``."""
     upper, lower = align.split("_")
     zero = np.int32(0)
     rows, columns, longest = (jnp.asarray(d, np.int32) for d in (rows, columns, longest))
@@ -173,7 +173,7 @@ def _margin(k: Any, longest: Any, rows: Any, columns: Any, align: str) -> Any:
 
 
 def _embed(diagonal: Any, low: int, high: int, rows: Any, columns: Any, align: str) -> tuple[Any, Any]:
-    """Return a matrix that holds the diagonals, and the mask of their elements; others are arbitrary."""
+    """Return a matrix that holds the diagonals, and the mask of their elements."""
     longest = diagonal.shape[-1]
     row, column = _offsets(rows, columns)
     k = lax.sub(column, row)

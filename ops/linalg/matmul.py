@@ -48,7 +48,7 @@ def _transpose(x: Any, labels: Labels, wanted: Labels) -> Any:
 
 
 def _contract(x: Any, x_labels: Labels, y: Any, y_labels: Labels, out: Labels, dtype: Any) -> Any:
-    """Sum products over the labels that ``out`` lacks; each label occurs once in an operand."""
+    """Sum products over labels that ``out`` lacks; none repeats in an operand."""
     x_axes = {label: axis for axis, label in enumerate(x_labels)}
     y_axes = {label: axis for axis, label in enumerate(y_labels)}
     batch = [label for label in out if label in x_axes and label in y_axes]
@@ -203,7 +203,7 @@ def sparse_mat_mul(
 
 
 def _subscripts(text: str, rank: int | None) -> list[Hashable]:
-    """Split subscripts into labels; dimensions of an ellipsis are numbered from the last, -1."""
+    """Split subscripts into labels, with an ellipsis numbered from the last, -1."""
     before, dots, after = text.partition("...")
     if not dots:
         labels: list[Hashable] = list(text)

@@ -55,7 +55,7 @@ def eig(input: Array, *, compute_v: bool = True, Tout: Any) -> tuple[Array, Arra
 
 
 def _triangular_square_root(x: Any) -> Any:
-    """Return the upper triangular square root of an upper triangular matrix, diagonal by diagonal."""
+    """Return an upper triangular matrix's square root, diagonal by diagonal."""
     size = x.shape[-1]
     distance = np.arange(size)[None, :] - np.arange(size)[:, None]
     diagonal = jnp.sqrt(jnp.diagonal(x, axis1=-2, axis2=-1))

@@ -1,4 +1,6 @@
-"""Coefficients of the Bessel functions: numbers as printed for S. L. Moshier's Cephes Mathematical Library.
+"""Coefficients of the Bessel functions, as printed for the Cephes library.
+
+Author of Cephes: S. L. Moshier.
 
 TensorFlow's kernels use the same ones, so that float64 agrees to rounding. Highest power first; the series of K0 and K1
 are Chebyshev series, highest term first, of which the constant term counts half.

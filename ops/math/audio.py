@@ -61,7 +61,7 @@ def _mel(frequency: Any) -> Any:
 
 
 def _mel_weights(bins: int, rate: float, low: float, high: float, channels: int) -> np.ndarray:
-    """Return triangular weights of spectrum bins, as core/kernels/mfcc_mel_filterbank.cc.
+    """Return triangular weights of spectrum bins, as mfcc_mel_filterbank.cc.
 
     A bin between two centers counts for both, in proportion. The bin at 0 Hz is excluded.
     """

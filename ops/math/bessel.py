@@ -51,7 +51,7 @@ def ratio(x: Any, top: Sequence[float], bottom: Sequence[float]) -> Any:
 
 
 def _chebyshev(x: Any, coefficients: Sequence[float]) -> Any:
-    """Evaluate a Chebyshev series in x / 2, highest term first, the constant term halved."""
+    """Evaluate a Chebyshev series in x / 2, highest term first, half the constant."""
     last, before, oldest = jnp.full_like(x, coefficients[0]), jnp.zeros_like(x), jnp.zeros_like(x)
     for c in coefficients[1:]:
         last, before, oldest = x * last - before + _const(c, x), last, before
@@ -59,7 +59,7 @@ def _chebyshev(x: Any, coefficients: Sequence[float]) -> Any:
 
 
 def _modulus_and_phase(x: Any, order: int) -> tuple[Any, Any, Any]:
-    """Return factors p, q and the angle of the asymptotic form p cos(angle) - q sin(angle); x is at least 5."""
+    """Return p, q and the angle in p cos(angle) - q sin(angle), for x >= 5."""
     s = _const(25.0, x) / (x * x)
     scale = _const(math.sqrt(2 / math.pi), x) * lax.rsqrt(x)
     p, q = (ratio(s, *coefficients) for coefficients in _ASYMPTOTIC[order])
@@ -78,7 +78,7 @@ def _asymptotic_y(x: Any, order: int) -> Any:
 
 
 def _piecewise(x: Any, edge: float, near: Callable[[Any], Any], far: Callable[[Any], Any]) -> Any:
-    """Return near(x) up to the edge and far(x) beyond; arguments are clamped to the side of each."""
+    """Return near(x) up to the edge, far(x) beyond; arguments are clamped to each."""
     at = _const(edge, x)
     return jnp.where(x <= at, near(lax.min(x, at)), far(lax.max(x, at)))
 
@@ -118,7 +118,7 @@ _j1.defjvps(lambda t, y, x: t * _j1_derivative(x, y))
 
 
 def _for_positive(x: Any, at_zero: float, fn: Callable[[Any], Any]) -> Any:
-    """Return fn(x) for positive x, ``at_zero`` for zero and negative x, as TensorFlow's kernels, and NaN for NaN."""
+    """Return fn(x) for positive x, ``at_zero`` for others, and NaN for NaN."""
     outside = x <= 0
     return jnp.where(outside, _const(at_zero, x), fn(jnp.where(outside, _const(1.0, x), x)))
 

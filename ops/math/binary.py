@@ -189,7 +189,7 @@ def cross(a: Array, b: Array) -> Array:
 
 
 def _extreme(forward: Callable[[Any, Any], Any], takes_x: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return ``forward`` with TensorFlow's gradient: all of it goes to x where ``takes_x`` holds, else to y."""
+    """Return ``forward`` with its gradient to x where ``takes_x`` holds, else to y."""
 
     @jax.custom_jvp
     def call(x: Any, y: Any) -> Any:
@@ -205,7 +205,7 @@ def _extreme(forward: Callable[[Any, Any], Any], takes_x: Callable[[Any, Any], A
 
 
 def _fold_extreme(fn: Callable[[Any, Any], Any], of_dims: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a NumPy function that also takes symbolic dimensions, whose comparison may be inconclusive.
+    """Return a NumPy function that also takes symbolic, maybe unordered dimensions.
 
     Args:
       fn: ``np.maximum`` or ``np.minimum``.
@@ -228,7 +228,7 @@ def _fold_extreme(fn: Callable[[Any, Any], Any], of_dims: Callable[[Any, Any], A
 
 
 def _extreme_by_bounds(fn: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    """Return the maximum or minimum of two dimensions if their bounds alone decide which it is, else None."""
+    """Return the extreme of two dimensions if their bounds alone decide, else None."""
     (a_min, a_max), (b_min, b_max) = (dim_bounds(int(v) if isinstance(v, np.integer) else v) for v in (a, b))
     if a_min >= b_max:
         return a if fn(0, 1) else b

@@ -43,7 +43,10 @@ def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
 
 
 def _fold_cast_of_sizes(x: np.ndarray, dtype: np.dtype) -> Any:
-    """Cast symbolic dimensions: as integers of any width and as floats they stay symbolic, else they become arrays."""
+    """Cast symbolic dimensions; they stay symbolic as integers and as floats.
+
+    Of other dtypes they become arrays.
+    """
     if dtype.kind in "iu" and not is_float_dim(x):
         return x
     if dtype.kind in "iu":
@@ -73,7 +76,7 @@ def _truncated(x: Any, bits: int) -> Any:
 
 
 def _to_integer(x: Any, dtype: np.dtype) -> Any:
-    """Convert floats to integers as x86 processors do, on which TensorFlow's CPU kernel relies.
+    """Convert floats to integers as x86 processors do for TensorFlow's CPU kernel.
 
     Outside of the dtype's range the result is the minimum of int32 or int64 (XLA saturates, and gives 0 for NaN);
     narrower dtypes are the low bits of an int32; negative numbers wrap in unsigned dtypes.

@@ -1,4 +1,4 @@
-"""Initial centers for k-means: k-means++ and KMC2, with TensorFlow's random numbers.
+"""Initial centers for k-means: k-means++ and KMC2, random as TensorFlow's.
 
 Kernel: clustering_ops.cc in tensorflow/core/kernels.
 """
@@ -34,7 +34,7 @@ def _stream(key: Any, count: int) -> Any:
 
 @functools.partial(jax.jit, static_argnames=("count", "tries"))
 def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
-    """Draw points by k-means++: with a probability proportional to the squared distance from the points before."""
+    """Draw k-means++ points, with probability by squared distance from earlier ones."""
     number = points.shape[0]
     words = _stream(key, tries * (count + 1))
     pairs = words[: 2 * tries].reshape(tries, 2)

@@ -34,7 +34,7 @@ def _scan_axis(axis: Any, rank: int) -> int:
 
 
 def _shifted(x: Any, axis: int, reverse: bool, identity: Any) -> Any:
-    """Move elements by one along the scan, so that an inclusive scan becomes the exclusive one."""
+    """Shift along the scan by one: the inclusive scan becomes exclusive."""
     one = jnp.asarray(identity, x.dtype)
     low, high = (-1, 1) if reverse else (1, -1)
     return lax.pad(x, one, [(low, high, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])

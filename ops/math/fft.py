@@ -37,7 +37,10 @@ for _count, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
 
 
 def _resized(x: Any, sizes: tuple[Any, ...]) -> Any:
-    """Return an array whose last dimensions are truncated or zero-padded to sizes, of which some may be symbolic."""
+    """Return an array with last dimensions truncated or padded to sizes.
+
+    Some sizes may be symbolic.
+    """
     for axis, wanted in enumerate(sizes, x.ndim - len(sizes)):
         size = x.shape[axis]
         if size != wanted:

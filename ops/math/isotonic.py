@@ -17,7 +17,9 @@ from tf2jax_lite.values.types import Array
 
 
 def _pooled(rows: Any) -> Any:
-    """Returns the segment of each element after pooling adjacent violators (a mean above the one before).
+    """Return the segment of each element after pooling adjacent violators.
+
+    A violator has a mean above that of the segment before.
 
     Each row has a stack of segments. A step pushes the row's last segment, the only one that changes, and either merges
     it with the previous segment or begins the next one, so that twice as many steps as columns are sufficient.

@@ -24,7 +24,7 @@ from .binary import fold_binary
 
 
 def _fold_order(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return the constant folder of an order comparison, which also uses the bounds of data-dependent dimensions."""
+    """Return an order comparison's constant folder, which also uses size bounds."""
 
     def compare(x: Any, y: Any) -> Any:
         if x.size != 1 or y.size != 1 or not all(v.dtype.kind in "iuO" and not is_float_dim(v) for v in (x, y)):
@@ -143,7 +143,10 @@ def logical_not(x: Array) -> Array:
 
 
 def _partial_logic(fn: Callable[[Any, Any], Any], decisive: bool) -> Callable[[Any, Any], Any]:
-    """Return a three-valued constant folder: one ``decisive`` operand decides (``False and UNKNOWN`` is False)."""
+    """Return a three-valued folder where one ``decisive`` operand decides.
+
+    Example: ``False and UNKNOWN`` is False.
+    """
 
     def fold(x: Any, y: Any) -> Any:
         if x is not UNKNOWN and y is not UNKNOWN:
@@ -188,7 +191,7 @@ def select_v2(condition: Array, t: Any, e: Any) -> Any:
 
 
 def _row_condition(condition: Any, t: Any) -> Any:
-    """Return the condition with trailing dimensions of size 1, so that a vector selects rows."""
+    """Return the condition with trailing unit dimensions: a vector selects rows."""
     extra = jnp.ndim(t) - jnp.ndim(condition)
     return condition.reshape(condition.shape + (1,) * extra) if jnp.ndim(condition) else condition
 

@@ -27,7 +27,7 @@ from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 
 def _axes(axes: Any, rank: int) -> tuple[int, ...]:
-    """Return reduction axes in ascending order, in ``[0, rank)``; duplicates are an error, as in TensorFlow."""
+    """Return ascending reduction axes in [0, rank); duplicates raise OpError."""
     out = sorted(normalize_axis(a, rank) for a in np.asarray(axes).reshape(-1))
     if rank == 0 and out:
         raise OpError(f"axis {out[0]} is out of range for a tensor of rank 0")
@@ -91,7 +91,7 @@ def _fold_reduce(name: str) -> Callable[..., np.ndarray]:
 
 
 def _identity(name: str, dtype: np.dtype) -> Any:
-    """Return the result of an empty reduction, as TensorFlow's; None for symbolic dimensions."""
+    """Return the result of an empty reduction; None for symbolic dimensions."""
     if name in _IDENTITY:
         return _IDENTITY[name]
     if dtype.kind == "O":

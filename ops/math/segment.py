@@ -27,7 +27,7 @@ _SCATTERS = {"Sum": lax.scatter_add, "Prod": lax.scatter_mul, "Max": lax.scatter
 
 
 def _initial(kind: str, dtype: Any) -> Any:
-    """Return the value of an empty segment; of Max and Min the worst finite value, as in TensorFlow."""
+    """Return an empty segment's value; of Max and Min the worst finite value."""
     if kind in ("Sum", "Prod"):
         return 0 if kind == "Sum" else 1
     info = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype)
@@ -35,7 +35,7 @@ def _initial(kind: str, dtype: Any) -> Any:
 
 
 def _scatter(kind: str, data: Any, ids: Any, count: Any, start: Any = None) -> Any:
-    """Reduce slices of ``data`` into ``count`` segments; ids outside of ``[0, count)`` are dropped."""
+    """Reduce slices of ``data`` into segments; drop ids outside of [0, count)."""
     element = data.shape[ids.ndim :]
     initial = jnp.full((count, *element), _initial(kind, data.dtype) if start is None else start, data.dtype)
     if any(d == 0 for d in (count, *data.shape)):

@@ -44,87 +44,6 @@ def _sparse(kind: str, data: Any, indices: Any, segment_ids: Any, count: Any) ->
     return in_float32(reduced, take(jnp.asarray(data), indices, 0))  # TensorFlow's kernels do so, too
 
 
-@op("SparseSegmentSum")
-def sparse_segment_sum(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound
-) -> Any:
-    """Sum gathered rows by segment. TF: tf.raw_ops.SparseSegmentSum.
-
-    Args:
-      data: ``[n, ...]``.
-      indices: ``[m]``, rows of ``data``; out of range see `take`.
-      segment_ids: ``[m]``, ascending ints; see `segment_sum`.
-      sparse_gradient: unused: it chooses how TensorFlow represents the gradient.
-      bound: see `segment_sum`.
-
-    Raises:
-      OpError: shapes do not match, a static index is out of range, or static ids are negative or not ascending.
-      UnboundedError: traced ids without a bound.
-    """
-    del sparse_gradient
-    return _sparse("Sum", data, indices, segment_ids, segment_count(segment_ids, bound))
-
-
-@op("SparseSegmentMean")
-def sparse_segment_mean(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound
-) -> Any:
-    """Average gathered rows by segment.
-
-    TF: tf.raw_ops.SparseSegmentMean. See `sparse_segment_sum`.
-    """
-    del sparse_gradient
-    return _sparse("Mean", data, indices, segment_ids, segment_count(segment_ids, bound))
-
-
-@op("SparseSegmentSqrtN")
-def sparse_segment_sqrt_n(
-    data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound
-) -> Any:
-    """Sum gathered rows over the root of their number.
-
-    TF: tf.raw_ops.SparseSegmentSqrtN. See `sparse_segment_sum`.
-    """
-    del sparse_gradient
-    return _sparse("SqrtN", data, indices, segment_ids, segment_count(segment_ids, bound))
-
-
-@op("SparseSegmentSumWithNumSegments")
-def sparse_segment_sum_n(
-    data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
-) -> Array:
-    """Sum gathered rows by segment.
-
-    TF: tf.raw_ops.SparseSegmentSumWithNumSegments. See `sparse_segment_sum`.
-    """
-    del sparse_gradient
-    return _sparse("Sum", data, indices, segment_ids, dims(num_segments)[0])
-
-
-@op("SparseSegmentMeanWithNumSegments")
-def sparse_segment_mean_n(
-    data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
-) -> Array:
-    """Average gathered rows by segment.
-
-    TF: tf.raw_ops.SparseSegmentMeanWithNumSegments. See `sparse_segment_sum`.
-    """
-    del sparse_gradient
-    return _sparse("Mean", data, indices, segment_ids, dims(num_segments)[0])
-
-
-@op("SparseSegmentSqrtNWithNumSegments")
-def sparse_segment_sqrt_n_n(
-    data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
-) -> Array:
-    """Sum over the root of the number.
-
-    TF: tf.raw_ops.SparseSegmentSqrtNWithNumSegments. See `sparse_segment_sum`.
-    """
-    del sparse_gradient
-    return _sparse("SqrtN", data, indices, segment_ids, dims(num_segments)[0])
-
-
 def _check_rows(indices: Any, rows: int) -> None:
     static = static_value(indices)
     if static is not None and static.size and not 0 <= static.min() <= static.max() < rows:
@@ -140,42 +59,6 @@ def _sparse_grad(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any
         scale = per_slice(_scale(kind, segment_ids, grad.shape[0], grad.dtype), grad)
         grad = lax.div(grad, jnp.broadcast_to(scale, grad.shape))
     return segment_reduce("Sum", take(grad, segment_ids, 0), indices, rows)
-
-
-@op("SparseSegmentSumGrad")
-def sparse_segment_sum_grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
-    """Return the gradient of `sparse_segment_sum`.
-
-    TF: tf.raw_ops.SparseSegmentSumGrad.
-
-    Args:
-      grad: ``[count, ...]``, the gradient of the result.
-      indices: ``[m]``, ints in ``[0, output_dim0)``.
-      segment_ids: ``[m]``.
-      output_dim0: scalar int, the number of rows of the data.
-
-    Raises:
-      OpError: shapes do not match, or a static index is out of range.
-    """
-    return _sparse_grad("Sum", grad, indices, segment_ids, dims(output_dim0)[0])
-
-
-@op("SparseSegmentMeanGrad")
-def sparse_segment_mean_grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
-    """Return the gradient of `sparse_segment_mean`.
-
-    TF: tf.raw_ops.SparseSegmentMeanGrad. See `sparse_segment_sum_grad`.
-    """
-    return _sparse_grad("Mean", grad, indices, segment_ids, dims(output_dim0)[0])
-
-
-@op("SparseSegmentSqrtNGrad")
-def sparse_segment_sqrt_n_grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
-    """Return the gradient of `sparse_segment_sqrt_n`.
-
-    TF: tf.raw_ops.SparseSegmentSqrtNGrad. See `sparse_segment_sum_grad`.
-    """
-    return _sparse_grad("SqrtN", grad, indices, segment_ids, dims(output_dim0)[0])
 
 
 def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any, bound: int | None) -> Any:
@@ -197,52 +80,70 @@ def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: 
     return _sparse_grad(kind, grad, row, segment_ids, unique.shape[0]), unique
 
 
-@op("SparseSegmentSumGradV2")
-def sparse_segment_sum_grad_v2(
-    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound
-) -> Any:
-    """Return the gradient of `sparse_segment_sum` for the rows in use.
+def _register(kind: str) -> None:
+    name = f"SparseSegment{kind}"
 
-    TF: tf.raw_ops.SparseSegmentSumGradV2.
+    @op(name)
+    def call(data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound) -> Any:
+        """Reduce gathered rows by segment. TF: segment_reduction_ops_impl.h.
 
-    Args:
-      grad: ``[count, ...]``, the gradient of the result.
-      indices: ``[m]``, ints in ``[0, dense_output_dim0)``.
-      segment_ids: ``[m]``.
-      dense_output_dim0: scalar int, the number of rows of the data.
-      bound: the number of distinct indices if they are traced.
+        Args:
+          data: ``[n, ...]``.
+          indices: ``[m]``, rows of ``data``; out of range see `take`.
+          segment_ids: ``[m]``, ascending ints; see `segment_sum`.
+          sparse_gradient: unused: it chooses how TensorFlow represents the gradient.
+          bound: see `segment_sum`.
 
-    Returns:
-      The gradients of the rows, and the distinct indices of the rows, in ascending order.
+        Raises:
+          OpError: shapes do not match, a static index is out of range, or static ids are negative or not ascending.
+          UnboundedError: traced ids without a bound.
+        """
+        del sparse_gradient
+        return _sparse(kind, data, indices, segment_ids, segment_count(segment_ids, bound))
 
-    Raises:
-      OpError: shapes do not match, or a static index is out of range.
-      UnboundedError: traced indices without a bound.
-    """
-    return _sparse_grad_v2("Sum", grad, indices, segment_ids, dense_output_dim0, bound)
+    @op(f"{name}WithNumSegments")
+    def of_number(
+        data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
+    ) -> Array:
+        """Reduce gathered rows by one of ``num_segments`` segments. See `call`."""
+        del sparse_gradient
+        return _sparse(kind, data, indices, segment_ids, dims(num_segments)[0])
+
+    @op(f"{name}Grad")
+    def grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
+        """Return the gradient of `call`.
+
+        Args:
+          grad: ``[count, ...]``, the gradient of the result.
+          indices: ``[m]``, ints in ``[0, output_dim0)``.
+          segment_ids: ``[m]``.
+          output_dim0: scalar int, the number of rows of the data.
+
+        Raises:
+          OpError: shapes do not match, or a static index is out of range.
+        """
+        return _sparse_grad(kind, grad, indices, segment_ids, dims(output_dim0)[0])
+
+    @op(f"{name}GradV2")
+    def grad_of_rows(grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound) -> Any:
+        """Return the gradient of `call` for the rows in use.
+
+        Args:
+          grad: ``[count, ...]``, the gradient of the result.
+          indices: ``[m]``, ints in ``[0, dense_output_dim0)``.
+          segment_ids: ``[m]``.
+          dense_output_dim0: scalar int, the number of rows of the data.
+          bound: the number of distinct indices if they are traced.
+
+        Returns:
+          The gradients of the rows, and the distinct indices of the rows, in ascending order.
+
+        Raises:
+          OpError: shapes do not match, or a static index is out of range.
+          UnboundedError: traced indices without a bound.
+        """
+        return _sparse_grad_v2(kind, grad, indices, segment_ids, dense_output_dim0, bound)
 
 
-@op("SparseSegmentMeanGradV2")
-def sparse_segment_mean_grad_v2(
-    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound
-) -> Any:
-    """Return the gradient of `sparse_segment_mean` for the rows in use.
-
-    TF: tf.raw_ops.SparseSegmentMeanGradV2.
-
-    See `sparse_segment_sum_grad_v2`.
-    """
-    return _sparse_grad_v2("Mean", grad, indices, segment_ids, dense_output_dim0, bound)
-
-
-@op("SparseSegmentSqrtNGradV2")
-def sparse_segment_sqrt_n_grad_v2(
-    grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound
-) -> Any:
-    """Return the gradient of `sparse_segment_sqrt_n` for the rows in use.
-
-    TF: tf.raw_ops.SparseSegmentSqrtNGradV2.
-
-    See `sparse_segment_sum_grad_v2`.
-    """
-    return _sparse_grad_v2("SqrtN", grad, indices, segment_ids, dense_output_dim0, bound)
+for _kind in ("Sum", "Mean", "SqrtN"):
+    _register(_kind)

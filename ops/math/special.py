@@ -1,4 +1,4 @@
-"""Special functions: Bessel I, incomplete gamma and beta, zeta, polygamma, Spence, exponential integral.
+"""Bessel I, incomplete gamma and beta, zeta, polygamma, Spence, expint.
 
 JAX computes the values. Where it differs from TensorFlow's kernels on CPU (parameters that are 0, negative or
 infinite, where a limit has more than one value) results are TensorFlow's; tests/ops/math/test_special.py compares.
@@ -112,7 +112,7 @@ _register("Expint", "Return the exponential integral", _expint)
 
 @jax.custom_jvp
 def _zeta(x: Any, q: Any) -> Any:
-    """Return the Hurwitz zeta function; as in TensorFlow, only its derivative with respect to ``q`` is defined."""
+    """Return the Hurwitz zeta function, with a derivative only with respect to q."""
     inf = np.array(np.inf, x.dtype)
     out = jnp.where((q == inf) & (x > 1), 0, lax.zeta(x, q))
     out = jnp.where(x == inf, jnp.where(q > 1, 0, jnp.where(q == 1, 1, jnp.where(q < 1, inf, out))), out)
@@ -133,7 +133,7 @@ def _polygamma(n: Any, x: Any) -> Any:
 
 
 def _flat(a: Any, x: Any) -> Any:
-    """Return where the incomplete gamma functions are constant; JAX's derivatives are NaN there."""
+    """Return where incomplete gamma functions are constant; JAX's jvp is NaN there."""
     return ((a == np.inf) & (x > 0)) | ((x == np.inf) & (a > 0)) | ((x == 0) & ~(a > 0))
 
 

@@ -195,7 +195,7 @@ def _padded(value: Any, fill: Any, window: Window) -> Any:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def max_with_ties(value: Any, window: Window) -> Any:
-    """Return the maximum of each window, whose gradient goes to all equal maxima in full."""
+    """Return the maximum of each window; all equal maxima get the whole gradient."""
     return window_max(value, window)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,37 +18,85 @@ from tf2jax_lite.values.types import Array
 from ._convolution import ConvAttrs, Dims, convolve, filter_gradient, input_gradient, layout
 
 
-@op("Conv2D", pattern=Pattern.CONTRACTION)
-def conv2d(
-    input: Array,
-    filter: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-    dilations: Dims = (1, 1, 1, 1),
-) -> Array:
-    """Convolve images.
+def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a convolution by ``forward(input, filter, attrs)``, and return it."""
 
-    TF: tf.raw_ops.Conv2D (core/kernels/conv_ops.cc).
+    @op(name, pattern=Pattern.CONTRACTION)
+    def call(
+        input: Array,
+        filter: Array,
+        *,
+        strides: Dims,
+        padding: str,
+        explicit_paddings: Dims = (),
+        data_format: str = "NHWC",
+        dilations: Dims = (1, 1, 1, 1),
+    ) -> Array:
+        """Convolve images.
 
-    Args:
-      input: [batch, *spatial, channels], in the order of ``data_format``.
-      filter: [*window, channels / groups, outputs].
-      strides: strides of the window, one entry for each dimension of ``data_format``.
-      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-      explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
-      data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
-      dilations: dilations of the window, one entry for each dimension of ``data_format``.
+        TF: core/kernels/conv_ops.cc, core/kernels/depthwise_conv_op.cc.
 
-    Returns:
-      [batch, *spatial, outputs], in the order of ``data_format``; the input's dtype.
+        Args:
+          input: [batch, *spatial, channels], in the order of ``data_format``.
+          filter: [*window, channels / groups, outputs], or of a depthwise one [*window, channels, multiplier].
+          strides: strides of the window, one entry for each dimension of ``data_format``.
+          padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
+          explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
+          data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
+          dilations: dilations of the window, one entry for each dimension of ``data_format``.
 
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
-    """
-    return convolve(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
+        Returns:
+          [batch, *spatial, outputs], in the order of ``data_format``; the input's dtype.
+
+        Raises:
+          OpError: a stride or a dilation is not positive, or the padding is unknown.
+        """
+        return forward(input, filter, ConvAttrs(strides, padding, data_format, dilations, explicit_paddings))
+
+    return call
+
+
+def register_filter_gradient(name: str, *forward: Callable[..., Any]) -> None:
+    """Register the gradient of a convolution of images with respect to its filter."""
+
+    @op(name, pattern=Pattern.CONTRACTION)
+    def call(
+        input: Array,
+        filter_sizes: Static,
+        out_backprop: Array,
+        *,
+        strides: Dims,
+        padding: str,
+        explicit_paddings: Dims = (),
+        data_format: str = "NHWC",
+        dilations: Dims = (1, 1, 1, 1),
+    ) -> Array:
+        """Compute the gradient of a convolution with respect to its filter.
+
+        TF: core/kernels/conv_grad_filter_ops.cc, core/kernels/depthwise_conv_grad_op.cc.
+
+        Args:
+          input: [batch, *spatial, channels], in the order of ``data_format``.
+          filter_sizes: static ints, the shape of the filter.
+          out_backprop: the cotangent of the output.
+          strides: strides of the window, one entry for each dimension of ``data_format``.
+          padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
+          explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
+          data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
+          dilations: dilations of the window, one entry for each dimension of ``data_format``.
+
+        Returns:
+          An array of the filter's shape and the cotangent's dtype.
+
+        Raises:
+          OpError: a stride or a dilation is not positive, or the padding is unknown.
+        """
+        attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
+        return filter_gradient(input, dims(filter_sizes), attrs, out_backprop, *forward)
+
+
+conv2d = register_conv2d("Conv2D", convolve)
+register_filter_gradient("Conv2DBackpropFilter")
 
 
 @op("Conv2DBackpropInput", pattern=Pattern.CONTRACTION)
@@ -93,42 +142,6 @@ def conv2d_backprop_input(
     return input_gradient(shape, filter, attrs, out_backprop)
 
 
-@op("Conv2DBackpropFilter", pattern=Pattern.CONTRACTION)
-def conv2d_backprop_filter(
-    input: Array,
-    filter_sizes: Static,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-    dilations: Dims = (1, 1, 1, 1),
-) -> Array:
-    """Compute the gradient of `conv2d` with respect to its filter.
-
-    TF: tf.raw_ops.Conv2DBackpropFilter (core/kernels/conv_grad_filter_ops.cc).
-
-    Args:
-      input: [batch, *spatial, channels], in the order of ``data_format``.
-      filter_sizes: static ints, the shape of the filter.
-      out_backprop: the cotangent of the output.
-      strides: strides of the window, one entry for each dimension of ``data_format``.
-      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-      explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
-      data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
-      dilations: dilations of the window, one entry for each dimension of ``data_format``.
-
-    Returns:
-      An array of the filter's shape and the cotangent's dtype.
-
-    Raises:
-      OpError: a stride or a dilation is not positive, or the padding is unknown.
-    """
-    attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
-    return filter_gradient(input, dims(filter_sizes), attrs, out_backprop)
-
-
 @op("Conv2DBackpropInputV2", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_input_v2(
     input: Array,
@@ -167,7 +180,7 @@ def conv2d_backprop_filter_v2(
 
     TF: tf.raw_ops.Conv2DBackpropFilterV2.
 
-    As `conv2d_backprop_filter`, for a filter of which only the shape is used. TensorFlow has no kernel.
+    As Conv2DBackpropFilter, for a filter of which only the shape is used. TensorFlow has no kernel.
     """
     attrs = ConvAttrs(strides, padding, data_format, dilations, explicit_paddings)
     return filter_gradient(input, tuple(filter.shape), attrs, out_backprop)

@@ -5,6 +5,7 @@ Graves et al., ICML 2006. `ctc_beam_search` has the decoder for several paths.
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from typing import Any
 
@@ -264,15 +265,9 @@ def ctc_loss(
 
 
 @op("CTCLossV2", pattern=Pattern.MATERIALIZED)
+@functools.wraps(ctc_loss, assigned=())
 def ctc_loss_v2(
-    inputs: Array,
-    labels_indices: Array,
-    labels_values: Array,
-    sequence_length: Array,
-    *,
-    preprocess_collapse_repeated: bool = False,
-    ctc_merge_repeated: bool = True,
-    ignore_longer_outputs_than_inputs: bool = False,
+    inputs: Array, labels_indices: Array, labels_values: Array, sequence_length: Array, **attrs: Any
 ) -> tuple[Array, Array]:
     """Compute `ctc_loss` with class 0 as the blank.
 
@@ -280,15 +275,9 @@ def ctc_loss_v2(
 
     TensorFlow has a kernel for GPUs only.
     """
-    loss, gradient = ctc_loss(
-        jnp.roll(jnp.asarray(inputs), -1, axis=-1),
-        labels_indices,
-        labels_values - np.ones((), labels_values.dtype),
-        sequence_length,
-        preprocess_collapse_repeated=preprocess_collapse_repeated,
-        ctc_merge_repeated=ctc_merge_repeated,
-        ignore_longer_outputs_than_inputs=ignore_longer_outputs_than_inputs,
-    )
+    labels_values = labels_values - np.ones((), labels_values.dtype)
+    inputs = jnp.roll(jnp.asarray(inputs), -1, axis=-1)
+    loss, gradient = ctc_loss(inputs, labels_indices, labels_values, sequence_length, **attrs)
     return loss, jnp.roll(gradient, 1, axis=-1)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -71,28 +72,13 @@ def cudnn_rnn(
 
 
 @op("CudnnRNNV2", draws=_drops, pattern=Pattern.CONTRACTION)
-def cudnn_rnn_v2(
-    input: Array,
-    input_h: Array,
-    input_c: Array,
-    params: Array,
-    *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    is_training: bool = True,
-    key: Key | None = None,
-) -> tuple[Array, Array, Array, Array, Array]:
+@functools.wraps(cudnn_rnn, assigned=())
+def cudnn_rnn_v2(*inputs: Array, **attrs: Any) -> tuple[Array, Array, Array, Array, Array]:
     """Run a recurrent network, as `cudnn_rnn` with a second reserve space.
 
     TF: tf.raw_ops.CudnnRNNV2 (core/kernels/cudnn_rnn_ops.cc).
     """
-    attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-    results = run((input, input_h, input_c, params), None, dropout=dropout, key=key, **attrs)
-    return *results, jnp.zeros(0, results[0].dtype), jnp.zeros(0, np.int8)
+    return *cudnn_rnn(*inputs, **attrs), jnp.zeros(0, np.int8)
 
 
 @op("CudnnRNNV3", draws=_drops, pattern=Pattern.CONTRACTION)

@@ -5,6 +5,7 @@ The forward pass is recomputed.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -55,11 +56,7 @@ def cudnn_rnn_backprop(
 
     TF: tf.raw_ops.CudnnRNNBackprop (core/kernels/cudnn_rnn_ops.cc).
     """
-
-    def run(*inputs: Any) -> Any:
-        attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-        return cudnn_rnn(*inputs, **attrs)
-
+    run = functools.partial(cudnn_rnn, rnn_mode=rnn_mode, input_mode=input_mode, direction=direction)
     grads = output_backprop, output_h_backprop, output_c_backprop
     return _gradients(run, (input, input_h, input_c, params), grads, dropout)
 
@@ -90,11 +87,7 @@ def cudnn_rnn_backprop_v2(
 
     TF: tf.raw_ops.CudnnRNNBackpropV2 (core/kernels/cudnn_rnn_ops.cc).
     """
-
-    def run(*inputs: Any) -> Any:
-        attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}
-        return cudnn_rnn(*inputs, **attrs)
-
+    run = functools.partial(cudnn_rnn, rnn_mode=rnn_mode, input_mode=input_mode, direction=direction)
     grads = output_backprop, output_h_backprop, output_c_backprop
     return _gradients(run, (input, input_h, input_c, params), grads, dropout)
 

@@ -8,7 +8,7 @@ from the node's JAX key.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -166,11 +166,6 @@ def _regions(x: Any, rows: Any, columns: Any, overlapping: bool) -> tuple[Any, A
     return pixels, mask, flat.reshape(1, height, width, area, 1)
 
 
-def _with_sequences(out: Any, rows: Any, columns: Any) -> tuple[Any, Any, Any]:
-    dtype = canonical(np.int64)
-    return out, jnp.asarray(rows, dtype), jnp.asarray(columns, dtype)
-
-
 def _argmax(pixels: Any, mask: Any) -> Any:
     """Return the index of each region's first maximum.
 
@@ -180,91 +175,60 @@ def _argmax(pixels: Any, mask: Any) -> Any:
     return lax.argmax(candidates, 3, np.int32)[:, :, :, None]
 
 
-@op("FractionalMaxPool", draws=_draws)
-def fractional_max_pool(
-    value: Array,
-    *,
-    pooling_ratio: Sequence[float],
-    pseudo_random: bool = False,
-    overlapping: bool = False,
-    deterministic: bool = False,
-    seed: int = 0,
-    seed2: int = 0,
-    key: Key | None,
-) -> tuple[Array, Array, Array]:
-    """Compute the maxima of regions, and the two pooling sequences.
-
-    TF: tf.raw_ops.FractionalMaxPool (core/kernels/fractional_max_pool_op.cc).
-
-    Args:
-      value: [batch, rows, columns, channels].
-      pooling_ratio: ratio of input to output size for each dimension; 1 for batch and channels.
-      pseudo_random: whether boundaries are pseudorandom, else random.
-      overlapping: whether the last row and column of a region belong to the next one, too.
-      deterministic: whether a fixed seed is used.
-      seed: with ``deterministic``, the first half of the seed.
-      seed2: with ``deterministic``, the second half of the seed.
-      key: a JAX PRNG key, None with a fixed seed.
-
-    Returns:
-      The result, and the row and column boundaries (int64).
-
-    Raises:
-      OpError: an attribute is invalid, or rows or columns are symbolic.
-    """
-    x = jnp.asarray(value)
-    rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
-    pixels, mask, _ = _regions(x, rows, columns, overlapping)
-    out = jnp.take_along_axis(pixels, _argmax(pixels, mask), axis=3, mode="clip")[:, :, :, 0]
-    return _with_sequences(out, rows, columns)
+def _maxima(pixels: Any, mask: Any) -> Any:
+    return jnp.take_along_axis(pixels, _argmax(pixels, mask), axis=3, mode="clip")[:, :, :, 0]
 
 
-def _divide(total: Any, count: Any) -> Any:
-    count = count.astype(total.dtype)
-    return (
-        total / count
-        if jnp.issubdtype(total.dtype, jnp.inexact)
-        else lax.div(total, jnp.broadcast_to(count, total.shape))
-    )
+def _means(pixels: Any, mask: Any) -> Any:
+    sums = total(jnp.where(mask, pixels, jnp.zeros((), pixels.dtype)), 3)
+    count = jnp.sum(jnp.asarray(mask), axis=3).astype(sums.dtype)
+    if jnp.issubdtype(sums.dtype, jnp.inexact):
+        return sums / count
+    return lax.div(sums, jnp.broadcast_to(count, sums.shape))
 
 
-@op("FractionalAvgPool", draws=_draws)
-def fractional_avg_pool(
-    value: Array,
-    *,
-    pooling_ratio: Sequence[float],
-    pseudo_random: bool = False,
-    overlapping: bool = False,
-    deterministic: bool = False,
-    seed: int = 0,
-    seed2: int = 0,
-    key: Key | None,
-) -> tuple[Array, Array, Array]:
-    """Compute the means of regions, and the two pooling sequences.
+def _register(name: str, reduce: Callable[..., Any]) -> None:
+    @op(name, draws=_draws)
+    def call(
+        value: Array,
+        *,
+        pooling_ratio: Sequence[float],
+        pseudo_random: bool = False,
+        overlapping: bool = False,
+        deterministic: bool = False,
+        seed: int = 0,
+        seed2: int = 0,
+        key: Key | None,
+    ) -> tuple[Array, Array, Array]:
+        """Reduce regions, and the two pooling sequences.
 
-    TF: tf.raw_ops.FractionalAvgPool (core/kernels/fractional_avg_pool_op.cc).
+        TF: core/kernels/fractional_pool_common.cc.
 
-    Args:
-      value: [batch, rows, columns, channels].
-      pooling_ratio: ratio of input to output size for each dimension; 1 for batch and channels.
-      pseudo_random: whether boundaries are pseudorandom, else random.
-      overlapping: whether the last row and column of a region belong to the next one, too.
-      deterministic: whether a fixed seed is used.
-      seed: with ``deterministic``, the first half of the seed.
-      seed2: with ``deterministic``, the second half of the seed.
-      key: a JAX PRNG key, None with a fixed seed.
+        Args:
+          value: [batch, rows, columns, channels].
+          pooling_ratio: ratio of input to output size for each dimension; 1 for batch and channels.
+          pseudo_random: whether boundaries are pseudorandom, else random.
+          overlapping: whether the last row and column of a region belong to the next one, too.
+          deterministic: whether a fixed seed is used.
+          seed: with ``deterministic``, the first half of the seed.
+          seed2: with ``deterministic``, the second half of the seed.
+          key: a JAX PRNG key, None with a fixed seed.
 
-    Returns:
-      The result, and the row and column boundaries (int64).
+        Returns:
+          The result, and the row and column boundaries (int64).
 
-    Raises:
-      OpError: an attribute is invalid, or rows or columns are symbolic.
-    """
-    x = jnp.asarray(value)
-    rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
-    pixels, mask, _ = _regions(x, rows, columns, overlapping)
-    sums = total(jnp.where(mask, pixels, jnp.zeros((), x.dtype)), 3)
-    return _with_sequences(_divide(sums, jnp.sum(jnp.asarray(mask), axis=3)), rows, columns)
+        Raises:
+          OpError: an attribute is invalid, or rows or columns are symbolic.
+        """
+        x = jnp.asarray(value)
+        rows, columns = _sequences(x.shape, pooling_ratio, pseudo_random, deterministic, seed, seed2, key)
+        out = reduce(*_regions(x, rows, columns, overlapping)[:2])
+        dtype = canonical(np.int64)
+        return out, jnp.asarray(rows, dtype), jnp.asarray(columns, dtype)
+
+
+_register("FractionalMaxPool", _maxima)
+_register("FractionalAvgPool", _means)
 
 
 @op("FractionalMaxPoolGrad")
@@ -277,7 +241,7 @@ def fractional_max_pool_grad(
     *,
     overlapping: bool = False,
 ) -> Array:
-    """Compute the gradient of `fractional_max_pool`.
+    """Compute the gradient of FractionalMaxPool.
 
     TF: tf.raw_ops.FractionalMaxPoolGrad (core/kernels/fractional_max_pool_op.cc).
 
@@ -302,7 +266,7 @@ def fractional_avg_pool_grad(
     *,
     overlapping: bool = False,
 ) -> Array:
-    """Compute the gradient of `fractional_avg_pool`.
+    """Compute the gradient of FractionalAvgPool.
 
     TF: tf.raw_ops.FractionalAvgPoolGrad (core/kernels/fractional_avg_pool_op.cc).
 

@@ -1,4 +1,7 @@
-"""Ops of old graphs: batch normalization of Inception (2015), 3-D convolution gradients with shapes given by arrays."""
+"""Ops of old graphs: Inception's (2015) batch norm, 3-D conv gradients.
+
+These gradients take shapes as arrays.
+"""
 
 from __future__ import annotations
 

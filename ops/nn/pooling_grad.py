@@ -5,6 +5,8 @@ In two dimensions the gradient of a maximum goes to the first of equal ones, in 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -101,22 +103,27 @@ def max_pool_grad_v2(
     return _max_grad(orig_input, grad, dims(ksize), dims(strides), padding, (), data_format)
 
 
-@op("MaxPoolGradGrad")
-def max_pool_grad_grad(
-    orig_input: Array,
-    orig_output: Array,
-    grad: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NHWC",
-) -> Array:
-    """Gather ``grad`` at the first maximum of each window.
+def _register_grad_grad(name: str, default_format: str) -> None:
+    @op(name)
+    def call(
+        orig_input: Array,
+        orig_output: Array,
+        grad: Array,
+        *,
+        ksize: Dims,
+        strides: Dims,
+        padding: str,
+        data_format: str = default_format,
+    ) -> Array:
+        """Gather ``grad`` at the first maximum of each window.
 
-    TF: tf.raw_ops.MaxPoolGradGrad (core/kernels/maxpooling_op.cc).
-    """
-    return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
+        TF: core/kernels/pooling_ops_3d.cc.
+        """
+        return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
+
+
+_register_grad_grad("MaxPoolGradGrad", "NHWC")
+_register_grad_grad("MaxPool3DGradGrad", "NDHWC")
 
 
 @op("MaxPoolGradGradV2")
@@ -152,24 +159,6 @@ def max_pool_grad_grad_v2(
     return _max_grad_grad(orig_input, grad, dims(ksize), dims(strides), padding, data_format)
 
 
-@op("MaxPool3DGradGrad")
-def max_pool3d_grad_grad(
-    orig_input: Array,
-    orig_output: Array,
-    grad: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-) -> Array:
-    """Gather ``grad`` at the first maximum of each window of volumes.
-
-    TF: tf.raw_ops.MaxPool3DGradGrad (core/kernels/pooling_ops_3d.cc).
-    """
-    return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
-
-
 def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
     argmax = jnp.asarray(argmax)
     if not include_batch_in_index:
@@ -178,44 +167,29 @@ def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
     return argmax - batch * image_size(x, argmax.dtype)
 
 
-@op("MaxPoolGradWithArgmax")
-def max_pool_grad_with_argmax(
-    input: Array,
-    grad: Array,
-    argmax: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    include_batch_in_index: bool = False,
-) -> Array:
-    """Scatter-add ``grad`` at given indices.
+def _register_with_argmax(name: str, move: Callable[[Any, Any, Any], Any]) -> None:
+    @op(name)
+    def call(
+        input: Array,
+        grad: Array,
+        argmax: Array,
+        *,
+        ksize: Dims,
+        strides: Dims,
+        padding: str,
+        include_batch_in_index: bool = False,
+    ) -> Array:
+        """Move ``grad`` to, or from, given indices.
 
-    TF: tf.raw_ops.MaxPoolGradWithArgmax (core/kernels/maxpooling_op.cc).
+        TF: core/kernels/maxpooling_op.cc, where the second gradient has a kernel for GPUs only.
 
-    Indices outside of the image are dropped, where TensorFlow raises an error.
-    """
-    return scatter_add(jnp.shape(input), jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
+        Indices outside of the image are dropped, where TensorFlow raises an error.
+        """
+        return move(input, jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
 
 
-@op("MaxPoolGradGradWithArgmax")
-def max_pool_grad_grad_with_argmax(
-    input: Array,
-    grad: Array,
-    argmax: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    include_batch_in_index: bool = False,
-) -> Array:
-    """Gather ``grad`` at given indices.
-
-    TF: tf.raw_ops.MaxPoolGradGradWithArgmax.
-
-    TensorFlow has a kernel for GPUs only.
-    """
-    return gather(jnp.asarray(grad), _within_image(input, argmax, include_batch_in_index))
+_register_with_argmax("MaxPoolGradWithArgmax", lambda x, grad, index: scatter_add(jnp.shape(x), grad, index))
+_register_with_argmax("MaxPoolGradGradWithArgmax", lambda x, grad, index: gather(grad, index))
 
 
 @op("MaxPool3DGrad", pattern=Pattern.MATERIALIZED)
@@ -239,71 +213,39 @@ def max_pool3d_grad(
     return linear_transpose(lambda t: sum_of_ties(x, top, t, window), spec, grad, x, top)
 
 
-def _avg_grad(shape: Any, grad: Any, ksize: Dims, strides: Dims, padding: str, data_format: str) -> Any:
-    def forward(x: Any) -> Any:
-        return avg_pool_of(x, ksize, strides, padding, data_format)
+def _register_avg_grad(name: str, default_format: str) -> None:
+    @op(name, pattern=Pattern.MATERIALIZED)
+    def call(
+        orig_input_shape: Static,
+        grad: Array,
+        *,
+        ksize: Dims,
+        strides: Dims,
+        padding: str,
+        data_format: str = default_format,
+    ) -> Array:
+        """Compute the gradient of average pooling.
 
-    spec = jax.ShapeDtypeStruct(dims(shape), grad.dtype)
-    return linear_transpose(forward, spec, jnp.asarray(grad))
+        TF: core/kernels/pooling_ops_3d.cc.
 
+        Args:
+          orig_input_shape: static ints, the shape of the input.
+          grad: the cotangent of the output.
+          ksize: window sizes, one entry for each dimension.
+          strides: strides of the window, one entry for each dimension.
+          padding: ``"SAME"`` or ``"VALID"``.
+          data_format: order of the dimensions.
 
-@op("AvgPoolGrad", pattern=Pattern.MATERIALIZED)
-def avg_pool_grad(
-    orig_input_shape: Static,
-    grad: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NHWC",
-) -> Array:
-    """Compute the gradient of `avg_pool`.
+        Returns:
+          An array of the input's shape and the cotangent's dtype.
 
-    TF: tf.raw_ops.AvgPoolGrad (core/kernels/avgpooling_op.cc).
-
-    Args:
-      orig_input_shape: static ints, the shape of the input.
-      grad: the cotangent of the output.
-      ksize: window sizes, one entry for each dimension.
-      strides: strides of the window, one entry for each dimension.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions.
-
-    Returns:
-      An array of the input's shape and the cotangent's dtype.
-
-    Raises:
-      OpError: ranks differ, or a window size or a stride is not positive.
-    """
-    return _avg_grad(orig_input_shape, grad, ksize, strides, padding, data_format)
+        Raises:
+          OpError: ranks differ, or a window size or a stride is not positive.
+        """
+        spec = jax.ShapeDtypeStruct(dims(orig_input_shape), grad.dtype)
+        forward = functools.partial(avg_pool_of, ksize=ksize, strides=strides, padding=padding, data_format=data_format)
+        return linear_transpose(forward, spec, jnp.asarray(grad))
 
 
-@op("AvgPool3DGrad", pattern=Pattern.MATERIALIZED)
-def avg_pool3d_grad(
-    orig_input_shape: Static,
-    grad: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-) -> Array:
-    """Compute the gradient of `avg_pool3d`.
-
-    TF: tf.raw_ops.AvgPool3DGrad (core/kernels/pooling_ops_3d.cc).
-
-    Args:
-      orig_input_shape: static ints, the shape of the input.
-      grad: the cotangent of the output.
-      ksize: window sizes, one entry for each dimension.
-      strides: strides of the window, one entry for each dimension.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions.
-
-    Returns:
-      An array of the input's shape and the cotangent's dtype.
-
-    Raises:
-      OpError: ranks differ, or a window size or a stride is not positive.
-    """
-    return _avg_grad(orig_input_shape, grad, ksize, strides, padding, data_format)
+_register_avg_grad("AvgPoolGrad", "NHWC")
+_register_avg_grad("AvgPool3DGrad", "NDHWC")

@@ -349,13 +349,13 @@ def _grad_of(order: tuple[int, ...], name: str) -> Any:
         *,
         use_peephole: bool,
     ) -> tuple[Any, ...]:
+        """Return the gradients of `block_lstm` with respect to its float inputs, x to b.
+
+        TF: core/kernels/rnn/lstm_ops.cc.
+        """
         peep, saved = ((wci, wcf, wco) if use_peephole else None), (i, cs, f, o, ci, co, h)
         return _block_lstm_grad(seq_len_max, x, cs_prev, h_prev, w, peep, saved, cs_grad, h_grad, order)
 
-    grad.__doc__ = f"""Return the gradients of `block_lstm` with respect to its float inputs, x to b.
-
-    TF: tf.raw_ops.{name} (core/kernels/rnn/lstm_ops.cc).
-    """
     return grad
 
 

@@ -117,46 +117,27 @@ def fake_quant_args_gradient(
     return gradients * _masks(*_attributes(inputs, min, max), _levels(num_bits, narrow_range))[0]
 
 
-@op("FakeQuantWithMinMaxVars")
-def fake_quant_vars(inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False) -> Array:
-    """Round to the levels of a range.
+def _register(name: str, per_channel: bool) -> None:
+    @op(name)
+    def call(inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False) -> Array:
+        """Round to the levels of a range, or of a range for each channel.
 
-    TF: tf.raw_ops.FakeQuantWithMinMaxVars (core/kernels/fake_quant_ops.cc).
-    """
-    return _fake_quant(*_ends(inputs, min, max, False), _levels(num_bits, narrow_range), True)
+        TF: core/kernels/fake_quant_ops.cc.
+        """
+        return _fake_quant(*_ends(inputs, min, max, per_channel), _levels(num_bits, narrow_range), not per_channel)
 
+    @op(f"{name}Gradient")
+    def gradient(
+        gradients: Array, inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Compute the gradients of `call`: values, min and max.
 
-@op("FakeQuantWithMinMaxVarsPerChannel")
-def fake_quant_per_channel(
-    inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
-) -> Array:
-    """Round to the levels of a range for each channel.
-
-    TF: tf.raw_ops.FakeQuantWithMinMaxVarsPerChannel (core/kernels/fake_quant_ops.cc).
-    """
-    return _fake_quant(*_ends(inputs, min, max, True), _levels(num_bits, narrow_range), False)
-
-
-@op("FakeQuantWithMinMaxVarsGradient")
-def fake_quant_vars_gradient(
-    gradients: Array, inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
-) -> tuple[Array, Array, Array]:
-    """Compute the gradients of `fake_quant_vars`: values, min and max.
-
-    TF: tf.raw_ops.FakeQuantWithMinMaxVarsGradient (core/kernels/fake_quant_ops.cc).
-    """
-    inside, below, above = _masks(*_ends(inputs, min, max, False), _levels(num_bits, narrow_range))
-    return gradients * inside, jnp.sum(gradients * below), jnp.sum(gradients * above)
+        TF: core/kernels/fake_quant_ops.cc.
+        """
+        inside, below, above = _masks(*_ends(inputs, min, max, per_channel), _levels(num_bits, narrow_range))
+        axes = tuple(range(jnp.ndim(inputs) - 1)) if per_channel else None
+        return gradients * inside, jnp.sum(gradients * below, axes), jnp.sum(gradients * above, axes)
 
 
-@op("FakeQuantWithMinMaxVarsPerChannelGradient")
-def fake_quant_per_channel_gradient(
-    gradients: Array, inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
-) -> tuple[Array, Array, Array]:
-    """Compute the gradients of `fake_quant_per_channel`: values, min and max.
-
-    TF: tf.raw_ops.FakeQuantWithMinMaxVarsPerChannelGradient (core/kernels/fake_quant_ops.cc).
-    """
-    inside, below, above = _masks(*_ends(inputs, min, max, True), _levels(num_bits, narrow_range))
-    axes = tuple(range(jnp.ndim(inputs) - 1))
-    return gradients * inside, jnp.sum(gradients * below, axes), jnp.sum(gradients * above, axes)
+_register("FakeQuantWithMinMaxVars", per_channel=False)
+_register("FakeQuantWithMinMaxVarsPerChannel", per_channel=True)

@@ -8,6 +8,7 @@ saturate.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import scalar
 from .tf1_requantize_per_channel import max_abs, round_and_saturate
@@ -58,7 +58,7 @@ def output_and_range(
     frozen: tuple[Any, Any] | None = None,
     span: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Add the bias to int32 products and converts them to the output dtype.
+    """Add the bias to int32 products and convert them to the output dtype.
 
     Args:
       total: the products, int32 [..., channels].
@@ -116,11 +116,11 @@ def _convolve(
     input: Any,
     filter: Any,
     ranges: Sequence[Any],
-    *,
     strides: Sequence[int],
     padding: str,
     dilations: Sequence[int],
     padding_list: Sequence[int] = (),
+    *,
     depthwise: bool = False,
 ) -> tuple[Any, np.dtype, tuple[Any, Any], tuple[Any, Any]]:
     """Return the first arguments of `output_and_range`.
@@ -153,210 +153,64 @@ def _convolve(
     return total, images.dtype, first, second
 
 
-def _register(name: str, **options: Any) -> None:
-    @op(name, pattern=Pattern.CONTRACTION)
-    def call(
-        input: Any,
-        filter: Any,
-        min_input: Any,
-        max_input: Any,
-        min_filter: Any,
-        max_filter: Any,
-        *,
-        out_type: Any = _INT32,
-        strides: Sequence[int],
-        padding: str,
-        dilations: Sequence[int] = _ONES,
-    ) -> tuple[Any, Any, Any]:
-        ranges = (min_input, max_input, min_filter, max_filter)
-        products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, **options)
-        return output_and_range(*products, out_type)
-
-    call.__doc__ = f"""Convolve quantized images; filters may have a range for each channel.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
-
-
-_register("QuantizedConv2DPerChannel")
-_register("QuantizedDepthwiseConv2D", depthwise=True)
-
-
-@op("QuantizedConv2DAndRelu", pattern=Pattern.CONTRACTION)
-def quantized_conv2d_and_relu(
-    input: Array,
-    filter: Array,
-    min_input: Array,
-    max_input: Array,
-    min_filter: Array,
-    max_filter: Array,
+def _register(
+    name: str,
     *,
-    out_type: Any = _INT32,
-    strides: Sequence[int],
-    padding: str,
-    dilations: Sequence[int] = _ONES,
-    padding_list: Sequence[int] = (),
-) -> tuple[Array, Array, Array]:
-    """Convolve quantized images and apply ReLU.
+    bias: bool = False,
+    relu: bool = False,
+    depthwise: bool = False,
+    padding_list: bool = True,
+    default: np.dtype = _INT32,
+) -> None:
+    """Register a quantized convolution, with inputs and attributes by its name.
 
-    TF: tf.raw_ops.QuantizedConv2DAndRelu (core/kernels/mkl/mkl_conv_ops.cc).
+    Args:
+      name: the op's.
+      bias: whether a bias is the third input.
+      relu: whether negative results are set to 0.
+      depthwise: whether each channel has its own filters.
+      padding_list: whether the op has that attribute.
+      default: dtype of the results; 8-bit ones are requantized to a range, the last two inputs.
     """
-    products = _convolve(
-        input,
-        filter,
-        (min_input, max_input, min_filter, max_filter),
-        strides=strides,
-        padding=padding,
-        dilations=dilations,
-        padding_list=padding_list,
-    )
-    return output_and_range(*products, out_type, relu=True)
+    ends = ("min_input", "max_input", "min_filter", "max_filter")
+    frozen = () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
+    inputs = ("input", "filter", *(["bias"] if bias else []), *ends, *frozen)
 
-
-@op("QuantizedDepthwiseConv2DWithBias", pattern=Pattern.CONTRACTION)
-def quantized_depthwise_conv2d_with_bias(
-    input: Array,
-    filter: Array,
-    bias: Array,
-    min_input: Array,
-    max_input: Array,
-    min_filter: Array,
-    max_filter: Array,
-    *,
-    out_type: Any = _INT32,
-    strides: Sequence[int],
-    padding: str,
-    dilations: Sequence[int] = _ONES,
-) -> tuple[Array, Array, Array]:
-    """Convolve each channel of quantized images and add a bias.
-
-    TF: tf.raw_ops.QuantizedDepthwiseConv2DWithBias (core/kernels/mkl/mkl_conv_ops.cc).
-    """
-    ranges = (min_input, max_input, min_filter, max_filter)
-    products = _convolve(input, filter, ranges, strides=strides, padding=padding, dilations=dilations, depthwise=True)
-    return output_and_range(*products, out_type, bias=bias)
-
-
-def _register_with_bias(name: str, *, relu: bool = False, **options: Any) -> None:
-    @op(name, pattern=Pattern.CONTRACTION)
     def call(
-        input: Any,
-        filter: Any,
-        bias: Any,
-        min_input: Any,
-        max_input: Any,
-        min_filter: Any,
-        max_filter: Any,
-        *,
-        out_type: Any = _INT32,
-        strides: Sequence[int],
-        padding: str,
-        dilations: Sequence[int] = _ONES,
-        padding_list: Sequence[int] = (),
-    ) -> tuple[Any, Any, Any]:
-        products = _convolve(
-            input,
-            filter,
-            (min_input, max_input, min_filter, max_filter),
-            strides=strides,
-            padding=padding,
-            dilations=dilations,
-            padding_list=padding_list,
-            **options,
-        )
-        return output_and_range(*products, out_type, bias=bias, relu=relu)
-
-    call.__doc__ = f"""Convolve quantized images and add a bias.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
-
-
-_register_with_bias("QuantizedConv2DWithBias")
-_register_with_bias("QuantizedConv2DWithBiasAndRelu", relu=True)
-_register_with_bias("QuantizedDepthwiseConv2DWithBiasAndRelu", relu=True, depthwise=True)
-
-
-def _register_requantized(name: str, default: np.dtype, *, relu: bool = False) -> None:
-    @op(name, pattern=Pattern.CONTRACTION)
-    def call(
-        input: Any,
-        filter: Any,
-        min_input: Any,
-        max_input: Any,
-        min_filter: Any,
-        max_filter: Any,
-        min_freezed_output: Any,
-        max_freezed_output: Any,
-        *,
+        *args: Any,
         out_type: Any = default,
         strides: Sequence[int],
         padding: str,
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
     ) -> tuple[Any, Any, Any]:
+        """Convolve quantized images; filters may have a range for each channel.
+
+        TF: core/kernels/mkl/mkl_conv_ops.cc.
+        """
+        given = dict(zip(inputs, args, strict=True))
+        ranges = [given[end] for end in ends]
         products = _convolve(
-            input,
-            filter,
-            (min_input, max_input, min_filter, max_filter),
-            strides=strides,
-            padding=padding,
-            dilations=dilations,
-            padding_list=padding_list,
+            given["input"], given["filter"], ranges, strides, padding, dilations, padding_list, depthwise=depthwise
         )
-        return output_and_range(*products, out_type, relu=relu, frozen=(min_freezed_output, max_freezed_output))
+        limits = (given[frozen[0]], given[frozen[1]]) if frozen else None
+        return output_and_range(*products, out_type, bias=given.get("bias"), relu=relu, frozen=limits)
 
-    call.__doc__ = f"""Convolve quantized images and requantize to 8 bits.
-
-    TF: OpDef {name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
-
-
-_register_requantized("QuantizedConv2DAndRequantize", _INT8)
-_register_requantized("QuantizedConv2DAndReluAndRequantize", _UINT8, relu=True)
+    attributes = list(inspect.signature(call).parameters.values())[1 : None if padding_list else -1]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any) for i in inputs]
+    call.__signature__ = inspect.Signature([*parameters, *attributes])  # type: ignore[attr-defined]
+    op(name, pattern=Pattern.CONTRACTION)(call)
 
 
-def _register_requantized_with_bias(name: str, default: np.dtype, *, relu: bool = False, **options: Any) -> None:
-    @op(name, pattern=Pattern.CONTRACTION)
-    def call(
-        input: Any,
-        filter: Any,
-        bias: Any,
-        min_input: Any,
-        max_input: Any,
-        min_filter: Any,
-        max_filter: Any,
-        min_freezed_output: Any,
-        max_freezed_output: Any,
-        *,
-        out_type: Any = default,
-        strides: Sequence[int],
-        padding: str,
-        dilations: Sequence[int] = _ONES,
-        padding_list: Sequence[int] = (),
-    ) -> tuple[Any, Any, Any]:
-        products = _convolve(
-            input,
-            filter,
-            (min_input, max_input, min_filter, max_filter),
-            strides=strides,
-            padding=padding,
-            dilations=dilations,
-            padding_list=padding_list,
-            **options,
-        )
-        return output_and_range(
-            *products, out_type, bias=bias, relu=relu, frozen=(min_freezed_output, max_freezed_output)
-        )
-
-    call.__doc__ = f"""Convolve quantized images, add a bias, and requantize to 8 bits.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_conv_ops.cc).
-    """
-
-
-_register_requantized_with_bias("QuantizedConv2DWithBiasAndRequantize", _INT8)
-_register_requantized_with_bias("QuantizedConv2DWithBiasAndReluAndRequantize", _UINT8, relu=True)
-_register_requantized_with_bias(
-    "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", _UINT8, relu=True, depthwise=True
-)
+_register("QuantizedConv2DPerChannel", padding_list=False)
+_register("QuantizedConv2DAndRelu", relu=True)
+_register("QuantizedConv2DWithBias", bias=True)
+_register("QuantizedConv2DWithBiasAndRelu", bias=True, relu=True)
+_register("QuantizedConv2DAndRequantize", default=_INT8)
+_register("QuantizedConv2DAndReluAndRequantize", relu=True, default=_UINT8)
+_register("QuantizedConv2DWithBiasAndRequantize", bias=True, default=_INT8)
+_register("QuantizedConv2DWithBiasAndReluAndRequantize", bias=True, relu=True, default=_UINT8)
+_register("QuantizedDepthwiseConv2D", depthwise=True, padding_list=False)
+_register("QuantizedDepthwiseConv2DWithBias", bias=True, depthwise=True, padding_list=False)
+_register("QuantizedDepthwiseConv2DWithBiasAndRelu", bias=True, relu=True, depthwise=True)
+_register("QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", bias=True, relu=True, depthwise=True, default=_UINT8)

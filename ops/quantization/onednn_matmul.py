@@ -7,6 +7,8 @@ results here follow the op's definition.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -33,7 +35,7 @@ def _product(
     a: Any,
     b: Any,
     bias: Any,
-    ends: tuple[Any, Any, Any, Any],
+    ends: Sequence[Any],
     out_type: Any,
     *,
     mode: str,
@@ -68,67 +70,37 @@ def _product(
     )
 
 
-def _register(name: str, *, relu: bool = False) -> None:
-    @op(name, pattern=Pattern.CONTRACTION)
+def _register(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> None:
+    """Register a product with a bias; 8-bit results have a range, the last two inputs."""
+    inputs = ("a", "b", "bias", "min_a", "max_a", "min_b", "max_b")
+    inputs += () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
+
     def call(
-        a: Any,
-        b: Any,
-        bias: Any,
-        min_a: Any,
-        max_a: Any,
-        min_b: Any,
-        max_b: Any,
-        *,
-        Toutput: Any = _INT32,
+        *args: Any,
+        Toutput: Any = default,
         transpose_a: bool = False,
         transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
     ) -> tuple[Any, Any, Any]:
-        ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
-        return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu)
+        """Multiply quantized matrices and add a bias.
 
-    call.__doc__ = f"""Multiply quantized matrices and add a bias.
+        TF: core/kernels/mkl/mkl_qmatmul_op.cc.
+        """
+        a, b, bias, *ends = args
+        frozen, transposed = tuple(ends[4:]) or None, (transpose_a, transpose_b)
+        options: dict[str, Any] = {"mode": input_quant_mode, "transposed": transposed, "relu": relu, "frozen": frozen}
+        return _product(a, b, bias, ends[:4], Toutput, **options)
 
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
-    """
+    attributes = list(inspect.signature(call).parameters.values())[1:]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any) for i in inputs]
+    call.__signature__ = inspect.Signature([*parameters, *attributes])  # type: ignore[attr-defined]
+    op(name, pattern=Pattern.CONTRACTION)(call)
 
 
 _register("QuantizedMatMulWithBias")
 _register("QuantizedMatMulWithBiasAndRelu", relu=True)
-
-
-def _register_requantized(name: str, *, relu: bool = False) -> None:
-    @op(name, pattern=Pattern.CONTRACTION)
-    def call(
-        a: Any,
-        b: Any,
-        bias: Any,
-        min_a: Any,
-        max_a: Any,
-        min_b: Any,
-        max_b: Any,
-        min_freezed_output: Any,
-        max_freezed_output: Any,
-        *,
-        Toutput: Any = _UINT8,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-        input_quant_mode: str = "MIN_FIRST",
-    ) -> tuple[Any, Any, Any]:
-        ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
-        frozen = (min_freezed_output, max_freezed_output)
-        return _product(
-            a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed, relu=relu, frozen=frozen
-        )
-
-    call.__doc__ = f"""Multiply quantized matrices, add a bias, and requantize to 8 bits.
-
-    TF: tf.raw_ops.{name} (core/kernels/mkl/mkl_qmatmul_op.cc).
-    """
-
-
-_register_requantized("QuantizedMatMulWithBiasAndRequantize")
-_register_requantized("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True)
+_register("QuantizedMatMulWithBiasAndRequantize", default=_UINT8)
+_register("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True, default=_UINT8)
 
 
 @op("QuantizedMatMulWithBiasAndDequantize", pattern=Pattern.CONTRACTION)

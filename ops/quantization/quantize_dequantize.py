@@ -5,6 +5,7 @@ Gradients are straight-through.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -135,35 +136,42 @@ def _inside(x: Any, low: Any, high: Any, axis: int) -> Any:
     return (x >= along(low, axis, x.ndim)) & (x <= along(high, axis, x.ndim))
 
 
-@op("QuantizeAndDequantizeV2")
-def quantize_and_dequantize_v2(
-    input: Array,
-    input_min: Array,
-    input_max: Array,
-    *,
-    signed_input: bool = True,
-    num_bits: int = 8,
-    range_given: bool = False,
-    round_mode: str = "HALF_TO_EVEN",
-    narrow_range: bool = False,
-    axis: int = -1,
-) -> Array:
-    """Round to quantized values, with gradient 1 everywhere.
+def _register(name: str, masked: bool) -> Callable[..., Any]:
+    @op(name)
+    def call(
+        input: Array,
+        input_min: Array,
+        input_max: Array,
+        *,
+        signed_input: bool = True,
+        num_bits: int = 8,
+        range_given: bool = False,
+        round_mode: str = "HALF_TO_EVEN",
+        narrow_range: bool = False,
+        axis: int = -1,
+    ) -> Array:
+        """Round to quantized values, with gradient 1, or ``masked`` by the range.
 
-    TF: tf.raw_ops.QuantizeAndDequantizeV2 (core/kernels/quantize_and_dequantize_op.cc).
-    """
-    return _straight_through(
-        input,
-        input_min,
-        input_max,
-        np.asarray(num_bits),
-        False,
-        signed=signed_input,
-        range_given=range_given,
-        narrow_range=narrow_range,
-        axis=axis,
-        half_up=round_mode == "HALF_UP",
-    )
+        TF: core/kernels/quantize_and_dequantize_op.cc.
+        """
+        return _straight_through(
+            input,
+            input_min,
+            input_max,
+            np.asarray(num_bits),
+            masked,
+            signed=signed_input,
+            range_given=range_given,
+            narrow_range=narrow_range,
+            axis=axis,
+            half_up=round_mode == "HALF_UP",
+        )
+
+    return call
+
+
+quantize_and_dequantize_v2 = _register("QuantizeAndDequantizeV2", masked=False)
+_register("QuantizeAndDequantizeV4", masked=True)
 
 
 @op("QuantizeAndDequantizeV3")
@@ -193,37 +201,6 @@ def quantize_and_dequantize_v3(
         narrow_range=narrow_range,
         axis=axis,
         half_up=False,
-    )
-
-
-@op("QuantizeAndDequantizeV4")
-def quantize_and_dequantize_v4(
-    input: Array,
-    input_min: Array,
-    input_max: Array,
-    *,
-    signed_input: bool = True,
-    num_bits: int = 8,
-    range_given: bool = False,
-    round_mode: str = "HALF_TO_EVEN",
-    narrow_range: bool = False,
-    axis: int = -1,
-) -> Array:
-    """Round to quantized values, with gradient 1 within the range, else 0.
-
-    TF: tf.raw_ops.QuantizeAndDequantizeV4 (core/kernels/quantize_and_dequantize_op.cc).
-    """
-    return _straight_through(
-        input,
-        input_min,
-        input_max,
-        np.asarray(num_bits),
-        True,
-        signed=signed_input,
-        range_given=range_given,
-        narrow_range=narrow_range,
-        axis=axis,
-        half_up=round_mode == "HALF_UP",
     )
 
 

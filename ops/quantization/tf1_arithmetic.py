@@ -200,29 +200,21 @@ def _clipped(features: Any, low: Any, high: Any, limit: Any) -> tuple[Any, Any, 
     return out, jnp.asarray(low), jnp.asarray(high)
 
 
-@op("QuantizedRelu")
-def quantized_relu(
-    features: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
-) -> tuple[Array, Array, Array]:
-    """Compute max(x, 0).
+def _register_relu(name: str, limit: Any) -> None:
+    @op(name)
+    def call(
+        features: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
+    ) -> tuple[Array, Array, Array]:
+        """Compute max(x, 0), and the minimum of that and ``limit``.
 
-    TF: tf.raw_ops.QuantizedRelu (core/kernels/quantized_activation_ops.cc).
-    """
-    del out_type
-    return _clipped(features, scalar("min_features", min_features), scalar("max_features", max_features), None)
+        TF: core/kernels/quantized_activation_ops.cc.
+        """
+        del out_type
+        return _clipped(features, scalar("min_features", min_features), scalar("max_features", max_features), limit)
 
 
-@op("QuantizedRelu6")
-def quantized_relu6(
-    features: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
-) -> tuple[Array, Array, Array]:
-    """Compute min(max(x, 0), 6).
-
-    TF: tf.raw_ops.QuantizedRelu6 (core/kernels/quantized_activation_ops.cc).
-    """
-    del out_type
-    low, high = scalar("min_features", min_features), scalar("max_features", max_features)
-    return _clipped(features, low, high, np.float32(6))
+_register_relu("QuantizedRelu", None)
+_register_relu("QuantizedRelu6", np.float32(6))
 
 
 @op("QuantizedReluX")

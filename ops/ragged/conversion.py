@@ -88,7 +88,7 @@ def ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) -
 
 
 def _partitions(tensors: list[Any], kinds: list[str], count: Any) -> tuple[Any, list[tuple[str, Any, Any]]]:
-    """Return the number of rows, and for each ragged dimension its type, its tensor and its number of children."""
+    """Return the row count, and each ragged dimension's type, tensor and size."""
     kinds, tensors = list(kinds), list(tensors)
     if not kinds or len(kinds) != len(tensors):
         raise OpError(f"{len(tensors)} row partitions for the types {kinds}")
@@ -122,7 +122,7 @@ def _partitions(tensors: list[Any], kinds: list[str], count: Any) -> tuple[Any, 
 
 
 def _parents_and_ranks(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
-    """Return the parent of each child, and its index among the children of that parent."""
+    """Return the parent of each child, and its index among that parent's children."""
     tensor = _static_or_array(tensor)
     if kind == "ROW_SPLITS":
         row = row_of(tensor, made)

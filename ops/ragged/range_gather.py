@@ -163,13 +163,13 @@ def _sum_bound(counts: Any) -> Any:
 
 
 def _clamp_splits(splits: Any, limit: Any, bound: int | DynamicShapes | None) -> Any:
-    """Return row splits clamped to an upper bound, so that interval analysis infers it."""
+    """Return row splits clamped to a bound, so that interval analysis infers it."""
     is_tracked = isinstance(bound, DynamicShapes) and limit is not None
     return jnp.minimum(splits, jnp.asarray(limit, splits.dtype)) if is_tracked else splits
 
 
 def _gathered_bound(splits: Any, rows: Any) -> Any:
-    """Return an upper bound of the number of values of gathered rows, None if there is none."""
+    """Return an upper bound of the number of gathered values, or None."""
     total, found = inferred_bound(splits), static_value(rows)
     if total is None:
         return None
@@ -182,7 +182,7 @@ def _pairs(flat: list[Any]) -> Any:
 
 
 def _expand(splits: Any, rows: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any]:
-    """Return the splits of gathered rows, and the indices of their values (-1: padding)."""
+    """Return splits of gathered rows, and indices of their values (-1: padding)."""
     if array_module(splits, rows) is np:
         lengths = np.where(rows >= 0, (splits[1:] - splits[:-1])[rows], 0)
         begin = splits[:-1][rows]

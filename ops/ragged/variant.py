@@ -50,7 +50,7 @@ class Ragged(VariantRow):
         return Ragged((*self.parts[:-1], jnp.zeros_like(self.parts[-1])), self.counts)
 
     def add(self, other: Ragged) -> Ragged:
-        """Return the sum of two of the same splits; an unset one has splits and values of 0."""
+        """Return the sum of two of the same splits; an unset one counts as zeros."""
         a, b = specs.coerce_all([self, other])
         splits = (
             x if static_value(x) is not None else jnp.maximum(x, y) for x, y in zip(a.parts[:-1], b.parts, strict=False)
@@ -138,7 +138,10 @@ class RaggedRows(VariantRows):
         return (self._uniform() if isinstance(self.count, int) else None) or super().as_list()
 
     def _uniform(self) -> TensorList | None:
-        """Return its rows as a packed list if their lengths are static and equal, else None."""
+        """Return its rows as a packed list if their lengths are static and equal.
+
+        Otherwise return None.
+        """
         splits = static_value(self.splits[0])
         if len(self.splits) > 1 or splits is None or len(splits) < 2 or not isinstance(self.values.shape[0], int):
             return None
@@ -149,7 +152,10 @@ class RaggedRows(VariantRows):
         return TensorList(Ragged((buffer,)), self.count)
 
     def from_tensor(self) -> Any:
-        """Return the value of TensorListFromTensor: itself, or a packed list if its rows have equal lengths."""
+        """Return TensorListFromTensor: a packed list if its rows have equal lengths.
+
+        Otherwise it is the value itself.
+        """
         return self._uniform() or self
 
 

@@ -1,4 +1,4 @@
-"""Conversion of ragged tensors to variants and back, as `tf.map_fn` over ragged tensors does.
+"""Conversion of ragged tensors to variants and back, as in `tf.map_fn`.
 
 Rows of static length have that size. Where the splits are traced, or one loop runs over rows of different lengths, the
 size is dynamic (docs/sizes.md).
@@ -135,7 +135,7 @@ def _truncate_to_count(x: Any, count: Any, of: Any, bound: int | DynamicShapes |
 
 
 def _joined(vector: TensorList, inner: int, dtype: Any, bound: int | DynamicShapes | None) -> tuple[list[Any], Any]:
-    """Return the splits and values of the ragged tensor whose rows are the elements of a list."""
+    """Return splits and values of the ragged tensor with a list's elements as rows."""
     vector = vector.resolved()
     if vector.is_traced:
         raise OpError("a ragged tensor is made of a list whose length depends on data; give the TensorArray its size")
@@ -186,7 +186,7 @@ def _from_packed(stacked: Any, length: Any, bound: int | DynamicShapes | None) -
 
 
 def _compacted(padded: Any, counts: Any, bound: int | DynamicShapes | None) -> Any:
-    """Return the first ``counts`` elements of each row of a padded array, concatenated."""
+    """Return the first ``counts`` elements of each padded row, concatenated."""
     rows, width = padded.shape[:2]
     flat = jnp.reshape(padded, (rows * width, *padded.shape[2:]))
     found = static_value(counts)

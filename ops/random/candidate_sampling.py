@@ -109,45 +109,8 @@ def _uniform_candidates(range_max: int) -> tuple[Any, Any]:
     return draw, lambda classes: jnp.full(classes.shape, 1 / range_max, np.float32)
 
 
-@op("UniformCandidateSampler")
-def uniform_candidate_sampler(
-    true_classes: Array,
-    *,
-    num_true: int,
-    num_sampled: int,
-    unique: bool,
-    range_max: int,
-    seed: int = 0,
-    seed2: int = 0,
-    key: Key,
-) -> tuple[Array, Array, Array]:
-    """Sample classes uniformly.
-
-    TF: tf.raw_ops.UniformCandidateSampler (core/kernels/candidate_sampler_ops.cc).
-
-    Results are the classes, and the expected counts of the true and of the sampled classes.
-    """
-    return _candidates(true_classes, num_true, num_sampled, unique, range_max, *_uniform_candidates(range_max), key)
-
-
-@op("LogUniformCandidateSampler")
-def log_uniform_candidate_sampler(
-    true_classes: Array,
-    *,
-    num_true: int,
-    num_sampled: int,
-    unique: bool,
-    range_max: int,
-    seed: int = 0,
-    seed2: int = 0,
-    key: Key,
-) -> tuple[Array, Array, Array]:
-    """Sample classes by Zipf's law, as ids of words sorted by frequency.
-
-    TF: tf.raw_ops.LogUniformCandidateSampler (core/kernels/candidate_sampler_ops.cc).
-
-    Results as of `uniform_candidate_sampler`.
-    """
+def _log_uniform_candidates(range_max: int) -> tuple[Any, Any]:
+    """Return draws by Zipf's law, as ids of words by frequency, and probabilities."""
     log_range = math.log1p(range_max)
 
     def draw(key: Any, shape: tuple[int, ...]) -> Any:
@@ -158,7 +121,33 @@ def log_uniform_candidate_sampler(
         value = classes.astype(double_dtype())
         return (jnp.log((value + 2) / (value + 1)) / log_range).astype(np.float32)
 
-    return _candidates(true_classes, num_true, num_sampled, unique, range_max, draw, probability, key)
+    return draw, probability
+
+
+def _register(name: str, candidates: Callable[[int], tuple[Any, Any]]) -> None:
+    @op(name)
+    def call(
+        true_classes: Array,
+        *,
+        num_true: int,
+        num_sampled: int,
+        unique: bool,
+        range_max: int,
+        seed: int = 0,
+        seed2: int = 0,
+        key: Key,
+    ) -> tuple[Array, Array, Array]:
+        """Sample classes by the distribution of ``candidates``.
+
+        TF: core/kernels/candidate_sampler_ops.cc.
+
+        Results are the classes, and the expected counts of the true and of the sampled classes.
+        """
+        return _candidates(true_classes, num_true, num_sampled, unique, range_max, *candidates(range_max), key)
+
+
+_register("UniformCandidateSampler", _uniform_candidates)
+_register("LogUniformCandidateSampler", _log_uniform_candidates)
 
 
 def _fixed_weights(
@@ -206,7 +195,7 @@ def fixed_unigram_candidate_sampler(
 
     TF: tf.raw_ops.FixedUnigramCandidateSampler (core/kernels/candidate_sampler_ops.cc).
 
-    Results as of `uniform_candidate_sampler`.
+    Results are the classes, and the expected counts of the true and of the sampled classes.
     """
     weights = _fixed_weights(range_max, vocab_file, unigrams, distortion, num_reserved_ids, num_shards, shard)
     if unique and num_sampled > np.count_nonzero(weights):

@@ -7,6 +7,7 @@ The state is a variable of three 64-bit integers. The first two integers are the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -109,28 +110,33 @@ def rng_skip(resource: UpdateInt64, algorithm: Static, delta: Any) -> Any:
     return _advanced(_words(resource), delta)
 
 
-@op("StatefulUniform", int64="pair")
-def stateful_uniform(
-    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
-) -> tuple[Any, Any]:
-    """Draw uniform floats in [0, 1).
+def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
+    @op(name, int64="pair")
+    def call(resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = default) -> tuple[Any, Any]:
+        """Draw numbers by ``draw``.
 
-    TF: tf.raw_ops.StatefulUniform (core/kernels/stateful_random_ops.cc).
+        TF: core/kernels/stateful_random_ops.cc.
 
-    Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
-      shape: static ints.
-      dtype: dtype of the result.
+        Args:
+          resource: int64 [3], the state of the generator.
+          algorithm: static int, 1 (Philox) or 3 (auto_select).
+          shape: static ints.
+          dtype: dtype of the result.
 
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
+        Returns:
+          The next state, and ``dtype`` of ``shape``.
 
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
-    """
-    after, start = _start(resource, algorithm, shape)
-    return after, uniform(shape, *start, dtype)
+        Raises:
+          OpError: the algorithm is not Philox, or the state or the shape is invalid.
+        """
+        after, start = _start(resource, algorithm, shape)
+        return after, draw(shape, *start, dtype)
+
+
+_register("StatefulUniform", uniform, _FLOAT32)  # in [0, 1)
+_register("StatefulUniformFullInt", full_int, _UINT64)
+_register("StatefulStandardNormalV2", normal, _FLOAT32)
+_register("StatefulTruncatedNormal", truncated_normal, _FLOAT32)  # within two standard deviations
 
 
 @op("StatefulUniformInt", int64="pair")
@@ -159,54 +165,6 @@ def stateful_uniform_int(
     return after, uniform_int(shape, *start, minval, maxval, dtype)
 
 
-@op("StatefulUniformFullInt", int64="pair")
-def stateful_uniform_full_int(
-    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _UINT64
-) -> tuple[Any, Any]:
-    """Draw integers from the full range of the dtype.
-
-    TF: tf.raw_ops.StatefulUniformFullInt (core/kernels/stateful_random_ops.cc).
-
-    Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
-      shape: static ints.
-      dtype: dtype of the result.
-
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
-    """
-    after, start = _start(resource, algorithm, shape)
-    return after, full_int(shape, *start, dtype)
-
-
-@op("StatefulStandardNormalV2", int64="pair")
-def stateful_standard_normal_v2(
-    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
-) -> tuple[Any, Any]:
-    """Draw standard normals.
-
-    TF: tf.raw_ops.StatefulStandardNormalV2 (core/kernels/stateful_random_ops.cc).
-
-    Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
-      shape: static ints.
-      dtype: dtype of the result.
-
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
-    """
-    after, start = _start(resource, algorithm, shape)
-    return after, normal(shape, *start, dtype)
-
-
 @op("StatefulStandardNormal", int64="pair")
 def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
     """Draw standard normals, for a state that begins with the algorithm.
@@ -232,30 +190,6 @@ def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype: Any
     after = _advanced_words(words[1:], np.asarray(size(shape)[1], np.int64))
     samples = normal(shape, *_key_and_counter(words[1:]), dtype)
     return from_u32_pair(lax.concatenate([words[:1], after], 0), np.int64), samples
-
-
-@op("StatefulTruncatedNormal", int64="pair")
-def stateful_truncated_normal(
-    resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = _FLOAT32
-) -> tuple[Any, Any]:
-    """Draw standard normals within two standard deviations.
-
-    TF: tf.raw_ops.StatefulTruncatedNormal (core/kernels/stateful_random_ops.cc).
-
-    Args:
-      resource: int64 [3], the state of the generator.
-      algorithm: static int, 1 (Philox) or 3 (auto_select).
-      shape: static ints.
-      dtype: dtype of the result.
-
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
-
-    Raises:
-      OpError: the algorithm is not Philox, or the state or the shape is invalid.
-    """
-    after, start = _start(resource, algorithm, shape)
-    return after, truncated_normal(shape, *start, dtype)
 
 
 @op("StatefulRandomBinomial", int64="pair")

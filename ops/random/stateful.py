@@ -6,6 +6,8 @@ integers use the Philox samplers with a Philox key drawn from the JAX key; the o
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,23 +28,29 @@ from .philox import from_jax_key
 _INT64 = np.dtype(np.int64)
 
 
-@op("RandomUniform")
-def random_uniform(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
-    """Draw uniform floats in [0, 1), with JAX's bits.
+def _register(name: str, draw: Callable[..., Any]) -> None:
+    @op(name)
+    def call(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
+        """Draw numbers by ``draw``, with JAX's bits.
 
-    TF: tf.raw_ops.RandomUniform (core/kernels/random_op.cc).
+        TF: core/kernels/random_op.cc.
 
-    Args:
-      shape: static ints.
-      dtype: dtype of the result.
-      seed: ignored.
-      seed2: ignored.
-      key: a JAX PRNG key.
+        Args:
+          shape: static ints.
+          dtype: dtype of the result.
+          seed: ignored.
+          seed2: ignored.
+          key: a JAX PRNG key.
 
-    Returns:
-      ``dtype``, of ``shape``.
-    """
-    return jax.random.uniform(key, dims(shape), canonical(dtype))
+        Returns:
+          ``dtype``, of ``shape``.
+        """
+        return draw(key, shape=dims(shape), dtype=canonical(dtype))
+
+
+_register("RandomUniform", jax.random.uniform)
+_register("RandomStandardNormal", jax.random.normal)
+_register("TruncatedNormal", functools.partial(jax.random.truncated_normal, lower=-2.0, upper=2.0))
 
 
 @op("RandomUniformInt")
@@ -65,44 +73,6 @@ def random_uniform_int(
       The dtype of ``minval``, of ``shape``.
     """
     return jax.random.randint(key, dims(shape), minval, maxval, jnp.asarray(minval).dtype)
-
-
-@op("RandomStandardNormal")
-def random_standard_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
-    """Draw standard normals.
-
-    TF: tf.raw_ops.RandomStandardNormal (core/kernels/random_op.cc).
-
-    Args:
-      shape: static ints.
-      dtype: dtype of the result.
-      seed: ignored.
-      seed2: ignored.
-      key: a JAX PRNG key.
-
-    Returns:
-      ``dtype``, of ``shape``.
-    """
-    return jax.random.normal(key, dims(shape), canonical(dtype))
-
-
-@op("TruncatedNormal")
-def truncated_normal(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
-    """Draw standard normals within two standard deviations.
-
-    TF: tf.raw_ops.TruncatedNormal (core/kernels/random_op.cc).
-
-    Args:
-      shape: static ints.
-      dtype: dtype of the result.
-      seed: ignored.
-      seed2: ignored.
-      key: a JAX PRNG key.
-
-    Returns:
-      ``dtype``, of ``shape``.
-    """
-    return jax.random.truncated_normal(key, -2.0, 2.0, dims(shape), canonical(dtype))
 
 
 @op("RandomShuffle")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +14,6 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import from_u32_pair
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.top_k import top_k
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
@@ -51,84 +51,44 @@ def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
     return (*stateless_random_get_key_counter(seed), np.array(_PHILOX, np.int32))
 
 
-@op("StatelessRandomUniformV2", int64="pair")
-def stateless_random_uniform_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Array:
-    """Draw uniform floats in [0, 1).
+def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
+    @op(f"{name}V2", int64="pair")
+    def call_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = default) -> Any:
+        """Draw numbers by ``draw``.
 
-    TF: tf.raw_ops.StatelessRandomUniformV2 (core/kernels/stateless_random_ops_v2.cc).
+        TF: core/kernels/stateless_random_ops_v2.cc.
 
-    Args:
-      shape: static ints.
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-      dtype: float dtype.
+        Args:
+          shape: static ints.
+          key: uint64 [1].
+          counter: uint64 [2].
+          alg: static int, 1 (Philox) or 3 (auto_select).
+          dtype: dtype of the result.
 
-    Returns:
-      ``dtype``, of ``shape``.
+        Returns:
+          ``dtype``, of ``shape``.
 
-    Raises:
-      OpError: the algorithm is not Philox.
-    """
-    check_algorithm(alg)
-    return uniform(shape, *state(key, counter), dtype)
+        Raises:
+          OpError: the algorithm is not Philox, or the shape is symbolic where numbers are drawn until they fit.
+        """
+        check_algorithm(alg)
+        return draw(shape, *state(key, counter), dtype)
 
+    @op(name, int64="pair")
+    def call(shape: Static, seed: Any, *, dtype: Any = default) -> Any:
+        """Draw numbers by ``draw``.
 
-@op("StatelessRandomUniform", int64="pair")
-def stateless_random_uniform(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Array:
-    """Draw uniform floats in [0, 1).
+        TF: core/kernels/stateless_random_ops.cc.
 
-    TF: tf.raw_ops.StatelessRandomUniform (core/kernels/stateless_random_ops.cc).
-
-    Args:
-      shape: static ints.
-      seed: int32 or int64 [2].
-      dtype: float dtype.
-
-    Returns:
-      ``dtype``, of ``shape``.
-    """
-    return uniform(shape, *scramble(seed), dtype)
+        ``seed`` is int32 or int64 [2]; see `call_v2` for the others.
+        """
+        return draw(shape, *scramble(seed), dtype)
 
 
-@op("StatelessRandomNormalV2", int64="pair")
-def stateless_random_normal_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32) -> Array:
-    """Draw standard normals by Box and Muller's transform.
-
-    TF: tf.raw_ops.StatelessRandomNormalV2 (core/kernels/stateless_random_ops_v2.cc).
-
-    Args:
-      shape: static ints.
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-      dtype: float dtype.
-
-    Returns:
-      ``dtype``, of ``shape``.
-
-    Raises:
-      OpError: the algorithm is not Philox.
-    """
-    check_algorithm(alg)
-    return normal(shape, *state(key, counter), dtype)
-
-
-@op("StatelessRandomNormal", int64="pair")
-def stateless_random_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Array:
-    """Draw standard normals by Box and Muller's transform.
-
-    TF: tf.raw_ops.StatelessRandomNormal (core/kernels/stateless_random_ops.cc).
-
-    Args:
-      shape: static ints.
-      seed: int32 or int64 [2].
-      dtype: float dtype.
-
-    Returns:
-      ``dtype``, of ``shape``.
-    """
-    return normal(shape, *scramble(seed), dtype)
+_register("StatelessRandomUniform", uniform, _FLOAT32)  # in [0, 1)
+_register("StatelessRandomNormal", normal, _FLOAT32)  # by Box and Muller's transform
+_register("StatelessRandomUniformFullInt", full_int, _UINT64)
+_register("StatelessTruncatedNormal", truncated_normal, _FLOAT32)  # within two standard deviations
 
 
 @op("StatelessRandomUniformIntV2", int64="pair")
@@ -175,93 +135,6 @@ def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: 
       ``dtype``, of ``shape``.
     """
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
-
-
-@op("StatelessRandomUniformFullIntV2", int64="pair")
-def stateless_random_uniform_full_int_v2(
-    shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _UINT64
-) -> Any:
-    """Draw integers from the full range of the dtype.
-
-    TF: tf.raw_ops.StatelessRandomUniformFullIntV2 (core/kernels/stateless_random_ops_v2.cc).
-
-    Args:
-      shape: static ints.
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-      dtype: int32, int64, uint32 or uint64.
-
-    Returns:
-      ``dtype``, of ``shape``.
-
-    Raises:
-      OpError: the algorithm is not Philox.
-    """
-    check_algorithm(alg)
-    return full_int(shape, *state(key, counter), dtype)
-
-
-@op("StatelessRandomUniformFullInt", int64="pair")
-def stateless_random_uniform_full_int(shape: Static, seed: Any, *, dtype: Any = _UINT64) -> Any:
-    """Draw integers from the full range of the dtype.
-
-    TF: tf.raw_ops.StatelessRandomUniformFullInt (core/kernels/stateless_random_ops.cc).
-
-    Args:
-      shape: static ints.
-      seed: int32 or int64 [2].
-      dtype: int32, int64, uint32 or uint64.
-
-    Returns:
-      ``dtype``, of ``shape``.
-    """
-    return full_int(shape, *scramble(seed), dtype)
-
-
-@op("StatelessTruncatedNormalV2", int64="pair")
-def stateless_truncated_normal_v2(
-    shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = _FLOAT32
-) -> Array:
-    """Draw standard normals within two standard deviations.
-
-    TF: tf.raw_ops.StatelessTruncatedNormalV2 (core/kernels/stateless_random_ops_v2.cc).
-
-    Args:
-      shape: static ints.
-      key: uint64 [1].
-      counter: uint64 [2].
-      alg: static int, 1 (Philox) or 3 (auto_select).
-      dtype: float dtype.
-
-    Returns:
-      ``dtype``, of ``shape``.
-
-    Raises:
-      OpError: the shape is symbolic, or the algorithm is not Philox.
-    """
-    check_algorithm(alg)
-    return truncated_normal(shape, *state(key, counter), dtype)
-
-
-@op("StatelessTruncatedNormal", int64="pair")
-def stateless_truncated_normal(shape: Static, seed: Any, *, dtype: Any = _FLOAT32) -> Array:
-    """Draw standard normals within two standard deviations.
-
-    TF: tf.raw_ops.StatelessTruncatedNormal (core/kernels/stateless_random_ops.cc).
-
-    Args:
-      shape: static ints.
-      seed: int32 or int64 [2].
-      dtype: float dtype.
-
-    Returns:
-      ``dtype``, of ``shape``.
-
-    Raises:
-      OpError: the shape is symbolic.
-    """
-    return truncated_normal(shape, *scramble(seed), dtype)
 
 
 @functools.partial(jax.jit, static_argnames="size")

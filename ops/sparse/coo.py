@@ -1,4 +1,6 @@
-"""COO sparse tensors: indices of shape (entries, rank), values, dense shape. Shared helpers; reorder, reshape, concat.
+"""COO sparse tensors: shared helpers; reorder, reshape, concat.
+
+They consist of indices of shape (entries, rank), values, and a dense shape.
 
 The number of entries must be static, or bounded. So most ops that select entries need static indices (values may be
 traced), or the config option ``dynamic_shape_bound``; ops that merge entries do not if only values computed from the
@@ -44,7 +46,7 @@ def pick(values: Any, positions: Any) -> Any:
 
 
 def check_indices(indices: Any, values: Any, shape: Any) -> None:
-    """Raise OpError if the components of a sparse tensor do not fit each other, as far as they are static."""
+    """Raise OpError if a sparse tensor's static components do not fit together."""
     if indices.ndim != 2:
         raise OpError(f"indices must be a matrix, not of rank {indices.ndim}")
     if values is not None and values.ndim != 1:
@@ -60,7 +62,7 @@ def check_indices(indices: Any, values: Any, shape: Any) -> None:
 
 
 def check_range(indices: Any, limits: Any) -> None:
-    """Raise OpError if static indices are outside a static shape; rows of padding (-1) are not."""
+    """Raise OpError if static indices, padding (-1) apart, are outside the shape."""
     found = static_value(indices)
     if found is None or limits is None or not found.size or not all(isinstance(d, int) for d in limits):
         return
@@ -91,7 +93,7 @@ def order_of(indices: Any) -> Any:
 
 
 def scatter_entries(start: Any, indices: Any, updates: Any, kind: str) -> Any:
-    """Scatter to a dense array by "set", "add" or "max"; indices out of range are dropped."""
+    """Scatter by "set", "add" or "max"; drop indices that are out of range."""
     start, updates = jnp.asarray(start), jnp.asarray(updates)
     depth = indices.shape[1]
     if depth == 0 or any(isinstance(d, int) and d == 0 for d in (*start.shape, *updates.shape)):
@@ -135,7 +137,7 @@ def _strides(shape: Any) -> list[Any]:
 
 
 def sizes_of(shape: Any) -> tuple[Any, ...]:
-    """Return the sizes of a shape: ints or symbolic dimensions where static, else traced scalars."""
+    """Return a shape's sizes: ints or symbolic dimensions, else traced scalars."""
     found = static_value(shape)
     if found is not None:
         return dims(found)
@@ -226,7 +228,7 @@ def sparse_reshape(input_indices: Array, input_shape: Unconverted, new_shape: Un
 
 
 def _concat_parts(indices: list[Any], values: list[Any], shapes: list[Any], axis: int) -> tuple[int, list[Any], Any]:
-    """Return the axis, the offset of each part along it, and the shape; raise OpError if parts differ."""
+    """Return axis, offsets of the parts along it, and shape; raise if parts differ."""
     for i, v, s in zip(indices, values, shapes, strict=True):
         check_indices(i, v, s)
     sizes = [sizes_of(s) for s in shapes]
@@ -296,7 +298,7 @@ def static_integers(value: Any, what: str) -> np.ndarray:
 
 
 def union(a: Any, b: Any, bound: int | DynamicShapes | None) -> tuple[Any, Any, Any]:
-    """Return the sorted union of indices, and for each its position in ``a`` and in ``b`` (-1: none)."""
+    """Return the sorted union of indices, with positions in both (-1: none)."""
     ours, theirs = static_value(a), static_value(b)
     split = a.shape[0]
     if ours is not None and theirs is not None:
@@ -338,7 +340,7 @@ def same_rows(a: Any, b: Any) -> Any:
 
 
 def _same_sorted(a: Any, b: Any) -> Any:
-    """Return `same_rows` by sorting: equal rows are adjacent then, a row of ``b`` first."""
+    """Return `same_rows` by sorting: equal rows are adjacent, a row of ``b`` first."""
     count, rows = b.shape[0], lax.concatenate([b, a.astype(b.dtype)], 0)
     own = lax.iota(np.int32, rows.shape[0])
     *columns, order = lax.sort((*(rows[:, i] for i in range(rows.shape[1])), own), num_keys=rows.shape[1] + 1)
@@ -353,7 +355,10 @@ def _same_sorted(a: Any, b: Any) -> Any:
 def select_entries(
     keep: Any, indices: Any, values: Any, start: Any, bound: int | DynamicShapes | None, problem: str
 ) -> tuple[Any, Any]:
-    """Return the entries where ``keep`` holds, with indices relative to ``start``; ``bound`` is their capacity."""
+    """Return entries where ``keep`` holds, with indices relative to ``start``.
+
+    The capacity is ``bound``.
+    """
     if isinstance(keep, np.ndarray):
         kept: Any = np.nonzero(keep)[0]
         return np.asarray(indices)[kept] - start, pick(values, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -104,70 +105,42 @@ def _sparse_sparse(
     return indices, fn(jnp.asarray(pick(a[1], at_a)), jnp.asarray(pick(b[1], at_b)))
 
 
-@op("SparseSparseMaximum")
-def sparse_sparse_maximum(
-    a_indices: Any,
-    a_values: Any,
-    a_shape: Any,
-    b_indices: Any,
-    b_values: Any,
-    b_shape: Any,
-    *,
-    bound: Bound,
-) -> tuple[Any, Any]:
-    """Return the larger of two sparse tensors, where either has an entry.
+def _register(name: str, fn: Callable[..., Any]) -> None:
+    @op(name)
+    def call(
+        a_indices: Any,
+        a_values: Any,
+        a_shape: Any,
+        b_indices: Any,
+        b_values: Any,
+        b_shape: Any,
+        *,
+        bound: Bound,
+    ) -> tuple[Any, Any]:
+        """Return ``fn`` of two sparse tensors, where either has an entry.
 
-    TF: tf.raw_ops.SparseSparseMaximum (core/kernels/sparse_sparse_binary_op_shared.cc).
+        TF: core/kernels/sparse_sparse_binary_op_shared.cc.
 
-    Args:
-      a_indices: [n, rank].
-      a_values: [n].
-      a_shape: [rank].
-      b_indices: [m, rank].
-      b_values: [m].
-      b_shape: [rank], equal to ``a_shape``.
-      bound: capacity of the result if indices are traced.
+        Args:
+          a_indices: [n, rank].
+          a_values: [n].
+          a_shape: [rank].
+          b_indices: [m, rank].
+          b_values: [m].
+          b_shape: [rank], equal to ``a_shape``.
+          bound: capacity of the result if indices are traced.
 
-    Returns:
-      Indices and values of the result. Missing entries count as 0.
+        Returns:
+          Indices and values of the result. Missing entries count as 0.
 
-    Raises:
-      OpError: static shapes differ.
-    """
-    return _sparse_sparse(lax.max, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
+        Raises:
+          OpError: static shapes differ.
+        """
+        return _sparse_sparse(fn, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
 
 
-@op("SparseSparseMinimum")
-def sparse_sparse_minimum(
-    a_indices: Any,
-    a_values: Any,
-    a_shape: Any,
-    b_indices: Any,
-    b_values: Any,
-    b_shape: Any,
-    *,
-    bound: Bound,
-) -> tuple[Any, Any]:
-    """Return the smaller of two sparse tensors, where either has an entry.
-
-    TF: tf.raw_ops.SparseSparseMinimum (core/kernels/sparse_sparse_binary_op_shared.cc).
-
-    Args:
-      a_indices: [n, rank].
-      a_values: [n].
-      a_shape: [rank].
-      b_indices: [m, rank].
-      b_values: [m].
-      b_shape: [rank], equal to ``a_shape``.
-      bound: capacity of the result if indices are traced.
-
-    Returns:
-      Indices and values of the result. Missing entries count as 0.
-
-    Raises:
-      OpError: static shapes differ.
-    """
-    return _sparse_sparse(lax.min, (a_indices, a_values, a_shape), (b_indices, b_values, b_shape), bound)
+_register("SparseSparseMaximum", lax.max)
+_register("SparseSparseMinimum", lax.min)
 
 
 # ---- within groups ----

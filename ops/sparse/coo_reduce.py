@@ -49,50 +49,6 @@ def _reduce(kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_di
     return out.reshape(out_shape)
 
 
-@op("SparseReduceSum")
-def sparse_reduce_sum(
-    input_indices: Array, input_values: Array, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
-) -> Array:
-    """Sum entries over axes into a dense tensor.
-
-    TF: tf.raw_ops.SparseReduceSum (core/kernels/sparse_reduce_op.cc).
-
-    Args:
-      input_indices: [n, rank].
-      input_values: [n].
-      input_shape: [rank], static.
-      reduction_axes: scalar or vector of ints in [-rank, rank), static.
-      keep_dims: keep reduced dimensions with size 1.
-
-    Returns:
-      A dense tensor, 0 where there is no entry.
-    """
-    return _reduce("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims)
-
-
-@op("SparseReduceMax")
-def sparse_reduce_max(
-    input_indices: Array, input_values: Array, input_shape: Static, reduction_axes: Static, *, keep_dims: bool = False
-) -> Array:
-    """Reduce entries to their maximum over axes, as a dense tensor.
-
-    TF: tf.raw_ops.SparseReduceMax (core/kernels/sparse_reduce_op.cc).
-
-    NaN if any entry is NaN (in TensorFlow, on CPU, that depends on the order of entries).
-
-    Args:
-      input_indices: [n, rank].
-      input_values: [n].
-      input_shape: [rank], static.
-      reduction_axes: scalar or vector of ints in [-rank, rank), static.
-      keep_dims: keep reduced dimensions with size 1.
-
-    Returns:
-      A dense tensor, 0 where there is no entry.
-    """
-    return _reduce("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims)
-
-
 def _reduce_sparse(
     kind: str, indices: Any, values: Any, shape: Any, axes: Any, keep_dims: bool, bound: int | DynamicShapes | None
 ) -> tuple[Any, Any, Any]:
@@ -128,63 +84,64 @@ def _reduce_sparse(
     return rows, out, shape_of(out_shape)
 
 
-@op("SparseReduceSumSparse")
-def sparse_reduce_sum_sparse(
-    input_indices: Any,
-    input_values: Any,
-    input_shape: Any,
-    reduction_axes: Any,
-    *,
-    keep_dims: bool = False,
-    bound: Bound,
-) -> tuple[Any, Any, Any]:
-    """Sum entries over axes into a sparse tensor.
+def _register(kind: str) -> None:
+    @op(f"SparseReduce{kind}")
+    def dense(
+        input_indices: Array,
+        input_values: Array,
+        input_shape: Static,
+        reduction_axes: Static,
+        *,
+        keep_dims: bool = False,
+    ) -> Array:
+        """Reduce entries over axes to a dense tensor.
 
-    TF: tf.raw_ops.SparseReduceSumSparse (core/kernels/sparse_reduce_op.cc).
+        TF: core/kernels/sparse_reduce_op.cc.
 
-    Args:
-      input_indices: [n, rank].
-      input_values: [n].
-      input_shape: [rank].
-      reduction_axes: scalar or vector of ints in [-rank, rank), static.
-      keep_dims: keep reduced dimensions with size 1.
-      bound: capacity of the result if indices are traced.
+        A maximum is NaN if any entry is NaN (in TensorFlow, on CPU, that depends on the order of entries).
 
-    Returns:
-      Indices, values and shape of the result.
+        Args:
+          input_indices: [n, rank].
+          input_values: [n].
+          input_shape: [rank], static.
+          reduction_axes: scalar or vector of ints in [-rank, rank), static.
+          keep_dims: keep reduced dimensions with size 1.
 
-    Raises:
-      OpError: the axes are traced.
-    """
-    return _reduce_sparse("Sum", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
+        Returns:
+          A dense tensor, 0 where there is no entry.
+        """
+        return _reduce(kind, input_indices, input_values, input_shape, reduction_axes, keep_dims)
+
+    @op(f"SparseReduce{kind}Sparse")
+    def sparse(
+        input_indices: Any,
+        input_values: Any,
+        input_shape: Any,
+        reduction_axes: Any,
+        *,
+        keep_dims: bool = False,
+        bound: Bound,
+    ) -> tuple[Any, Any, Any]:
+        """Reduce entries over axes to a sparse tensor.
+
+        TF: core/kernels/sparse_reduce_op.cc.
+
+        Args:
+          input_indices: [n, rank].
+          input_values: [n].
+          input_shape: [rank].
+          reduction_axes: scalar or vector of ints in [-rank, rank), static.
+          keep_dims: keep reduced dimensions with size 1.
+          bound: capacity of the result if indices are traced.
+
+        Returns:
+          Indices, values and shape of the result.
+
+        Raises:
+          OpError: the axes are traced.
+        """
+        return _reduce_sparse(kind, input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
 
 
-@op("SparseReduceMaxSparse")
-def sparse_reduce_max_sparse(
-    input_indices: Any,
-    input_values: Any,
-    input_shape: Any,
-    reduction_axes: Any,
-    *,
-    keep_dims: bool = False,
-    bound: Bound,
-) -> tuple[Any, Any, Any]:
-    """Reduce entries to their maximum over axes, as a sparse tensor.
-
-    TF: tf.raw_ops.SparseReduceMaxSparse (core/kernels/sparse_reduce_op.cc).
-
-    Args:
-      input_indices: [n, rank].
-      input_values: [n].
-      input_shape: [rank].
-      reduction_axes: scalar or vector of ints in [-rank, rank), static.
-      keep_dims: keep reduced dimensions with size 1.
-      bound: capacity of the result if indices are traced.
-
-    Returns:
-      Indices, values and shape of the result.
-
-    Raises:
-      OpError: the axes are traced.
-    """
-    return _reduce_sparse("Max", input_indices, input_values, input_shape, reduction_axes, keep_dims, bound)
+for _kind in ("Sum", "Max"):
+    _register(_kind)

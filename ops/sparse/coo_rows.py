@@ -61,7 +61,7 @@ def sparse_fill_empty_rows(
 
 
 def _row_count(shape: Any, bound: int | DynamicShapes | None) -> Any:
-    """Return the first size of a shape whose other sizes may be traced: an int or a dynamic dimension.
+    """Return the first size of a shape whose others may be traced: int or dynamic.
 
     Raises:
       UnboundedError: it is traced, and dynamic dimensions are not tracked.
@@ -77,7 +77,7 @@ def _row_count(shape: Any, bound: int | DynamicShapes | None) -> Any:
 def _fill_rows(
     row_ids: Any, values: Any, rows: Any, default: Any, bound: int | DynamicShapes | None
 ) -> tuple[Any, ...]:
-    """Return row ids, values, empty rows, new positions of entries, and old positions (-1: new)."""
+    """Return row ids, values, empty rows, new positions, and old ones (-1: new)."""
     found, dtype = static_value(row_ids), canonical(_INT64)
     if found is not None:
         if found.size and not 0 <= found.min() <= found.max() < rows:

@@ -1,4 +1,6 @@
-"""Sparse bincount: counts of values as sparse tensors (tf.math.bincount) of dense, sparse or ragged rows.
+"""Sparse bincount: counts of values as sparse tensors (tf.math.bincount).
+
+Rows are dense, sparse or ragged.
 
 Each row's counts are in the order of the values. The number of unique values is dynamic.
 """

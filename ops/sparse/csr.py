@@ -97,7 +97,7 @@ class SparseMatrix(Variant):
         return SparseMatrix(ordered, take(self.values, order, 0), new)
 
     def flat(self) -> tuple[Any, Any]:
-        """Return rows and columns of the entries in the block-diagonal matrix of the batch."""
+        """Return rows and columns of entries in the batch's block-diagonal matrix."""
         rows, columns = self.indices[:, -2], self.indices[:, -1]
         if len(self.dims) == 2:
             return rows, columns

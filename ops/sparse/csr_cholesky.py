@@ -65,7 +65,7 @@ def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any)
 
 
 def _factor(dense: Any, order: np.ndarray) -> Any:
-    """Return the lower factor of the permuted Hermitian matrix whose lower triangle is given."""
+    """Return the lower factor of a permuted Hermitian matrix's lower triangle."""
     lower, strict = jnp.tril(dense), jnp.tril(dense, -1)
     full = lower + jnp.swapaxes(strict.conj(), -1, -2)
     rows = jnp.take_along_axis(full, order[..., :, None], axis=-2)
@@ -73,7 +73,7 @@ def _factor(dense: Any, order: np.ndarray) -> Any:
 
 
 def _with_fill_in(indices: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the indices of the entries of a factor: those of the matrix, and its fill-in."""
+    """Return indices of a factor's entries: the matrix's, and its fill-in."""
     inverse = np.argsort(order)
     below = indices[indices[:, 0] >= indices[:, 1]]
     rows, columns = inverse[below[:, 0]], inverse[below[:, 1]]

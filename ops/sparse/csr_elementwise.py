@@ -1,4 +1,4 @@
-"""Sums, scaling and softmax of CSR matrices. TensorFlow has kernels for these on GPUs only."""
+"""Sums, scaling and softmax of CSR matrices, for which only GPUs have kernels."""
 
 from __future__ import annotations
 

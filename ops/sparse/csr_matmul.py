@@ -137,7 +137,7 @@ def sparse_matrix_sparse_mat_mul(
 
 
 def _terms(a: SparseMatrix, b: SparseMatrix) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the positions of both factors of each term, the product's indices, and the index of each term's sum."""
+    """Return both factors' positions for each term, product indices, and sum ids."""
     first, second = np.asarray(a.indices), np.asarray(b.indices)
     first_valid, second_valid = (np.flatnonzero(x[:, 0] >= 0) for x in (first, second))
     inner = np.asarray(a.flat()[1])[first_valid]

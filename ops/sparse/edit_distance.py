@@ -25,7 +25,7 @@ __all__ = ["edit_distance"]
 
 
 def _sequences(indices: Any, values: Any, width: Any, groups: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return the sequences of a sparse tensor as rows of a dense one, and their lengths."""
+    """Return the sequences of a sparse tensor as dense rows, and their lengths."""
     total = math.prod(groups)
     flat = jnp.zeros(indices.shape[0], np.int32)
     for axis in range(len(groups)):
@@ -62,7 +62,7 @@ def _groups(*shapes: Any) -> tuple[Any, ...]:
 
 
 def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
-    """Return the edit distances of rows of ``a`` and ``b``; a scan over ``a`` updates one row of the table."""
+    """Return edit distances of rows; a scan over ``a`` updates one table row."""
     width = b.shape[1]
     first = jnp.broadcast_to(lax.iota(np.float32, width + 1), (b.shape[0], width + 1))
 
@@ -135,7 +135,7 @@ def edit_distance(
 
 
 def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return values as numbers: static strings by their rank among all, since JAX cannot compare them."""
+    """Return values as numbers: static strings by rank, as JAX cannot compare them."""
     if getattr(a, "dtype", None) != np.dtype(object):
         return a, b
     _, numbers = np.unique(np.concatenate([a, b]), return_inverse=True)

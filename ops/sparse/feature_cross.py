@@ -1,4 +1,4 @@
-"""Feature crosses of categorical columns: the product of each row's features of all columns (tf.sparse.cross).
+"""Feature crosses: products of each row's features of columns (sparse.cross).
 
 The number of features of a row must be static, as it is for dense columns. Integers, and strings formatted from them,
 may be traced.
@@ -75,7 +75,7 @@ def _ragged(values: Any, splits: Any) -> _Column:
 
 @dataclasses.dataclass(frozen=True)
 class _Crosses:
-    """The feature indices of each cross, by column, and the number of crosses of each row."""
+    """Each cross's feature indices, by column, and the number of crosses by row."""
 
     picks: list[np.ndarray]
     counts: np.ndarray

@@ -1,4 +1,4 @@
-"""Conversion of sparse tensors to variants and back, as `tf.map_fn` over sparse tensors does.
+"""Conversion of sparse tensors to variants and back, as in `tf.map_fn`.
 
 Rows with a static number of entries have that size. Where indices are traced, or one loop runs over rows of different
 numbers of entries, the size is dynamic (docs/sizes.md).
@@ -157,7 +157,7 @@ def _entries(value: Sparse, bound: int | DynamicShapes | None) -> tuple[Any, Any
 
 
 def _joined(rows: TensorList, bound: int | DynamicShapes | None) -> tuple[Any, Any, tuple[Any, ...]]:
-    """Return indices, values and sizes of the sparse tensor whose rows are the elements of a list."""
+    """Return the components of the sparse tensor whose rows are a list's elements."""
     rows = rows.resolved()
     if rows.is_traced:
         raise OpError("a sparse tensor is made of a list whose length depends on data; give the TensorArray its size")

@@ -32,7 +32,7 @@ _INT64 = np.dtype(np.int64)
 
 
 class _Entries(NamedTuple):
-    """Values, the group index of each (a row, -1 for padding), and the shape of groups (a tuple, or traced)."""
+    """Values, the group (row, or -1) of each, and the static or traced group shape."""
 
     groups: Any
     values: Any
@@ -103,7 +103,7 @@ def _known_result(a: _Entries, b: _Entries, set_operation: str) -> tuple[Any, An
 
 
 class _Sorted(NamedTuple):
-    """Entries sorted by group and value; ``first`` marks first occurrences, ``begins`` the first of each group."""
+    """Entries sorted by group and value, with first occurrences and group starts."""
 
     columns: list[Any]
     values: Any

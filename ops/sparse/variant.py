@@ -55,11 +55,11 @@ class Sparse(VariantRow):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape as a tensor of variants: TensorFlow has one each for indices, values and dense shape."""
+        """Its shape as a vector of three variants: indices, values and dense shape."""
         return (3,)
 
     def common_spec(self, other: Sparse) -> Sparse:
-        """Return the spec that values of both specs can be coerced to: sizes that differ are traced."""
+        """Return the spec that both specs coerce to: sizes that differ are traced."""
         if specs.same_spec(self, other):
             return self
         unknown = jax.ShapeDtypeStruct((), canonical(_DIMENSION))

@@ -1,4 +1,4 @@
-"""Optimizer steps on variables (``ResourceApply*``), with the formulas of TensorFlow's CPU kernels.
+"""Optimizer steps on variables (``ResourceApply*``), as TensorFlow's kernels.
 
 `sparse_optimizers` applies them to gathered rows (``ResourceSparseApply*``).
 """

@@ -68,7 +68,7 @@ def _format_value(value: Any, count: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A string formatted from traced values; it can only be printed, since JAX has no strings.
+    """A string formatted from traced values; it can only be printed.
 
     Attributes:
       template: the template of StringFormat.
@@ -99,7 +99,7 @@ def _escaped(text: str) -> str:
 
 
 def _element(value: Any) -> str:
-    """Format one element as tensorflow/core/framework/tensor.cc does: with 6 digits if exact, else 9 (15, 17)."""
+    """Format one element as tensor.cc: with 6 digits if exact, else 9 (15, 17)."""
     if isinstance(value, bytes):
         return f'"{_escaped(_decode(value))}"'
     dtype = np.asarray(value).dtype

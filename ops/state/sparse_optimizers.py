@@ -7,6 +7,7 @@ under ``jit`` its row is skipped.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,8 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.traits import Update
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array
 
 from . import optimizers as dense
 
@@ -66,218 +65,38 @@ def _rows(step: Step, variables: tuple[Any, ...], grad: Any, indices: Any) -> tu
     return lax.cond(jnp.any(repeated), one_by_one, at_once, variables)
 
 
-def _tuple(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
+def _register(name: str, step: Callable[..., Any]) -> None:
+    """Register a dense step for rows, with ``indices`` after the gradient."""
+    signature = inspect.signature(step)
+    parameters = [p.replace(name="grad") if p.name == "delta" else p for p in signature.parameters.values()]
+    at = [p.name for p in parameters].index("grad")
+    count = sum(p.annotation == "Update" for p in parameters)
+
+    def call(*inputs: Any, **attrs: Any) -> Any:
+        """Take an optimizer step on rows. TF: core/kernels/training_ops.cc."""
+
+        def step_of_rows(*values: Any) -> tuple[Any, ...]:
+            *rows, grad = values
+            result = step(*rows, *inputs[count:at], grad, *inputs[at + 2 :], **attrs)
+            return result if isinstance(result, tuple) else (result,)
+
+        return _rows(step_of_rows, inputs[:count], inputs[at], inputs[at + 1])
+
+    indices = inspect.Parameter("indices", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Array")
+    parameters.insert(at + 1, indices)
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    op(name)(call)
 
 
-@op("ResourceSparseApplyProximalGradientDescent")
-def sparse_proximal_gradient_descent(
-    var: Update, alpha: Array, l1: Array, l2: Array, grad: Array, indices: Array
-) -> Any:
-    """Take a step of proximal gradient descent (FOBOS) on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyProximalGradientDescent (core/kernels/training_ops.cc).
-    """
-    return _rows(lambda v, g: _tuple(dense.proximal_gradient_descent(v, alpha, l1, l2, g)), (var,), grad, indices)
-
-
-@op("ResourceSparseApplyMomentum")
-def sparse_momentum(
-    var: Update, accum: Update, lr: Array, grad: Array, indices: Array, momentum: Array, *, use_nesterov: bool = False
-) -> Any:
-    """Take a step of gradient descent with momentum on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyMomentum (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, g: dense.momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov), (var, accum), grad, indices
-    )
-
-
-@op("ResourceSparseApplyKerasMomentum")
-def sparse_keras_momentum(
-    var: Update, accum: Update, lr: Array, grad: Array, indices: Array, momentum: Array, *, use_nesterov: bool = False
-) -> Any:
-    """Take a step of gradient descent with momentum, as Keras defines it on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyKerasMomentum (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, g: dense.keras_momentum(v, a, lr, g, momentum, use_nesterov=use_nesterov),
-        (var, accum),
-        grad,
-        indices,
-    )
-
-
-@op("ResourceSparseApplyAdagrad")
-def sparse_adagrad(
-    var: Update, accum: Update, lr: Array, grad: Array, indices: Array, *, update_slots: bool = True
-) -> Any:
-    """Take a step of Adagrad on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyAdagrad (core/kernels/training_ops.cc).
-    """
-    return _rows(lambda v, a, g: dense.adagrad(v, a, lr, g, update_slots=update_slots), (var, accum), grad, indices)
-
-
-@op("ResourceSparseApplyAdagradV2")
-def sparse_adagrad_v2(
-    var: Update, accum: Update, lr: Array, epsilon: Array, grad: Array, indices: Array, *, update_slots: bool = True
-) -> Any:
-    """Take a step of Adagrad with epsilon on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyAdagradV2 (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, g: dense.adagrad_v2(v, a, lr, epsilon, g, update_slots=update_slots), (var, accum), grad, indices
-    )
-
-
-@op("ResourceSparseApplyProximalAdagrad")
-def sparse_proximal_adagrad(
-    var: Update, accum: Update, lr: Array, l1: Array, l2: Array, grad: Array, indices: Array
-) -> Any:
-    """Take a step of proximal Adagrad (FOBOS) on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyProximalAdagrad (core/kernels/training_ops.cc).
-    """
-    return _rows(lambda v, a, g: dense.proximal_adagrad(v, a, lr, l1, l2, g), (var, accum), grad, indices)
-
-
-@op("ResourceSparseApplyAdagradDA")
-def sparse_adagrad_da(
-    var: Update,
-    gradient_accumulator: Update,
-    gradient_squared_accumulator: Update,
-    grad: Array,
-    indices: Array,
-    lr: Array,
-    l1: Array,
-    l2: Array,
-    global_step: Array,
-) -> Any:
-    """Take a step of Adagrad dual averaging on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyAdagradDA (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, s, g: dense.adagrad_da(v, a, s, g, lr, l1, l2, global_step),
-        (var, gradient_accumulator, gradient_squared_accumulator),
-        grad,
-        indices,
-    )
-
-
-@op("ResourceSparseApplyAdadelta")
-def sparse_adadelta(
-    var: Update, accum: Update, accum_update: Update, lr: Array, rho: Array, epsilon: Array, grad: Array, indices: Array
-) -> Any:
-    """Take a step of Adadelta on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyAdadelta (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, u, g: dense.adadelta(v, a, u, lr, rho, epsilon, g), (var, accum, accum_update), grad, indices
-    )
-
-
-@op("ResourceSparseApplyRMSProp")
-def sparse_rms_prop(
-    var: Update,
-    ms: Update,
-    mom: Update,
-    lr: Array,
-    rho: Array,
-    momentum: Array,
-    epsilon: Array,
-    grad: Array,
-    indices: Array,
-) -> Any:
-    """Take a step of RMSProp on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyRMSProp (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, s, m, g: dense.rms_prop(v, s, m, lr, rho, momentum, epsilon, g), (var, ms, mom), grad, indices
-    )
-
-
-@op("ResourceSparseApplyCenteredRMSProp")
-def sparse_centered_rms_prop(
-    var: Update,
-    mg: Update,
-    ms: Update,
-    mom: Update,
-    lr: Array,
-    rho: Array,
-    momentum: Array,
-    epsilon: Array,
-    grad: Array,
-    indices: Array,
-) -> Any:
-    """Take a step of centered RMSProp on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyCenteredRMSProp (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, c, s, m, g: dense.centered_rms_prop(v, c, s, m, lr, rho, momentum, epsilon, g),
-        (var, mg, ms, mom),
-        grad,
-        indices,
-    )
-
-
-@op("ResourceSparseApplyFtrl")
-def sparse_ftrl(
-    var: Update,
-    accum: Update,
-    linear: Update,
-    grad: Array,
-    indices: Array,
-    lr: Array,
-    l1: Array,
-    l2: Array,
-    lr_power: Array,
-    *,
-    multiply_linear_by_lr: bool = False,
-) -> Any:
-    """Take a step of FTRL-proximal on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyFtrl (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, n, g: dense.ftrl(v, a, n, g, lr, l1, l2, lr_power, multiply_linear_by_lr=multiply_linear_by_lr),
-        (var, accum, linear),
-        grad,
-        indices,
-    )
-
-
-@op("ResourceSparseApplyFtrlV2")
-def sparse_ftrl_v2(
-    var: Update,
-    accum: Update,
-    linear: Update,
-    grad: Array,
-    indices: Array,
-    lr: Array,
-    l1: Array,
-    l2: Array,
-    l2_shrinkage: Array,
-    lr_power: Array,
-    *,
-    multiply_linear_by_lr: bool = False,
-) -> Any:
-    """Take a step of FTRL-proximal with shrinkage on rows.
-
-    TF: tf.raw_ops.ResourceSparseApplyFtrlV2 (core/kernels/training_ops.cc).
-    """
-    return _rows(
-        lambda v, a, n, g: dense.ftrl_v2(
-            v, a, n, g, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr=multiply_linear_by_lr
-        ),
-        (var, accum, linear),
-        grad,
-        indices,
-    )
+_register("ResourceSparseApplyProximalGradientDescent", dense.proximal_gradient_descent)
+_register("ResourceSparseApplyMomentum", dense.momentum)
+_register("ResourceSparseApplyKerasMomentum", dense.keras_momentum)
+_register("ResourceSparseApplyAdagrad", dense.adagrad)
+_register("ResourceSparseApplyAdagradV2", dense.adagrad_v2)
+_register("ResourceSparseApplyProximalAdagrad", dense.proximal_adagrad)
+_register("ResourceSparseApplyAdagradDA", dense.adagrad_da)
+_register("ResourceSparseApplyAdadelta", dense.adadelta)
+_register("ResourceSparseApplyRMSProp", dense.rms_prop)
+_register("ResourceSparseApplyCenteredRMSProp", dense.centered_rms_prop)
+_register("ResourceSparseApplyFtrl", dense.ftrl)
+_register("ResourceSparseApplyFtrlV2", dense.ftrl_v2)

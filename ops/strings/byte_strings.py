@@ -1,4 +1,6 @@
-"""Arrays of strings: static ones are NumPy object arrays, traced ones padded byte arrays, since JAX has none.
+"""Arrays of strings: static NumPy object arrays, or traced padded bytes.
+
+JAX has no strings.
 
 Traced strings are formatted from traced integers. They can be joined, hashed and printed (Keras's Hashing layer does
 so), but they cannot be results of a converted function, or operands of arithmetic.
@@ -37,7 +39,7 @@ _OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class ByteStrings(WordArray):
-    """An array of strings: the last axis of ``data`` (uint32) holds the length and the bytes, four in a word."""
+    """An array of strings; ``data`` (uint32) holds length and bytes, four a word."""
 
     data: Any
     dtype = _OBJECT
@@ -93,7 +95,7 @@ def is_text(value: Any) -> bool:
 
 
 def packed(text: Any, length: Any) -> ByteStrings:
-    """Return strings of bytes (..., capacity), of any integer dtype, and lengths; bytes past them are dropped."""
+    """Return strings of integer bytes (..., capacity); ``length`` truncates them."""
     text, length = jnp.asarray(text).astype(np.uint32), jnp.asarray(length)
     text = jnp.where(jnp.arange(text.shape[-1]) < length[..., None], text, np.uint32(0))
     return ByteStrings(jnp.concatenate([length.astype(np.uint32)[..., None], pack_words(text)], axis=-1))
@@ -108,7 +110,7 @@ def pack_words(text: Any) -> Any:
 
 
 def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the words of static strings, padded to one length, and the lengths of the strings."""
+    """Return static strings as words, padded to one length, and their lengths."""
     lengths = np.array([len(item) for item in value.flat], np.int32)
     rows = np.zeros((value.size, int(max(lengths, default=0))), np.uint8)
     for row, item in zip(rows, value.flat, strict=True):
@@ -152,7 +154,7 @@ def to_numpy(value: ByteStrings) -> np.ndarray:
 
 
 def from_u64(value: U64) -> Any:
-    """Return integers below 2^63 as int64: NumPy, JAX, or a `U32Pair` outside JAX's 64-bit mode."""
+    """Return integers below 2^63 as int64, of NumPy, JAX, or as a `U32Pair`."""
     if not isinstance(value.low, jax.Array):
         return (np.asarray(value.high).astype(np.int64) << 32) | np.asarray(value.low).astype(np.int64)
     return from_u32_pair(jnp.stack([value.low, value.high], axis=-1), _INT64)

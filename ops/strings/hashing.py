@@ -1,4 +1,6 @@
-"""Hashes of byte strings, bit for bit those of TensorFlow: Fingerprint64, Hash64, SipHash, FingerprintCat64.
+"""Hashes of byte strings, bit for bit those of TensorFlow.
+
+Functions: Fingerprint64, Hash64, SipHash, FingerprintCat64.
 
 FarmHash (farmhashna, https://github.com/google/farmhash) is what tensorflow/core/platform/fingerprint.h calls
 Fingerprint64; Hash64 is that of tensorflow/tsl/platform/hash.cc (MurmurHash64A with another seed); SipHash-2-4 is
@@ -49,7 +51,7 @@ class Rows:
         self._last: Any = None
 
     def word(self, offset: Any) -> Any:
-        """Return the four bytes at an offset (a multiple of four) from the start as a word; zeros past the end."""
+        """Return four bytes as a word, at an offset divisible by 4; zeros past the end."""
         offset = offset // 4
         if isinstance(offset, int):
             count = self._words.shape[-1]
@@ -57,11 +59,11 @@ class Rows:
         return lax.dynamic_index_in_dim(self._words, offset, axis=-1, keepdims=False)
 
     def start(self, offset: Any) -> U64:
-        """Return the eight bytes at an offset (a multiple of four) from the start as an integer."""
+        """Return eight bytes as an integer, at an offset (divisible by 4) from the start."""
         return U64(self.word(offset), self.word(offset + 4))
 
     def end(self, offset: int) -> U64:
-        """Return the eight bytes ``offset`` (a multiple of four) before the end; undefined for shorter rows."""
+        """Return the eight bytes at an offset from the end; undefined for shorter rows."""
         last = self._tail()
         return U64(last[..., -(offset // 4)], last[..., 1 - offset // 4] if offset > 4 else last[..., 0] * np.uint32(0))
 
@@ -105,7 +107,10 @@ def _mixed(value: U64) -> U64:
 
 
 def joined(first: U64, second: U64) -> U64:
-    """Return the fingerprint of two fingerprints: FingerprintCat64 of tensorflow/core/platform/fingerprint.h."""
+    """Return the fingerprint of two fingerprints: FingerprintCat64.
+
+    Source: tensorflow/core/platform/fingerprint.h.
+    """
     result = first ^ _MURMUR
     result = result ^ (_mixed(second * _MURMUR) * _MURMUR)
     result = _mixed(result * _MURMUR) * _MURMUR

@@ -1,4 +1,4 @@
-"""String ops that TensorFlow may evaluate at conversion, with upper bounds of the sizes of their results.
+"""String ops that TensorFlow may evaluate at conversion, with size bounds.
 
 They are pure functions of static inputs. Replacement of a regular expression, padding to a width, or a number of
 segments can make large results of small inputs; so the bound is checked before evaluation.
@@ -33,7 +33,7 @@ def _longest(array: np.ndarray) -> int:
 
 
 def linear(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """Return a bound for results of at most a constant factor of the size of the inputs."""
+    """Return a bound for results of at most a constant times the inputs' size."""
     del attrs
     flat = _flat(args)
     return _PER_BYTE * sum(map(text_bytes, flat)) + _PER_STRING * sum(v.size for v in flat)
@@ -44,14 +44,14 @@ def _text(attrs: Mapping[str, Any], name: str) -> int:
 
 
 def _replaced(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """Return a bound for replacements before and after each byte; two bytes of one may be a back-reference."""
+    """Return a bound for replacements around each byte, with back-references."""
     (text, *patterns) = _flat(args)
     rewrite = _longest(patterns[1]) if len(patterns) > 1 else _text(attrs, "rewrite")
     return (text_bytes(text) + text.size) * (1 + 2 * rewrite) + _PER_STRING * text.size
 
 
 def _joined(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """Return a bound for strings joined along axes; there is a string also where none is joined."""
+    """Return a bound for strings joined along axes; an empty join gives one string."""
     text = _flat(args)[0]
     count = math.prod(max(size, 1) for size in text.shape)
     return text_bytes(text) + count * (_PER_STRING + _text(attrs, "separator"))

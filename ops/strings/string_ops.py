@@ -1,4 +1,4 @@
-"""String ops: formatting of numbers, joining, lengths, hash buckets and fingerprints."""
+"""Number formatting, joining, lengths, hash buckets and fingerprints of strings."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _format_integers(value: Any, width: int, flag: str) -> ByteStrings:
 
 
 def _decimals(value: U64, max_digits: int) -> tuple[Any, Any]:
-    """Return decimal digits along a new last axis, lowest first, and their number (at least one)."""
+    """Return decimal digits on a new last axis, lowest first, and their number."""
     parts = [value.high >> np.uint32(16), value.high & np.uint32(0xFFFF)] if max_digits > 10 else []
     parts += [value.low >> np.uint32(16), value.low & np.uint32(0xFFFF)]
     four, digits = np.uint32(10000), []

@@ -1,4 +1,4 @@
-"""Xla* ops on arrays: slices, gathers, padding, grids, sorting, random bits, precision."""
+"""Xla* ops on arrays: slice, gather, pad, iota, sort, random bits, precision."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def _like_state(words: Any, given: Any) -> Any:
 
 
 def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
-    """Return the new state and bits of Philox with a key of one and a counter of two 64-bit integers."""
+    """Return Philox's new state and bits; its key has one int64, the counter two."""
     number = math.prod(shape)
     is_64_bit = dtype.itemsize == 8
     counter = jnp.stack([words[1, 0], words[1, 1], words[2, 0], words[2, 1]])

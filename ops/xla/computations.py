@@ -1,4 +1,4 @@
-"""Xla* ops with a function argument: reductions, windows, scatter, select-and-scatter, sort with a comparator.
+"""Xla* ops with a function argument: reductions, windows, scatter, sort.
 
 A function is a Python callable of arrays that returns a list of results. If its jaxpr is one primitive, JAX's
 specialized op is used, which is faster and differentiable.
@@ -32,7 +32,7 @@ _COMMUTATIVE = ("add", "mul", "max", "min", "and", "or")
 
 
 def plain_name(fn: Function, *dtypes: Any) -> str:
-    """Return the primitive that a function of two scalars consists of, "first" or "second" for an argument, or "".
+    """Return the primitive or the argument that a function of two scalars returns.
 
     Primitives that are not commutative must take the arguments in order.
     """
@@ -163,7 +163,7 @@ def _pairs(padding: Any) -> list[tuple[int, int]]:
 
 
 def _cumulative(shape: Any, window: Any, strides: Any, dilated: bool, padding: Any) -> tuple[int, bool] | None:
-    """Return axis and direction if a window is a cumulative reduction, as jax2tf exports one; else None."""
+    """Return axis and direction if a window is a cumulative reduction, else None."""
     extended = [i for i, w in enumerate(window) if w != 1]
     if dilated or len(extended) != 1 or any(s != 1 for s in strides):
         return None
@@ -233,7 +233,7 @@ def xla_reduce_window(
 
 
 def _window_indices(shape: tuple[int, ...], window: Any, strides: Any, pads: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Return the flat indices in each window (windows, window size), -1 for padding, and the grid of windows."""
+    """Return flat indices of each window (windows, size), padding -1, and the grid."""
     grid = tuple((d + lo + hi - w) // s + 1 for d, w, s, (lo, hi) in zip(shape, window, strides, pads, strict=True))
     flat = np.zeros((), np.int64)
     valid = np.ones((), bool)
@@ -381,7 +381,7 @@ def xla_scatter(
 
 
 def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
-    """Return the rank of each element of a vector: the number of smaller ones, and of equal ones before it."""
+    """Return each element's rank: the number of smaller ones and equal earlier ones."""
     count = row[0].shape[0]
     args = [v for x in row for v in (x[:, None], x[None, :])]
     over = jax.vmap(jax.vmap(lambda *a: comparator(*a)[0]))

@@ -1,4 +1,4 @@
-"""Xla* ops of linear algebra: convolutions, dot products, einsum, eigenvalues and SVD."""
+"""Xla* ops of linear algebra: convolutions, dot products, einsum, eigh and SVD."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def fields(text: str, *wanted: int) -> Fields:
-    """Return the integer fields of a serialized proto by number: all, or those in ``wanted``. They may be packed.
+    """Return integer fields, maybe packed, of a serialized proto by number.
 
     Raises:
       OpError: the text is not a valid proto.
@@ -71,7 +71,7 @@ def _all(found: Fields, number: int) -> tuple[int, ...]:
 
 
 def precision(text: str) -> tuple[lax.Precision, lax.Precision] | None:
-    """Return the precisions of both operands in a PrecisionConfig, None for the default."""
+    """Return both operands' precisions in a PrecisionConfig; None is the default."""
     levels = (lax.Precision.DEFAULT, lax.Precision.HIGH, lax.Precision.HIGHEST)
     chosen = _all(fields(text, 1), 1)
     if not any(chosen):
@@ -98,7 +98,7 @@ def dot_numbers(text: str) -> jax.lax.DotDimensionNumbers:
 
 
 def gather_fields(text: str) -> tuple[lax.GatherDimensionNumbers, int]:
-    """Return a GatherDimensionNumbers, and the dimension of the indices of index vectors."""
+    """Return a GatherDimensionNumbers, and the index vector dimension."""
     found = fields(text)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=_all(found, 1),
@@ -111,7 +111,7 @@ def gather_fields(text: str) -> tuple[lax.GatherDimensionNumbers, int]:
 
 
 def scatter_fields(text: str) -> tuple[lax.ScatterDimensionNumbers, int]:
-    """Return a ScatterDimensionNumbers, and the dimension of the indices of index vectors."""
+    """Return a ScatterDimensionNumbers, and the index vector dimension."""
     found = fields(text)
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=_all(found, 1),

@@ -1,4 +1,7 @@
-"""Custom gradients under every transform: backwards like jax.custom_vjp, forwards its transpose."""
+"""Custom gradients under every transform: as jax.custom_vjp, and forwards.
+
+Forward mode is the transpose.
+"""
 
 import functools
 
@@ -64,7 +67,7 @@ def loss(fn):
 
 
 def along(jacobians, tangents):
-    """Products of what `jax.jacrev` returns, of several results by several arguments, with tangents."""
+    """Return products of `jax.jacrev`'s Jacobians with tangents."""
 
     def product(jacobian, tangent):
         return jnp.sum(jacobian * tangent, tuple(range(-tangent.ndim, 0)))
@@ -144,10 +147,13 @@ def test_only_what_is_saved_differs_in_a_batch():
 
 @pytest.mark.full
 def test_second_derivatives():
-    """In every mix of directions those of the gradient function's code, which need not be symmetric."""
+    """They are those of the gradient function's code in every mix of modes.
+
+    The code need not be symmetric.
+    """
 
     def moved(x, w):
-        """The derivative of the loss along DX, computed with the reference's gradient."""
+        """Return the loss's derivative along DX, by the reference's gradient."""
         return jnp.sum(jax.grad(loss(reference))(x, w) * DX)
 
     def forwards(x, w):
@@ -191,7 +197,7 @@ def test_loops_and_branches():
 @pytest.mark.full
 @pytest.mark.parametrize("varied", ["data", "both"])
 def test_inside_shard_map(varied):
-    """Arguments that are one for all devices get the sum of gradients, as JAX's products give them."""
+    """Arguments equal on all devices get the sum of gradients, as in JAX."""
     mesh = Mesh(np.array(jax.devices()[:1]), ("d",))
     specs = (PartitionSpec("d"), PartitionSpec("d") if varied == "both" else PartitionSpec())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import ablation
+from benchmarks import ablation, ablation_models
 from benchmarks.__main__ import main
 from tf2jax_lite.xla_cpu import catalog
 
@@ -10,17 +10,23 @@ from tf2jax_lite.xla_cpu import catalog
 @pytest.mark.full
 def test_each_rule_has_a_case():
     found = set()
-    for name, (fn, shapes) in ablation.cases("full").items():
-        found |= ablation.rules_taken(name, fn, shapes)
+    for name, lower in ablation.programs("full"):
+        found |= ablation.rules_taken(name, lower)
     assert catalog.rule_names() - found == set()
 
 
 @pytest.mark.full
 def test_table():
-    records = list(ablation.records("small", ["depthwise"], 0.01))
+    records = list(ablation.records(ablation.programs("small"), ["depthwise"], 0.01))
     assert {r["rule"] for r in records} == {"depthwise"}
     row = ablation.table(records).splitlines()[2]
     assert row.startswith("| `depthwise` | depthwise 3x3 | ") and records[0]["lines"] > 20
+
+
+@pytest.mark.full
+def test_models():
+    records = list(ablation.records(ablation_models.programs(["mobilenetv3"], "small"), ["depthwise"], 0.01))
+    assert [r["case"] for r in records] == [f"mobilenetv3, {what}" for what in ("batch 1", "batch 8", "step")]
 
 
 @pytest.mark.full

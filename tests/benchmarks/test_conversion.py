@@ -1,4 +1,4 @@
-"""The page's conversion section: shares of a profile add up; failed and missing measurements are marked."""
+"""The page's conversion section: shares add up; failed rows are marked."""
 
 import cProfile
 
@@ -25,7 +25,7 @@ def test_shares_add_up():
 
 @pytest.mark.full
 def test_rows():
-    """Ours 10 ms and tf2jax's 30 ms after 70 ms of tracing by TensorFlow: 1/3 without and 80/100 with it."""
+    """Ours 10 ms, tf2jax's 30 ms after 70 ms of tracing: 1/3, or 80/100 with it."""
     record = {"model": "m", "nodes": 7, "tracing": 0.07, "first": 0.02, "ratios": {"tf2jax": 1 / 3}}
     record["times"] = {"tf2jax_lite": {"median": 0.01}, "tf2jax": {"median": 0.03}}
     failed = {**record, "ratios": {}, "times": {"tf2jax_lite": {"median": 0.01}}, "peer_failed": "ValueError: no"}

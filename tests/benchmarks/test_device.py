@@ -1,4 +1,4 @@
-"""Programs are written, then compiled and timed elsewhere; launches are counted from their text."""
+"""Programs are written, compiled and timed; launches are counted in text."""
 
 import json
 import textwrap
@@ -71,7 +71,7 @@ TEXT = textwrap.dedent(
 
 
 def test_launches():
-    """Loops count by trip count, branches by the longest, sliced operands by their slices."""
+    """Loops count by trip count, branches by the longest, slices by slices."""
     found = hlo.launches(TEXT)
     # Each iteration: the counter (4 bytes twice), a row read and written with its index, the condition; then two
     # copies (2000 bytes twice each) and the product.
@@ -108,7 +108,7 @@ def test_what_is_compiled_here_is_counted():
 
 
 def test_programs_are_timed_in_turns(tmp_path, capsys):
-    """Programs are read without their function; records are printed, written and returned."""
+    """Programs are read without their function; records are printed and written."""
     for who, repeats in (("ours", 1), ("native", 2)):
         programs.write(
             lambda state, n, repeats=repeats: [state["x"] * repeats + n, None],
@@ -160,7 +160,7 @@ def test_section():
 
 @pytest.mark.full
 def test_a_model(tmp_path):
-    """Calls and training steps of a model, ours and native JAX; compiled for a GPU where JAX's plugin for it is."""
+    """Calls and training steps, ours and native JAX; on a GPU if available."""
     arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--folder", str(tmp_path)]
     found = main(["--suite", "programs", "--platform", "cpu", *arguments])
     assert [r["program"] for r in found] == ["run-lstm-2", "train-lstm-2"]

@@ -1,4 +1,4 @@
-"""The benchmarks run: small sizes, and their numbers hang together. No times are judged."""
+"""The benchmarks run at small sizes with consistent numbers, untimed."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from tf2jax_lite.xla_cpu import rules
 
 
 @pytest.mark.full
-def test_run_and_spelling(tmp_path, monkeypatch):
+def test_run_and_cpu_rules(tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
     arguments = ["--models", "unet", "--size", "small", "--batch", "2", "--budget", "0.1", "--no-xla"]
-    found = main(["--suite", "run,spelling", "--json", str(out), *arguments])
+    found = main(["--suite", "run,cpu_rules", "--json", str(out), *arguments])
     assert [json.loads(line)["suite"] for line in out.read_text().splitlines()] == [r["suite"] for r in found]
     model = found[0]
     # The three runs have the same weights: their results agree, so the times are of the same thing.
@@ -31,7 +31,7 @@ def test_run_and_spelling(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_operations():
-    """Differentiable operations have times of gradients, too; the page has a row for each operation."""
+    """Differentiable operations have gradients' times; the page has all rows."""
     found = main(["--suite", "operations", "--size", "small"])
     assert [(r["name"], r["what"]) for r in found] == [
         ("sum over the last axis", "call"),
@@ -46,7 +46,7 @@ def test_operations():
 
 @pytest.mark.full
 def test_channels():
-    """Both kinds have times, with those of before and of TensorFlow; the page has a row for each."""
+    """Both kinds have times, also of TensorFlow; the page has a row for each."""
     found = main(["--suite", "channels", "--size", "small"])
     assert [r["what"] for r in found] == ["result", "gradient by the filter"]
     assert all(set(r["ratios"]) == {"before", "tensorflow"} and min(r["ratios"].values()) > 0 for r in found)
@@ -55,7 +55,7 @@ def test_channels():
 
 @pytest.mark.full
 def test_long():
-    """Each program and its gradient have times; the page says where they were measured."""
+    """Programs and gradients have times; the page names the machine."""
     found = main(["--suite", "long", "--size", "small"])
     assert len(found) == 14 and all(min(r["ratios"].values()) > 0 for r in found)
     assert all(min(r["compile"].values()) > 0 for r in found)
@@ -116,7 +116,7 @@ def test_equal_kernels_are_counted_once():
 
 @pytest.mark.full
 def test_pages():
-    """A process with larger pages is measured as the other, and both are in the page's table."""
+    """A process with larger pages is measured, too; both are in the table."""
     arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--budget", "0.1"]
     (found,) = main(["--suite", "pages", *arguments])
     for which in ("plain", "larger"):
@@ -143,7 +143,10 @@ def test_turns_are_taken():
 
 
 def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
-    """The command gets `begin` before the first run and `end` after the last, with this process to be spared."""
+    """The command gets `begin` before the first run and `end` after the last.
+
+    It also gets this process's id, to spare it.
+    """
     log = tmp_path / "log"
     command = tmp_path / "hold"
     command.write_text(f'#!/bin/sh\necho "$1 $2" >> {log}\n')
@@ -157,7 +160,7 @@ def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
 
 @pytest.mark.full
 def test_page_judges_targets():
-    """A median of 0.7 to native meets 0.8; a worst of 1.1 does not meet 1.05; missing measurements are marked."""
+    """0.7 meets the target 0.8; 1.1 misses 1.05; missing ones are marked."""
     ready = {"trace": 1.0, "compile": 1.0, "equations": 5}
     records = [
         {

@@ -1,4 +1,4 @@
-"""Binding of arguments: names that the converter uses as well, and numbers of another kind than the tensor's."""
+"""Binding of arguments: names the converter uses, and other kinds of numbers."""
 
 import inspect
 

@@ -24,7 +24,7 @@ MODELS = sorted(p.name for p in TESTDATA.iterdir() if (p / "saved_model.pb").exi
 
 
 def shell(*args, **kwargs):
-    """Runs the command in a process of its own, with a minimal environment."""
+    """Run the command in a process of its own, with a minimal environment."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     code = "from tf2jax_lite.cli import main; main()"
     return subprocess.run(
@@ -33,7 +33,7 @@ def shell(*args, **kwargs):
 
 
 def bash(line):
-    """Runs a line of the shell that begins with a command and its arguments."""
+    """Run a line of the shell that begins with a command and its arguments."""
     return subprocess.run(
         ["bash", "-c", f"{sys.executable} -m tf2jax_lite {line}"], capture_output=True, text=True, cwd=ROOT
     )
@@ -158,7 +158,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path):
     [pytest.param("inspect {model}", 0, marks=pytest.mark.full), ("inspect {model}/nothing", 2)],
 )
 def test_without_stderr(command, code):
-    """As some supervisors start programs: the next file that is opened would be stderr, and Python has none."""
+    """Without stderr, as under some supervisors, the next file opened is stderr."""
     done = bash(f"{command.format(model=TESTDATA / 'tf_module')} 2>&-")
     assert (done.returncode, "every op is supported" in done.stdout) == (code, code == 0)
 
@@ -174,7 +174,7 @@ def test_verify_says_when_source_is_run():
 
 
 def test_demo(tmp_path):
-    """The demo runs from any folder, with a minimal environment, and fine-tuning helps."""
+    """The demo runs anywhere, in a minimal environment; fine-tuning helps."""
     result = shell("demo", "--steps", "100", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "same class for 100.0%" in result.stdout

@@ -225,7 +225,7 @@ def test_shapes_by_name_are_of_any_of_the_functions(tmp_path):
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory):
-    """An artifact with an argument of each kind of numbers."""
+    """Return an artifact with an argument of each kind of numbers."""
     specs = [tf.TensorSpec([None], d, name=d.name) for d in (tf.float32, tf.int64, tf.uint8, tf.complex64)]
     fn, params = tf2jax.convert(
         tf.function(lambda f, i, u, c: {"f": f + f, "i": i + i, "u": u + u, "c": c + c}), *specs
@@ -287,7 +287,7 @@ def test_an_empty_batch_is_for_the_source(twice, tmp_path):
 
 
 def test_results_into_a_pipe(twice, tmp_path):
-    """As with ``--output /dev/stdout``: the pipe is written to; a file in its place would take it from everybody."""
+    """``--output /dev/stdout`` writes to the pipe, and does not replace it."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
@@ -304,7 +304,7 @@ def test_results_into_a_pipe(twice, tmp_path):
 
 @pytest.mark.full
 def test_results_into_what_a_link_leads_to(twice, tmp_path):
-    """The link stays, also one to a file that the process has open, as ``/dev/stdout > y.npz`` is."""
+    """The link stays, also one to an open file (``/dev/stdout > y.npz``)."""
     x = arrays(tmp_path / "x.npz", **ONES)
     with (tmp_path / "open.npz").open("wb") as file:
         opened = tmp_path / "opened"
@@ -332,7 +332,7 @@ def test_a_name_that_is_too_long_for_results(twice, tmp_path):
 
 @pytest.fixture(scope="module")
 def nested(tmp_path_factory):
-    """An artifact of one tensor, in a list; its tensor has another name."""
+    """Return an artifact of one tensor, in a list, with another name."""
     fn, params = tf2jax.convert(tf.function(lambda inputs: inputs[0] * 2), [tf.TensorSpec([None, 4], name="input_1")])
     path = tmp_path_factory.mktemp("artifacts") / "out"
     tf2jax.export_functions({"f": (fn, params)}, path, platforms=["cpu"])

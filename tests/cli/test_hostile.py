@@ -1,4 +1,4 @@
-"""Hostile files at the shell: one line, exit code 2, and nothing outside the output folder."""
+"""Hostile files at the shell: one line, exit code 2, no files outside."""
 
 import dataclasses
 import sys
@@ -20,7 +20,7 @@ class Done:
 
 @pytest.fixture
 def shell(monkeypatch, capsys):
-    """Runs the command line in this process: a new one would import TensorFlow each time."""
+    """Run the command line in this process: new ones would import TensorFlow."""
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["tf2jax-lite", *map(str, arguments)])
@@ -68,7 +68,7 @@ def test_a_model_that_writes_files(shell, tmp_path):
 
 
 def test_names_with_paths_in_them_stay_inside_the_artifact(shell, tmp_path):
-    """A signature, an input and a variable called ``../../x``: files have names of our own making."""
+    """Names like ``../../x`` of signature, input, variable: files have our names."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.compat.v1.placeholder(tf.float32, [2], name="x")
         w = tf.compat.v1.get_variable("w", initializer=np.ones(2, np.float32), use_resource=True)

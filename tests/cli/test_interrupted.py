@@ -1,4 +1,4 @@
-"""An interruption ends a command with exit code 130, even if TensorFlow raises another error for it."""
+"""An interruption ends commands with exit code 130, despite other errors."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tf2jax_lite.errors import InvalidModelError
 
 
 def _interrupted(error):
-    """Returns a command in which a library answers an interruption with an error, as TensorFlow's loader does."""
+    """Return a command with a library's error for an interruption, as TensorFlow."""
 
     def run():
         try:
@@ -27,7 +27,7 @@ def _interrupted(error):
 
 @pytest.fixture(autouse=True)
 def interruptible():
-    """Tests that run as a job in the background start with interruptions ignored."""
+    """Test that run as a job in the background start with interruptions ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""``convert`` killed at random moments leaves the old directory, the new one, or none: never a broken one."""
+"""``convert`` killed at any moment leaves the old directory, a new one, or none."""
 
 import json
 import subprocess

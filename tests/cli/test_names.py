@@ -1,4 +1,7 @@
-"""Names from untrusted models are printed literally: never as markup, terminal codes, or source."""
+"""Names from untrusted models are printed literally, never interpreted.
+
+They could be markup, terminal codes, or source.
+"""
 
 import shutil
 import sys
@@ -30,7 +33,7 @@ STRANGE = {
 
 
 def frozen(folder, name):
-    """A frozen graph with the name in its nodes, and in a scope of its own."""
+    """Return a frozen graph with the name in its nodes and in a scope."""
     holder = node_def_pb2.NodeDef(name=f"x{name}", op="Placeholder")
     holder.attr["dtype"].type = FLOAT.as_datatype_enum
     holder.attr["shape"].shape.dim.add(size=2)
@@ -47,7 +50,7 @@ def frozen(folder, name):
 
 
 def saved(folder, name):
-    """The demo's SavedModel with the name in its signatures, their tensors and the variables."""
+    """Return the demo with the name in signatures, tensors and variables."""
     shutil.copytree(DIGITS, folder / "m")
     file = folder / "m" / "saved_model.pb"
     found = saved_model_pb2.SavedModel.FromString(file.read_bytes())
@@ -71,7 +74,7 @@ def shell(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["tf2jax-lite"])
 
     def call(*argv):
-        """Runs a command; returns its exit code and all that it printed."""
+        """Run a command; return its exit code and all that it printed."""
         sys.argv[1:] = list(map(str, argv))
         try:
             main()

@@ -1,4 +1,7 @@
-"""TF1 models of every kind in the shell: inspect names the kind, convert, run and verify take it, errors are a line."""
+"""TF1 models of every kind in the shell: inspect, convert, run, verify.
+
+Errors are a line.
+"""
 
 import json
 
@@ -83,7 +86,7 @@ def test_verify(name, ends):
 
 @pytest.mark.full
 def test_a_training_step_as_an_output(tmp_path):
-    """The artifact's function returns the variables after the step; the step itself has no result."""
+    """The function returns the variables after a step, and no other result."""
     tf1 = tf.compat.v1
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [2], name="x")

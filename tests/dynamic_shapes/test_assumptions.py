@@ -1,4 +1,4 @@
-"""Sizes that TensorFlow compares at run time are assumed equal; results for which they are not are NaN."""
+"""Sizes compared at run time are assumed equal; otherwise results are NaN."""
 
 import jax
 import numpy as np
@@ -157,7 +157,7 @@ def test_booleans_without_a_fill_value_are_refused():
 
 
 def test_a_shape_that_only_one_size_fits():
-    """A reshape keeps the number of elements, which is the only source of one dimension."""
+    """A reshape keeps the element count, the only source of one dimension."""
 
     def function(x, size):
         return tf.reshape(x, [size, 3]) @ tf.ones([3, 1]), tf.reduce_sum(tf.reshape(x, [3, size, 1]), 1)
@@ -242,7 +242,7 @@ def joined(found, size, *, cut=None, first=False):
 
 
 def triangle(x):
-    """As DLRM's interactions: the mask depends on the shape alone, but is too large to be computed while tracing."""
+    """DLRM's interactions: the mask is static, but too large to fold."""
     ones = tf.ones_like(x)
     return tf.boolean_mask(x, tf.cast(ones - tf.linalg.band_part(ones, 0, -1), tf.bool))
 

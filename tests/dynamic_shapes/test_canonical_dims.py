@@ -1,4 +1,4 @@
-"""Sizes that are written differently and equal, and images of any size that take different ways to one size."""
+"""Equal sizes in different forms, and images of any size that meet again."""
 
 import itertools
 
@@ -101,7 +101,7 @@ HALVES = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", HALVES)
 def test_images_of_any_size_meet_again(name):
-    """Applied twice, and added to a convolution: values, the graph's gradient and JAX's."""
+    """Applied twice, and added to a convolution: values and both gradients."""
     in_graph = name != "patches"  # TensorFlow's gradient computes with sizes in floating point
     way = HALVES[name]
 

@@ -1,4 +1,7 @@
-"""Data-dependent dimensions under ``jit`` without a bound: values, gradients and batches equal TensorFlow's."""
+"""Data-dependent dimensions under ``jit`` without a bound equal TensorFlow's.
+
+Values, gradients and batches are compared.
+"""
 
 import jax
 import jax.export
@@ -188,7 +191,7 @@ def filled_rows(x):
 
 
 def in_rows(x):
-    """Pads two groups to rows of the longer one's length: the first dimension is a multiple of a size."""
+    """Pad two groups to the longer one's rows: a multiple of a dynamic size."""
     group = tf.cast(x > 0, tf.int32)
     counts = tf.math.unsorted_segment_sum(tf.ones_like(group), group, 2)
     number = tf.where(x > 0, tf.cumsum(group), tf.cumsum(1 - group)) - 1
@@ -253,7 +256,7 @@ def square(x):
 
 
 def pairwise(x):
-    """A network over all pairs."""
+    """Return a network's result over all pairs."""
     n = tf.size(kept(x))
     found = tf.tanh(tf.reshape(square(x), [-1, 1]) @ tf.ones([1, 3])) @ tf.ones([3, 1])
     return tf.reduce_sum(tf.linalg.diag_part(tf.reshape(found, [n, n])) + tf.reduce_sum(tf.reshape(found, [n, -1]), 1))
@@ -458,7 +461,7 @@ OF_ANY_LENGTH = [
     "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.full) for i, n in enumerate(OF_ANY_LENGTH)]
 )
 def test_exported_for_any_length(name):
-    """Data-dependent dimensions and dimensions of the caller are two kinds of symbols that occur together."""
+    """Data-dependent and exported symbolic dimensions occur together."""
     graph = tf.function(CASES[name], autograph=False)
     own = tf2jax.convert_functional(graph, tf.TensorSpec([None], tf.float32))
     (spec,) = jax.export.symbolic_args_specs((X,), "b")
@@ -578,7 +581,7 @@ _forwards.defjvp(
 @pytest.mark.full
 @pytest.mark.parametrize("function", [_backwards, _forwards], ids=["vjp", "jvp"])
 def test_derivatives_of_their_own(function):
-    """Custom gradients are kept, and see the data-dependent dimension: ten times the cosine here."""
+    """Custom gradients see the data-dependent dimension: ten times the cosine."""
     with tf2jax.override_op("Softsign", lambda features: function(features)):
         own = converted(lambda x: tf.reduce_sum(tf.nn.softsign(kept(x))))
     there = X > 0
@@ -591,7 +594,10 @@ def test_derivatives_of_their_own(function):
 
 @tf.custom_gradient
 def _custom(x):
-    """The mean square, whose custom gradient sees the data-dependent dimension and differs from that of the mean."""
+    """Return the mean square with a custom gradient of the dynamic dimension.
+
+    It differs from that of the mean.
+    """
     size = tf.cast(tf.size(x), tf.float32)
     return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
 
@@ -634,7 +640,7 @@ def test_second_derivatives():
 
 @pytest.mark.full
 def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
-    """With a bound, it is no reason to fail: the function is padded as plainly as it can be."""
+    """With a bound it does not fail: the function is padded as plainly as possible."""
 
     def failing(ev, eqn, args):
         raise ValueError("shapes do not fit")

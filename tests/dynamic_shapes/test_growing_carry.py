@@ -1,4 +1,4 @@
-"""Data-dependent loops whose variables grow or shrink: ``ids = tf.concat([ids, more], 1)``, under jit."""
+"""Dynamic loops whose variables grow or shrink (tf.concat), under jit."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def summed(x):
 
 
 def cached(x):
-    """Attention over keys and values of all steps before, with a mask that grows with them."""
+    """Attend to keys and values of all earlier steps, with a growing mask."""
 
     def body(i, k, v, h, mask):
         k = tf.concat([k, (h @ KEYS[1])[:, None]], 1)
@@ -86,7 +86,7 @@ def doubled(x):
 
 
 def of_found(x):
-    """The appended and the initial values have data-dependent lengths."""
+    """Append values of dynamic lengths to an initial value of one."""
     (y,) = tf.while_loop(
         lambda y: tf.reduce_sum(y) < 30.0,
         lambda y: (tf.concat([y, tf.boolean_mask(x, x > 0.3)], 0),),
@@ -110,7 +110,7 @@ def square(x):
 
 
 def by_size(x):
-    """The loop has no iteration count, but a size that ends it."""
+    """End a loop by a size instead of an iteration count."""
 
     def body(out, done):
         row = out[-1:] * 1.2
@@ -201,7 +201,7 @@ def test_values_and_gradients(name):
 
 
 def decoded(ids):
-    """Greedy decoding of a model with token and position embeddings; the returned ids are padded to one size."""
+    """Decode greedily with embeddings; the returned ids are padded to one size."""
 
     def body(ids, done):
         positions = tf.cast(tf.range(tf.shape(ids)[1]), tf.float32) / 10.0
@@ -292,7 +292,7 @@ WEIGHTS = {name: RNG.normal(size=size).astype(np.float32) * 0.5 for name, size i
 
 
 def transformer(ids):
-    """One block: a position table, causal attention of two heads, layer normalization, and logits."""
+    """Run a block: positions, causal attention of two heads, norm, and logits."""
     n = tf.shape(ids)[1]
     x = tf.gather(WEIGHTS["e"], ids) + tf.constant(WEIGHTS["p"])[:n]
 

@@ -14,7 +14,7 @@ BYTES = np.zeros(4, np.uint8)
 
 
 def straight_through(x):
-    """A clipped number whose gradient is that of the number."""
+    """Return a clipped number with the gradient of the number."""
     return with_custom_gradient(lambda a, r, s, c: c, [x], [jnp.clip(x, 0, 6)], (), Refusal("", "", "", ()))[0]
 
 

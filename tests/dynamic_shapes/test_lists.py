@@ -1,4 +1,4 @@
-"""Lists filled by a data-dependent loop: the stacked list is as long as the list, under jit."""
+"""Lists filled by a dynamic loop stack to the list's length, under jit."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ X = np.array([1.0, 2.0], np.float32)
 
 
 def written(x, limit=6, threshold=10.0, shape=(2,)):
-    """Writes until a sum is large: how often is data, but not how often at most."""
+    """Write until a sum is large: how often is data, but not how often at most."""
     states = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=shape)
     for i in tf.range(limit):
         x = x * 1.5

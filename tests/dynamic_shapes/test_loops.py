@@ -1,4 +1,4 @@
-"""Loops that run once for each element that data picks: values, and gradients backwards, are TensorFlow's."""
+"""Loops over elements that data selects: values and gradients."""
 
 import jax
 import numpy as np
@@ -42,7 +42,7 @@ def until(x):
 
 
 def until_small(x):
-    """The carry has a data-dependent size; the loop has no static trip count."""
+    """Carry a data-dependent size through a loop without static trip count."""
     found = tf.while_loop(
         lambda v: tf.reduce_sum(v * v) > 0.2, lambda v: [v * 0.7 - 0.01 * tf.sin(v * x[0])], [kept(x) * 4.0]
     )
@@ -57,7 +57,7 @@ def numbered(x):
 
 
 def infinite_afterwards(x):
-    """The iteration after the last would divide by 0."""
+    """End before an iteration that would divide by 0."""
     found = kept(x)
     n = tf.size(found)
 
@@ -81,7 +81,7 @@ def recurrent(layer):
 
 
 def of_both(x):
-    """The loop runs for as many as two sizes are together."""
+    """Loop as often as two sizes together."""
     found, others = kept(x), tf.boolean_mask(x, x < 1)
     n = tf.size(found) + tf.size(others)
     return tf.while_loop(

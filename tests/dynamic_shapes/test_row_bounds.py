@@ -1,4 +1,7 @@
-"""Sparse and ragged arguments under ``jit`` whose number of rows is known, and how long rows are is data."""
+"""Sparse and ragged arguments under ``jit`` with known row counts.
+
+The lengths of rows are data-dependent.
+"""
 
 import jax
 import jax.export
@@ -182,7 +185,7 @@ def test_values_and_gradients(kind, name):
 
 
 def test_a_number_of_rows_that_meets_labels():
-    """The number of rows is known only by the other operand; if they differ, the loss is NaN."""
+    """The row count is known from labels alone; if it differs, the loss is NaN."""
 
     @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
     def loss(x, labels):
@@ -197,7 +200,7 @@ def test_a_number_of_rows_that_meets_labels():
 
 @pytest.mark.full
 def test_a_product_has_as_many_rows_as_what_it_is_added_to():
-    """The other size of the sparse matrix is open, and read nowhere: it does not keep the check from being made."""
+    """The sparse matrix's other size is unknown and unread; the check remains."""
     specs = tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None, 2])
     own = jax.jit(tf2jax.convert_functional(lambda x, y: tf.sparse.sparse_dense_matmul(x, tf.ones([5, 2])) + y, *specs))
     indices, values, shape = components(SPARSE["some"])

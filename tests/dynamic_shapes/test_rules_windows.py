@@ -18,7 +18,7 @@ INPUTS = {
 
 
 def signal(x):
-    """Some rows of two channels, as a batch of one: [1, found, 2]."""
+    """Return rows of two channels, as a batch of one: [1, dynamic, 2]."""
     return tf.boolean_mask(ROWS * x[:, None], x > 0)[None]
 
 

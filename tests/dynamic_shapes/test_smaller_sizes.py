@@ -1,4 +1,4 @@
-"""Data-dependent dimensions minus a number: values and gradients equal TensorFlow's wherever they are nonnegative."""
+"""Dynamic dimensions minus a number equal TensorFlow's if nonnegative."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""The tutorial's numbers, computed again in numpy: a gradient written by hand, no JAX, no federated language."""
+"""The tutorial's numbers in numpy, with its own gradient and no JAX."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Artifacts: both backends agree with the converted function, TensorFlow stays out, damage is refused."""
+"""Artifacts: both backends agree; TensorFlow stays out; damage raises."""
 
 import json
 import os
@@ -188,7 +188,7 @@ def test_names_of_functions_that_python_cannot_tell_apart(tmp_path, names):
 
 
 def test_names_of_inputs_that_python_does_not_take(tmp_path):
-    """A SavedModel's inputs have arbitrary names: Python keywords, module names, names that collide."""
+    """SavedModel inputs have arbitrary names: keywords, modules, duplicates."""
     names = ("class", "jnp", "max", "params_", "x-1", "x_1", "X_1", "kwargs", "b", "batch", "batch_size", "def")
     graph = tf.Graph()
     with graph.as_default(), tf.compat.v1.Session() as session:
@@ -236,7 +236,7 @@ def test_shapes_and_dtype(tmp_path):
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("shapes", [None, ["b,4*h,4 * w,2"]])
 def test_sizes_that_are_multiples(tmp_path, shapes, backend):
-    """A model that halves an image twice and doubles it again needs multiples of 4, which are inferred."""
+    """An image halved twice and doubled needs multiples of 4, as inferred."""
 
     def hourglass(x):
         half = tf.nn.max_pool2d(x, 2, 2, "VALID")
@@ -332,7 +332,7 @@ def test_loaded_checks_follow_an_override_around_the_call(tmp_path):
 
 
 def wide_and_narrow():
-    """A function of 64-bit arguments, params and results."""
+    """Return a function of 64-bit arguments, params and results."""
     weight = tf.Variable(np.float64([2.0, 3.0]), name="weight")
     calls = tf.Variable(np.int64(0), trainable=False, name="calls")
 
@@ -347,7 +347,7 @@ def wide_and_narrow():
 @pytest.mark.parametrize("here", [False, True])
 @pytest.mark.parametrize("there", [False, True])
 def test_64_bits_there_and_here(tmp_path, here, there):
-    """Where an artifact was written and where it is loaded, ``jax_enable_x64`` may differ."""
+    """``jax_enable_x64`` may differ between writing and loading."""
     with jax.enable_x64(there):
         tf2jax.export_functions({"f": wide_and_narrow()}, tmp_path / "out", platforms=["cpu"])
     with jax.enable_x64(here):
@@ -467,7 +467,7 @@ def damage(path, how):
 
 
 def _outside(path, data, name):
-    """Moves the weights out of the artifact and names them there: all else fits."""
+    """Move the weights out of the artifact and names them there: all else fits."""
     (path / "params.safetensors").rename(path.parent / "elsewhere")
     data["files"][name] = data["files"].pop("params.safetensors")
     for entry in data["params"].values():
@@ -494,7 +494,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_damaged_artefacts_are_refused(digits, tmp_path, how):
+def test_damaged_artifacts_are_refused(digits, tmp_path, how):
     path = tmp_path / "copy"
     shutil.copytree(digits[2], path)
     damage(path, how)

@@ -1,4 +1,4 @@
-"""Artifacts of functions with drawn structures of arguments and results give the converted function's results."""
+"""Artifacts of drawn argument and result structures give equal results."""
 
 import tempfile
 
@@ -25,7 +25,7 @@ TREES = st.recursive(
 
 
 def check(tree, names, seed):
-    """Exports and loads a function of a tree that returns the tree and its leaves in another order."""
+    """Export and load a function of a tree that permutes the tree's leaves."""
     variables = [tf.Variable(np.float32(i + 2), name=name) for i, name in enumerate(names)]
 
     @tf.function(autograph=False)

@@ -1,4 +1,7 @@
-"""A SavedModel that jax2tf wrote (testdata/make_jax2tf_cnn.py): converted, differentiated, exported, run, verified."""
+"""A SavedModel by jax2tf: converted, differentiated, exported, run, verified.
+
+testdata/make_jax2tf_cnn.py writes it.
+"""
 
 import importlib.util
 import json
@@ -20,7 +23,7 @@ IMAGES = np.random.default_rng(1).normal(size=(5, 8, 8, 1)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def original():
-    """The flax model that was saved, its variables, and how their names are made."""
+    """Return the saved flax model, its variables, and the names' scheme."""
     spec = importlib.util.spec_from_file_location("make_jax2tf_cnn", TESTDATA / "make_jax2tf_cnn.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

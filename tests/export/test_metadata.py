@@ -1,4 +1,4 @@
-"""Checks of metadata.json: entries of the wrong type are refused with their path, before use."""
+"""Check of metadata.json: wrong types raise with their path, before use."""
 
 import copy
 import json

@@ -1,4 +1,7 @@
-"""Whole models as artifacts: source, StableHLO and TensorFlow agree. Slow; tests/models/test_demo_set.py runs a few."""
+"""Whole models as artifacts: source, StableHLO and TensorFlow agree.
+
+These are slow; tests/models/test_demo_set.py runs a few.
+"""
 
 import functools
 

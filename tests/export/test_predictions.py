@@ -1,4 +1,4 @@
-"""Whether predictions are probabilities, read off the operations that compute them."""
+"""Whether predictions are probabilities, by the ops that compute them."""
 
 import jax
 import jax.export

@@ -1,4 +1,4 @@
-"""Artifacts and inputs of earlier versions load, and give TensorFlow's recorded results."""
+"""Artifacts and inputs of earlier versions load, with recorded results."""
 
 from importlib import metadata
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_an_artifact_loads(version, model, backend):
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_artifact_has_its_derivatives(version):
-    """The custom gradient is TensorFlow's: half of the incoming gradient, whether clipped or not."""
+    """The custom gradient is half of the incoming one, clipped or not."""
     inputs, _ = recorded(version, "tf2")
     found = []
     for backend in ("stablehlo", "source"):

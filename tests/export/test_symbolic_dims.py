@@ -14,7 +14,10 @@ TABLE = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 
 
 def lookup(ids, rows, is_empty):
-    """The core of a model with an embedding column, after its host part: sparse ids and the empty rows."""
+    """Return a model's core with an embedding column, after its host part.
+
+    The arguments are sparse ids and the empty rows.
+    """
     found = tf.math.segment_sum(tf.gather(TABLE, ids), rows)
     return tf.where(is_empty[:, None], tf.zeros_like(found), found)
 
@@ -102,7 +105,7 @@ def test_sizes_that_nothing_makes_fit(name):
 
 
 def shifted_loss(logits, ids):
-    """A language model's loss: each token but the first is predicted from those before it."""
+    """Return a language model's loss: each token from those before it."""
     logits, labels = tf.reshape(logits[:, :-1], [-1, 5]), tf.reshape(ids[:, 1:], [-1])
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
@@ -273,14 +276,14 @@ def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend, sha
 
 
 def weighted(values, splits, x):
-    """Sums of the rows of a ragged array, found by values' row numbers, beside a batch."""
+    """Sum of the rows of a ragged array, found by values' row numbers, beside a batch."""
     rows = tf.searchsorted(splits, tf.range(tf.size(values)), side="right") - 1
     sums = tf.math.unsorted_segment_sum(values, rows, tf.size(splits) - 1)
     return sums[:, None] * x
 
 
 def halved(y):
-    """A skip connection around a downsampling by two."""
+    """Return a skip connection around a downsampling by two."""
     return tf.concat([tf.repeat(y[:, ::2], 2, 1), y], 2)
 
 

@@ -1,4 +1,7 @@
-"""Every algorithm against an independent version in numpy, float64: logistic regression, few clients, few rounds."""
+"""Every algorithm against an independent one in numpy, float64.
+
+The model is logistic regression, with few clients and rounds.
+"""
 
 import dataclasses
 
@@ -107,7 +110,7 @@ def test_fed_sgd():
 
 
 def adaptive(name, lr, tau=1e-3, b1=0.9, b2=0.99):
-    """The paper's server steps in numpy; Adam and Yogi correct the rate, as TFF and the paper's own code do."""
+    """Return the paper's server steps in numpy, with corrected Adam and Yogi."""
     p, m, v = zeros(), zeros(), tree(lambda a: a * 0, zeros())
     for t, clients in enumerate(ROUNDS, 1):
         updates = [tree(np.subtract, local_sgd(p, c, LR, SIZE), p) for c in clients]
@@ -146,7 +149,7 @@ GRADIENTS = np.float32([[1e-3, -0.2, 0.0, 3.0], [2e-3, 0.1, 0.0, -1e-4], [-5e-4,
     ("name", "op"), [("adam", tf.raw_ops.ResourceApplyAdam), ("adagrad", tf.raw_ops.ResourceApplyAdagradV2)]
 )
 def test_server_steps_are_those_of_tensorflows_kernels(name, op, start):
-    """With gradients about as small as tau, where it matters on which side of the root that stands."""
+    """Gradients are about as small as tau, which is inside or outside the root."""
     found, var = jnp.ones(4), tf.Variable(np.ones(4, np.float32))
     m, v = tf.Variable(np.zeros(4, np.float32)), tf.Variable(np.full(4, start, np.float32))
     optimizer = server_optimizer(name, 0.3, tau=1e-3, initial_accumulator_value=start)
@@ -298,7 +301,7 @@ def test_agnostic():
 
 @pytest.mark.full
 def test_agnostic_weighs_a_client_by_its_examples_however_it_goes_through_them():
-    """Several epochs and batches that are filled up do not change the weights of clients and of examples."""
+    """Epochs and filled batches change no weights of clients and examples."""
     clients = [{**c, "domain_id": (np.arange(len(c["y"])) % 2).astype(np.int32)} for c in CLIENTS]
     alpha = np.array([0.25, 0.75]) / 5
     batching = ShuffleRepeatBatchHParams(batch_size=SIZE, num_epochs=2, seed=3)
@@ -322,7 +325,7 @@ def test_agnostic_weighs_a_client_by_its_examples_however_it_goes_through_them()
 
 @pytest.mark.full
 def test_a_domain_that_was_absent_and_losses_that_overflow():
-    """The round's examples stand in for a window without any; exp of a large loss is not infinite."""
+    """A round's examples replace an empty window; exp of large losses is finite."""
     clients = [{**CLIENTS[0], "domain_id": np.full(len(CLIENTS[0]["y"]), d, np.int32)} for d in (0, 1)]
     process = build_agnostic_fed_avg(
         model(),
@@ -354,7 +357,7 @@ def test_a_domain_that_was_absent_and_losses_that_overflow():
 
 @pytest.mark.full
 def test_hyp_cluster():
-    """Two clusters with known weights: clients go where their loss is least, and each cluster is a FedAvg."""
+    """Two clusters with known weights: clients go to the least loss."""
     rng = np.random.default_rng(3)
     start = [tree(lambda a: rng.normal(size=a.shape), zeros()) for _ in range(2)]
     p = [dict(s) for s in start]
@@ -373,7 +376,7 @@ def test_hyp_cluster():
 
 @pytest.mark.full
 def test_clusters_begin_far_apart():
-    """Against numpy: the first drawn, then the client that loses most by the clusters there are. NaN is never one."""
+    """Against numpy: one is drawn, then the client of largest loss, not NaN."""
     start = {"w": np.random.default_rng(5).normal(size=(6, 4)), "b": np.zeros(4)}
     broken = {**CLIENTS[0], "x": np.full_like(CLIENTS[0]["x"], np.nan)}
     cohort = [*data(CLIENTS[:4]), ClientDataset(broken), None, *data(CLIENTS[4:])]
@@ -421,7 +424,7 @@ def test_kmeans():
 
 @pytest.mark.full
 def test_kmeans_keeps_the_state_of_its_aggregator():
-    """All clients are beyond the norm, so that it grows by exp(0.5 * 0.5) a round; it restarted in each."""
+    """All exceed the norm, which grows by exp(0.25) each round, not restarted."""
     norm = agg.QuantileEstimation(1e-3, target_quantile=0.5, learning_rate=0.5)
     process = build_fed_kmeans(
         3, (6,), client_batching=BATCHING, aggregator=agg.ClippingFactory(norm, agg.SumFactory())

@@ -1,4 +1,4 @@
-"""Clients that must not count, padding, convolutions, evaluation, parts of models, other libraries, a swapped block."""
+"""Excluded clients, padding, evaluation, parts, other libraries, new blocks."""
 
 import importlib.util
 from pathlib import Path
@@ -37,7 +37,7 @@ def drawn(seed=0):
 
 @pytest.mark.full
 def test_clients_that_do_not_count():
-    """One dropped out, one has no data, one sends NaN: the result is that of the two others, and each is counted."""
+    """Dropped out, no data, NaN: the result is the two others', all counted."""
     bad = {"x": np.full((5, 6), np.nan, np.float32), "y": np.zeros(5, np.int32)}
     empty = {name: value[:0] for name, value in CLIENTS[0].items()}
     process = build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.5), client_batching=BATCHING)
@@ -108,7 +108,7 @@ def test_personalization():
 
 @pytest.mark.full
 def test_personalization_moves_statistics_too():
-    """Non-trainable weights, such as running means, become local to the client as well."""
+    """Non-trainable weights, such as running means, become local as well."""
 
     def apply_for_train(weights, batch, rng):
         return TrainOutput(apply_for_eval(weights, batch), {"mean": jnp.mean(batch["x"])})
@@ -156,7 +156,7 @@ def test_lora_starts_unchanged_and_trains_the_product():
 
 @pytest.mark.full
 def test_jax_federated_averaging():
-    """TFF's tutorial: zeros, SGD, an unweighted mean; the last batch is shorter than the others."""
+    """TFF's tutorial: zeros, SGD, an unweighted mean; a shorter last batch."""
     batch = {"x": jax.ShapeDtypeStruct((None, 6), np.float32), "y": jax.ShapeDtypeStruct((None,), np.int32)}
     shapes = {"w": jax.ShapeDtypeStruct((6, 4), np.float32), "b": jax.ShapeDtypeStruct((4,), np.float32)}
 
@@ -210,7 +210,7 @@ def libraries():
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["linen", *(pytest.param(n, marks=pytest.mark.full) for n in ("nnx", "haiku"))])
 def test_other_libraries(name):
-    """A round of FedAvg moves weights and statistics; Dropout draws with the key; evaluation does not draw."""
+    """FedAvg moves weights and statistics; Dropout draws in training only."""
     pytest.importorskip("haiku" if name == "haiku" else "flax")
     model = libraries()[name]()
     process = build_weighted_fed_avg(model, optax.sgd(0.1), client_batching=BATCHING)

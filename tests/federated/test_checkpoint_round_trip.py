@@ -1,4 +1,4 @@
-"""States of any structure, dtype and shape are restored from a checkpoint bit for bit."""
+"""States of any structure, dtype and shape are restored bit for bit."""
 
 import tempfile
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ def is_key(leaf):
 
 
 def data(leaf):
-    """Returns an array's bytes."""
+    """Return an array's bytes."""
     return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf).tobytes()
 
 

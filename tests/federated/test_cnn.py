@@ -1,4 +1,4 @@
-"""A converted Keras CNN and the same CNN in plain JAX: one round of FedAvg on the workload gives the same weights."""
+"""A Keras CNN, converted, and in plain JAX: FedAvg gives equal weights."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def network():
 
 
 def forward(params, x):
-    """The network in plain JAX; params in the order of Keras's variables."""
+    """Return the network in plain JAX; params are in Keras's order."""
     k1, b1, k2, b2, w, b = params
     for kernel, bias in ((k1, b1), (k2, b2)):
         x = lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias

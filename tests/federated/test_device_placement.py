@@ -1,4 +1,4 @@
-"""Arrays of a training are committed to their device from the start, so that nothing is compiled twice."""
+"""Training arrays are committed to their device: nothing compiles twice."""
 
 import logging
 
@@ -19,7 +19,7 @@ LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 
 
 def exported_model():
-    """A model that calls an export of jax.export, as an artifact does."""
+    """Return a model that calls an export of jax.export, as artifacts do."""
     spec = jax.ShapeDtypeStruct((2, 3), jnp.float32), jax.ShapeDtypeStruct((4, 2), jnp.float32)
     exported = jax.export.export(jax.jit(lambda w, x: x @ w))(*spec)
     predict = jax.export.deserialize(exported.serialize(vjp_order=1)).call

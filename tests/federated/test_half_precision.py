@@ -1,4 +1,4 @@
-"""Weights of bfloat16 and float16: sums are in float32, and a state keeps its dtypes."""
+"""Weights of bfloat16 and float16: float32 sums, and unchanged dtypes."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ ONE = BatchHParams(1)
 
 
 def linear(dtype):
-    """The loss is x * w for each example: its gradient is the mean of x."""
+    """Return a model with the loss x * w: its gradient is the mean of x."""
     return fed.create_model_from_fn(
         {"w": jnp.ones((), dtype)}, lambda p, b: b["x"].astype(dtype) * p["w"], lambda b, found: found
     )
@@ -42,7 +42,7 @@ def test_gradients_of_many_examples(dtype):
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", HALVES)
 def test_losses_and_norms(dtype):
-    """A batch of 4096 losses of 256 sums up to more than float16 holds, and so does the square of their gradient."""
+    """4096 losses of 256 exceed float16, as does the gradient's square."""
     model, data = linear(dtype), clients(4096, value=256.0)
     process = fed.build_fed_sgd(model, optax.sgd(1.0), client_batching=BatchHParams(4096))
     _, metrics = process.next(process.initialize(), data)
@@ -127,7 +127,7 @@ def test_a_state_keeps_its_dtypes(name):
 
 @pytest.mark.full
 def test_control_variates_are_means_of_gradients():
-    """Gradients are 1; a third of that, the mean with two absent clients, is not representable in bfloat16."""
+    """Gradients are 1; a third, with two absent clients, is not in bfloat16."""
     process = fed.build_scaffold(linear(jnp.bfloat16), 3, 2.0**-10, client_batching=BatchHParams(8))
     start = process.initialize(params={"w": jnp.zeros((), jnp.bfloat16)})
     state, _ = process.next(start, [(0, clients(24)[0])])

@@ -1,4 +1,4 @@
-"""Cross entropies by name: the kind of predictions is inferred from the model of any source."""
+"""Cross entropies by name: the model's source determines the kind."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Several devices and several processes give the result of one. In fresh processes, whose devices are their own."""
+"""Several devices and processes give one's result, in fresh processes."""
 
 import socket
 import subprocess

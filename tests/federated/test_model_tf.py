@@ -1,4 +1,4 @@
-"""Models from TensorFlow: training mode, evaluation mode and shared weights, against Keras."""
+"""Models from TensorFlow against Keras: training, evaluation, sharing."""
 
 import jax
 import keras
@@ -40,7 +40,7 @@ def values(variables):
 @pytest.mark.default_cases("tf_keras")
 @pytest.mark.parametrize("library", KERAS)
 def test_one_step_agrees_with_keras(library):
-    """Loss with regularization, gradients, and moving statistics; Dropout is off, since its numbers differ."""
+    """Regularized loss, gradients, and statistics agree; Dropout is off."""
     K = KERAS[library]
     net = build(K, dropout=0)
     model = create_model_from_tf(net, "sparse_categorical_crossentropy")

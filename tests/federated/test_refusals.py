@@ -218,7 +218,7 @@ def test_what_does_not_fit_a_model_is_not_evaluated(weights, batch, says):
 
 @pytest.mark.full
 def test_domains_that_there_are_none_of():
-    """An index beyond the weights of domains would take another domain's; only real examples count."""
+    """An index beyond domains would use another's weight; padding is ignored."""
 
     def clients(*domains):
         batch = {"x": np.ones((3, 3), np.float32), "y": np.ones((3, 2), np.float32), "domain_id": np.array(domains)}
@@ -243,7 +243,7 @@ def test_domains_that_there_are_none_of():
     ids=["fed_prox", "mime", "fed_opt"],
 )
 def test_numbers_of_numpy_leave_the_weights_their_dtype(build):
-    """In JAX ``np.float32(0.5) * bfloat16`` is float32, whereas 0.5 takes the array's dtype."""
+    """In JAX ``np.float32(0.5) * bfloat16`` is float32, unlike 0.5."""
     start = {"w": jax.numpy.ones((3, 2), jax.numpy.bfloat16)}
     process = build(fed.create_model_from_fn(start, lambda params, batch: batch["x"] @ params["w"], "mse"))
     state = process.initialize()

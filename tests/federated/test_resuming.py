@@ -1,4 +1,4 @@
-"""Training that stops in any round and goes on has the state and the history of uninterrupted training."""
+"""Interrupted training has the uninterrupted one's state and history."""
 
 import functools
 import tempfile
@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 @functools.cache
 def process():
-    """Returns a process with state in the clients' order, the aggregator's norms and the server's momentum."""
+    """Return a process with clients', the aggregator's and the server's state."""
     return build_weighted_fed_avg(
         workload.jax_logistic(4, 3),
         optax.sgd(0.5),
@@ -39,7 +39,7 @@ def process():
 
 
 def train(stops=(), **options):
-    """Runs to the last round, with a stop before each of some rounds; returns the state's arrays and the history."""
+    """Run to the end, with stops before some rounds; return state and history."""
     for stop in (*stops, None):
 
         def clients(number, stop=stop):

@@ -1,4 +1,4 @@
-"""Execution of rounds: the choice of the backend, reused memory, and convolutions on CPU."""
+"""Execution of rounds: backends, reused memory, and convolutions on CPU."""
 
 import threading
 
@@ -55,7 +55,7 @@ def exported(params, batch):
 @pytest.mark.parametrize("backend", ["scan", "vmap", "loop", "unrolled"])
 @pytest.mark.filterwarnings("error")
 def test_metrics_by_position(backend):
-    """Their statistics have more dimensions than those of no examples: training and evaluation agree with one batch."""
+    """Their statistics have more dimensions; training and evaluation agree."""
     rng = np.random.default_rng(0)
     metrics = {
         "hits": SequenceTokenAccuracy(per_position=True),
@@ -82,7 +82,7 @@ def test_metrics_by_position(backend):
     ("apply", "channels", "backend"), [(convolution, 4, "scan"), (grouped, 2, "loop"), (exported, 4, "loop")]
 )
 def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, backend):
-    """XLA's CPU backend is slow at convolutions inside its loops, wherever they come from."""
+    """XLA's CPU backend is slow at convolutions inside loops of any source."""
     params = {"k": np.ones((3, 3, channels, 4), np.float32)}
     model = create_model_from_fn(params, apply, "sparse_categorical_crossentropy")
     work = build_model_delta_client_work(model, optax.sgd(0.1))
@@ -199,7 +199,7 @@ ON_A_MESH = {
 @pytest.mark.default_cases("agnostic")
 @pytest.mark.parametrize("name", ON_A_MESH)
 def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
-    """Inputs and outputs per client work on a mesh, too. test_mesh.py has more devices."""
+    """Per-client inputs and outputs work on a mesh. See also test_mesh.py."""
     build, data = ON_A_MESH[name]
     found = []
     for options in ({}, {"mesh": jax.make_mesh((1,), ("clients",))}):

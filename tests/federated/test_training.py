@@ -1,4 +1,4 @@
-"""Many rounds: killed and resumed, the same bits; history, plots and TensorBoard files."""
+"""Many rounds: killed and resumed with the same bits; history and plots."""
 
 import json
 import os
@@ -46,7 +46,10 @@ def killer(at):
 @pytest.mark.default_cases("3")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_resumed_training_has_the_same_bits(tmp_path, at):
-    """Shuffling, Adam's state and the history included. Checkpoints come every two rounds, so a round is done twice."""
+    """Shuffling, Adam's state and history included, also for repeated rounds.
+
+    Checkpoints come every two rounds.
+    """
     options = {
         "checkpoint_every": 2,
         "key": jax.random.key(3),
@@ -98,7 +101,7 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
 @pytest.mark.default_cases("CheckpointFile")
 @pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
 def test_every_dtype_comes_back(tmp_path, store):
-    """Numpy's readers know few of those that weights may have; bfloat16 was written, and then said to be damaged."""
+    """Numpy readers lack some dtypes: bfloat16 was once reported as damaged."""
     names = [n for n in dir(ml_dtypes) if n.startswith(("bfloat", "float4", "float8", "int", "uint"))]
     kinds = [np.dtype(getattr(ml_dtypes, n)) for n in names] + ["float16", "float64", "complex128", "bool"]
     state = {str(np.dtype(k)): np.asarray([[1, 0, 1], [0, 1, 1]]).astype(k).T for k in kinds}

@@ -32,7 +32,7 @@ def workers(count=2, threads=True) -> Any:
 
 
 def nothing():
-    """Writes no chunk."""
+    """Write no chunk."""
 
 
 @jax.tree_util.register_pytree_node_class
@@ -82,7 +82,7 @@ def test_each_lane_has_a_thread():
 @pytest.mark.parametrize("here", [False, True])
 @pytest.mark.parametrize("threads", [False, True])
 def test_memory_is_not_written_to_before_it_is_read(threads, here):
-    """Each chunk reads its memory a while after it was written; another one's numbers would be in it."""
+    """Chunks read memory a while after it was written, without interference."""
     found, seen = workers(2, threads), []
     for i in range(12):
         memory = found.arena().empty("x", (1000,), np.float32)
@@ -164,7 +164,7 @@ def test_programs_are_compiled_once_for_each_shape():
 
 @pytest.mark.full
 def test_a_round_in_64_bit_mode():
-    """The mode holds in the thread that calls for the round; its workers compute in it all the same."""
+    """The caller's mode holds in the workers' threads, too."""
     rng = np.random.default_rng(0)
     clients = [{"x": rng.normal(size=(7, 3)), "y": rng.normal(size=7)} for _ in range(8)]
 

@@ -1,4 +1,4 @@
-"""A fixed federated workload, and logistic regression on it in plain numpy: the oracle of many tests."""
+"""A federated workload, and logistic regression in numpy as the oracle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PIXELS = 28 * 28
 
 
 def make_clients(clients=200, seed=0, low=20, high=120, shape=(28, 28, 1), classes=CLASSES):
-    """Returns for each client a dict of ``x`` float32 (n, *shape) in [0, 1] and ``y`` int32 (n,).
+    """Return each client's ``x`` float32 (n, *shape) in [0, 1], ``y`` int32 (n,).
 
     Every client has its own mix of classes and its own style (brightness), so that clients differ.
     """
@@ -27,7 +27,7 @@ def make_clients(clients=200, seed=0, low=20, high=120, shape=(28, 28, 1), class
 
 
 def cohort(round_number, clients, size):
-    """Returns the round's clients: the same for everybody who runs the workload."""
+    """Return the round's clients: the same for everybody who runs the workload."""
     return np.sort(np.random.default_rng([7, round_number]).choice(clients, size, replace=False))
 
 
@@ -40,7 +40,7 @@ class Logistic:
 
     @staticmethod
     def value_and_grad(p, batch, weights=None):
-        """Returns the mean loss and its gradient; ``weights`` are factors of examples' losses (not normalized)."""
+        """Return mean loss and gradient; ``weights`` are factors of the losses."""
         x = np.asarray(batch["x"], np.float64).reshape(len(batch["y"]), -1)
         y = np.asarray(batch["y"])
         z = x @ p["w"] + p["b"]
@@ -60,24 +60,27 @@ class Logistic:
 
 
 def batches(client, size):
-    """Returns a client's batches in order, the last one short."""
+    """Return a client's batches in order, the last one short."""
     n = len(client["y"])
     return [{k: v[s : s + size] for k, v in client.items()} for s in range(0, n, size)]
 
 
 def tree(fn, *trees):
-    """Returns ``fn`` of each entry of flat dicts."""
+    """Return ``fn`` of each entry of flat dicts."""
     return {k: fn(*(t[k] for t in trees)) for k in trees[0]}
 
 
 def weighted_mean(updates, weights):
-    """Returns the weighted mean of flat dicts."""
+    """Return the weighted mean of flat dicts."""
     total = sum(weights)
     return tree(lambda *u: sum(w * v for w, v in zip(weights, u, strict=True)) / total, *updates)
 
 
 def local_sgd(p, client, lr, size, epochs=1, direction=None):
-    """Returns weights after SGD over a client's batches. ``direction(y, grad, batch)`` replaces the gradient."""
+    """Return weights after SGD on batches; ``direction`` replaces the gradient.
+
+    It is called as ``direction(y, grad, batch)``.
+    """
     y = p
     for _ in range(epochs):
         for batch in batches(client, size):
@@ -88,7 +91,7 @@ def local_sgd(p, client, lr, size, epochs=1, direction=None):
 
 
 def fed_avg(p, rounds, lr=0.1, size=20, server_lr=1.0):
-    """Returns weights after FedAvg over lists of clients (one list a round)."""
+    """Return weights after FedAvg over lists of clients (one list a round)."""
     for clients in rounds:
         updates = [tree(lambda a, b: a - b, local_sgd(p, c, lr, size), p) for c in clients]
         step = weighted_mean(updates, [len(c["y"]) for c in clients])
@@ -97,7 +100,7 @@ def fed_avg(p, rounds, lr=0.1, size=20, server_lr=1.0):
 
 
 def jax_logistic(features=PIXELS, classes=CLASSES, eval_metrics=None):
-    """Returns the same regression as a model of this library."""
+    """Return the same regression as a model of this library."""
     import jax.numpy as jnp
 
     from tf2jax_lite.federated.model_sources import create_model_from_fn

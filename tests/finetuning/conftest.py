@@ -1,4 +1,4 @@
-"""One small Keras model with Dropout and BatchNormalization, its artifact, and data that it can learn."""
+"""A Keras model with Dropout and BatchNormalization, its artifact, and data."""
 
 import keras
 import numpy as np

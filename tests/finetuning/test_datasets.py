@@ -1,4 +1,4 @@
-"""Sources of clients: TFF's tables, whose errors describe their content; unreadable files."""
+"""Sources of clients: TFF's tables and their errors; unreadable files."""
 
 import sqlite3
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_clients_in_a_folder_that_may_not_be_entered(monkeypatch, name):
 
 @pytest.fixture
 def tff_file(tmp_path):
-    """Two clients; features of several values, of one, of bytes, and one that is empty."""
+    """Write two clients with features of several values, one, bytes, and none."""
     path = tmp_path / "clients.sqlite"
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")

@@ -25,7 +25,7 @@ X = make_examples(7, 5)["features"]
 
 
 def changed(artifact, out, seed=0):
-    """Writes an artifact with other floating params, as training would."""
+    """Write an artifact with other floating params, as training would."""
     _, params = tf2jax.load(artifact, "serving_default")
     rng = np.random.default_rng(seed)
     new = {

@@ -1,4 +1,4 @@
-"""Federated training of artifacts: against numpy, from files of every kind, interrupted and resumed, refused."""
+"""Federated training of artifacts: numpy, files, interruptions, errors."""
 
 import json
 
@@ -99,7 +99,7 @@ def test_booleans_are_written_as_in_python_or_json(given, means):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The same clients in three kinds of files."""
+    """Return the same clients in three kinds of files."""
     folder = tmp_path_factory.mktemp("clients")
     with SQLiteFederatedDataBuilder(folder / "clients.sqlite") as builder:
         builder.add_many(CLIENTS.items())
@@ -243,7 +243,7 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
 
 @pytest.mark.full
 def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
-    """SCAFFOLD's state by client resumes from a checkpoint; an aggregator's options are applied."""
+    """SCAFFOLD's state resumes from a checkpoint; aggregator options apply."""
     common = ["--data", files / "clients.sqlite", "--clients-per-round", "4", "--batch-size", "8", "--json"]
 
     def run(out, rounds, *more):

@@ -1,4 +1,4 @@
-"""Fine-tuning: against Keras and numpy, over artifacts, interrupted and resumed, refused with reasons."""
+"""Fine-tuning: against Keras and numpy, on artifacts, resumed, and errors."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def linear(loss="mse", start=0.0):
 
 @pytest.mark.full
 def test_sgd_is_that_of_numpy():
-    """Full batches: the order of examples then does not matter, and numpy needs no random numbers of ours."""
+    """With full batches order does not matter, and no random number does."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 3)).astype(np.float32)
     y = (x @ [[1.0], [-2.0], [0.5]]).astype(np.float32)
@@ -63,7 +63,7 @@ def test_every_optimizer_lowers_the_loss(name):
 
 @pytest.fixture(scope="module")
 def trained(artifact, tmp_path_factory):
-    """An artifact trained without interruption, and the report."""
+    """Return an artifact trained without interruption, and the report."""
     out = tmp_path_factory.mktemp("trained") / "out"
     return out, finetune_artifact(artifact, TRAIN, out, eval_examples=TEST, **OPTIONS)
 

@@ -20,7 +20,7 @@ COMMON = {"loss": "sparse_categorical_crossentropy", "batch_size": 8, "client_le
 
 
 def rotated(examples):
-    """The same features with other names of the classes: no one model fits both."""
+    """Return the same features with permuted labels: no single model fits."""
     return {**examples, "y": ((examples["y"] + 1) % CLASSES).astype(np.int32)}
 
 
@@ -31,7 +31,7 @@ def shell(artifact, out, *more):
 
 @pytest.mark.full
 def test_each_cluster_becomes_an_artifact(artifact, tmp_path):
-    """Clients whose labels contradict each other part, and each cluster's artifact is right about its own."""
+    """Clients with contradictory labels separate into fitting artifacts."""
     folder = tmp_path / "clients"
     folder.mkdir()
     for i in range(6):

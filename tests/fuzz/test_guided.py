@@ -1,4 +1,4 @@
-"""What libFuzzer prints is read rightly; the fuzzing itself is run by hand."""
+"""Parsing of libFuzzer's output; the fuzzing itself runs manually."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A fixed slice of the fuzzing that `python -m tools.fuzz` does at length, and everything that it ever found."""
+"""A fixed slice of `python -m tools.fuzz`, and all its earlier findings."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ FINDINGS = sorted((Path(__file__).parent.parent.parent / "testdata" / "fuzz").gl
 SLICE = (
     "graph",
     "saved_model",
-    "artefact_json",
+    "artifact_json",
     "safetensors",
     "sqlite",
     "tff_sqlite",

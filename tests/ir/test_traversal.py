@@ -1,4 +1,4 @@
-"""Traversal of functions and graphs: forwarded tensors, constants, order of nodes, called functions."""
+"""Traversal of functions and graphs: forwarding, constants, order, calls."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checks of calls: recursion, depth, expanded size."""
+"""Check of calls: recursion, depth, expanded size."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tf2jax_lite.ir.verify import MAX_CALL_DEPTH, callees_first, check_calls
 
 
 def _graph(calls):
-    """Returns a graph of functions that call others, by name."""
+    """Return a graph of functions that call others, by name."""
     functions = {}
     for name, called in calls.items():
         nodes = tuple(

@@ -1,4 +1,4 @@
-"""Unstable JAX APIs do what we use them for: a test per entry, for every supported release."""
+"""Unstable JAX APIs work as assumed: a test per entry and release."""
 
 from pathlib import Path
 
@@ -163,7 +163,7 @@ def test_threefry2x32_p():
 
 
 def _cubed(name):
-    """A primitive with rules of every kind that `register` takes for one operand."""
+    """Return a primitive with every rule that `register` takes for an operand."""
     cubed = compat.Primitive(name)
 
     def jvp(primals, tangents):

@@ -30,7 +30,7 @@ def test_rule_replaces_some_equations():
 
 
 def test_rule_interprets_other_values_than_arrays():
-    """Which results depend on which arguments, as sets of names; constants and literals depend on none."""
+    """Rules compute sets of argument names that each result depends on."""
     closed = jax.make_jaxpr(lambda x, y: (x + TABLE, x * y, 3.0))(X, X)
 
     def rule(eqn, operands):

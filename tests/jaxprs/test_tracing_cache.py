@@ -1,4 +1,4 @@
-"""Ops whose equations are put in: the jaxpr, values and derivatives of the plain function, which is traced once."""
+"""Inlined ops: the plain function's jaxpr and values, traced once."""
 
 import inspect
 
@@ -83,7 +83,7 @@ def test_it_is_traced_once_for_each_shape_dtype_and_attribute():
 
 @pytest.mark.full
 def test_outside_of_a_trace_it_is_the_function_itself():
-    """Operation by operation: a compilation for one call would cost more than it gives."""
+    """It runs by operation: one call is not worth a compilation."""
     seen = []
 
     @inlined

@@ -1,4 +1,4 @@
-"""Visits of jaxprs: sizes of variables."""
+"""Visit of jaxprs: sizes of variables."""
 
 import jax
 import jax.numpy as jnp

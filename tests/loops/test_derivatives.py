@@ -1,4 +1,4 @@
-"""Derivatives of while loops, compared with those of a masked scan and with finite differences, in float64."""
+"""Derivatives of while loops against a masked scan and differences."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def assert_close(left, right):
 
 
 def search(run, limit):
-    """An integer is carried, too, and a value that only the result depends on."""
+    """Carry an integer, too, and a value that only the result depends on."""
 
     def fn(w, x):
         def step(state):
@@ -109,7 +109,7 @@ def test_third_derivatives():
 
 
 def unsymmetric(run):
-    """An iteration whose derivative is not one: by y it is 0, though it depends on y."""
+    """Iterate with a derivative that is 0 by y, though y is read."""
 
     @jax.custom_vjp
     def scaled(x, y):
@@ -176,7 +176,7 @@ def test_of_many(by, limit):
 @pytest.mark.full
 @pytest.mark.parametrize("slots", [2, 4, 6])
 def test_any_number_of_iterations_with_few_slots(slots, monkeypatch):
-    """All states fit, or some of them, or not even each that begins a stretch of as many as fit."""
+    """All states fit, or some, or fewer than the stretches of slots."""
     monkeypatch.setattr(checkpointing, "_MIN_SLOTS", slots)
     monkeypatch.setattr(checkpointing, "_MAX_SLOTS", slots)
 
@@ -207,7 +207,7 @@ def test_a_bound_changes_nothing(max_trips):
 
 @pytest.mark.full
 def test_those_that_have_ended_may_have_no_derivative():
-    """The square root of what is negative, and at 0; a `where` around it would not keep NaN from gradients."""
+    """Roots of negatives, and at 0; a `where` would not stop NaN gradients."""
 
     def fn(c, x):
         step = lambda s: (s[0] + 1, s[1] + 0.2 * c + 0.1 * jnp.sqrt(c - jnp.sum(s[1])))  # noqa: E731

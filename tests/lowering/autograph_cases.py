@@ -1,4 +1,4 @@
-"""Functions as TensorFlow users write them, with control flow of every kind; the table of test_autograph.py.
+"""Functions with control flow of every kind, for test_autograph.py.
 
 Each takes ``x``, float32 of shape [2, 3], and perhaps an int32 ``n``.
 """

@@ -1,4 +1,4 @@
-"""The constructs of docs/gradients.md as cases, each measured against tf.GradientTape."""
+"""The constructs of docs/gradients.md as cases, against tf.GradientTape."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _clip(x: Any) -> Any:
 
 
 def _bad_square(x: Any) -> Any:
-    """A square with a gradient that is not its own, of what it captures."""
+    """Return a square with another gradient, of what it captures."""
 
     @tf.custom_gradient
     def square(x: Any) -> Any:
@@ -309,7 +309,7 @@ def _override_call() -> Any:
 
 
 def _stable(x: Any) -> Any:
-    """The forward code's own gradient is NaN here."""
+    """Return a value whose forward code has a NaN gradient."""
 
     @tf.custom_gradient
     def root(x: Any) -> Any:
@@ -387,12 +387,12 @@ CASES = {
 
 
 def loss(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a scalar of a function's result that no derivative of is constant."""
+    """Return a scalar of a function's result that no derivative of is constant."""
     return lambda x: tf.reduce_sum(tf.sin(fn(x)) * tf.constant([1.0, 2.0, 0.5]))
 
 
 def tape_gradients(fn: Callable[..., Any], variables: list[Any]) -> tuple[Any, Any]:
-    """Return TensorFlow's gradients of x and the variables, and the gradient of their sum of squares."""
+    """Return TensorFlow's gradients, and those of their sum of squares."""
     x = tf.constant(X)
     with tf.GradientTape() as outer:
         outer.watch(x)
@@ -426,7 +426,7 @@ def close(actual: Any, expected: Any) -> bool:
 
 
 def measure(case: Case, *, saved: bool) -> dict[str, str]:
-    """Returns what a case gives in each column, the last one only if ``saved``."""
+    """Return what a case gives in each column, the last one only if ``saved``."""
     subject = Subject(case)
     row = {"forward": SAME if close(subject.value(subject.params, X), subject.fn(tf.constant(X))) else "differs"}
     second, first = jax.jit(jax.grad(subject.total, has_aux=True))(X)
@@ -451,7 +451,7 @@ def measure(case: Case, *, saved: bool) -> dict[str, str]:
 
 
 def forwards(subject: Subject, gradient: Any, *, transposed: bool) -> str:
-    """Returns how the derivative along a vector comes out, with the gradient and ForwardAccumulator as oracles."""
+    """Return forward mode's outcome, against gradient and ForwardAccumulator."""
     along = np.array([0.7, -1.3, 0.4], np.float32)
     expected = [along.astype(np.float64) @ gradient]
     if transposed:
@@ -472,7 +472,7 @@ def forwards(subject: Subject, gradient: Any, *, transposed: bool) -> str:
 
 
 def saved_and_restored(case: Case, expected: list[Any]) -> str:
-    """Returns how the gradients of a case come out that went through a SavedModel."""
+    """Return how the gradients of a case come out that went through a SavedModel."""
     module = tf.Module()
     fn, module.kept = case.build()
     module.fn = tf.function(loss(fn), input_signature=[tf.TensorSpec([3])])
@@ -495,5 +495,5 @@ COLUMNS = ("forward", "reverse", "forward mode", "second order", "saved and rest
 
 
 def claimed(case: Case) -> dict[str, str]:
-    """Returns the row of the page."""
+    """Return the row of the page."""
     return dict(zip(COLUMNS, (SAME, SAME, case.forward_mode, case.second, case.saved), strict=True))

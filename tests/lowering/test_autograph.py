@@ -1,4 +1,4 @@
-"""Control flow as users write it against TensorFlow: values in and outside jit, gradients, vmap."""
+"""Control flow as users write it: values under jit, gradients, vmap."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Branches, loops and calls, with variables and tensor lists in them, against TensorFlow."""
+"""Branches, loops and calls with variables and lists, against TensorFlow."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ INT = tf.TensorSpec([], tf.int32)
 
 
 def check(fn, *args, grad=True):
-    """Compares eager, jitted and gradients."""
+    """Compare eager, jitted and gradients."""
     fn = tf.function(fn)
     specs = [tf.TensorSpec(np.shape(a), np.asarray(a).dtype) for a in args]
     jax_fn = tf2jax.convert_functional(fn, *specs)

@@ -1,4 +1,4 @@
-"""Random numbers of every node: each has its own key, and recomputed nodes draw the same."""
+"""Random keys: one for each node; recomputed nodes draw the same."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def drop(x):
 
 @pytest.mark.full
 def test_nodes_draw_different_numbers():
-    """Straight code, both branches, a call, iterations of a counted and of a dynamic loop: no two draw the same."""
+    """Straight code, branches, calls, iterations: all draws differ."""
 
     @tf.function
     def called():
@@ -126,7 +126,7 @@ def test_keras_remat_draws_the_same():
 @pytest.mark.full
 @pytest.mark.parametrize("loop", [False, True])
 def test_a_gradient_function_draws(loop):
-    """Its key is there when the gradient is taken, in a loop's backward pass too; iterations differ."""
+    """The key remains when the gradient is taken; iterations differ."""
 
     @tf.custom_gradient
     def noisy(x):

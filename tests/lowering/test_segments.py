@@ -1,4 +1,4 @@
-"""A data-dependent number of segments: pooled graphs, sparse embeddings and histograms under jit without a bound."""
+"""Dynamic segment counts: graph pooling, embeddings, histograms, under jit."""
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ def graph_network(x, ids, labels):
 
 
 def attention(x, ids, labels):
-    """Gathered again by the ids that it was reduced by: nothing but them tells how many parts there are."""
+    """Gather by the ids of a reduction, which alone determine the size."""
     most = tf.math.segment_max(x, ids)
     scores = tf.exp(x - tf.gather(most, ids))
     weights = scores / tf.gather(tf.math.segment_sum(scores, ids), ids)
@@ -55,7 +55,7 @@ def safe_embedding(x, ids, labels):
 
 
 def offsets(x, ids, labels):
-    """The place of each row in its part: starts are a zero and the ends of all parts but the last."""
+    """Return each row's index in its part: starts are exclusive sums."""
     counts = tf.math.segment_sum(tf.ones_like(ids), ids)
     starts = tf.concat([tf.zeros(1, tf.int64), tf.cumsum(counts)[:-1]], 0)
     place = tf.cast(tf.range(8, dtype=tf.int64) - tf.gather(starts, ids), tf.float32)
@@ -64,7 +64,7 @@ def offsets(x, ids, labels):
 
 
 def best_of_parts(x, ids, labels):
-    """The best row of each part, by a matrix with a row for each part, beside starts made of counts."""
+    """Return each part's best row by a matrix, beside starts from counts."""
     counts = tf.math.segment_sum(tf.ones_like(ids), ids)
     starts = tf.concat([tf.zeros(1, tf.int64), tf.cumsum(counts)[:-1]], 0)
     most, parts = tf.reduce_max(counts), tf.shape(counts, tf.int64)[0]
@@ -83,7 +83,7 @@ def softmax_of_parts(x, ids, labels):
 
 
 def split(x, ids, labels):
-    """Parts of sizes that are data, of two arrays, are as long as each other and as the whole together."""
+    """Split two arrays by data-dependent sizes, which agree in total."""
     counts = tf.math.unsorted_segment_sum(tf.ones_like(ids), ids, 3)
     parts = zip(tf.split(x, counts), tf.split(tf.tanh(x[:, :1]), counts), strict=True)
     first, second = tf.split(x, [counts[0], -1])

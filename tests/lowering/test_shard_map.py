@@ -1,4 +1,4 @@
-"""Converted loops inside ``jax.shard_map``, which keeps account of what varies between devices.
+"""Converted loops inside ``jax.shard_map``, with varying axes tracked.
 
 One device will do: the account is the same.
 """
@@ -17,13 +17,13 @@ X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
 
 def _to_zero(x):
-    """What is carried varies, is made the same for all, and varies again."""
+    """Carry a value that varies, is equalized, and varies again."""
     body = lambda i, a, b: (i + 1, b + x, tf.zeros_like(x[:1, :1]))  # noqa: E731
     return tf.while_loop(lambda i, *_: i < 5, body, (0, tf.zeros_like(x), x[:1, :1]))[1]
 
 
 def _in_turn(x):
-    """A sum reaches the last of many variables after as many iterations."""
+    """Pass a sum to the last of many variables in as many iterations."""
     body = lambda i, *v: (i + 1, v[0] + tf.reduce_sum(x), *v[:-1])  # noqa: E731
     return [*tf.while_loop(lambda i, *_: i < 15, body, (0, *([tf.constant(0.0)] * 12)))[1:], x]
 
@@ -35,7 +35,7 @@ def _list(x):
 
 
 def _until(x):
-    """The trip count is data-dependent: the initial state is the same on all devices."""
+    """Loop with dynamic trip count from a state equal on all devices."""
     going = lambda i, s: tf.reduce_sum(tf.abs(s)) < 20.0  # noqa: E731
     return tf.while_loop(going, lambda i, s: (i + 1, s + tf.abs(x)), (0, tf.zeros([4, 3])), maximum_iterations=9)
 

@@ -1,4 +1,4 @@
-"""What depends on constants and shapes alone is computed while tracing: it leaves no equations in the jaxpr."""
+"""Values of constants and shapes fold while tracing, without equations."""
 
 import jax
 import numpy as np

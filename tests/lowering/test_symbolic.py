@@ -1,4 +1,4 @@
-"""Sizes that are not numbers while tracing are TensorFlow's integers: its dtypes, and compared when they are known."""
+"""Symbolic sizes have TensorFlow's dtypes, and compare when known."""
 
 import jax
 import jax.export
@@ -91,7 +91,7 @@ def test_exported_once_for_all_sizes(name, x64):
 
 
 def longest(mask, x):
-    """Attention of some positions to all others: rows of positions, padded to the longest."""
+    """Attend from some positions to all: rows padded to the longest."""
     counts = tf.cast(tf.math.count_nonzero(mask, axis=1), tf.int32)
     most = tf.reduce_max(counts)
     there = tf.where(tf.range(most) < counts[:, None])
@@ -121,7 +121,7 @@ def broadcast(x):
 
 @pytest.mark.full
 def test_what_holds_for_all_sizes_is_known():
-    """No symbol is compared where nothing can come of it but one answer: branches may differ in shape."""
+    """No symbol is compared if the answer is known: branch shapes may differ."""
 
     def extended(x):
         rows = tf.shape(x)[0]
@@ -154,7 +154,7 @@ def test_sizes_that_must_be_known_are_taken_to_differ(function, caplog):
 
 @pytest.mark.full
 def test_what_fails_either_way_is_refused():
-    """The error is that of sizes taken to differ, which has nothing of the comparison in it."""
+    """The error is that of unequal sizes, without the comparison."""
 
     def fails(x, y):
         return tf.cond(tf.equal(tf.shape(x)[0], 1), lambda: x, lambda: x * 2) + tf.reshape(y, tf.cast(y[:1], tf.int32))

@@ -1,4 +1,4 @@
-"""Functions of images and sequences that are exported once for all sizes, beside TensorFlow at two of them."""
+"""Functions exported once for all sizes, against TensorFlow at two."""
 
 import jax
 import jax.export
@@ -51,7 +51,7 @@ def project(x, mode, interpolation):
 
 
 def counted(x):
-    """A loop in floating point, up to a size and beginning with one."""
+    """Count in floating point, from one up to a size."""
     end, first = real(tf.shape(x)[1]), real(tf.shape(x)[2])
     return tf.while_loop(lambda i, _: i < end, lambda i, a: (i + 1, a * 0.5), (0.0, first))[1]
 

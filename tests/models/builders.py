@@ -1,4 +1,4 @@
-"""Models with random weights, built with Keras 3 or tf_keras (``K`` is either module), and inputs for them."""
+"""Models with random weights in Keras 3 or tf_keras, and their inputs."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def application(K, name, size=32, **kwargs):
 
 
 def _randomize(model):
-    """BatchNorm statistics and zero-initialized weights get values that would show an error."""
+    """Give batch statistics and zero weights values that would show an error."""
     rng = np.random.default_rng(2)
     for variable in model.variables:
         name = getattr(variable, "path", variable.name)
@@ -91,7 +91,7 @@ def text_cnn(K):
 
 
 def transformer(K, causal):
-    """A BERT-like encoder (bidirectional, padding mask), or a GPT-like decoder (causal, next-token logits)."""
+    """Return a BERT-like encoder with padding mask, or a causal GPT decoder."""
     K.utils.set_random_seed(0)
     L = K.layers
     width, heads, length = 16, 4, 12

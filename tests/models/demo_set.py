@@ -1,4 +1,4 @@
-"""The models that the library vouches for, as files: each with inputs, and an op whose fault has to be found in it."""
+"""The demo set as files, each with inputs and an op to plant a fault in."""
 
 import dataclasses
 import functools
@@ -54,7 +54,7 @@ def _keras(folder, build):
 
 
 def _frozen(folder):
-    """A network as TF1 wrote it, its variables frozen to constants: convolutions, batch norm, branches, two results."""
+    """Write a frozen TF1 network: convolutions, batch norm, two results."""
     rng = np.random.default_rng(0)
     v1 = tf.compat.v1
 
@@ -81,7 +81,7 @@ def _frozen(folder):
 
 
 def _jax2tf(folder):
-    """A JAX function that jax2tf serialized: the graph holds one opaque XlaCallModule."""
+    """Write a JAX function by jax2tf: one opaque XlaCallModule."""
     from jax.experimental import jax2tf
 
     rng = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def _erfc(x):
 
 
 def _lrn(input, *, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5):
-    """Forgets the neighbours."""
+    """Forget the neighbours."""
     return input / (bias + alpha * input**2) ** beta
 
 

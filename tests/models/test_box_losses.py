@@ -1,4 +1,4 @@
-"""Losses of a two-stage detector (Mask R-CNN): of as many anchors and regions as data says, or the number 0 of none."""
+"""Losses of Mask R-CNN: of dynamic anchor counts, or 0 for none."""
 
 import jax
 import numpy as np
@@ -22,13 +22,13 @@ def smooth_l1(target, found):
 
 
 def anchor_classes(match, logits):
-    places = tf.where(tf.not_equal(match[..., 0], 0))
-    labels = tf.gather_nd(tf.cast(tf.equal(match[..., 0], 1), tf.int32), places)
-    return mean_or_zero(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather_nd(logits, places)))
+    indices = tf.where(tf.not_equal(match[..., 0], 0))
+    labels = tf.gather_nd(tf.cast(tf.equal(match[..., 0], 1), tf.int32), indices)
+    return mean_or_zero(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.gather_nd(logits, indices)))
 
 
 def anchor_boxes(match, boxes, targets):
-    """Each image has its first targets, as many as it has positive anchors: two sums of ones, and their sum."""
+    """Return images' first targets, as many as positive anchors: ones, sums."""
     positive = tf.equal(match[..., 0], 1)
     boxes = tf.gather_nd(boxes, tf.where(positive))
     counts = tf.reduce_sum(tf.cast(positive, tf.int32), 1)
@@ -38,10 +38,10 @@ def anchor_boxes(match, boxes, targets):
 
 def region_boxes(ids, boxes, targets):
     ids, targets, boxes = tf.reshape(ids, [-1]), tf.reshape(targets, [-1, 4]), tf.reshape(boxes, [-1, CLASSES, 4])
-    places = tf.where(ids > 0)[:, 0]
-    chosen = tf.gather_nd(boxes, tf.stack([places, tf.cast(tf.gather(ids, places), tf.int64)], 1))
+    indices = tf.where(ids > 0)[:, 0]
+    chosen = tf.gather_nd(boxes, tf.stack([indices, tf.cast(tf.gather(ids, indices), tf.int64)], 1))
     losses = tf.cond(
-        tf.size(places) > 0, lambda: smooth_l1(tf.gather(targets, places), chosen), lambda: tf.constant(0.0)
+        tf.size(indices) > 0, lambda: smooth_l1(tf.gather(targets, indices), chosen), lambda: tf.constant(0.0)
     )
     return tf.reduce_mean(losses)
 
@@ -49,9 +49,9 @@ def region_boxes(ids, boxes, targets):
 def region_masks(ids, masks, targets):
     ids, targets = tf.reshape(ids, [-1]), tf.reshape(targets, [-1, 4, 4])
     masks = tf.transpose(tf.reshape(masks, [-1, 4, 4, CLASSES]), [0, 3, 1, 2])
-    places = tf.where(ids > 0)[:, 0]
-    chosen = tf.gather_nd(masks, tf.stack([places, tf.cast(tf.gather(ids, places), tf.int64)], 1))
-    targets = tf.gather(targets, places)
+    indices = tf.where(ids > 0)[:, 0]
+    chosen = tf.gather_nd(masks, tf.stack([indices, tf.cast(tf.gather(ids, indices), tf.int64)], 1))
+    targets = tf.gather(targets, indices)
     losses = tf.cond(
         tf.size(targets) > 0,
         lambda: tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=chosen),
@@ -93,7 +93,7 @@ def test_losses_and_gradients(name):
 
 
 def test_images_with_fewer_targets_than_anchors():
-    """The one loss of which sizes are taken to be equal that need not be: what does not fit is NaN."""
+    """The only loss with sizes assumed equal that may differ: NaN then."""
     function, which, (boxes, targets) = CASES["anchor_boxes"]
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in (which, boxes, targets[:, :1])]
     own = jax.jit(tf2jax.convert_functional(tf.function(function, autograph=False), *specs))

@@ -1,4 +1,4 @@
-"""The demo set from file to artefact and back: all forms agree with TensorFlow, and a fault is found in each."""
+"""The demo set from file to artifact: all forms agree; faults are found."""
 
 import pytest
 

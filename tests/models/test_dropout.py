@@ -1,4 +1,4 @@
-"""Keras layers that draw: their seed generators are variables, so what they draw is TensorFlow's."""
+"""Keras layers that draw: seeds are variables, so numbers are TensorFlow's."""
 
 import jax
 import keras
@@ -20,7 +20,7 @@ LAYERS = {
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_layers(x64):
-    """All in one model, three training steps: each draws anew, as TensorFlow does."""
+    """Each of three training steps in one model draws new numbers, as TensorFlow."""
     layers = [make() for make in LAYERS.values()]
     x = np.linspace(1, 2, 2 * 5 * 3).astype(np.float32).reshape(2, 5, 3)
 

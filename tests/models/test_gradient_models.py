@@ -1,4 +1,4 @@
-"""Models that other converters lose the gradients of: swish by tf.custom_gradient, CTC, implicit reparameterization."""
+"""Gradients that other converters lose: swish, CTC, reparameterization."""
 
 import jax
 import keras
@@ -10,7 +10,7 @@ import tf2jax_lite as tf2jax
 
 
 def check_gradients(fn, variables, *arrays, rtol=2e-4, atol=2e-5):
-    """A scalar function and its gradients by variables and floating arguments are TensorFlow's."""
+    """Compare a scalar function and all its gradients with TensorFlow's."""
     function = tf.function(fn)
     specs = [tf.TensorSpec(a.shape, a.dtype) for a in arrays]
     jax_fn, params = tf2jax.convert(function, *specs)
@@ -42,7 +42,7 @@ def check_gradients(fn, variables, *arrays, rtol=2e-4, atol=2e-5):
 
 
 def inverted_bottleneck(x, filters, *, fused):
-    """A block of EfficientNet (B0's, or V2's fused one) with squeeze and excitation."""
+    """Return an EfficientNet block (B0's or V2's) with squeeze and excitation."""
     layers, width = keras.layers, 4 * x.shape[-1]
     if fused:
         h = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
@@ -75,7 +75,7 @@ def test_efficient_net_blocks(training):
 
 
 class Decoder(tf.Module):
-    """A tiny decoder of the Llama family: RMS norm, rotary positions, grouped queries, a gated MLP.
+    """A tiny Llama-like decoder: RMS norm, rotary, grouped queries, gated MLP.
 
     Args:
       experts: how many experts the MLP has (Mixtral's kind); one is dense.
@@ -169,7 +169,7 @@ def _sparse(blank):
 
 
 def _keras_2(x, labels, lengths, times):
-    """Keras 2's: the indices of the labels are looked up with a mask, so those that pad to a bound are 0, not -1."""
+    """Return Keras 2's loss: masked label indices are padded with 0, not -1."""
     backend = pytest.importorskip("tf_keras").backend
     shares = tf.transpose(tf.nn.softmax(x), [1, 0, 2])
     return tf.squeeze(backend.ctc_batch_cost(labels, shares, times[:, None], lengths[:, None]), 1)
@@ -196,7 +196,7 @@ def _slow_but(names, *quick):
 @pytest.mark.full
 @pytest.mark.parametrize("name", _slow_but(CTC, "dense"))
 def test_ctc_loss(name):
-    """In the dense form, the loop that the gradient captures has log(0) in it: zeros sent through it would be NaN."""
+    """The dense form's captured loop has log(0): zeros through it give NaN."""
     scales = tf.constant([1.0, 2.0, 3.0, 4.0])
     function = tf.function(lambda *args: tf.reduce_sum(CTC[name](*args) * scales))
     arrays = CTC_LOGITS, CTC_LABELS, CTC_LENGTHS, CTC_TIMES
@@ -235,7 +235,7 @@ def test_gaussian_process():
 @pytest.mark.full
 @pytest.mark.parametrize("name", _slow_but(["gamma", "beta", "dirichlet", "student"], "gamma"))
 def test_reparameterized_sampling(name):
-    """The graph calls the sampler for accelerators; TensorFlow runs the one for CPU, whose numbers are others."""
+    """The graph calls accelerators' sampler; TensorFlow runs that for CPU."""
     made = _tfp().distributions
     sample = {
         "gamma": lambda a, b: made.Gamma(a, b),

@@ -1,4 +1,4 @@
-"""Keras 3 and tf_keras models with random weights agree with TensorFlow: forward, gradients, vmap, symbolic batch."""
+"""Keras 3 and tf_keras models agree: forward, gradients, vmap, batches."""
 
 import functools
 
@@ -40,9 +40,9 @@ BIG = {
 
 
 # In tf_keras these are nearly the graphs that Keras 3 makes.
-TWINS = ("bidirectional_lstm", "stacked_bidirectional_gru", "bert_like", "gpt_like", "lstm", "gru")
+SAME_IN_BOTH = ("bidirectional_lstm", "stacked_bidirectional_gru", "bert_like", "gpt_like", "lstm", "gru")
 BOTH = [
-    pytest.param(library, name, marks=pytest.mark.full if library == "tf_keras" and name in TWINS else ())
+    pytest.param(library, name, marks=pytest.mark.full if library == "tf_keras" and name in SAME_IN_BOTH else ())
     for name in SMALL
     for library in KERAS
 ]
@@ -85,7 +85,7 @@ def test_float64(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["small_cnn", "bert_like", "gpt_like", "text_cnn"])
 def test_symbolic_batch(name):
-    """jax.export with a symbolic batch size works, and the export agrees for another batch size."""
+    """jax.export with a symbolic batch size works for another batch size."""
     model, x = SMALL[name](keras)
     jax_fn, params = check_forward(model, x)
     (batch,) = jax.export.symbolic_shape("b")

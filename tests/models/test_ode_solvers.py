@@ -1,4 +1,4 @@
-"""ODE solvers of TensorFlow Probability: loops in loops, in custom gradients whose gradients run the solver again."""
+"""ODE solvers of TFP: nested loops, gradients that run the solver again."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ TIMES = [0.4, 1.0]
 
 
 def _decay(t, y, rate):
-    """Has an oscillation driven from outside, so that step sizes change."""
+    """Have an oscillation driven from outside, so that step sizes change."""
     return -rate * y + tf.sin(3.0 * t)
 
 
@@ -30,7 +30,7 @@ def _solution(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["DormandPrince", pytest.param("BDF", marks=pytest.mark.full)])
 def test_values(name):
-    """The numbers of steps are TensorFlow's, too, so the solutions agree far beyond the solver's tolerance."""
+    """Step counts are TensorFlow's, so solutions agree beyond the tolerance."""
     function = tf.function(_solution(name))
     rate, start = np.float32(1.3), np.array([1.0, -2.0], np.float32)
     with tf2jax.override_config("convert_custom_gradient", False):

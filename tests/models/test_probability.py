@@ -1,4 +1,4 @@
-"""TensorFlow Probability: densities, samples from stateless seeds, reparameterization, chains, optimizers, bijectors.
+"""TFP: densities, samples, reparameterization, chains, optimizers.
 
 In double precision, where samplers that reject give TensorFlow's numbers exactly (docs/random.md).
 """
@@ -154,7 +154,7 @@ def test_values_and_gradients(name):
     weights = []
 
     def weighted(results, add):
-        """A number that every element of the results moves differently."""
+        """Return a number that every element of the results moves differently."""
         if not weights:
             weights.extend(np.cos(np.arange(np.size(r), dtype=np.float64)).reshape(np.shape(r)) for r in results)
         return add([(w * r) for w, r in zip(weights, results, strict=True)])

@@ -1,4 +1,4 @@
-"""``model.py`` of every demo model in a virtual environment that holds JAX and safetensors and nothing else of ours."""
+"""Run every demo's ``model.py`` in an environment of JAX and safetensors."""
 
 import json
 import subprocess

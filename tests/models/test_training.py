@@ -1,4 +1,4 @@
-"""Train-mode graphs: updated variables agree with TensorFlow's, whole optimizer steps included."""
+"""Train-mode graphs: updated variables and optimizer steps agree."""
 
 import jax
 import keras

@@ -1,4 +1,4 @@
-"""One harness for every op: the converted op must agree with TensorFlow in every way it can be used."""
+"""The harness of op cases: the op agrees with TensorFlow in every use."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Case:
     tier: str | None = None
 
     def using(self, **changes: Any) -> Case:
-        """Returns the case with other settings."""
+        """Return the case with other settings."""
         return dataclasses.replace(self, **changes)
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Case:
 
 
 def case(op: str, *inputs: Any, **attrs: Any) -> Case:
-    """Returns a case from inputs (anything ``np.asarray`` takes; lists of arrays stay lists) and attributes."""
+    """Return a case from inputs (lists of arrays stay lists) and attributes."""
 
     def convert(value: Any) -> Any:
         if isinstance(value, list) and value and isinstance(value[0], (np.ndarray, np.generic)):
@@ -98,7 +98,7 @@ def case(op: str, *inputs: Any, **attrs: Any) -> Case:
 
 
 def check(case: Case) -> None:
-    """Compares the converted op with TensorFlow: values, dtypes and shapes; eager, jit, vmap; gradients; export.
+    """Compare with TensorFlow: eager, jit, vmap; gradients; export.
 
     Runs in JAX's 64-bit mode, and values of at most 32 bits in the other mode, too.
     """
@@ -128,7 +128,7 @@ def _check(case: Case) -> None:
 
 
 def check_without_x64(subjects: list[Subject], expected: list[list[Any]]) -> None:
-    """Compares the ops whose inputs and results have at most 32 bits with TensorFlow in JAX's default mode."""
+    """Compare ops of at most 32 bits with TensorFlow in JAX's default mode."""
     wide = ("int64", "uint64", "float64", "complex128")
     chosen = [
         (subject, values)
@@ -148,7 +148,7 @@ def check_without_x64(subjects: list[Subject], expected: list[list[Any]]) -> Non
 
 
 def _check_compiled(case: Case, subject: Subject, expected: list[Any]) -> None:
-    """Compares the op under ``jit``, its gradient, the op under ``vmap``: one program, as compiling costs most."""
+    """Compare ``jit``, gradient and ``vmap`` in one program, to compile once."""
     traced = subject.traced_arrays
     gradient = Gradient.of(case, subject) if case.grad else None
     stacked, other = batched_inputs(traced) if case.vmap and traced else ([], [])
@@ -172,7 +172,7 @@ def _check_compiled(case: Case, subject: Subject, expected: list[Any]) -> None:
 
 
 def compare(case: Case, expected: list[Any], actual: list[Any], how: str, scale: float = 1.0) -> None:
-    """Fails unless two lists of results have equal dtypes and shapes, and values equal within tolerance."""
+    """Fail unless results have equal dtypes, shapes, and close values."""
     assert len(expected) == len(actual), f"{how}: {len(actual)} results, TensorFlow has {len(expected)}"
     # TensorFlow gives a scalar string as bytes, which numpy would take for an array of a dtype of its own.
     expected = [np.asarray(e, object) if isinstance(e, bytes) else np.asarray(e) for e in expected]
@@ -203,7 +203,7 @@ def _close(case: Case, expected: np.ndarray, actual: np.ndarray, what: str, scal
 
 
 class Subject:
-    """A case as a TensorFlow function and as a converted one, both of the inputs that are traced."""
+    """A case as TensorFlow's and as converted function of traced inputs."""
 
     def __init__(self, case: Case):
         self.case = case
@@ -298,7 +298,7 @@ NO_GRADIENT = (LookupError, TypeError, ValueError, NotImplementedError, tf.error
 
 @dataclasses.dataclass
 class Gradient:
-    """The gradient of a case by its floating-point inputs, at TensorFlow's values for random upstream gradients."""
+    """A case's gradient at TensorFlow's values for random upstream gradients."""
 
     case: Case
     expected: list[Any]
@@ -308,7 +308,7 @@ class Gradient:
 
     @classmethod
     def of(cls, case: Case, subject: Subject) -> Gradient | None:
-        """Returns TensorFlow's gradient, or None if there is nothing to compare with."""
+        """Return TensorFlow's gradient, or None if there is nothing to compare with."""
         traced = subject.traced_arrays
         wanted = differentiable(traced)
         if not wanted:
@@ -330,7 +330,7 @@ class Gradient:
     def from_tensorflow(
         cls, case: Case, subject: Subject, inexact: list[int], upstream: list[np.ndarray], expected: list[Any]
     ) -> Gradient | None:
-        """Returns TensorFlow's gradients and the function that computes ours, or None if TensorFlow has none."""
+        """Return TensorFlow's gradients and our function, or None without any."""
         if not inexact or all(g is None for g in expected):
             return None
         traced = subject.traced_arrays
@@ -350,7 +350,7 @@ class Gradient:
         return cls(case, expected, [traced[i] for i in wanted], [_conjugate(u) for u in upstream], backward)
 
     def compare(self, actual: Any) -> None:
-        """Fails unless dtypes, shapes and values are TensorFlow's."""
+        """Fail unless dtypes, shapes and values are TensorFlow's."""
         case = self.case
         loose = case.using(
             rtol=case.grad_rtol if case.grad_rtol is not None else case.rtol,
@@ -368,12 +368,12 @@ class Gradient:
 
 
 def differentiable(traced: list[np.ndarray]) -> list[int]:
-    """Returns the positions of the inputs whose gradients are compared."""
+    """Return the positions of the inputs whose gradients are compared."""
     return [i for i, v in enumerate(traced) if _is_inexact(v) and v.dtype.name in TOLERANCE]
 
 
 def upstream_gradients(results: list[tf.Tensor]) -> tuple[list[int], list[np.ndarray]]:
-    """Returns the positions of the results that have gradients, and random upstream gradients of these."""
+    """Return positions of differentiable results, and random upstreams."""
     rng = np.random.default_rng(0)
     inexact = [i for i, r in enumerate(results) if r.dtype.is_floating or r.dtype.is_complex]
     drawn = [np.asarray(rng.uniform(0.5, 1.5, r.shape), r.dtype.as_numpy_dtype) for r in results]
@@ -385,7 +385,7 @@ def _conjugate(value: np.ndarray) -> np.ndarray:
 
 
 def batched_inputs(traced: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Returns inputs stacked with other ones, and these other ones."""
+    """Return inputs stacked with other ones, and these other ones."""
     # Halving keeps values inside nearly every domain (probabilities, positive definite matrices); indices stay.
     other = [(v * np.asarray(0.5, v.dtype)).astype(v.dtype) if _is_inexact(v) else v for v in traced]
     return [np.stack([a, b]) for a, b in zip(traced, other, strict=True)], other

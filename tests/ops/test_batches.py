@@ -1,4 +1,4 @@
-"""Batches of op cases: which cases the default tier has, and failures that name their case."""
+"""Batches of op cases: the default tier's, and failures by case."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,7 @@ X = np.array([[-1.5, 0.25], [2.0, 3.0]])
 
 @pytest.fixture
 def alone(monkeypatch):
-    """Returns the list of the cases that are checked one by one."""
+    """Return the list of the cases that are checked one by one."""
     found = []
     check = harness.check
 

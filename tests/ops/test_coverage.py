@@ -1,4 +1,4 @@
-"""Every registered op has a case and the signature of its OpDef; the coverage page states the others with reasons."""
+"""Every op has a case and its OpDef's signature; the page has the others."""
 
 import importlib
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_every_op_has_a_case():
 
 
 def _differences(name):
-    """Yields the ways in which an op's function differs from its OpDef."""
+    """Yield the ways in which an op's function differs from its OpDef."""
     entry, op_def = REGISTERED[name], op_def_registry.get(name)
     if op_def is None:  # an older TensorFlow's op
         return
@@ -70,7 +70,7 @@ def test_signatures_are_those_of_the_op_defs():
 
 
 def _graph_of(name):
-    """Returns a graph whose only node is an op with arbitrary attributes."""
+    """Return a graph whose only node is an op with arbitrary attributes."""
     op_def, node = op_def_registry.get(name), node_def_pb2.NodeDef(name="y", op=name)
     node.input.extend("x" for arg in op_def.input_arg if not arg.number_attr)
     for attr in op_def.attr:

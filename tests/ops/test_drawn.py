@@ -1,4 +1,4 @@
-"""Ops on inputs that hypothesis draws: dtypes, shapes of rank 0 to 4, attributes and hard values.
+"""Ops on drawn inputs: dtypes, shapes of rank 0 to 4, hard values.
 
 Each example runs converted and eager, against TensorFlow. What TensorFlow refuses is drawn again.
 """
@@ -30,7 +30,7 @@ HARD = [0.0, -0.0, np.nan, np.inf, -np.inf]
 
 @st.composite
 def arrays(draw, dtypes, shapes=SHAPES, hard=True, size=4.0):
-    """Draws an array: mostly plain values, now and then hard ones."""
+    """Draw an array: mostly plain values, now and then hard ones."""
     dtype = np.dtype(draw(st.sampled_from(dtypes) if isinstance(dtypes, list) else st.just(dtypes)))
     shape = draw(shapes) if isinstance(shapes, st.SearchStrategy) else shapes
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -133,7 +133,7 @@ def reduction(draw):
 
 @st.composite
 def strided_slice(draw, index, x):
-    """Draws a StridedSlice with every kind of mask."""
+    """Draw a StridedSlice with every kind of mask."""
     begin, end, strides = [], [], []
     masks = dict.fromkeys(["begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"], 0)
     used = 0
@@ -197,7 +197,7 @@ SCATTERS = ["TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub", "Tens
 
 @st.composite
 def moving(draw):
-    """Draws gathers and scatters."""
+    """Draw gathers and scatters."""
     op = draw(st.sampled_from(["GatherV2", "GatherV2", "GatherNd", "ScatterNd", *SCATTERS, "OneHot"]))
     index = draw(st.sampled_from([np.int32, np.int64]))
     if op == "OneHot":

@@ -1,4 +1,4 @@
-"""Ops that TensorFlow runs in old graphs only, by the producer version of the graph."""
+"""Ops of old graphs only, by the graph's producer version."""
 
 import jax
 import numpy as np
@@ -71,7 +71,7 @@ TESTED_OTHERWISE = {op for op, _, _ in ASKED} | {"RandomCrop", "RandomPoisson", 
 
 
 def graph_of(op, inputs, attrs):
-    """Return a GraphDef of TensorFlow 0.5, in which these ops were current, and the names of its results."""
+    """Return a GraphDef of TensorFlow 0.5, and the names of its results."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.producer = 1 if op == "AdjustContrast" else 8
     names = [f"in{i}" for i in range(len(inputs))]

@@ -1,4 +1,4 @@
-"""Ops inside ``jax.shard_map``, which keeps account of what varies between devices: values and gradients as outside.
+"""Ops inside ``jax.shard_map``: values and gradients as outside.
 
 Derivative rules, transposes and loops that start with constants have to keep that account. One device will do. What
 every op of the tables gives is compared with what it gives outside, where the tables' own tests compare it with
@@ -33,7 +33,7 @@ FAILING = {"Betainc", "Expint", "Spence"}
 
 @functools.cache
 def _cases():
-    """The first two cases of each op that traces anything."""
+    """Return the first two cases of each op that traces anything."""
     found = {}
     for path in sorted(HERE.rglob("test_*.py")):
         if path.name == Path(__file__).name:
@@ -56,7 +56,7 @@ def _same(actual, expected):
 
 
 def _inside(function, varies):
-    """A function called inside of ``shard_map``, with those arguments varying that are said to."""
+    """Return a function inside of ``shard_map``, with varying arguments."""
     mesh = Mesh(np.array(jax.devices()[:1]), ("devices",))
     along, whole = PartitionSpec("devices"), PartitionSpec()
 
@@ -75,7 +75,7 @@ def _inside(function, varies):
 
 
 def _gradients(function, args):
-    """The gradients by inexact arguments of a function's inexact results, as a function of all arguments; or None."""
+    """Return gradients of inexact results in all inexact arguments, or None."""
     moving = [i for i, v in enumerate(args) if jnp.issubdtype(v.dtype, jnp.inexact)]
 
     def of(*args):
@@ -108,7 +108,7 @@ def test_op(name):
                 continue
             try:
                 expected = jax.jit(function, compiler_options=fast_options())(*args)
-            except (tf2jax.Tf2JaxError, TypeError, ValueError):  # sizes that data decides, no derivative
+            except (tf2jax.Tf2JaxError, TypeError, ValueError):  # data-dependent shapes, no derivative
                 continue
             expected = list(map(np.asarray, expected))
             modes = {
@@ -124,7 +124,7 @@ def test_op(name):
 
 @pytest.mark.full
 def test_a_network_is_trained():
-    """All of a network's convolutions and poolings have spellings of their own on CPU, loops among them."""
+    """A network's convolutions and poolings have CPU lowering rules, loops too."""
     layers = tf.keras.layers
     tf.keras.utils.set_random_seed(0)
     model = tf.keras.Sequential(

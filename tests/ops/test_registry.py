@@ -1,4 +1,4 @@
-"""The registry reads an op's options, and its signature once, and raises where it cannot interpret them."""
+"""The registry reads options and signatures once, and raises if unclear."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Hessians times vectors are TensorFlow's, by reverse mode twice and by forward mode over reverse mode."""
+"""Hessians times vectors, by reverse twice and forward over reverse."""
 
 import jax
 import numpy as np
@@ -15,8 +15,8 @@ POSITIVE = SQUARE @ SQUARE.transpose(0, 2, 1) + np.eye(3)
 IMAGE = RNG.normal(size=(1, 5, 6, 2))
 UNIT = RNG.uniform(0.1, 0.9, (3, 4))
 
-# Functions of arrays to one array or a list of them. Matrices are not symmetric where vectors are: what is read of
-# them, and what their gradients are made of, is then seen.
+# Functions of arrays to one array or a list of them. Matrices are not symmetric where vectors are: so the
+# triangles that ops and gradients read matter.
 FUNCTIONS = {
     "cholesky": (tf.linalg.cholesky, POSITIVE),
     "cholesky of logarithms": (lambda a: tf.math.log(tf.linalg.diag_part(tf.linalg.cholesky(a))), POSITIVE),
@@ -101,7 +101,7 @@ def test_hessians_times_vectors(name):
 
 @pytest.mark.full
 def test_powers_of_negative_numbers():
-    # The derivative by the exponent is 0 there: no derivative of a real function, so that the order counts.
+    # The derivative with respect to the exponent is 0 there, which is none of a real function: the order counts.
     base, exponent = np.array([-2.0, -1.5, 3.0, 0.0]), np.array([2.0, 3.0, 1.5, 2.0])
     with jax.enable_x64(True):
         power = tf2jax.convert_functional(tf.pow, base, exponent)

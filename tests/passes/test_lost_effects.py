@@ -1,4 +1,4 @@
-"""Nodes that TensorFlow runs for their side effect are lowered, removable, or raise: none is dropped silently."""
+"""Nodes with side effects are lowered, removable, or raise."""
 
 import warnings
 
@@ -18,7 +18,7 @@ SPEC = tf.TensorSpec([], tf.int64)
 
 
 def _insert(x):
-    """Puts something into a table; no tensor depends on it."""
+    """Put something into a table; no tensor depends on it."""
     table = tf.raw_ops.MutableHashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
     tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=x, values=x)
     return x
@@ -67,7 +67,7 @@ def _graph(build):
 
 
 def test_graphs_of_tensorflow_1_run_what_is_reached():
-    """A session runs only the nodes that the result reaches over data and control edges."""
+    """A session runs nodes that the result reaches over data and control."""
 
     def unreached(x):
         _insert(x)
@@ -87,7 +87,7 @@ def test_graphs_of_tensorflow_1_run_what_is_reached():
 
 @pytest.mark.parametrize("op", ["QueueEnqueue", "BarrierInsertMany"])
 def test_first_ops_of_tensorflow_1_that_only_act(op):
-    """Ops on references are not marked stateful; as they have no results, they have an effect."""
+    """Ops on references are not stateful; without results, they have effects."""
 
     def acts(x):
         if op == "QueueEnqueue":
@@ -151,7 +151,7 @@ def _stateful_ops():
 
 @pytest.mark.full
 def test_removable_ops_behave_as_their_rationale_states():
-    """Held against TensorFlow's OpDefs: what makes something takes no resource, datasets are variants, and so on."""
+    """TensorFlow's OpDefs agree: makers take no resource, and so on."""
     ops = _stateful_ops()
     known = lowering.known_ops()
     changing = ("Insert", "Remove", "Enqueue", "Dequeue", "Assign", "Push", "Pop", "Save", "InitializeTable")

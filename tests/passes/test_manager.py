@@ -46,7 +46,7 @@ def test_every_module_with_a_run_function_is_in_the_list():
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The names of the passes that ran."""
+    """Return the names of the passes that ran."""
     names = []
 
     def recording(entry):

@@ -1,4 +1,4 @@
-"""Conversion end to end: kinds of callables, binding of arguments, checks, results."""
+"""Conversion end to end: callables, binding, checks, results."""
 
 import collections
 import inspect
@@ -280,7 +280,7 @@ def test_random_functions_need_a_key():
 
 
 def test_pruning_moves_no_key():
-    """The key of a node depends on its name and place, not on what else the graph holds."""
+    """A node's key depends on its name and path, not on other nodes."""
 
     def both(x):
         first = tf.random.normal([2], name="first")
@@ -507,7 +507,7 @@ def test_a_function_that_a_gradient_was_taken_through():
 
 
 def test_an_argument_that_is_a_function():
-    """TensorFlow does not record the function; it is baked in, and any value passes for it."""
+    """TensorFlow does not record it; it is baked in, any value passes."""
 
     def fn(x, activation=tf.nn.relu):
         return activation(x)

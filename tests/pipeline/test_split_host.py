@@ -1,4 +1,4 @@
-"""Models with strings, decoders and tables in front: split_host=True, against the whole model in TensorFlow."""
+"""Models with strings, decoders, tables: split_host against the whole."""
 
 import warnings
 
@@ -17,7 +17,7 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat"]
 
 
 class Text(tf.Module):
-    """Tokens by a vocabulary table, embedded with a custom gradient behind, and a string label at the end."""
+    """Embed tokens of a vocabulary with a custom gradient; label by string."""
 
     def __init__(self):
         keys = tf.lookup.KeyValueTensorInitializer(WORDS, tf.range(1, len(WORDS) + 1, dtype=tf.int64))
@@ -63,7 +63,7 @@ def _image_inputs():
 
 
 class Examples(tf.Module):
-    """tf.Example protos: dense and sparse features; the sparse ones make shapes that values decide."""
+    """Parse tf.Example protos, whose sparse features have dynamic shapes."""
 
     def __init__(self):
         self.weights = tf.Variable(tf.random.stateless_normal([10, 2], [5, 6]), name="weights")
@@ -94,7 +94,7 @@ CASES = {"text": (Text, _text_inputs), "images": (Images, _image_inputs), "examp
 
 @pytest.fixture(scope="module", params=CASES)
 def split(request, tmp_path_factory):
-    """A split model, its inputs, and the module itself."""
+    """Return a split model, its inputs, and the module."""
     kind, inputs = CASES[request.param]
     module = kind()
     path = str(tmp_path_factory.mktemp(request.param))
@@ -253,7 +253,7 @@ def test_a_model_without_strings_has_an_empty_prefix():
 
 @pytest.mark.full
 def test_a_loop_over_strings_in_a_called_function_and_variables_written_by_the_core():
-    """The prefix is cut out of inlined calls; what the core writes still comes back in params."""
+    """The prefix is cut from inlined calls; written variables return."""
 
     class Counting(tf.Module):
         def __init__(self):
@@ -307,7 +307,7 @@ def test_keras_text_vectorization(tmp_path):
 
 @pytest.mark.full
 def test_tf1_export_with_parse_example_a_table_and_a_cond(tmp_path):
-    """What an Estimator writes: the prefix is cut out of a TF1 graph, whose control flow v1 stays in the core."""
+    """An Estimator's export: the prefix is cut, v1 control flow stays."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         serialized = v1.placeholder(tf.string, [None], "examples")

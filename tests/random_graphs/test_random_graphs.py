@@ -1,4 +1,4 @@
-"""A fixed slice of random graphs, and what would be missed if the oracle were blind."""
+"""A fixed slice of random graphs, and faults that the oracle must see."""
 
 import random
 
@@ -37,7 +37,7 @@ def test_a_few(seed):
 
 @pytest.mark.full
 def test_many():
-    """Here hypothesis makes what differs small; ``python -m tools.random_graphs`` has a shrinker of its own."""
+    """Hypothesis shrinks here; ``python -m tools.random_graphs`` on its own."""
 
     @hypothesis.settings(
         max_examples=200, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
@@ -71,7 +71,7 @@ def test_a_right_chain_has_no_finding():
     ("wrong", "kind"),
     [
         (lambda features: jax.nn.softplus(features) * 1.0001, "value"),
-        # The lowering itself refuses what is not of the recorded dtype.
+        # The lowering raises for other dtypes than the recorded one.
         (lambda features: jax.nn.softplus(features).astype(jnp.float64), "LoweringError"),
         (lambda features: jax.nn.softplus(features)[:2], "shape"),
     ],
@@ -132,7 +132,7 @@ def test_variables_that_inner_nodes_write_are_judged_by_what_they_then_hold():
 
 @pytest.mark.full
 def test_what_xla_does_to_tensorflow_as_well_is_the_compilers():
-    """XLA makes ``log(pow(x, y))`` ``y * log(abs(x))``, which is a number where the power is none."""
+    """XLA makes ``log(pow(x, y))`` ``y * log(abs(x))``, without NaN."""
     x = np.float32([-1.4, 2.0, -0.8, 0.5])
     nodes = (Node(0, "op", "Pow", (Ref(PARAM, 0), Ref(PARAM, 0))), Node(1, "op", "Log", (Ref(0, 0),)))
     outcome = oracle.check(Program((x,), nodes))

@@ -1,4 +1,4 @@
-"""Full disks, folders that cannot be written, Ctrl-C, kills and clocks that jump: outputs whole or absent.
+"""Full disks, read-only folders, signals, clocks: outputs whole or absent.
 
 The commands that write, each under each fault. On every run: ``convert`` and ``run``; all with ``-m slow``.
 """

@@ -25,7 +25,7 @@ def model():
 
 
 def converted(model, x):
-    """Converts and runs: all of it happens wherever this is called."""
+    """Convert and run a function inside the caller's trace."""
     jax_fn, params = tf2jax.convert(model, tf.TensorSpec([None, 3]))
     return jax_fn(params, x)[0], params
 

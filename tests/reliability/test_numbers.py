@@ -1,4 +1,4 @@
-"""The demo set's numbers: the same bits every time, other ways to run within tolerance, and float64 finds no fault."""
+"""The demo set's bits repeat; other ways agree; float64 finds no fault."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Conversion and execution in forked and in spawned processes: the same bits everywhere."""
+"""Conversion and runs in forked and spawned processes: equal bits."""
 
 import json
 import subprocess

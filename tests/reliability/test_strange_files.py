@@ -1,4 +1,4 @@
-"""Files that no mutation of a good one makes, through the shell: refused with exit code 2, or read rightly.
+"""Files that no mutation makes: exit code 2 in the shell, or read right.
 
 Every case is a child process with an address space of 6 GiB and 60 seconds of processor time, so that what takes more
 ends with another exit code. What converts is run, too. On every run: a few that cost nothing, in this process.

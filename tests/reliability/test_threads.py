@@ -1,4 +1,4 @@
-"""Many threads and tasks at once: each gets what it would get alone, and options stay with those who set them."""
+"""Threads and tasks at once: results as alone, options of their own."""
 
 import asyncio
 import contextvars
@@ -19,7 +19,7 @@ OPTION = "strict_shape_check"
 
 
 def make(seed):
-    """Returns a function with variables, a call, a branch and a loop, and numbers of its own."""
+    """Return a function with variables, a call, a branch, a loop, by seed."""
     rng = np.random.default_rng(seed)
     weights = tf.Variable(rng.normal(size=(3, 3)).astype(np.float32) / 3, name=f"weights_{seed}")
 
@@ -37,7 +37,7 @@ def make(seed):
 
 
 def at_once(work, count=THREADS):
-    """Runs ``work(i)`` in as many threads, all of which begin at the same moment; returns the results."""
+    """Run ``work(i)`` in threads that start together; return the results."""
     barrier = threading.Barrier(count)
 
     def go(i):
@@ -129,8 +129,8 @@ def test_a_thread_starts_with_the_defaults():
         thread = threading.Thread(target=lambda: seen.append(tf2jax.get_config(OPTION)))
         thread.start()
         thread.join()
-        handed_on = contextvars.copy_context().run(tf2jax.get_config, OPTION)
-    assert seen == [True] and handed_on is False
+        inherited = contextvars.copy_context().run(tf2jax.get_config, OPTION)
+    assert seen == [True] and inherited is False
 
 
 def test_an_exception_takes_its_options_with_it():

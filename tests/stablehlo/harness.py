@@ -1,4 +1,4 @@
-"""JAX -> StableHLO -> JAX: a function that came back is compared with the original, under every transform."""
+"""Compare JAX functions before and after StableHLO, in all transforms."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def equations(fn, *args):
 def _count(jaxpr):
     total = 0
     for eqn in jaxpr.eqns:
-        total += eqn.primitive.name not in ("loop_start", "data_ended")  # which compile to nothing
+        total += eqn.primitive.name not in ("loop_start", "while_residuals")  # which compile to nothing
         # Single equations of JAX since 0.12 are expanded in modules.
         inside = [composite_jaxpr(eqn).jaxpr] if eqn.primitive.name == COMPOSITE else _jaxprs(eqn.params)
         total += sum(map(_count, inside))
@@ -60,7 +60,7 @@ def _count(jaxpr):
 
 
 def _jaxprs(value):
-    """Jaxprs anywhere in an equation's parameters; jax.extend names a function for it from 0.10 on."""
+    """Yield jaxprs in an equation's parameters, as jax.extend's from 0.10 on."""
     if isinstance(value, ClosedJaxpr):
         yield value.jaxpr
     elif isinstance(value, Jaxpr):
@@ -125,7 +125,7 @@ def _complex(arrays):
 
 
 def _pulled(fn):
-    """The gradient of a real function of complex numbers."""
+    """Return the gradient of a real function of complex numbers."""
     return lambda *x: jax.vjp(fn, *x)[1](jnp.float32(1))
 
 

@@ -1,4 +1,4 @@
-"""A writer of graphs as jax2tf made them before it had XlaCallModule: one TensorFlow op, often an Xla one, a primitive.
+"""A writer of jax2tf's graphs before XlaCallModule: an op a primitive.
 
 jax dropped that writer, and such SavedModels are still served. Only for tests: it takes what they use.
 """
@@ -18,7 +18,7 @@ RULES = {}
 
 
 def convert(fn):
-    """Returns ``fn`` as a TensorFlow function of flat arrays that gives a list."""
+    """Return ``fn`` as a TensorFlow function of flat arrays that gives a list."""
 
     def run(*args):
         specs = [jax.ShapeDtypeStruct(a.shape, a.dtype.as_numpy_dtype) for a in args]

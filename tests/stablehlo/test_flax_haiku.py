@@ -1,4 +1,4 @@
-"""flax and haiku models through jax2tf and back: values, derivatives, batches, and the size of the jaxpr."""
+"""flax and haiku models through jax2tf and back: values and jaxpr size."""
 
 import functools
 
@@ -59,7 +59,7 @@ def haiku_transformer(x):
 
 @functools.cache
 def model(name):
-    """Returns a function of parameters and an input, parameters, and the input."""
+    """Return a function of parameters and an input, parameters, and the input."""
     made, x = {
         "flax_cnn": (Cnn, IMAGE),
         "flax_transformer": (Transformer, SEQUENCE),
@@ -180,7 +180,7 @@ def test_between_tensorflow_ops():
 
 @pytest.mark.full
 def test_gradients_within_gradients():
-    """custom_vjp around custom_vjp, under another vmap and scan: the expected gradient is jax2tf's."""
+    """custom_vjp in custom_vjp, under vmap and scan, as by jax2tf."""
 
     @jax.custom_vjp
     def clipped(x):

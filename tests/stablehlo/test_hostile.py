@@ -1,4 +1,4 @@
-"""Invalid modules, and modules that need features JAX lacks: each raises an error of this package with a location."""
+"""Invalid or unsupported modules raise errors with a location."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""JAX -> TensorFlow by jax2tf (XlaCallModule) -> JAX, and the same through SavedModels and mixed graphs."""
+"""JAX to TensorFlow by jax2tf and back, in SavedModels and mixed graphs."""
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def test_values_and_gradients(name):
 
 @pytest.mark.full
 def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
-    """Where JAX differentiates the forward rule once more, TensorFlow meets the custom gradient again."""
+    """JAX differentiates the forward rule; TensorFlow uses custom gradients."""
     fn = FUNCTIONS["custom_vjp"][0]
     ours = through_tf(fn, X, specs=[tf.TensorSpec(X.shape)])
     in_tf = tf.function(jax2tf.convert(fn), autograph=False)

@@ -1,4 +1,4 @@
-"""Linear algebra and random numbers, there and back; modules that older releases and other platforms wrote."""
+"""Linear algebra and random numbers of all releases and platforms."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Whole models in plain JAX, there and back: values, derivatives, and no more than 1.3 times the equations."""
+"""Models in plain JAX, there and back: at most 1.3 times the equations."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Modules that jax did not write: text, constants of every dtype, comparators, and refused modules."""
+"""Modules not by jax: text, constants of every dtype, comparators."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tf2jax_lite as tf2jax
-from tf2jax_lite.stablehlo.api import parse
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.stablehlo.api import evaluate, parse
 
 from .harness import same
 
@@ -50,6 +51,25 @@ def test_constants(name, a, b, dtype):
     assert splat.strides == (0, 0)
     assert two[0] == one and two[1] != one
     assert np.array_equal(many[:2].astype(np.complex64), two.astype(np.complex64), equal_nan=True)
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("cpu", [1.0, 2.0]), ("cuda", [-1.0, -2.0])])
+def test_platform_index_without_a_name(platform, expected):
+    """In modules of older JAX the first argument, a scalar, is the platform's index."""
+    body = """
+    %0 = "stablehlo.case"(%index) ({
+      stablehlo.return %x : tensor<2xf32>
+    }, {
+      %1 = stablehlo.negate %x : tensor<2xf32>
+      stablehlo.return %1 : tensor<2xf32>
+    }) : (tensor<i32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>"""
+    parsed = parse(module(body, "%index: tensor<i32>, %x: tensor<2xf32>", "tensor<2xf32>"))
+    x = jnp.array([1.0, 2.0])
+    (result,) = evaluate(parsed, [x], platforms=("CPU", "CUDA"), platform=platform)
+    np.testing.assert_array_equal(result, expected)
+    with pytest.raises(InputError, match=r"takes 2 arguments, got 1"):
+        evaluate(parsed, [x], platforms=("CPU",))
 
 
 def test_text_and_names():

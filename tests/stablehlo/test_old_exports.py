@@ -1,4 +1,4 @@
-"""Graphs as jax2tf wrote them before XlaCallModule, Xla ops and all: values, gradients, and inferred shapes."""
+"""jax2tf's graphs before XlaCallModule: values, gradients, and shapes."""
 
 import jax
 import jax.numpy as jnp

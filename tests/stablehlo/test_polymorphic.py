@@ -1,4 +1,4 @@
-"""Round trips of modules with symbolic dimensions, for several sizes; the results can be exported again."""
+"""Round trips with symbolic dimensions, for several sizes, exportable."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Portable artifacts for older StableHLO versions, down to the oldest of the compatibility window."""
+"""Portable artifacts for old StableHLO versions, down to the oldest."""
 
 import jax
 import jax.numpy as jnp

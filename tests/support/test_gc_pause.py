@@ -1,4 +1,4 @@
-"""Python's garbage collector resumes after overlapping pauses that end in any order."""
+"""The garbage collector resumes after pauses that end in any order."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Archives of arrays: what ``np.savez`` writes comes back; what lies, unpacks to too much or holds code does not."""
+"""Archives of arrays: ``np.savez``'s load; invalid or large ones raise."""
 
 import io
 import zipfile
@@ -39,14 +39,14 @@ def test_files_written_by_numpy_are_read(tmp_path, save):
 
 
 def packed(size):
-    """A bomb: a thousandth of the memory that it takes."""
+    """Return an archive of a thousandth of its memory."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, x=np.zeros(size, np.uint8))
     return buffer.getvalue()
 
 
 def lying(shape):
-    """A header that declares more than the file has."""
+    """Return a header that declares more than the file has."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive, archive.open("x.npy", "w") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})

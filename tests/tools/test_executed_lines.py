@@ -1,4 +1,4 @@
-"""Records of the lines that tests run, and the tests that a planted fault may fail."""
+"""Records of lines that tests run, and tests for planted faults."""
 
 import sys
 
@@ -13,7 +13,7 @@ FILE = "tf2jax_lite/values/static.py"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A record as a Python without monitoring writes it: line 1 at import, line 10 by two tests, line 20 by one."""
+    """Write a record: line 1 at import, line 10 by two tests, line 20 by one."""
     file = executed_lines.gzip.open(tmp_path / "gw0.pickle.gz", "wb")
     for test, lines in (("", [1]), ("tests/a.py::one", [10]), ("tests/a.py::test_case[two]", [10, 20])):
         executed_lines.pickle.dump(executed_lines.Record(test, 0.1, {FILE: lines}), file)
@@ -49,7 +49,7 @@ def test_recorder_writes_lines_since_start(tmp_path, monkeypatch):
         recorder.write("something", 0.0)
     finally:
         recorder.close()
-        recorder._monitoring.free_tool_id(recorder._monitoring.COVERAGE_ID)
+        recorder._monitoring.free_tool_id(recorder.tool)
     nothing, something = executed_lines.records(tmp_path)
     first = static.is_static.__code__.co_firstlineno
     assert not nothing.lines and first < min(something.lines[FILE])

@@ -1,4 +1,4 @@
-"""Generators of documentation pages write a whole row for each record and reject records that do not fit."""
+"""Page generators write a row for each record, or reject the record."""
 
 import json
 
@@ -10,7 +10,7 @@ from tools.pages import gradients, random_numbers, reliability
 
 
 def rows(page):
-    """Returns the cells of a page's only table by the first cell."""
+    """Return the cells of a page's only table by the first cell."""
     lines = [line for line in page.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert {len(row) for row in cells} == {lines[0].count("|") - 1}, "a cell splits its row"

@@ -1,4 +1,4 @@
-"""Dimensions in float arithmetic: results equal those of float32 arithmetic, or are arrays."""
+"""Dimensions in float arithmetic equal float32's, or are arrays."""
 
 import math
 import operator

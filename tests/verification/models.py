@@ -1,4 +1,4 @@
-"""Models, each with one op whose implementation tests replace, and the node that bisection then has to name."""
+"""Models with an op that tests replace, for bisection to find."""
 
 import functools
 from pathlib import Path

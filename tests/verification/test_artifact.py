@@ -57,10 +57,10 @@ def test_other_params_are_noticed(artifact, tmp_path, monkeypatch):
 
 
 def test_an_artifact_of_another_model(artifact, tmp_path):
-    """Nothing of it would be compared, and that is no agreement."""
+    """Nothing would be compared, which is no agreement; the earlier keyword works."""
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")
     with pytest.raises(InputError, match="has none of the functions repeat"):
-        tf2jax.verify(models.TESTDATA / "tf_module", artifact, signatures=["repeat"])
+        tf2jax.verify(models.TESTDATA / "tf_module", artefact=artifact, signatures=["repeat"])
     other = {"other": tf2jax.convert_saved_model(models.TESTDATA / "tf_module", "serving_default")}
     tf2jax.export_functions(other, tmp_path / "out", platforms=["cpu"])
     with pytest.raises(InputError, match="it has other"):
@@ -69,7 +69,7 @@ def test_an_artifact_of_another_model(artifact, tmp_path):
 
 @pytest.mark.full
 def test_seeds_that_keras_redraws(tmp_path):
-    """A Keras file does not hold the seed of a layer that was given none: each reading draws another."""
+    """A Keras file lacks seeds that were not given: each load draws another."""
     layers = [keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
     keras.Sequential([keras.Input((4,)), *layers]).save(tmp_path / "model.keras")
     functions = convert_file(tmp_path / "model.keras", train=True)

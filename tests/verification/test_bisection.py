@@ -74,7 +74,7 @@ def test_inside_loops_and_branches():
 @pytest.mark.full
 @pytest.mark.parametrize(("steps", "ops"), [(4, {"Tanh"}), (_MAX_ITERATIONS + 20, {"Tanh", "StatelessWhile"})])
 def test_after_a_gradient(steps, ops):
-    """Values that TensorFlow's gradient left in the loops are unused, and none of them is compared."""
+    """Unused values of TensorFlow's gradients in loops are not compared."""
 
     def nested(x, steps):
         for _ in tf.range(steps):
@@ -188,7 +188,7 @@ def test_lines_that_a_saved_model_recorded(tmp_path):
 
 @pytest.mark.full
 def test_unused_results_do_not_count():
-    """In inference FusedBatchNormV3 leaves its reserved results as they are, each side in its own way."""
+    """FusedBatchNormV3's reserved results in inference are not compared."""
     ones = tf.ones([3])
 
     def function(x):

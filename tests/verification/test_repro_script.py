@@ -65,7 +65,7 @@ CASES = {
 
 
 def run(script, capsys):
-    """Runs it in this process, where an op may be replaced."""
+    """Run it in this process, where an op may be replaced."""
     with pytest.raises(SystemExit) as stopped:
         runpy.run_path(str(script), run_name="__main__")
     jax.config.update("jax_enable_x64", False)  # which the script switches on

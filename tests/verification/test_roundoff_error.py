@@ -1,4 +1,4 @@
-"""The float64 reference distinguishes a wrong formula from the round-off of a right one."""
+"""The float64 reference separates wrong formulas from round-off."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Magnified round-off beyond the tolerance, and wrong ops after such an amplification."""
+"""Magnified round-off beyond the tolerance, and wrong ops after it."""
 
 import json
 
@@ -23,7 +23,7 @@ SCALE, OFFSET, MEAN, VARIANCE = np.float32([[1.5], [-1.0], [-0.3], [2.0]])
 
 
 def cancels(x):
-    """About 1e4 minus about 1e4: the roundoff of two summation orders is a thousandth of the difference."""
+    """Cancel about 1e4: the round-off of two orders is a thousandth."""
     return tf.reduce_sum(x, 1) - tf.cast(tf.constant(ABOUT, tf.float64), tf.float32)
 
 
@@ -94,7 +94,7 @@ def test_a_wrong_op_is_found_nonetheless(function, op, wrong):
 
 
 def test_another_way_in_float64_explains_nothing():
-    """1 + 1e-9 is 1 in float32 only: both sides are far from float64 by the same, which says nothing of them."""
+    """1 + 1e-9 is 1 in float32: both differ equally, without a verdict."""
 
     def another(x):
         return cancels(x) + 4 * tf.cast(tf.equal(x[:, 0] * 0 + 1 + 1e-9, 1), tf.float32)
@@ -140,7 +140,7 @@ def _tanh_jvp(primals, tangents):
 
 
 def test_judge_gradient_wrong_rule_differs():
-    """Less than the tolerance by itself, and less than the magnified rounding of the sum."""
+    """It is below the tolerance alone, and below the sum's magnified error."""
     with tf2jax.override_op("Tanh", lambda x: tanh(x)):
         found = judged(lambda x: tf.square(tf.tanh(cancels(x))), grad=True)
     verdicts = {output.kind: output.verdict for output in found.signatures[0].outputs}

@@ -1,4 +1,4 @@
-"""Models with strings in front: the prefix stays in TensorFlow, the core is compared with the whole model."""
+"""Models with strings: the prefix stays, the core is compared."""
 
 import json
 import warnings

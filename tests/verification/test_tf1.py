@@ -1,4 +1,4 @@
-"""TF1 SavedModels beside a session of TensorFlow: results, variables, gradients through loops, tables."""
+"""TF1 SavedModels against a session: results, gradients, tables."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Models that agree, in every respect that can be asked for, and inputs that fit them."""
+"""Models that agree in every check, and inputs that fit them."""
 
 import json
 import re

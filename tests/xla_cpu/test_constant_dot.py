@@ -1,4 +1,4 @@
-"""Products with constant weights that are mostly zero: on CPU they gather, elsewhere they are matrix products.
+"""Products with sparse constant weights gather on CPU, else multiply.
 
 The tests of resizing ops compare with TensorFlow; here each transformation and lowering is compared with the matrix
 product.
@@ -57,7 +57,7 @@ def test_values_and_derivatives_of_the_matrix_product(name, axis, side):
 
 @pytest.mark.parametrize(("name", "gathers"), [("few", True), ("more", True), ("too many", False)])
 def test_lowering_by_platform(name, gathers):
-    """On GPU the matrix product; on CPU gathers, forwards and backwards, in modules for both platforms, too."""
+    """GPUs multiply; CPUs gather, in both modes and in modules for both."""
     matrix = MATRICES[name]
     fn = jax.grad(lambda x: jnp.sum(jnp.sin(constant_dot(x, matrix, 0, "highest"))))
     x = jax.ShapeDtypeStruct((matrix.shape[1], 4), np.float32)
@@ -72,7 +72,7 @@ def test_lowering_by_platform(name, gathers):
 
 @pytest.mark.full
 def test_infinity_reaches_its_results_only():
-    """A value that is not finite reaches the results that have a weight for it, and no others."""
+    """Non-finite values reach the results with weights for them, no others."""
     x = np.zeros((9, 2), np.float32)
     x[4, 0] = np.inf
     found = np.asarray(jax.jit(lambda x: constant_dot(x, MATRICES["few"], 0, "highest"))(x))

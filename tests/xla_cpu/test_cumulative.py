@@ -1,4 +1,4 @@
-"""CPU lowering rules of cumulative sums and products against JAX's own; the ops' tests compare with TensorFlow."""
+"""Rules of cumulative sums and products against JAX's own."""
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ def test_long_last_axes(name, dtype, reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_infinities_of_long_axes(reverse):
-    """After an infinity or NaN all results are one, and none before, also in other parts."""
+    """After an infinity or NaN all results are one, and none before."""
     x = normal(5000)
     x[1500], x[3500] = np.inf, np.nan
     found = jax.jit(lambda x: cumulative(lax.cumsum, x, 0, reverse))(x)
@@ -67,7 +67,7 @@ def test_infinities_of_long_axes(reverse):
 
 
 def test_infinities():
-    """A cumulative log-sum-exp of minus infinities is one; after a NaN all results are NaN."""
+    """A log-sum-exp of -inf is -inf; after a NaN all results are NaN."""
     x = normal(20, 16)
     x[:3, 0], x[5, 1], x[7, 2] = -np.inf, np.nan, np.inf
     found = jax.jit(lambda x: cumulative(lax.cumlogsumexp, x, 0, False))(x)

@@ -1,4 +1,4 @@
-"""Products with swapped operands: the same values and derivatives everywhere, another program on GPU."""
+"""Products with swapped operands: equal values, another GPU program."""
 
 import re
 
@@ -71,7 +71,7 @@ def test_values_and_derivatives(name):
 
 
 def _product(fn, arrays, platform):
-    """Returns the shape of the product in a program for a platform."""
+    """Return the shape of the product in a program for a platform."""
     text = export.export(jax.jit(fn), platforms=[platform])(*arrays).mlir_module()
     (found,) = re.findall(r"stablehlo\.dot_general.*-> tensor<([\dx]+)xf32>", text)
     return tuple(map(int, found.split("x")))

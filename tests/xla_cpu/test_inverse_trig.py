@@ -1,4 +1,4 @@
-"""Inverse trigonometric functions on CPU against exact ones, at special values, and their derivatives."""
+"""Inverse trigonometric functions on CPU: exact, special, derivatives."""
 
 import itertools
 

@@ -12,7 +12,7 @@ BLOCKS = 6
 
 
 def blocks(x, weights, mark=lambda v: v):
-    """Return a residual network's result: each block's rectified sum goes to a product and to the next sum."""
+    """Return a residual network, whose blocks' sums have two users each."""
     for w in weights:
         x = mark(jnp.maximum(x + (x.reshape(-1, x.shape[-1]) @ w).reshape(x.shape), 0))
     return x
@@ -31,7 +31,7 @@ def additions(fn, *args):
 
 @pytest.mark.full
 def test_sums_are_computed_once(arrays):
-    """Otherwise the code has the first block's sum in every block. Should XLA improve, `materialize` can go."""
+    """Each block's code had the first sum. `materialize` may become unneeded."""
     assert additions(lambda x, w: blocks(x, w, materialize), *arrays) == BLOCKS
     assert additions(blocks, *arrays) > 2 * BLOCKS
 
@@ -83,7 +83,7 @@ def test_only_cpu_materializes(arrays):
 
 
 def test_programs_for_several_platforms(arrays):
-    """JAX inlines calls, and drops their attributes, when it refines the module for one platform."""
+    """JAX inlines calls, and drops attributes, in refinement for a platform."""
     exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)), platforms=["cpu", "cuda"])(*arrays)
     exported = jax.export.deserialize(exported.serialize())
     assert additions(exported.call, *arrays) == BLOCKS
@@ -120,7 +120,7 @@ def test_symbolic_sizes():
 
 @pytest.mark.full
 def test_several_symbolic_sizes():
-    """Types that MLIR writes as the same ?x3 share no function: sizes are static when the module is called."""
+    """Equal MLIR types ?x3 share no function: sizes are static in calls."""
     (n,) = jax.export.symbolic_shape("n")
 
     def fn(x):

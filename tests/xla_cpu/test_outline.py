@@ -18,7 +18,7 @@ TAPS = 49
 
 
 def normalized(x, w, convolve=partial(rule.call, jax.lax.conv_general_dilated)):  # noqa: B008
-    """Return the first layers of a ConvNeXt block: mean and deviation both use the convolution's result."""
+    """Return a ConvNeXt block's start: mean and deviation use the result."""
     y = convolve(
         x,
         w,
@@ -40,13 +40,13 @@ def arrays():
 
 @pytest.mark.full
 def test_a_convolution_of_many_taps_is_computed_once(arrays):
-    """Without a call of its own the code has each product two or three times: XLA fuses it into each of its users."""
+    """Without a call XLA fuses, and repeats, each product in all users."""
     text = jax.jit(normalized).lower(*arrays).compile().as_text()
     assert TAPS <= text.count(" multiply(") < 2 * TAPS
 
 
 def test_input_of_taps_is_computed_once(arrays):
-    """XLA reads the tap in the middle from the input before padding: it would recompute that there."""
+    """XLA reads the middle tap before padding: it would recompute it."""
     x, w = arrays
     convolve = partial(rule.call, jax.lax.conv_general_dilated)
     params = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": 8}
@@ -77,7 +77,7 @@ def test_results_are_those_of_the_operations(arrays, transform):
 
 @pytest.mark.full
 def test_exported_programs_have_it(arrays):
-    """The attributes (of the call, and of the padded input in it) stay in a serialized program for CPU only."""
+    """The attributes stay in a serialized program for CPU only."""
     fn = jax.jit(normalized)
     for platform, count in (("cpu", 2), ("cuda", 0)):
         exported = jax.export.export(fn, platforms=[platform])(*arrays)
@@ -110,7 +110,7 @@ for axis in (0, 1, 3):
 
 
 def sharded(axis, devices):
-    """Returns `normalized` for an input, and a result, whose dimension number ``axis`` is spread over devices."""
+    """Return `normalized`, with dimension ``axis`` spread over devices."""
     mesh = jax.make_mesh((devices,), ("part",), axis_types=(jax.sharding.AxisType.Auto,))
     parts = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * axis, "part"))
     same = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -119,6 +119,6 @@ def sharded(axis, devices):
 
 @pytest.mark.full
 def test_sharded_arguments():
-    """The partitioner of programs goes through the call. In a fresh process, as there is one device here."""
+    """The partitioner handles the call, in a process with more devices."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", SHARDED], cwd=ROOT, env={**os.environ, **flags}, check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""CPU lowering rules of reductions against JAX's own primitives; the ops' tests compare with TensorFlow."""
+"""CPU lowering rules of reductions against JAX's own primitives."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ SHAPES = {
 
 @pytest.fixture
 def short(monkeypatch):
-    """Rows are long from two values on; programs that were traced with another limit are dropped."""
+    """Make rows long from two values on, and drop programs of other limits."""
     monkeypatch.setattr(reductions, "_MAX_ROW", 1)
     monkeypatch.setattr(reductions, "_MIN_LAST_AXIS", 1)
     reductions.call.__globals__["_trace_once"].cache_clear()
@@ -86,7 +86,7 @@ def test_broadcast(short, shape, wide, long):
 
 
 def test_gradient_of_broadcast():
-    """A position's embedding, added to a batch: its gradient is added up row by row on CPU."""
+    """An added position embedding's gradient is summed by rows on CPU."""
     x, row = np.zeros((4, 200, 128), np.float32), np.zeros((1, 200, 128), np.float32)
     fn = jax.jit(jax.grad(lambda row: jnp.sum(jnp.sin(lax.mul(*matched(x, lax.add(*matched(x, row)))))), 0))
     traced = fn.trace(row)

@@ -81,7 +81,7 @@ def _convolutions(fn, *args):
 
 
 def test_converted_functions_keep_the_option():
-    """It is captured at conversion, for gradients, too, whatever holds around the call."""
+    """It is captured at conversion, also for gradients."""
     x, w = np.ones((2, 6, 6, 4), np.float32), np.ones((3, 3, 4, 1), np.float32)
     graph = tf.function(lambda x, w: tf.nn.depthwise_conv2d(x, w, (1, 1, 1, 1), "SAME"))
     specs = tf.TensorSpec(x.shape), tf.TensorSpec(w.shape)
@@ -95,7 +95,7 @@ def test_converted_functions_keep_the_option():
 
 
 def test_caches_tell_sets_of_rules_apart():
-    """Softmax is traced once for all functions (`inlined`), and one function is jitted under two sets."""
+    """Softmax is traced once (`inlined`), but jitted under two sets."""
     x = np.ones((64, 1 << 15), np.float32)
     graph = tf.function(lambda x: tf.math.reduce_sum(tf.nn.softmax(x, 0), 0))
     texts = []

@@ -1,4 +1,4 @@
-"""The largest of an axis by one sort of packed integers on CPU: results of ``lax.top_k``, bit for bit."""
+"""Top k by one sort of packed integers on CPU: as ``lax.top_k``."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""`optimize` on CNNs in JAX: values and derivatives are those of the function, and programs take the rules."""
+"""`optimize` on CNNs in JAX: equal values and derivatives, with rules."""
 
 import logging
 import re
@@ -27,7 +27,7 @@ def max_pool(x):
 
 
 def cnn(params, x):
-    """A strided, a depthwise, a grouped and a pointwise convolution, poolings and a dense layer."""
+    """Return strided, depthwise, grouped, pointwise convolutions, pools, dense."""
     x = jax.nn.relu(convolve(x, params["strided"], (2, 2)))
     x = max_pool(convolve(x, params["depthwise"], feature_group_count=8))
     x = jax.nn.gelu(convolve(x, params["grouped"], feature_group_count=2))
@@ -59,8 +59,8 @@ def scanned(fn):
 
     def steps(params, x):
         def step(params, _):
-            slope = gradients(fn)(params, x)[0]
-            return jax.tree.map(lambda p, g: p - 1e-3 * g, params, slope), None
+            gradient = gradients(fn)(params, x)[0]
+            return jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradient), None
 
         return lax.scan(step, params, None, length=3)[0]
 

@@ -1,4 +1,4 @@
-"""Derivative rules as primitives: custom gradients, and errors for modes without a rule.
+"""Derivative rules as primitives: custom gradients, errors for missing modes.
 
 `custom_gradient.with_custom_gradient` is the entry: in reverse mode it acts like `jax.custom_vjp`, in forward mode it
 takes the transpose. `linearity` decides whether a function is linear; `identity_primitive` has what the other two

@@ -44,7 +44,7 @@ Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """An error message, and the node that it is about: its name, its op and the calls that lead to it."""
+    """An error message, and the node it is about: name, op and enclosing calls."""
 
     message: str
     node: str
@@ -64,7 +64,7 @@ _tangent = Primitive(TANGENT)
 def with_custom_gradient(
     gradient: Callable[..., list[Any]], args: Sequence[Any], results: Sequence[Any], saved: Any, refusal: Refusal
 ) -> list[Any]:
-    """Return results whose derivatives, in either mode, are those of a gradient function.
+    """Return results whose derivatives, in both modes, a gradient function gives.
 
     Args:
       gradient: returns the cotangents of ``args``, given arguments, results, ``saved`` and cotangents of results.
@@ -91,7 +91,7 @@ def evaluate_padded(
     shape: Callable[[Sequence[Any]], tuple[int, ...]],
     evaluate: Callable[[Any, Any, list[Any]], list[Any]],
 ) -> list[Any]:
-    """Evaluate an equation of these primitives with symbolic shapes on padded operands.
+    """Evaluate an equation of these primitives on padded operands.
 
     Args:
       eqn: the equation.
@@ -125,7 +125,7 @@ def evaluate_padded(
 
 
 def _split(values: Sequence[Any], *counts: int) -> list[list[Any]]:
-    """Returns values in parts of the given lengths, and the rest."""
+    """Return values in parts of the given lengths, and the rest."""
     parts, start = [], 0
     for count in counts:
         parts.append(list(values[start : start + count]))
@@ -170,7 +170,7 @@ def _batch_first(value: Any, dim: int | None, size: int) -> Any:
 
 
 def _batched_gradient(params: Any, size: int, dims: Sequence[Any], kept: Sequence[Any]) -> Gradient:
-    """Returns the gradient function of a batch.
+    """Return the gradient function of a batch.
 
     Args:
       params: the primitive's parameters.
@@ -195,7 +195,7 @@ def _batched_gradient(params: Any, size: int, dims: Sequence[Any], kept: Sequenc
 
 
 def _gradients(operands: Sequence[Any], upstream: list[Any], params: Any) -> list[Any]:
-    """Returns the cotangents of the arguments at the positions `moved`."""
+    """Return the cotangents of the arguments at the positions `moved`."""
     args, results, saved = _split(operands, params["args"], params["results"])
     found = params["gradient"](args, results, saved, upstream)
     return [varying_along(found[i], axes_of(args[i])) for i in params["moved"]]
@@ -226,7 +226,7 @@ def transposed(eqn: Any) -> ClosedJaxpr:
 
 
 def has_offset(eqn: Any) -> bool:
-    """Return whether the gradient function of a `NODE` equation may be nonzero for zero upstream gradients.
+    """Return whether a `NODE` gradient may be nonzero for zero upstream gradients.
 
     The transpose of its transpose is zero there. Conservative: a function that is not understood counts as nonzero.
     """
@@ -239,7 +239,10 @@ def has_offset(eqn: Any) -> bool:
 
 
 def _without_nodes(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Returns a jaxpr without custom gradients, so that operands that only a derivative reads do not count as used."""
+    """Return a jaxpr without custom gradients.
+
+    Operands that only a derivative reads do not count as used then.
+    """
     if not _has_nodes(closed.jaxpr):
         return closed
 

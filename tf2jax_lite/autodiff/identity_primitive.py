@@ -1,4 +1,4 @@
-"""Identity primitives, so that transformations of the values that pass through them meet rules of ours."""
+"""Identity primitives, at which transformations of values meet our rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["identity_primitive", "passed_through"]
 
 
 def identity_primitive(name: str) -> Primitive:
-    """Return a primitive that returns its argument, under jit and vmap, too; the caller registers derivatives."""
+    """Return an identity primitive, for which the caller registers derivatives."""
     primitive = Primitive(name)
     register(
         primitive,
@@ -26,7 +26,7 @@ def identity_primitive(name: str) -> Primitive:
 
 
 def passed_through(primitive: Primitive, value: Any, **params: Any) -> Any:
-    """Return a pytree whose inexact arrays pass through a primitive: others have no derivatives."""
+    """Return a pytree whose inexact arrays, the differentiable ones, pass through it."""
 
     def send(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array) or not jnp.issubdtype(leaf.dtype, jnp.inexact):

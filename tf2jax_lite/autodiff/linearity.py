@@ -32,7 +32,7 @@ _CALLS = frozenset({"jit", "pjit", "closed_call"})
 
 
 def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
-    """Return whether all results of a jaxpr are zero if these arguments are. Conservative.
+    """Return whether all results of a jaxpr are zero if some arguments are.
 
     Infinite and undefined factors count as finite: the question is whether the function is linear.
 

@@ -44,7 +44,7 @@ register(
 
 
 def reverse_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
-    """Return a pytree of arrays whose inexact ones raise `ForwardModeError` in forward mode.
+    """Return a pytree whose inexact arrays raise `ForwardModeError` in forward mode.
 
     The error comes when the tangent is computed or, inside ``jax.jit``, when JAX compiles it.
 

@@ -26,7 +26,7 @@ register(_forward_only, linear=_refuse)
 
 
 def forward_only(value: Any, *, message: str, node: str, op: str, path: tuple[str, ...]) -> Any:
-    """Return a pytree of arrays whose inexact ones raise `ReverseModeError` in reverse mode.
+    """Return a pytree whose inexact arrays raise `ReverseModeError` in reverse mode.
 
     Args:
       value: the pytree.

@@ -1,4 +1,4 @@
-"""Binding of argument values to the tensors of an interface, with the checks that the options ask for."""
+"""Binding of argument values to an interface's tensors, with optional checks."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MAX_STATIC_SIZE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """Bound arguments: one value per tensor argument, and whether dtypes differ, so that ops must promote operands."""
+    """Bound arguments: a value per tensor, and whether ops must promote dtypes."""
 
     flat: list[Any]
     promote_dtypes: bool
 
 
 class Binder:
-    """Binds values to the tensors of an interface, one argument at a time; `finish` returns them flat.
+    """Binder of values to an interface's tensors; `finish` returns them flat.
 
     Args:
       interface: the interface.
@@ -54,7 +54,7 @@ class Binder:
         self._defaults = {id(p.default) for p in parameters if isinstance(p.default, (np.ndarray, np.generic))}
 
     def finish(self) -> Bound:
-        """Returns the bound arguments.
+        """Return the bound arguments.
 
         Raises:
           MissingInputError: a tensor was not given.
@@ -66,7 +66,7 @@ class Binder:
         return Bound(self._flat, self._promote_dtypes)
 
     def missing_spec(self, path: str, spec: Any) -> None:
-        """Records every tensor below ``spec`` as missing; literals are baked in and may be left out."""
+        """Record tensors below ``spec`` as missing; literals may be left out."""
         if isinstance(spec, TensorArgument):
             self._missing.append(f"{path}: {spec}")
         elif isinstance(spec, Mapping):
@@ -77,7 +77,7 @@ class Binder:
                 self.missing_spec(f"{path}[{index}]", item)
 
     def visit(self, path: str, spec: Any, value: Any) -> None:
-        """Binds a value to an argument.
+        """Bind a value to an argument.
 
         Args:
           path: the argument's name, for messages.
@@ -196,7 +196,7 @@ class Binder:
             ) from None
 
     def _native(self, path: str, spec: TensorArgument, value: Any) -> Any:
-        """Returns numbers in native byte order; raises for dtypes that JAX does not have, such as dates."""
+        """Return numbers in native byte order; raise for dtypes JAX lacks, like dates."""
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
         if not has_jax_dtype(value.dtype):

@@ -1,4 +1,4 @@
-"""Coercion of argument values to arrays, and of numbers to the kind that a tensor's dtype has."""
+"""Coercion of argument values to arrays, and of numbers to a dtype's kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_key(value: Any) -> bool:
 
 
 def scalar_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
-    """Returns a Python scalar as an array: of ``dtype`` if it can represent ``value`` exactly.
+    """Return a Python scalar as an array, of ``dtype`` if that is exact.
 
     Raises:
       ValueError, OverflowError: the value is out of range.
@@ -38,7 +38,7 @@ def scalar_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
 
 
 def sequence_array(items: Sequence[Any], dtype: np.dtype | None) -> Any:
-    """Returns nested sequences of numbers, strings or arrays as one array; numbers as ``dtype`` if it is exact.
+    """Return nested sequences as one array; numbers as ``dtype`` if it is exact.
 
     Raises:
       ValueError, TypeError, OverflowError: the sequences are not rectangular, or a number is out of range.
@@ -56,12 +56,15 @@ def sequence_array(items: Sequence[Any], dtype: np.dtype | None) -> Any:
 
 
 def kind_of(dtype: Any) -> int:
-    """Returns the rank of a dtype's kind: bool, integer, float, complex; each can represent those before it."""
+    """Return the rank of a dtype's kind: bool, integer, float, complex.
+
+    Each kind can represent those before it.
+    """
     return next(rank for rank, kind in enumerate(_KINDS) if jnp.issubdtype(dtype, kind))
 
 
 def in_kind(array: Any, dtype: np.dtype) -> Any:
-    """Returns an array as ``dtype`` if its kind is lower (such as integers for floats), or if ``dtype`` is bool.
+    """Return an array as ``dtype`` if that is bool or of a higher kind.
 
     Ops depend on the kind: quotients of integers are integers. Returns None if both have the same kind, or if ``dtype``
     cannot represent the array's values; ops then compute with the array's own dtype.
@@ -72,12 +75,15 @@ def in_kind(array: Any, dtype: np.dtype) -> Any:
 
 
 def has_jax_dtype(dtype: np.dtype) -> bool:
-    """Whether JAX has a NumPy dtype: bool and numbers, without timedelta64, longdouble and clongdouble."""
+    """Whether JAX has a NumPy dtype: bool and numbers.
+
+    It has neither timedelta64 nor longdouble and clongdouble.
+    """
     return dtype.kind == "b" or (jnp.issubdtype(dtype, jnp.number) and dtype.char not in "gGm")
 
 
 def as_strings(array: np.ndarray) -> np.ndarray:
-    """Returns text as an object array of UTF-8 bytes; any other array unchanged."""
+    """Return text as an object array of UTF-8 bytes; any other array unchanged."""
     if array.dtype.kind not in "SUO":
         return array
     out = np.empty(array.shape, object)

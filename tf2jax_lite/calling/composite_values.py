@@ -18,7 +18,7 @@ __all__ = ["components", "fits"]
 
 
 def components(value: Any) -> Sequence[Any] | None:
-    """Returns a composite tensor's component tensors in TensorFlow's order, or None for anything else.
+    """Return a composite tensor's components in TensorFlow's order, else None.
 
     Args:
       value: an object of a class that ``tf.nest`` flattens (its fields), a ``tf.RaggedTensor`` (flat values, row

@@ -1,4 +1,4 @@
-"""The calling interface of a converted function: signature, structures of arguments and results."""
+"""A converted function's interface: signature, arguments and results."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Interface:
 
     @functools.cached_property
     def ragged(self) -> tuple[tuple[int, int], ...]:
-        """For each ragged argument, the position of its flat values among the flat inputs, and its ragged rank."""
+        """For each ragged argument, its position among flat inputs, and ragged rank."""
         arguments = iter_arguments((self.args, self.kwargs))
         return tuple((arg.index, arg.ragged_rank) for arg in arguments if arg.ragged_rank)
 
     def call_signature(self, *, params: bool = True, rng: bool = True) -> inspect.Signature:
-        """Returns the signature, with ``params`` first and ``rng`` as a keyword if the function takes them."""
+        """Return the signature, with ``params`` first and ``rng`` if they are taken."""
         kinds = inspect.Parameter
         own = list(self.signature.parameters.values())
         first = "params"
@@ -61,7 +61,7 @@ class Interface:
         return inspect.Signature([*ours, *head, kinds("rng", kinds.KEYWORD_ONLY, default=None), *tail])
 
     def take_params(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        """Splits a call's arguments into the params, which come first, and the other positional arguments.
+        """Split arguments into the params, which come first, and the other ones.
 
         Raises:
           InputError: they are missing, or not a dict.
@@ -75,7 +75,7 @@ class Interface:
         return params, tuple(rest)
 
     def take_key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Removes the key, ``rng``, from a call's keyword arguments and returns it; None if there is none.
+        """Remove ``rng`` from a call's keyword arguments; return it or None.
 
         If the function has an argument called ``rng``, the keyword binds to that, unless the argument is passed by
         position, or the value is a typed key, which no TensorFlow function takes.
@@ -87,7 +87,7 @@ class Interface:
         return None if own and not is_key(kwargs["rng"]) else kwargs.pop("rng")
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Config) -> Bound:
-        """Binds arguments as TensorFlow would and checks them as configured.
+        """Bind arguments as TensorFlow would, and check them as configured.
 
         Raises:
           InputError: they do not fit; the subclass and the message say why.
@@ -123,7 +123,7 @@ class Interface:
         return binder.finish()
 
     def _canonical(self, bound: inspect.BoundArguments) -> tuple[list[Any], dict[str, Any]]:
-        """Returns arguments as TensorFlow canonicalizes them: positional ones in order, then keywords by name."""
+        """Return canonical arguments: positional ones in order, keywords by name."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         gap = False
@@ -150,7 +150,7 @@ class Interface:
         return args, kwargs
 
     def argument_name(self, position: int) -> str:
-        """Returns the name of a positional argument, ``args/0`` and so on for those of a ``*args``."""
+        """Return a positional argument's name; for a ``*args``, ``args/0`` and so on."""
         return self._position_name(position, "{}/{}")
 
     def _position_name(self, position: int, several: str = "{}[{}]") -> str:
@@ -165,13 +165,13 @@ class Interface:
         return several.format(rest[0] if rest else "args", position - len(names))
 
     def expected(self) -> str:
-        """Returns a sentence with the arguments that the function was converted for."""
+        """Return a sentence with the arguments that the function was converted for."""
         expected = [f"{self._position_name(i)}={describe(spec)}" for i, spec in enumerate(self.args)]
         expected += [f"{name}={describe(spec)}" for name, spec in self.kwargs.items()]
         return f"It was converted for ({', '.join(expected)})."
 
     def tensors(self) -> dict[str, TensorArgument]:
-        """Returns tensor arguments by name; those in a structure by path, such as ``inputs/ids``."""
+        """Return tensor arguments by name or, in structures, path (``inputs/ids``)."""
         found: dict[str, TensorArgument] = {}
 
         def visit(path: str, spec: Any) -> None:
@@ -191,11 +191,11 @@ class Interface:
         return found
 
     def result_names(self) -> list[str]:
-        """Returns the paths of flat results in the result structure, for messages."""
+        """Return the paths of flat results in the result structure, for messages."""
         found = jax.tree_util.tree_leaves_with_path(self.outputs, is_leaf=lambda leaf: isinstance(leaf, OutputRef))
         paths = {leaf.index: jax.tree_util.keystr(path) for path, leaf in found if isinstance(leaf, OutputRef)}
         return [paths.get(index) or f"[{index}]" for index in range(max(paths, default=-1) + 1)]
 
     def results(self, flat: Sequence[Any]) -> Any:
-        """Returns flat results in the function's result structure."""
+        """Return flat results in the function's result structure."""
         return map_structure(lambda leaf: flat[leaf.index] if isinstance(leaf, OutputRef) else leaf, self.outputs)

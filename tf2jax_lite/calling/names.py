@@ -1,4 +1,4 @@
-"""Names: parameters of Python functions for tensors of any name, and arrays of a file for arguments."""
+"""Names of parameters for tensors, and of arrays in a file for arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["accepted_names", "keyword_parameters", "match_arrays", "parameter_na
 
 
 def parameter_name(text: str) -> str:
-    """Returns ``text`` as a valid name of a Python parameter."""
+    """Return ``text`` as a valid name of a Python parameter."""
     name = text if text.isidentifier() else "".join(c if c.isalnum() else "_" for c in text)
     if not name.isidentifier():
         name = f"input_{name}"
@@ -21,7 +21,7 @@ def parameter_name(text: str) -> str:
 
 
 def parameter_names(texts: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Returns a unique parameter name for each text, none of them in ``taken``."""
+    """Return a unique parameter name for each text, none of them in ``taken``."""
     names: list[str] = []
     others = set(taken)
     for text in texts:
@@ -34,7 +34,7 @@ def parameter_names(texts: Iterable[str], taken: Iterable[str] = ()) -> list[str
 
 
 def keyword_parameters(names: Iterable[str], kind: Any) -> list[inspect.Parameter]:
-    """Returns parameters for arguments that are passed by name; a ``**kwargs`` takes names that are not identifiers.
+    """Return parameters for keyword arguments; ``**kwargs`` for odd names.
 
     Args:
       names: unique texts.
@@ -51,14 +51,14 @@ def keyword_parameters(names: Iterable[str], kind: Any) -> list[inspect.Paramete
 
 
 def accepted_names(path: str, spec: TensorArgument) -> list[str]:
-    """Returns the names of arrays that match an argument: its path, its tensor's name, the last part of its path."""
+    """Return an argument's array names: its path, tensor name, last part of path."""
     return list(dict.fromkeys(filter(None, (path, spec.name, path.rsplit("/", 1)[-1]))))
 
 
 def match_arrays(
     arguments: Mapping[str, TensorArgument], arrays: Mapping[str, Any]
 ) -> tuple[dict[str, str], list[str]]:
-    """Matches arrays to arguments by `accepted_names`; a single array matches a single argument under any name.
+    """Match arrays to arguments by `accepted_names`; any name matches a single one.
 
     Args:
       arguments: by path, see `Interface.tensors`.

@@ -1,4 +1,4 @@
-"""Params: a flat dict from variable name to array that remembers which variables train."""
+"""Params: a dict from variable name to array, with a flag for trainable ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Variable(np.ndarray):
-    """A variable's value at conversion: a NumPy array with the variable's name and whether it trains.
+    """A variable's value at conversion: an array with its name and trainable flag.
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
@@ -33,14 +33,14 @@ class Variable(np.ndarray):
     name: str = ""
 
     def __new__(cls, value: Any, trainable: bool = False, name: str = "") -> Variable:
-        """Returns ``value`` (anything ``np.asarray`` takes) as a variable; the data is not copied."""
+        """Return ``value``, anything ``np.asarray`` takes, uncopied as a variable."""
         array = np.asarray(value).view(cls)
         array.trainable = trainable
         array.name = name
         return array
 
     def assign(self, value: Any) -> Variable:
-        """Returns ``value`` (anything ``np.asarray`` takes) as a variable with this one's name and ``trainable``."""
+        """Return ``value`` as a variable with this one's name and ``trainable``."""
         return Variable(value, self.trainable, self.name)
 
     def __array_finalize__(self, obj: Any) -> None:
@@ -57,7 +57,7 @@ class Variable(np.ndarray):
 
 
 class VariableName(str):
-    """A key of ``params``: equal to the plain name, with a flag that survives ``jit`` and ``grad``.
+    """A key of ``params``: a name with a flag that survives ``jit`` and ``grad``.
 
     Attributes:
       trainable: whether TensorFlow trains the variable.
@@ -66,7 +66,7 @@ class VariableName(str):
     trainable: bool
 
     def __new__(cls, name: str, trainable: bool = False) -> VariableName:
-        """Returns the name as a key."""
+        """Return the name as a key."""
         key = super().__new__(cls, name)
         key.trainable = trainable
         return key
@@ -76,13 +76,13 @@ class VariableName(str):
 
 
 def is_trainable(name: str, value: Any) -> bool | None:
-    """Returns whether a variable trains; None if neither its key nor its value has the flag."""
+    """Return whether a variable trains; None if no flag is set on key or value."""
     found = getattr(name, "trainable", None)
     return getattr(value, "trainable", None) if found is None else found
 
 
 def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits params into those that train and the others.
+    """Split params into those that train and the others.
 
     Args:
       params: params as returned by `convert` or by a converted function.
@@ -105,7 +105,7 @@ def split_params(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges the parts of `split_params`.
+    """Merge the parts of `split_params`.
 
     Raises:
       InputError: a variable is in more than one part.
@@ -120,11 +120,11 @@ def merge_params(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nest_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Nests params by scope: ``{"encoder/query/kernel": x}`` becomes ``{"encoder": {"query": {"kernel": x}}}``.
+    """Nest params by scope.
 
-    This is the form that exported source takes. A param whose name is also a scope stays an array, and stands beside
-    the params of that scope: ``{"w": x, "w/m": y}`` is not changed. The keys of arrays keep the flag of
-    `VariableName`.
+    ``{"encoder/query/kernel": x}`` becomes ``{"encoder": {"query": {"kernel": x}}}``. This is the form that
+    exported source takes. A param whose name is also a scope stays an array, and stands beside the params of that
+    scope: ``{"w": x, "w/m": y}`` is not changed. The keys of arrays keep the flag of `VariableName`.
 
     Args:
       params: flat, as `convert`, `load` or a converted function returns them.
@@ -166,7 +166,7 @@ def flatten_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def param_path(name: str, names: Collection[str]) -> tuple[str, ...]:
-    """Returns a param's path in nested params, given the names of all params."""
+    """Return a param's path in nested params, given the names of all params."""
     *scopes, leaf = str(name).split("/")
     path: list[str] = []
     key = ""
@@ -180,5 +180,5 @@ def param_path(name: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def is_seed_state(name: str) -> bool:
-    """Whether a variable of this name is the state of a Keras 3 SeedGenerator: a seed, and a counter of calls."""
+    """Whether a variable of this name is a Keras 3 SeedGenerator's state."""
     return name.rsplit("/", 1)[-1].startswith("seed_generator_state")

@@ -1,4 +1,4 @@
-"""Structures of arguments and results: nested dicts, lists, tuples and namedtuples with tensors as leaves."""
+"""Structures of arguments and results: nests with tensors as leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class _Opaque:
-    """A literal whose value TensorFlow does not record (a function, an object); every value is equal to it."""
+    """A literal that TensorFlow does not record; every value is equal to it."""
 
     def __repr__(self) -> str:
         return "..."
@@ -66,13 +66,13 @@ class TensorArgument:
 
 @dataclasses.dataclass(frozen=True)
 class OutputRef:
-    """A tensor among the results: position among the flat outputs of the main function."""
+    """A tensor among the results: position in the main function's flat outputs."""
 
     index: int
 
 
 def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
-    """Applies ``fn`` to the leaves of dicts, lists, tuples and namedtuples, keeping their types.
+    """Apply ``fn`` to the leaves of nested containers, keeping their types.
 
     Anything else is a leaf: None, and literals such as ``range(3)``. ``jax.tree.map`` sorts keys and has no leaf for
     None; dm-tree flattens every ``Sequence`` and attrs object, and cannot rebuild a range.
@@ -88,7 +88,7 @@ def map_structure(fn: Callable[[Any], Any], structure: Any) -> Any:
 
 
 def iter_arguments(structure: Any) -> Iterator[TensorArgument]:
-    """Yields the tensor arguments of a structure, in its order."""
+    """Yield the tensor arguments of a structure, in its order."""
     if isinstance(structure, TensorArgument):
         yield structure
     elif isinstance(structure, Mapping):
@@ -122,7 +122,7 @@ def same_literal(spec: Any, value: Any) -> bool:
 
 
 def describe(spec: Any) -> str:
-    """Returns a structure as text for messages."""
+    """Return a structure as text for messages."""
     if isinstance(spec, Mapping):
         return "{" + ", ".join(f"{key!r}: {describe(item)}" for key, item in spec.items()) + "}"
     if is_namedtuple(spec):

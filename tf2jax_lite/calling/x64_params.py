@@ -1,4 +1,4 @@
-"""Variables of 64-bit state, such as tf.random.Generator's, with and without 64-bit mode.
+"""Variables of 64-bit state, like tf.random.Generator's, in either mode.
 
 Without it, params hold such a variable as pairs of uint32 on a trailing axis, low word first. Both forms are accepted
 in either mode, and a call returns the form of its argument.
@@ -25,7 +25,7 @@ _INT64 = np.dtype(np.int64)
 
 
 def as_param(value: Any, name: str) -> Any:
-    """Returns a variable's value at conversion in the form of the current mode.
+    """Return a variable's value at conversion in the form of the current mode.
 
     Args:
       value: int64, an array or a ``jax.ShapeDtypeStruct``.
@@ -39,7 +39,7 @@ def as_param(value: Any, name: str) -> Any:
 
 
 def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
-    """Converts variables of 64-bit state to the form that ops take, in place.
+    """Convert variables of 64-bit state to the form that ops take, in place.
 
     Args:
       state: variable name to value.
@@ -72,7 +72,7 @@ def enter(state: dict[str, Any], names: Iterable[str]) -> dict[str, bool]:
 
 
 def leave(state: dict[str, Any], given: Mapping[str, bool]) -> None:
-    """Converts variables of 64-bit state back to the form in which they were given, in place; words without x64."""
+    """Convert 64-bit state back in place to the form given: words without x64."""
     for name, words in given.items():
         if words or not _x64():
             value = state[name]

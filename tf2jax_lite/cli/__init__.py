@@ -1,4 +1,4 @@
-"""Command line: ``tf2jax-lite inspect | convert | run | verify | finetune | federate | export-tf | ops | demo``.
+"""The command line, ``tf2jax-lite``, and its commands.
 
 Entry: `main`, which runs a command, reports errors in one line, and sets the exit code.
 
@@ -10,7 +10,7 @@ Read in this order:
   quiet: drops TensorFlow's messages.
   advice: error texts with command-line options instead of Python calls.
 
-Heavy imports (TensorFlow, JAX) stay inside commands. No other package may import this one.
+Slow imports (TensorFlow, JAX) stay inside commands. No other package may import this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The commands inspect, ops and demo; expensive imports stay inside, so that ``--help`` answers at once."""
+"""The commands inspect, ops and demo; expensive imports stay inside.
+
+This keeps ``--help`` fast.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,10 @@ def ops(
 def demo(
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
 ) -> None:
-    """Convert a bundled digits model, compare it with TensorFlow, and train it in JAX, centrally and federated."""
+    """Convert a digits model, compare it with TensorFlow, and train it in JAX.
+
+    It is trained centrally and federated.
+    """
     import_tensorflow()
     from tf2jax_lite.demo import run_demo
 

@@ -1,4 +1,4 @@
-"""Runs a command in a child process, since TensorFlow's kernels may crash the process."""
+"""Run a command in a child process, as TensorFlow's kernels may crash it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GRACE_SECONDS = 2.0
 
 
 def report_step(text: str) -> None:
-    """Report the next step to the parent process, if there is one; call it inside of `quiet.quiet_stderr`."""
+    """Report the next step to a parent process; call it in `quiet.quiet_stderr`."""
     if quiet.sink is not None:
         print(f"{_STEP}{text}", file=sys.stderr, flush=True)
 

@@ -86,7 +86,10 @@ def convert(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Convert a model to a directory that runs without TensorFlow: params, StableHLO and readable JAX source."""
+    """Convert a model to a directory that runs without TensorFlow.
+
+    It has params, StableHLO and readable JAX source.
+    """
     import_tensorflow()
     from tf2jax_lite.export import export_functions
     from tf2jax_lite.export.atomic_dir import refuse_existing
@@ -286,7 +289,7 @@ def run(
 
 
 def _npz(arrays: dict[str, Any]) -> bytes:
-    """Return the bytes of an .npz; unlike ``np.savez``, any name is allowed, ``file`` too."""
+    """Return the bytes of an .npz; any name is allowed, ``file`` too."""
     import numpy as np
 
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Imports TensorFlow without its messages, and drops output to stderr."""
+"""Import TensorFlow without its messages, and drop output to stderr."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _all_commands(
 
 
 class _Console(Console):
-    """Prints text literally: names from untrusted models must not act as markup or terminal codes."""
+    """A console of literal text: untrusted names must not act as terminal codes."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, emoji=False)
@@ -153,7 +153,7 @@ def limits(
     max_input_bytes: int | None = None,
     modules: list[str] | None = None,
 ) -> Iterator[None]:
-    """Override the options that limit a model's size and its inputs' size, and those that trust parts of it."""
+    """Override the limits of model and input sizes, and which parts are trusted."""
     from tf2jax_lite.support.config import override_config
 
     trust = [*(trust or []), *(modules or [])]

@@ -1,4 +1,4 @@
-"""The commands ``finetune`` and ``federate``, which train artifacts, and ``export-tf``, back to TensorFlow."""
+"""The commands ``finetune`` and ``federate``, and ``export-tf``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ALGORITHMS = "Options of single algorithms"
 
 @contextlib.contextmanager
 def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that takes each record of the history and updates a progress bar."""
+    """Yield a function that updates a progress bar for each record."""
     columns = (
         TextColumn(unit, markup=False),
         BarColumn(),
@@ -372,7 +372,7 @@ def export_tf(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write an artifact's weights into the TensorFlow model that it came from, as a new SavedModel."""
+    """Write an artifact's weights into its TensorFlow model, as a new SavedModel."""
     import_tensorflow()
     from tf2jax_lite.export.to_tensorflow import export_to_tf
 

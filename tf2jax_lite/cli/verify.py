@@ -1,4 +1,4 @@
-"""The command ``verify``: compares a model, and an artifact of it, with TensorFlow."""
+"""The command ``verify``: compare a model, and an artifact, with TensorFlow."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ def verify(
     modules: Import = None,
     as_json: Json = False,
 ) -> None:
-    """Run each signature in TensorFlow and in JAX and compare; exit code 1 if they differ."""
+    """Run each signature in TensorFlow and in JAX, and compare.
+
+    The exit code is 1 if they differ.
+    """
     import_tensorflow()
     from tf2jax_lite.support.errors import InputError
     from tf2jax_lite.support.npz import read_npz
@@ -149,7 +152,7 @@ def _print(result: Any) -> None:
 
 
 def _table(signature: Any) -> Table:
-    """Return a table with one row per result; gradients and variables that agree share a row."""
+    """Return a table with a row per result; agreeing gradients share a row."""
     table = Table(title=f"signature {signature.signature}", title_justify="left")
     table.add_column("output", overflow="fold")
     for column in ("type", "max abs error", "max rel error", "ulp", "verdict"):

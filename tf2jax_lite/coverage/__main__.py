@@ -1,4 +1,4 @@
-"""Prints the coverage page."""
+"""Print the coverage page."""
 
 from . import markdown
 

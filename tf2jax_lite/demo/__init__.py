@@ -1,4 +1,4 @@
-"""The demo: converts a bundled SavedModel, compares it with TensorFlow, and trains it in JAX.
+"""The demo: convert a bundled SavedModel, compare it, and train it in JAX.
 
 Entry: `run_demo`, the command ``tf2jax-lite demo``.
 

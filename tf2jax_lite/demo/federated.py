@@ -1,4 +1,4 @@
-"""The demo's last part: ten rounds of federated averaging, with two digits per client."""
+"""The demo's last part: ten federated rounds with two digits per client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounded dynamic shapes under jit: data-dependent dimensions as symbols with upper bounds.
+"""Bounded dynamic shapes under jit: symbols with upper bounds as sizes.
 
 Entry: `driver.trace_and_evaluate` traces a program with symbolic dimensions and evaluates the jaxpr on padded arrays.
 Ops get the tracker as their parameter ``bound`` or ``tracker``, and call `row_capacity` and `truncate_rows`.

@@ -1,4 +1,4 @@
-"""Evaluates symbolic dimensions: their capacity (static upper bound) and their actual size (run-time value)."""
+"""Evaluate symbolic dimensions: capacity (static) and actual size (run time)."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ class Sizes:
         return found
 
     def filled(self, x: Any, shape: Sequence[Any], value: Any, axes: Sequence[int] | None = None) -> Any:
-        """Return a padded array with ``value`` in its padding along the axes (default: all)."""
+        """Return a padded array with ``value`` in its padding along axes (all)."""
         valid = self.valid(shape, axes)
         return x if valid is None else jnp.where(valid, x, jnp.asarray(value, x.dtype))

@@ -1,4 +1,4 @@
-"""Finds the results that depend on an assumption about sizes: the evaluator makes them NaN if it does not hold."""
+"""Find results that depend on assumed sizes, to be NaN if these do not hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["affected_by_assumptions", "is_constant", "variables_in", "without_de
 
 
 def affected_by_assumptions(jaxpr: Any) -> set[Any]:
-    """Return the jaxpr's variables that depend on a dimension with an assumed size or capacity."""
+    """Return variables that depend on a dimension with assumed size or capacity."""
     assumed = [eqn for outer in jaxpr.eqns for eqn in assumptions(outer)]
     if any(isinstance(eqn.params["dim"], int) for eqn in assumed):  # a constant in the program could be this size
         return {v for eqn in jaxpr.eqns for v in eqn.outvars}
@@ -28,7 +28,7 @@ def affected_by_assumptions(jaxpr: Any) -> set[Any]:
 
 
 def assumptions(eqn: Any) -> Iterator[Any]:
-    """Yield the equations, of this one and those inside of it, that assume a size or a sufficient capacity."""
+    """Yield the equations in this one that assume a size or a sufficient capacity."""
     for other in equations(eqn):
         if other.primitive is truncate_p and not (
             is_constant(other) or (other.params["name"] and other.params["is_sure"])

@@ -1,4 +1,4 @@
-"""Upper and lower bounds of data-dependent dimensions, and arrays padded to a length that later code relies on."""
+"""Bounds of data-dependent dimensions, and arrays padded to a known length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VARIABLE_BOUNDS: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]]
 
 
 def dim_upper_bound(dim: Any) -> int | None:
-    """Return the upper bound of a dimension or a difference of dimensions; None if there is no number."""
+    """Return a dimension's, or a difference's, upper bound, or None."""
     if not is_data_dependent(dim):
         return dim if isinstance(dim, int) else None
     text, known = str(dim), VARIABLE_BOUNDS.get(dim.scope, {})
@@ -51,7 +51,7 @@ def _largest(text: str, known: tuple[tuple[str, int], ...]) -> int | None:
 
 
 def dim_bounds(dim: Any) -> tuple[float, float]:
-    """Return the lower and the upper bound of a number or a dimension; infinite where there is none."""
+    """Return the bounds of a number or a dimension, infinite where unknown."""
     if isinstance(dim, int):
         return dim, dim
     lower, upper = dim_upper_bound(-dim), dim_upper_bound(dim)
@@ -59,7 +59,7 @@ def dim_bounds(dim: Any) -> tuple[float, float]:
 
 
 def min_dim(a: Any, b: Any) -> Any:
-    """Return the minimum of two numbers or dimensions: one of them where their bounds decide."""
+    """Return the minimum of two dimensions: one of them where bounds decide."""
     if _is_at_most(a, b):
         return a
     return b if _is_at_most(b, a) else compat.min_dim(a, b)
@@ -84,7 +84,7 @@ def constant_size(dim: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _only_value(text: str, name: str, bound: int | None) -> int | None:
-    """Return the value of an expression if it is the same for all values of its variable up to ``bound``."""
+    """Return an expression's value if its variable, up to ``bound``, has no effect."""
     if bound is None:
         if re.search(r"[*^]|mod|floordiv", text):
             return None
@@ -97,7 +97,7 @@ def _only_value(text: str, name: str, bound: int | None) -> int | None:
 
 
 def max_dim(a: Any, b: Any) -> Any:
-    """Return the maximum of two numbers or dimensions: one of them where their bounds decide."""
+    """Return the maximum of two dimensions: one of them where bounds decide."""
     if _is_at_most(b, a):
         return a
     return b if _is_at_most(a, b) else compat.max_dim(a, b)
@@ -156,7 +156,10 @@ def ensure_length(x: Any, axis: int, least: Any) -> Any:
 
 
 def as_size(dim: Any) -> Any:
-    """Return ``max(dim, 0)`` if ``dim`` is data-dependent and may be negative, where TensorFlow fails; else ``dim``."""
+    """Return ``max(dim, 0)`` if ``dim`` is dynamic and may be negative, else ``dim``.
+
+    TensorFlow fails for negative ones.
+    """
     if not is_data_dependent(dim) or is_size(dim):
         return dim
     return 0 if _is_at_most(dim, 0) else compat.max_dim(dim, 0)

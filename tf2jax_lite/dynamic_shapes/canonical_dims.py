@@ -1,4 +1,6 @@
-"""Canonical form of symbolic dimensions: ``(h - 1) // 2 + 1``, ``-(-h // 2)`` and ``(h + 1) // 2`` are equal.
+"""Canonical form of symbolic dimensions, in which equal ones have one text.
+
+Example: ``(h - 1) // 2 + 1``, ``-(-h // 2)`` and ``(h + 1) // 2`` are equal.
 
 JAX compares symbolic dimensions by their normalized text. Convolutions, poolings and strided slices compute their
 output sizes with different formulas, so that results of two of them could not be added. In the canonical form, the
@@ -32,7 +34,7 @@ _Evaluate = Callable[[ast.expr], Any]
 
 
 def _terms(tree: ast.expr, sign: int = 1) -> list[tuple[int, list[ast.expr]]]:
-    """Return the terms of a sum: the integer coefficient and the other factors of each."""
+    """Return the terms of a sum as integer coefficients and other factors."""
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, (ast.Add, ast.Sub)):
         return _terms(tree.left, sign) + _terms(tree.right, sign if isinstance(tree.op, ast.Add) else -sign)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
@@ -53,7 +55,10 @@ def _factors(tree: ast.expr) -> list[ast.expr]:
 
 
 def _inner_quotient(terms: list[tuple[int, list[ast.expr]]]) -> tuple[ast.expr, int, int] | None:
-    """Return (dividend, divisor, addend) if the terms are ``floordiv(dividend, divisor) + addend``, else None."""
+    """Return (dividend, divisor, addend) if the terms are a quotient plus addend.
+
+    Otherwise return None.
+    """
     (number, factors), *others = terms
     if number != 1 or len(factors) != 1 or any(of for _, of in others):
         return None
@@ -127,7 +132,7 @@ def canonical_array(array: Any) -> Any:
 
 
 def canonical_result(value: Any) -> Any:
-    """Return a traced array or a static array of dimensions with dimensions in canonical form; others unchanged."""
+    """Return an array with its dimensions in canonical form; others unchanged."""
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
         return canonical_array(value)
     if not is_symbolic(value):

@@ -1,4 +1,4 @@
-"""Parses symbolic dimensions, evaluates them, and bounds them by the bounds of their variables."""
+"""Parse symbolic dimensions, evaluate and bound them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def value(tree: ast.expr, given: Mapping[str, Any], functions: Mapping[str, Call
 
 
 def largest(tree: ast.expr, bounds: Mapping[str, int]) -> int | None:
-    """Return the maximum of an expression whose variables are from 1 to ``bounds``; None if it is not computed."""
+    """Return an expression's maximum for variables from 1 to ``bounds``, or None."""
     found = sorted(names(tree))
     if len(found) == 1 and bounds[found[0]] <= _MAX_ENUMERATED:
         return int(np.max(value(tree, {found[0]: np.arange(1, bounds[found[0]] + 1)})))
@@ -162,7 +162,7 @@ def constraint_of_sizes(problem: str) -> str | None:
 
 
 def _asked(problem: str, tried: Sequence[int] = SIZES) -> tuple[str | None, list[bool]]:
-    """Return the constraint that an error asks for, and whether it holds for each sample."""
+    """Return the constraint that an error asks for, and the samples it holds for."""
     asked = _INCONCLUSIVE.search(problem)
     if asked is None or DYNAMIC in asked[0]:
         return None, [False]
@@ -170,7 +170,7 @@ def _asked(problem: str, tried: Sequence[int] = SIZES) -> tuple[str | None, list
 
 
 def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
-    """Return for each sample whether an expression is at least 0; [False] if it is not sampled."""
+    """Return for each sample if an expression is >= 0; [False] if unsampled."""
     found = sorted(names(tree))
     if not 0 < len(found) <= MAX_SAMPLED_VARIABLES:
         return [False]
@@ -179,7 +179,7 @@ def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
 
 
 def holds_for_all(constraint: str) -> bool:
-    """Return whether a constraint, as the functions above return them, holds for all samples."""
+    """Return whether a constraint of the functions above holds for all samples."""
     left, sign, right = re.split("(>=|<=)", constraint)
     return all(_compared(parsed(f"({left}) - ({right})" if sign == ">=" else f"({right}) - ({left})")))
 

@@ -1,4 +1,4 @@
-"""Traces a program with symbols for its data-dependent dimensions, and evaluates it with padded arrays."""
+"""Trace with symbols for dynamic dimensions, and evaluate with padded arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_EQUALITIES = 32  # each costs one more trace
 
 
 class _DynamicResultError(Exception):
-    """A result of the program has a data-dependent dimension, or a dimension without an upper bound.
+    """A result has a data-dependent dimension, or one without an upper bound.
 
     Attributes:
       results: the traced results: a flat list, and variables by name.
@@ -186,7 +186,7 @@ def variables_of_results(closed: Any) -> set[str]:
 def _trace_until_unified(
     function: Callable[[DynamicShapes], Any], args: list[Any], limit: int | None, scope: Any
 ) -> Any:
-    """Trace a program, again with one more equality whenever two sizes meet that are not known to be equal.
+    """Trace again with one more equality whenever sizes meet that may differ.
 
     Returns None if a dimension has no upper bound.
     """
@@ -212,7 +212,7 @@ def _trace_until_unified(
 
 
 def _symbols_of(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:
-    """Return the scope of the symbolic dimensions of arrays, and their variables by name."""
+    """Return the scope of arrays' symbolic dimensions, and variables by name."""
     dims = [dim for x in arrays for dim in x.shape if not isinstance(dim, int)]
     if not dims:
         return None, {}

@@ -1,4 +1,4 @@
-"""Evaluates a jaxpr with data-dependent dimensions on arrays padded to their upper bounds."""
+"""Evaluate a jaxpr with dynamic dimensions on arrays padded to their bounds."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Evaluator:
         return evaluate(closed, args, self._equation, literal=literal)
 
     def inside(self, closed: Any, *args: Any) -> list[Any]:
-        """Evaluate a jaxpr within a trace of its own; variables defined and checks made there stay there."""
+        """Evaluate a jaxpr in a trace of its own, with its own variables and checks."""
         return [jnp.asarray(v) for v in Evaluator(self.sizes.with_values(self.sizes.values)).checked(closed, args)]
 
     def checked(self, closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -161,5 +161,5 @@ def describe(eqn: Any) -> str:
 
 
 def unsupported(eqn: Any) -> OpError:
-    """Return the error for an equation without a rule for its data-dependent dimensions."""
+    """Return the error for an equation without a rule for dynamic dimensions."""
     return OpError(f"JAX's {describe(eqn)} cannot have a size that depends on traced values there")

@@ -1,4 +1,4 @@
-"""Samples sizes of a node's operands, to find which of them it accepts, by abstract evaluation."""
+"""Sample sizes of a node's operands to find which it accepts, abstractly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interval analysis of traced values and jaxprs: lower and upper bounds from the equations that compute them.
+"""Interval analysis of traced values and jaxprs, by their equations.
 
 The number of true values in a vector is at most its length, so a result of that size has a static capacity. JAX's
 tracers refer to the equations that computed them (see provenance.py), which are followed backwards.
@@ -39,7 +39,7 @@ OPAQUE = Interval()
 
 
 def interval_of(value: Any) -> Interval:
-    """Return an interval that has all elements of a number or an array; NaN is in every interval."""
+    """Return an interval of all elements; NaN is in every interval."""
     return _Analysis().of(value, _MAX_DEPTH)
 
 
@@ -138,7 +138,7 @@ def _neg(a: Interval) -> Interval:
 
 
 def _div(a: Interval, b: Interval) -> Interval:
-    """Bound a quotient by a divisor of at least 1; integer division rounds towards zero."""
+    """Bound a quotient by a divisor of at least 1; integers round towards zero."""
     if a.lower is None or b.lower is None or a.lower < 0 or b.lower < 1:
         return _UNKNOWN
     if isinstance(a.upper, int | float) and b.lower == b.upper and isinstance(a.upper, float):
@@ -305,7 +305,7 @@ def _source(atom: Any, made: Mapping[Any, Any]) -> Any:
 
 
 def _summed(atom: Any, made: Mapping[Any, Any], name: str = "reduce_sum") -> Any:
-    """Return the operand of a sum (or another primitive) that computes a variable; None if it is none."""
+    """Return the operand of a sum (or of ``name``) that makes a variable, or None."""
     atom = _source(atom, made)
     is_made = not isinstance(atom, Literal) and atom in made and made[atom].primitive.name == name
     return _source(made[atom].invars[0], made) if is_made else None

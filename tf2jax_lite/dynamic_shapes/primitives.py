@@ -1,4 +1,4 @@
-"""Primitives that change dynamic dimensions; `evaluator` removes them, so they have no lowering.
+"""Primitives that change dynamic dimensions; `evaluator` removes them.
 
 They stand in jaxprs that `driver` traces with symbolic dimensions, and never reach XLA or a stored artifact.
 """

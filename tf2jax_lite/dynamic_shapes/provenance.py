@@ -1,4 +1,4 @@
-"""Provenance of the entries of a small traced vector: static, or a traced scalar plus an offset.
+"""Provenance of a small vector's entries: static, or a traced scalar + offset.
 
 A slice such as ``x[:2, i:i + 3]`` gets its bounds as vectors packed from constants and traced scalars. Its size is
 static if the bounds are, or if they are one traced scalar with different offsets. JAX's tracers refer to the equations
@@ -41,7 +41,7 @@ _MAX_NAME = 6
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One integer: ``base + offset``, or just ``offset`` (an int or a dimension expression) if ``base`` is None."""
+    """One integer: ``base + offset``, or ``offset`` (int or dimension) without base."""
 
     base: Any
     offset: Any
@@ -66,7 +66,7 @@ def entries(vector: Any, length: int) -> list[Entry]:
 
 
 def name_of(base: Any) -> Any:
-    """Return an identity of a traced scalar: the expression that computes it from variables of the jaxpr."""
+    """Return a traced scalar's identity: the expression that computes it."""
     if isinstance(base, tuple):
         return (name_of(base[0]), base[1])
     return _structure(base, 0)
@@ -96,7 +96,10 @@ def value_of(entry: Entry) -> Any:
 
 
 def _outermost(tracer: Any) -> Any:
-    """Return the tracer of the enclosing trace of which one inside a branch or a loop is a constant, else itself."""
+    """Return the enclosing trace's tracer of which an inner one is a constant.
+
+    Otherwise return the tracer itself.
+    """
     for _ in range(_MAX_DEPTH):
         frame, variable = getattr(getattr(tracer, "_trace", None), "frame", None), getattr(tracer, "val", None)
         outer = getattr(frame, "constvar_to_val", {}).get(variable) if isinstance(variable, Var) else None
@@ -117,7 +120,7 @@ def constant_of(tracer: Any) -> Any:
 
 
 def equation_of(tracer: Any) -> tuple[str, list[Any], Any]:
-    """Return the name, operands and parameters of the primitive whose only result a value is; "" if there is none."""
+    """Return name, operands and parameters of a value's primitive, or "" as name."""
     equation = getattr(_outermost(tracer), "parent", None)
     primitive = getattr(equation, "primitive", None)
     operands = getattr(equation, "in_tracers", None)
@@ -205,7 +208,7 @@ def source_constant(tracer: Any) -> Any:
 
 
 def _static_entries(vector: Any, depth: int) -> list[Entry | None] | None:
-    """Return the static entries of a vector, None for the others; None if none is static."""
+    """Return a vector's static entries, None for others; None if none is static."""
     size = vector.shape[0]
     found = _vector(vector, size, depth) if isinstance(size, int) and size <= _MAX_LENGTH else None
     static_entries = [entry if entry.is_known else None for entry in found or ()]

@@ -33,7 +33,7 @@ def total_length_bound(lengths: Any) -> Any:
 
 
 def range_length_bound(starts: Any, limits: Any) -> Any:
-    """Return an upper bound for the total length of ranges from starts to limits (vectors), or None."""
+    """Return an upper bound for the total length of ranges (vectors), or None."""
     found = _disjoint_bound(starts, limits)
     if found is not None:
         return found
@@ -42,7 +42,7 @@ def range_length_bound(starts: Any, limits: Any) -> Any:
 
 
 def _disjoint_bound(starts: Any, limits: Any) -> Any:
-    """Return the total length of ranges that lie within neighboring elements of one vector; else None."""
+    """Return the length of ranges within neighboring elements of a vector, or None."""
     lower, upper = _within(starts, 0, _MAX_DEPTH), _within(limits, 1, _MAX_DEPTH)
     if lower is None or upper is None or name_of(lower[0]) != name_of(upper[0]):
         return None
@@ -51,7 +51,7 @@ def _disjoint_bound(starts: Any, limits: Any) -> Any:
 
 
 def _within(vector: Any, end: int, depth: int) -> tuple[Any, int] | None:
-    """Return a vector v and a number c with ``vector <= v[1:] + c`` (end=1) or ``vector >= v[:-1] + c`` (end=0).
+    """Return v, c with ``vector <= v[1:] + c``; with ``end=0``, ``>= v[:-1] + c``.
 
     Args:
       vector: a traced vector.

@@ -1,4 +1,4 @@
-"""Rules for primitives with sub-jaxprs: calls, branches, loops, and functions with custom derivatives."""
+"""Rules for calls, branches, loops, and functions with custom derivatives."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _chosen(eqn: Any) -> tuple[list[jax.ShapeDtypeStruct], list[int], Callable[..., Any]]:
-    """Return an equation's operand types, the indices of the inexact ones, and the equation as a function of these."""
+    """Return operand types, inexact ones' indices, and a function of these."""
     structs = [_struct(v.aval) for v in eqn.invars]
     inexact = [i for i, s in enumerate(structs) if jnp.issubdtype(s.dtype, jnp.inexact)]
 

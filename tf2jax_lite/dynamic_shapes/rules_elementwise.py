@@ -1,4 +1,4 @@
-"""Rules for elementwise primitives; operands with infinite derivatives get a safe value in their padding."""
+"""Rules for elementwise primitives, with safe values in padding for gradients."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _plain(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 
 def _broadcast_scalars(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
-    """Return operands with scalars broadcast to the result's shape, and 0 in its padding.
+    """Return operands with scalars broadcast to the result, and 0 in its padding.
 
     The gradient of a scalar is a sum over all elements, and the gradient of padding may be NaN.
     """

@@ -1,4 +1,4 @@
-"""Rules for reductions, cumulative ops, sorting and contractions: padding is the neutral element."""
+"""Rules for reductions, scans, sorts, contractions: padding is neutral."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for shape and data movement: iota, reshape, slice, pad, concatenate; valid elements come first on each axis."""
+"""Rules for iota, reshape, slice, pad, concatenate: valid elements come first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _extend(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
 
 
 def extended(x: Any, axis: int, least: Any) -> Any:
-    """Return an array padded with zeros to a length of at least ``least`` along an axis."""
+    """Return an array padded with zeros to at least ``least`` along an axis."""
     if is_sure(lambda: x.shape[axis] >= least):
         return x
     more = max_dim(least - x.shape[axis], 0)
@@ -54,7 +54,7 @@ def extended(x: Any, axis: int, least: Any) -> Any:
 
 
 def is_sure(comparison: Callable[[], bool]) -> bool:
-    """Return whether a comparison of sizes holds for all values of symbolic dimensions."""
+    """Return whether a comparison of sizes holds for all symbolic values."""
     try:
         return bool(comparison())
     except InconclusiveDimensionOperation:
@@ -141,7 +141,9 @@ def _reshaped_to_products(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]
 
 
 def _keeps_positions(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Return whether a plain reshape of the padded array works: only the first axis of each group is dynamic.
+    """Return whether a plain reshape of the padded array keeps positions.
+
+    It does if only the first axis of each group is dynamic.
 
     A group is a minimal run of axes with the same product before and after.
     """
@@ -170,7 +172,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _renumbered(sizes: Sizes, x: Any, before: Sequence[Any], after: Sequence[Any]) -> Any:
-    """Reshape by a gather: compute for each output index the flat index into the padded operand."""
+    """Reshape by a gather at each output index's flat index in the operand."""
     if not x.size:
         return jnp.zeros(sizes.padded_shape(after), x.dtype)
     number = jnp.zeros((), np.int32)

@@ -1,4 +1,4 @@
-"""Rules for convolutions and poolings along data-dependent axes: padding counts as the window's own padding."""
+"""Rules for convolutions and poolings: dynamic padding is window padding."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _is_trivial(params: Any, axis: int) -> bool:
 
 
 def _with_result_shape(ev: Evaluator, eqn: Any, x: Any) -> Any:
-    """Return a result with the capacity of its dimensions: the last windows may start in padding."""
+    """Return a result with its capacity: the last windows may start in padding."""
     for axis, dim in enumerate(eqn.outvars[0].aval.shape):
         if not is_data_dependent(dim):
             continue

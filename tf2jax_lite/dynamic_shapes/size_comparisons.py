@@ -1,4 +1,7 @@
-"""Comparisons of symbolic dimensions that JAX cannot decide, as in a function exported for all sizes at once."""
+"""Comparisons of symbolic dimensions that JAX cannot decide.
+
+Functions exported for all sizes at once have them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def is_inconclusive(inputs: list[Any], results: list[Any]) -> bool:
-    """Return whether a comparison evaluated to "different" only because a size is symbolic."""
+    """Return whether "different" was the result only as a size is symbolic."""
     if not any(v.dtype == bool for v in results if isinstance(v, np.ndarray)) or not any(
         map(static.is_symbolic, inputs)
     ):

@@ -1,4 +1,4 @@
-"""Tracks the data-dependent dimensions of one trace.
+"""Track the data-dependent dimensions of one trace.
 
 TensorFlow's XLA bridge calls them bounded dynamic dimensions. An op whose result size depends on values (`tf.where`,
 `tf.unique`) pads its result to an upper bound and counts the valid rows. `DynamicShapes.truncate` gives the result a
@@ -41,7 +41,7 @@ _MAX_CAPACITY = 1 << 26
 
 
 class UnboundedError(OpError):
-    """The size of a result depends on traced values; a trace with `DynamicShapes` may compute it."""
+    """A result size depends on traced values; `DynamicShapes` may compute it."""
 
     def __init__(self, problem: str):
         super().__init__(f"{problem}; convert with override_config('dynamic_shape_bound', n), its upper bound")
@@ -89,15 +89,15 @@ class DynamicShapes:
 
     @property
     def mark(self) -> int:
-        """Separate dimensions created from here on from those created before; see `is_later`."""
+        """Separate later dimensions from those created before; see `is_later`."""
         return self._count
 
     def is_later(self, dim: Any, mark: int) -> bool:
-        """Return whether a dimension depends on a variable that was created after `mark` was read."""
+        """Return whether a dimension's variable was created after ``mark``."""
         return any(int(name.removeprefix(DYNAMIC)) > mark for name in names_in(dim) if name.startswith(DYNAMIC))
 
     def capacity(self, bound: Any) -> Any:
-        """Return the capacity of a result with at most ``bound`` rows; None: no upper bound is known."""
+        """Return the capacity of at most ``bound`` rows; None without upper bound."""
         self._reserved = None
         if self.limit is not None or bound is not None:
             return bound if self.limit is None else self.limit
@@ -137,7 +137,7 @@ class DynamicShapes:
         return self._size(Entry(count, 0), expected_bound)
 
     def assume_expected_bounds(self) -> bool:
-        """Bound unbounded dimensions by their expected bounds; return False if one has none."""
+        """Bound unbounded dimensions by expected bounds; return False if one has none."""
         if not self.unbounded <= self.expected_bounds.keys():
             return False
         self._equalities.capacities.update({name: self.expected_bounds[name] for name in self.unbounded})
@@ -148,7 +148,7 @@ class DynamicShapes:
         self._row_ids[name_of(ids)] = rows, ids
 
     def row_count_of_ids(self, ids: Any) -> Any:
-        """Return the number of rows recorded for ``ids``, or for a matrix of which they are a column; else None."""
+        """Return the number of rows recorded for ``ids``, a column or not, or None."""
         for source in column_sources(ids):
             if (found := self._row_ids.get(name_of(source))) is not None:
                 return found[0]
@@ -195,7 +195,7 @@ class DynamicShapes:
         return self.symbolic_bounds.get(f"{name} - 1", self._capacities[name])
 
     def upper_bound_where(self, dim: Any, size: Any, bound: int) -> int | None:
-        """Return the upper bound of a dimension if ``size`` is at most ``bound``; else None."""
+        """Return a dimension's upper bound if ``size`` is at most ``bound``, or None."""
         if isinstance(dim, int):
             return dim
         tree, known = parsed(str(dim)), VARIABLE_BOUNDS.get(self._scope, {})
@@ -203,7 +203,7 @@ class DynamicShapes:
         return largest(tree, known) if names(tree) <= known.keys() else None
 
     def reshape(self, x: Any, shape: Sequence[Any]) -> Any:
-        """Return a reshaped array; a product of dimensions becomes a dimension with a variable of its own."""
+        """Return a reshaped array; a product of dimensions becomes a new variable."""
         real = self.expand_products(shape)
         known = [is_size(dim) for dim in real]
         if all(known) and real == tuple(shape) and math.prod(x.shape) == math.prod(shape):
@@ -224,11 +224,11 @@ class DynamicShapes:
         return dynamic_reshape_p.bind(x, shape=tuple(dims), real=real, names=tuple(defined))
 
     def expand_products(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a shape with dimensions of `reshape` replaced by the products they stand for."""
+        """Return a shape with dimensions of `reshape` as the products they stand for."""
         return tuple(self._products.get(variable_of(dim), dim) for dim in shape)
 
     def dim_of(self, entry: Entry) -> Any:
-        """Return a number as a dimension if it is static, or not negative and already has one; else None."""
+        """Return a number as a dimension if it is static or already has one, or None."""
         if entry.is_known:
             return entry.offset
         found = self._variables.get((name_of(entry.base), 0))
@@ -253,7 +253,7 @@ class DynamicShapes:
         return self._truncated((rows,), count, (name_of(entry.base), entry.offset), entry.base)[0].shape[0]
 
     def _product(self, value: Any) -> Any:
-        """Return a traced product of a dimension as a product of dimensions, so that it can be split; else None."""
+        """Return a traced product as a product of dimensions, to split it, or None."""
         name, factors, _ = equation_of(value)
         if name != "mul" or any(not _is_nonnegative(f) for f in factors):
             return None
@@ -295,7 +295,7 @@ class DynamicShapes:
         return f"{DYNAMIC}{self._count}"
 
     def _dim(self, text: str) -> Any:
-        """Return the dimension of a text, with variables replaced by the dimensions that equal them."""
+        """Return a text's dimension, with variables replaced by equal dimensions."""
         tree, same = parsed(text), self._equalities.dims
         variables = {name: self._dim(same[name]) + 1 for name in names(tree) & same.keys()}
         others = names(tree) - same.keys()
@@ -309,7 +309,7 @@ class DynamicShapes:
         return self._unifier.unify(shapes, problem, fitting)
 
     def apply_equalities(self, value: Any) -> Any:
-        """Return an array with its dimensions replaced by the ones that equal them, or by their constant value."""
+        """Return an array with its dimensions replaced by equal ones or constants."""
         if not isinstance(value, jax.Array):
             return value
         expressions = {**self._totals_of_sums, **self._equalities.expressions}
@@ -357,7 +357,7 @@ def _is_nonnegative(value: Any) -> bool:
 
 
 def inferred_bound(count: Any) -> Any:
-    """Return the upper bound of a traced number by interval analysis; None without a useful bound."""
+    """Return a traced number's bound by interval analysis; None if not useful."""
     bound = interval_of(count).upper
     if bound is not None and not isinstance(bound, float) and is_data_dependent(bound):
         bound = dim_upper_bound(bound)

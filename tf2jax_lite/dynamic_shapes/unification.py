@@ -1,4 +1,4 @@
-"""Equality assumptions between data-dependent dimensions, collected while a program is traced and traced again.
+"""Equality assumptions between dynamic dimensions, collected across traces.
 
 TensorFlow compares sizes at run time. Here a program is traced: where a node fails because two sizes meet that are not
 known to be equal, `Unifier` assumes that they are, and `driver` traces the program again with one dimension for both.
@@ -110,7 +110,7 @@ class Unifier:
         return False
 
     def unify_counts(self, shape: Sequence[Any], other: Sequence[Any]) -> bool:
-        """Assume the one equality that makes two shapes have as many elements, if there is exactly one."""
+        """Assume the equality that makes element counts equal, if there is just one."""
         one, two = list(shape), list(other)
         for dim in shape:
             if dim in two:
@@ -127,7 +127,7 @@ class Unifier:
         return self._equate(b[1], size, must=True) or self._equate(size, b[1], must=True)
 
     def _equate_to_fixed(self, one: Any, other: Any, *, is_needed: bool) -> bool:
-        """Equate a dynamic dimension to a fixed one, in either order; to 1 only where that does not broadcast."""
+        """Equate a dynamic to a fixed dimension; to 1 only if it does not broadcast."""
         fixed, dim = sorted((one, other), key=is_data_dependent)
         return (
             not is_data_dependent(fixed) and (is_needed or fixed not in (0, 1)) and self._equate(dim, fixed, must=True)
@@ -142,7 +142,7 @@ class Unifier:
         return True
 
     def _replace_where_large(self, other: Any, dim: Any) -> bool:
-        """Replace a dimension by one with a shorter text that equals it wherever variables are large enough.
+        """Replace a dimension by a shorter one, equal for large enough variables.
 
         The sizes of a zero and of all but the last of n parts are ``max(n - 1, 0) + 1`` together, so n.
         """
@@ -153,7 +153,7 @@ class Unifier:
         return True
 
     def _equate(self, dim: Any, other: Any, *, must: bool = False) -> bool:
-        """Equate a dimension ``v - 1`` to an older one, or bound v if it has no upper bound yet.
+        """Equate ``v - 1`` to an older dimension, or bound v if it is unbounded.
 
         Args:
           dim: the dimension.
@@ -178,7 +178,7 @@ class Unifier:
         return True
 
     def _is_plausible(self, name: str, fixed: Any) -> bool:
-        """Return whether a fixed size may be a dynamic one: it is its capacity, or that is unknown."""
+        """Return whether a fixed size may be a dynamic one: its capacity, or unknown."""
         return fixed != 1 and (name in self.unbounded or self.capacities.get(name) == fixed)
 
 

@@ -1,4 +1,4 @@
-"""Writes artifacts: directories with params, StableHLO and source, which need no TensorFlow."""
+"""Write artifacts: params, StableHLO and source that need no TensorFlow."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _write_stablehlo(
     platforms: Sequence[str],
     signature: dict[str, Any],
 ) -> list[str]:
-    """Write a function's StableHLO and record the file in its signature; return warnings."""
+    """Write a function's StableHLO, record the file; return warnings."""
     try:
         module, problem = serialize(staged, params, platforms)
     except ExportError as error:
@@ -183,7 +183,7 @@ def _write_source(
     problems: list[str],
     layout: Mapping[str, bool],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write the source module unless there are problems, and record its functions in the signatures.
+    """Write the source module unless there are problems, and record functions.
 
     Returns:
       The constants that the source reads from params, and the problems, which are empty if it was written.
@@ -222,7 +222,7 @@ def _params_entries(
 
 
 def _by_function(functions: Mapping[str, Any], shapes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the given shapes of each function's own arguments; each name must belong to at least one function."""
+    """Return shapes by function; each name must belong to at least one function."""
     known = {name: argument_names(converted_function(fn)) for name, (fn, _) in functions.items()}
     every = {argument: None for arguments in known.values() for argument in arguments}
     unknown = [name for name in shapes if name not in every]

@@ -1,4 +1,4 @@
-"""Writes directories and files atomically: they appear complete or not at all."""
+"""Write directories and files atomically: they appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Return whether a path cannot be replaced: a pipe, a device, or a link to an open file (``/dev/stdout``)."""
+    """Return whether a path cannot be replaced: a pipe, a device, an open file."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         return True
     for _ in range(_MAX_LINKS):

@@ -1,4 +1,4 @@
-"""Writes several artifacts in one directory, as trainings of several models do."""
+"""Write several artifacts in one directory, as trainings of several models do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntax of sizes of arguments: symbolic dimensions, multiples of them, and offsets: ``b``, ``8*h``, ``b+1``."""
+"""Syntax of sizes: symbolic dimensions, multiples, offsets (``8*h``, ``b+1``)."""
 
 from __future__ import annotations
 

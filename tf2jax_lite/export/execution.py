@@ -1,4 +1,4 @@
-"""Runs a loaded artifact once, after a check of the memory that it needs."""
+"""Run a loaded artifact once, after a check of the memory that it needs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _check(needed: int) -> None:
 
 
 def _memory() -> int | None:
-    """Return how many bytes this process may allocate at most; None if the system does not tell."""
+    """Return this process's memory limit in bytes; None if unknown."""
     try:
         found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Encodes interfaces of functions as JSON, and decodes them with checks."""
+"""Encode interfaces of functions as JSON, and decodes them with checks."""
 
 from __future__ import annotations
 

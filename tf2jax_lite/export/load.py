@@ -1,4 +1,4 @@
-"""Reads artifacts without TensorFlow or pickle; Python source runs only on request."""
+"""Read artifacts without TensorFlow or pickle; Python source runs only on request."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _load(
 
 
 def _kinds(entry: Mapping[str, Any], interface: Interface) -> Any:
-    """Return the kinds of a function's results (see `prediction_kinds`) in their structure; None if not recorded."""
+    """Return the kinds of results (`prediction_kinds`), or None if not recorded."""
     outputs = entry.get("outputs")
     outputs = outputs if isinstance(outputs, list) else []
     found = [info.get("kind") if isinstance(info, dict) else None for info in outputs]
@@ -148,7 +148,7 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:
-    """Raise `ExportError` if the metadata and the StableHLO module differ in the numbers of arrays."""
+    """Raise `ExportError` if metadata and StableHLO differ in array counts."""
     taken, given = exported.in_tree.children()[:1], exported.out_tree
     counts = [_counts(tree) for tree in (*taken, given)]
     expected = [len(entry["variables"]), len(entry["inputs"]), int(bool(entry["rng"]))]
@@ -159,7 +159,7 @@ def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface,
 
 
 def _counts(tree: Any) -> list[int]:
-    """Return the number of arrays in each part of a structure; -1 for a part that is not a list of arrays."""
+    """Return the number of arrays in each part; -1 for others than lists."""
     return [len(part.children()) if part.num_leaves == len(part.children()) else -1 for part in tree.children()]
 
 
@@ -212,7 +212,7 @@ def _as_dtype(value: Any, dtype: np.dtype, interface: Interface) -> jax.Array:
 
 
 def _in_width(value: Any, dtype: np.dtype) -> Any:
-    """Return an array as ``dtype`` if the dtypes differ only in 64 or 32 bits, else unchanged."""
+    """Return an array as ``dtype`` if they differ only in 64 or 32 bits."""
     return jnp.asarray(value, dtype) if _canonical_32(value.dtype) == _canonical_32(dtype) else value
 
 
@@ -274,7 +274,7 @@ def _from_source(
 
 
 def _check_multiples(interface: Interface, entry: Mapping[str, Any], flat: Sequence[Any]) -> None:
-    """Raise `InputError` for arrays whose sizes are not the required multiples of symbolic dimensions."""
+    """Raise `InputError` for sizes that are not the required multiples."""
     for info, array in zip(entry["inputs"], flat, strict=False):
         for axis, (size, wanted) in enumerate(zip(np.shape(array), info["shape"], strict=False)):
             match = MULTIPLE.fullmatch(wanted) if isinstance(wanted, str) else None
@@ -343,7 +343,7 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
 def _placed(
     interface: Interface, arrays: Mapping[str, Any], see: Callable[[str, TensorArgument, Any], Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return arguments built from arrays by name, each passed through ``see(name, specification, array)``."""
+    """Return arguments from named arrays passed through ``see(name, spec, array)``."""
     arguments = interface.tensors()
     chosen, left = match_arrays(arguments, arrays)
 
@@ -368,7 +368,7 @@ def _placed(
 
 
 def flat_results(results: Any) -> dict[str, Any]:
-    """Return results by name: ``output_0`` for a single one, paths such as ``scores/0`` in structures."""
+    """Return results by name: ``output_0``, or paths such as ``scores/0``."""
     found: dict[str, Any] = {}
 
     def visit(path: str, item: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reads and writes an artifact's metadata.json; it is untrusted input, so each entry is checked before use."""
+"""Read and write metadata.json, untrusted input whose entries are checked."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def hashed_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> dict[str, int]:
-    """Write an artifact's metadata; return the sizes of its files in bytes, the metadata's included."""
+    """Write metadata; return the sizes of its files in bytes, its own included."""
     content = (json.dumps(metadata, indent=2, sort_keys=True) + "\n").encode()
     (folder / METADATA).write_bytes(content)
     return {name: int(info["bytes"]) for name, info in metadata["files"].items()} | {METADATA: len(content)}
 
 
 def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
-    """Check an object's entries against a type, a list of items of one type (``[str]``), or a dict of types."""
+    """Check entries against a type, a list ``[type]``, or a dict of types."""
     if not isinstance(found, dict):
         raise ExportError(f"{where} is damaged: it is not an object")
     for key, kind in kinds.items():
@@ -112,7 +112,7 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
 
 
 def inside(folder: Path, name: Any) -> Path:
-    """Return the path of an artifact's file; raise `ExportError` for names that hold a path."""
+    """Return an artifact's file; raise `ExportError` for names that hold a path."""
     if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):
         raise ExportError(f"the metadata names a file {name!r}, which is not a plain name")
     file = folder / name

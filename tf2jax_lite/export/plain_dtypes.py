@@ -1,4 +1,7 @@
-"""Encodes arrays of dtypes that safetensors lacks as bytes: ml_dtypes, complex128, dates, strings."""
+"""Encode arrays of dtypes that safetensors lacks as bytes.
+
+These are ml_dtypes, complex128, dates and strings.
+"""
 
 from __future__ import annotations
 

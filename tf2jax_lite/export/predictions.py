@@ -1,4 +1,4 @@
-"""Classifies results as probabilities or logits, by interval analysis of the jaxpr."""
+"""Classify results as probabilities or logits, by interval analysis of the jaxpr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializes functions as StableHLO, with their VJPs."""
+"""Serialize functions as StableHLO, with their VJPs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Traces a converted function once, for fixed or symbolic shapes; every export format starts from that trace."""
+"""Trace a converted function once, for every export format.
+
+Shapes are fixed or symbolic.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,7 @@ _WORD = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def argument_names(converted: ConvertedFunction) -> list[str]:
-    """Return the names of a function's array arguments, in order (a path such as ``inputs/ids`` inside structures)."""
+    """Return array arguments' names in order; paths such as ``inputs/ids``."""
     return [name for name, _ in _arguments(converted)]
 
 

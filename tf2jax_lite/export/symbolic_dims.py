@@ -1,4 +1,4 @@
-"""Finds symbolic dimensions for unknown sizes of arguments, by trial traces: which sizes have to be equal."""
+"""Find symbolic dimensions by trial traces: which sizes have to be equal."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _with_equal_sizes(
     guessed: int = sys.maxsize,
     max_named: int = sys.maxsize,
 ) -> Staged | list[InputSpec]:
-    """Equate dimensions that an error names, as long as the next trace fails at another node.
+    """Equate dimensions that an error names, while traces fail at another node.
 
     Args:
       specs: arguments.
@@ -152,7 +152,7 @@ def _with_equal_sizes(
 
 
 def _offsets(error: Exception, names: Sequence[str]) -> list[dict[str, str]]:
-    """Return dimensions that are another one plus an offset, from the shapes in an error.
+    """Return dimensions that are others plus offsets, by the shapes in an error.
 
     Row splits and a batch are such: ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``.
     """
@@ -171,7 +171,7 @@ _TERM = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(?P<more> [+-] \d+)?")
 
 
 def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[list[set[str]]]:
-    """Return candidate partitions of the names in an error into equal dimensions, those with fewest equalities first.
+    """Return candidate partitions of an error's names, fewest equalities first.
 
     With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
     names on all axes, and with ``guess`` all names.
@@ -228,7 +228,7 @@ def _given_names(specs: Sequence[InputSpec], given: Mapping[str, str]) -> list[s
 
 
 def _free_names(specs: Sequence[InputSpec], given: Mapping[str, str]) -> list[str]:
-    """Return the names of unknown dimensions except the first, of arguments without a given shape."""
+    """Return unknown dimensions but the first, of arguments without given shape."""
     free = _dimension_names(d for spec in specs if spec.name not in given for d in spec.shape[1:])
     first = _dimension_names(spec.shape[0] for spec in specs if spec.shape)
     return [name for name in free if name not in first]

@@ -1,4 +1,4 @@
-"""Exports an artifact's weights into the TensorFlow model that it was converted from."""
+"""Export weights into the TensorFlow model that an artifact came from."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def match_names(params: Iterable[str], variables: Iterable[str]) -> dict[str, st
 
 
 def _by_bare_name(names: Iterable[str]) -> dict[str, list[str]]:
-    """Group names by their text without number suffixes, each group in the order of the numbers."""
+    """Group names by text without number suffix, each in the numbers' order."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(re.sub(r"_\d+(?=/|$)", "", name), []).append(name)

@@ -1,4 +1,4 @@
-"""Writes a copy of an artifact with other params, as training does."""
+"""Write a copy of an artifact with other params, as training does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Federated and central training of JAX models; names follow FedJAX and TensorFlow Federated.
+"""Federated and central training of JAX models, with the names of FedJAX and TFF.
 
 Entries: `build_weighted_fed_avg` and the other ``build_*`` functions return processes, `training.run_rounds` runs them.
 Aggregators and metrics are in ``federated.aggregators`` and ``federated.metrics``. All names are imported on first

@@ -1,4 +1,4 @@
-"""Building blocks around clients: the message to them, and the server's use of their aggregate.
+"""Building blocks around clients: their message, and their aggregate's use.
 
 Sources: tff.learning.templates.DistributionProcess and FinalizerProcess.
 """
@@ -108,7 +108,7 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
 
 
 def build_add_finalizer() -> Finalizer:
-    """Make the finalizer that adds the aggregate to the weights: server SGD of learning rate 1."""
+    """Make the finalizer that adds the aggregate to the weights, as SGD of rate 1."""
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
         new = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, aggregate))

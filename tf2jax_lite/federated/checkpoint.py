@@ -1,4 +1,6 @@
-"""Stores training states on disk; a restored state has the same bits. One mechanism, two storage formats.
+"""Store training states on disk; a restored state has the same bits.
+
+One mechanism serves two storage formats.
 
 `Checkpoints` keeps the newest few in a directory, by Orbax; `CheckpointFile` keeps the newest in one file, and needs
 nothing beside this library. Each appears whole or not at all.

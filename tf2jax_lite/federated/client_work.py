@@ -1,4 +1,6 @@
-"""A client's work in a round: three pure functions, so that a runner may loop, scan or vmap over clients.
+"""A client's work in a round, as three pure functions.
+
+A runner may loop, scan or vmap them over clients.
 
 Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and final is fedjax.for_each_client's.
 """
@@ -135,7 +137,7 @@ def optimizer_of(optimizer: ClientOptimizer, round_number: Any) -> optax.Gradien
 
 
 def _is_of_the_round(optimizer: Any) -> bool:
-    """Return whether the optimizer is created in each round, so that its kind is known only then."""
+    """Return whether the optimizer is created in each round, of unknown kind."""
     return callable(optimizer) and not isinstance(optimizer, tuple)
 
 
@@ -175,7 +177,7 @@ def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
 
 
 def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
-    """Return the change of each changing leaf. Integers (counters) have no mean: the server keeps its own."""
+    """Return each changing leaf's difference; integers, without mean, stay."""
     return [
         new - old if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
         for new, old in zip(changed, _keep(model, message), strict=True)

@@ -1,4 +1,4 @@
-"""Composes building blocks to a learning process.
+"""Compose building blocks to a learning process.
 
 See tff.learning.templates.compose_learning_process.
 """
@@ -177,7 +177,7 @@ def results_of(measurements: PyTree) -> PyTree:
 
 
 def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
-    """Return weights whose changing non-trainable leaves have moved by the clients' weighted mean."""
+    """Return weights with non-trainable leaves moved by clients' weighted mean."""
     flags = changing_leaves(model, weights.non_trainable)
     leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
     if not sums:
@@ -375,7 +375,7 @@ def _is_hashed(client_id: Any) -> bool:
 
 
 def reusable(clients: Sequence[Any]) -> Sequence[Any]:
-    """Return clients that can be read more than once: batches that come from an iterator are kept in a list."""
+    """Return clients that can be read again: iterators of batches become lists."""
     return [list(c) if hasattr(c, "__next__") else c for c in clients]
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of models on CPUs: models that take the CPU lowering rules, and steps that XLA is slow at in loops."""
+"""Convolutions of models on CPUs: CPU lowering rules, and slow loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAST = re.compile(
 
 
 def with_cpu_rules(model: Model, backend: str | None = None) -> Model:
-    """Return the model with `tf2jax_lite.xla_cpu.optimize` in both modes where the backend is a CPU, else as it is.
+    """Return the model with `xla_cpu.optimize` in both modes on a CPU backend.
 
     Args:
       model: the model.
@@ -36,7 +36,7 @@ def with_cpu_rules(model: Model, backend: str | None = None) -> Model:
 
 
 def has_slow_convolution(fn: Callable[..., Any], *args: Any) -> bool:
-    """Return whether the CPU program of ``fn(*args)`` has a convolution that XLA is slow at inside loops.
+    """Return whether ``fn(*args)`` has a convolution that is slow in XLA's loops.
 
     Those inside an artifact's StableHLO count, too: `with_cpu_rules` cannot rewrite them.
 

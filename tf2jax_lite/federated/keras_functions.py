@@ -1,4 +1,4 @@
-"""Losses and metrics of Keras, and losses of TensorFlow ops, converted at their first batch."""
+"""Losses and metrics of Keras, and TensorFlow losses, converted on first use."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
 
 
 def as_jax_metrics(metrics: Any) -> Any:
-    """Return metrics by name, those of Keras as metrics of this package; see `KerasMetric`."""
+    """Return metrics by name, with those of Keras as `KerasMetric`."""
     if not isinstance(metrics, Mapping):
         return metrics
     made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in metrics.items()}
@@ -94,7 +94,7 @@ def _by_example(loss: Any) -> Any:
 
 
 class _Converted:
-    """A TensorFlow function, converted for each form of its arguments (all but the number of examples)."""
+    """A TensorFlow function, converted for each spec of its arguments' examples."""
 
     def __init__(self, function: Callable[..., Any]):
         self._function = function
@@ -146,7 +146,7 @@ def _targets(batch: Mapping[str, Any], name: str) -> Any:
 
 
 class _AnyLoss:
-    """A loss of the batch and predictions, of JAX or TensorFlow ops: which they are is seen at the first batch."""
+    """A loss of batch and predictions, in JAX or TensorFlow, seen when called."""
 
     def __init__(self, loss: TrainLoss):
         self.given = self._loss = loss
@@ -193,7 +193,7 @@ class KerasMetric(Metric):
 
     @functools.cached_property
     def computed(self) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The function of the state that returns the result, and the state without examples."""
+        """The function from state to result, and the state without examples."""
         from tf2jax_lite.pipeline import convert
 
         self.metric.reset_state()

@@ -1,4 +1,4 @@
-"""Weights that stay with each client: personal layers, and batch normalization in FedBN.
+"""Weights that stay with clients: personal layers, batch norm in FedBN.
 
 Sources: Li et al. 2021 (FedBN), Arivazhagan et al. 2019 (FedPer).
 """

@@ -93,7 +93,7 @@ class NamedLoss:
         return kind == LOGITS
 
     def of_model(self, kinds: Callable[[Mapping[str, Any]], Any]) -> NamedLoss:
-        """Return the loss for a model whose kinds of predictions a function says, unless that is settled."""
+        """Return the loss for a model's kinds of predictions, unless that is settled."""
         return self if self.kinds is not None else dataclasses.replace(self, kinds=kinds)
 
     def _chosen(self, predictions: Any) -> Any:

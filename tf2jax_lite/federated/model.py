@@ -209,7 +209,7 @@ def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
 
 
 def examples_interact(model: Model, non_trainable: PyTree) -> bool:
-    """Return whether the examples of a training batch act on each other, as in batch normalization."""
+    """Return whether a batch's examples interact, as in batch normalization."""
     leaves = jax.tree.leaves(non_trainable)
     return any(
         flag and jnp.issubdtype(leaf.dtype, jnp.inexact)
@@ -247,7 +247,7 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 
 
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
-    """Return per-example losses, float32 or wider, with padding at 0, the train output, and the mask or None."""
+    """Return per-example float32 losses, the train output, and mask or None."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_train):
         output = model.apply_for_train(weights, examples, rng)
@@ -351,7 +351,7 @@ def _evaluate(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, St
 
 
 def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[str, Stat]:
-    """Return the statistic of each of the model's metrics, and of its mean ``loss``, over one batch."""
+    """Return each metric's statistic, and the mean ``loss``'s, over a batch."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_eval):
         predictions = model.apply_for_eval(weights, examples)

@@ -1,4 +1,4 @@
-"""Models from plain functions, from converted TensorFlow functions, and from artifacts."""
+"""Models from plain functions, converted functions, and artifacts."""
 
 from __future__ import annotations
 

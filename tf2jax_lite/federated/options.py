@@ -1,4 +1,4 @@
-"""Checks of the numbers and keys that users give as options."""
+"""Check of the numbers and keys that users give as options."""
 
 from __future__ import annotations
 

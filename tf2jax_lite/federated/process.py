@@ -1,4 +1,6 @@
-"""Types exchanged by building blocks: processes (pairs of pure functions), their outputs, client updates.
+"""Types exchanged by building blocks: processes, outputs, client updates.
+
+A process is a pair of pure functions.
 
 Sources: tff.templates.MeasuredProcess, tff.templates.AggregationProcess, tff.learning.templates.
 """

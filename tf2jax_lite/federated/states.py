@@ -1,4 +1,4 @@
-"""Training states as named arrays, and back with the same bits: the content of checkpoints."""
+"""Training states as named arrays, and back with the same bits."""
 
 from __future__ import annotations
 

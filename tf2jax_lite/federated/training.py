@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 
 class ClientSampler(Protocol):
-    """A sampler of a round's clients: see ``federated.data``'s samplers, fedjax.client_samplers.ClientSampler."""
+    """A sampler of a round's clients: see ``federated.data`` and FedJAX."""
 
     def set_round_num(self, round_num: int) -> None:
         """Set the round that `sample` draws for."""
@@ -219,7 +219,7 @@ def _append(path: Path, record: Record) -> None:
 
 
 def _resume_file(path: Path, done: int) -> list[Record]:
-    """Keep the records up to the checkpoint; later ones of a killed run are written again."""
+    """Keep records up to the checkpoint; later ones are written again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [r for r in read_history(path) if r["round"] <= done] if path.exists() else []
     fresh = path.with_name(path.name + ".new")

@@ -1,4 +1,4 @@
-"""Errors of users' functions: the function's name, and whether the model's data are at fault."""
+"""Errors of users' functions: the function's name, and if data is at fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODEL = "_tf2jax_lite_model"
 
 @contextlib.contextmanager
 def of_model(function: Any) -> Iterator[None]:
-    """Mark errors as those of a model's function, for callers that know which data it was given."""
+    """Mark errors as those of a model's function, for callers with its data."""
     try:
         yield
     except Exception as error:
@@ -63,7 +63,7 @@ def named_function(role: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def described(function: Any) -> str:
-    """Return a function's name and where it is defined; of one of ours around a user's, the user's (``given``)."""
+    """Return a function's name and location; of one around a user's, the user's."""
     function = getattr(function, "given", function)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     code = getattr(function, "__code__", None)

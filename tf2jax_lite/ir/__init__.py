@@ -1,4 +1,4 @@
-"""The intermediate representation (IR), and operations on it that need no knowledge of any op.
+"""The IR, and operations on it that need no knowledge of any op.
 
 Read `graph` first: `Graph`, `Function`, `Node`, `TensorRef`; this package exports their names. Then:
 

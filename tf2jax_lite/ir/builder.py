@@ -31,17 +31,17 @@ class FunctionLibrary:
         self._taken = set(taken)
 
     def name(self, wanted: str) -> str:
-        """Reserves and returns ``wanted``, with a number appended if it is in use."""
+        """Reserve and return ``wanted``, with a number appended if it is in use."""
         return free_name(wanted, self._taken)
 
     def add(self, function: Function) -> FunctionRef:
-        """Adds a function and returns a reference to it."""
+        """Add a function and return a reference to it."""
         self.functions[function.name] = function
         return FunctionRef(function.name)
 
 
 def constant(name: str, value: Any, control: tuple[str, ...] = ()) -> Node:
-    """Returns a Const node.
+    """Return a Const node.
 
     Args:
       name: its name.
@@ -53,15 +53,15 @@ def constant(name: str, value: Any, control: tuple[str, ...] = ()) -> Node:
 
 
 def undefined(name: str, dtype: DType) -> Node:
-    """Returns an ``_Undefined`` node: the placeholder for a value that no live node reads."""
+    """Return an ``_Undefined`` node: a placeholder that no live node reads."""
     return Node(name, "_Undefined", (), (), (), {"dtype": dtype}, output_dtypes=(dtype,))
 
 
 def with_inputs(node: Node, inputs: tuple[TensorRef, ...]) -> Node:
-    """Returns a node with other inputs of the same types; itself if they are its own."""
+    """Return a node with other inputs of the same types; itself if they are its own."""
     return node if inputs == node.inputs else node_from_spec(node.spec, node.name, inputs, node.control)
 
 
 def redirected(node: Node, moved: Mapping[TensorRef, TensorRef]) -> Node:
-    """Returns a node that reads the tensors that ``moved`` maps its inputs to; itself if it reads none of them."""
+    """Return a node that reads mapped tensors; itself if it reads none of them."""
     return with_inputs(node, tuple([moved.get(ref, ref) for ref in node.inputs])) if moved else node

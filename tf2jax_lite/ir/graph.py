@@ -1,4 +1,4 @@
-"""Graph, Function and Node: frozen, printable, and free of both TensorFlow and JAX.
+"""Graph, Function and Node: frozen, printable, without TensorFlow and JAX.
 
 A `Graph` is a main `Function` and a library of functions. A `Function` is a list of `Node`s in topological
 order. Attributes are Python values: int, float, bool, str, `numpy.dtype` (or `OpaqueType`), shape tuples with
@@ -80,7 +80,10 @@ class FunctionRef:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class NodeSpec:
-    """All of a `Node` but its name, inputs and control edges. Nodes may share one; equality is identity."""
+    """All of a `Node` but name, inputs and control edges; equality is identity.
+
+    Nodes may share one.
+    """
 
     op: str
     groups: tuple[int | None, ...]
@@ -176,7 +179,7 @@ _set_spec, _set_name, _set_inputs, _set_control = (
 
 
 def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
-    """Returns the functions that attributes name: the value of `Node.functions`."""
+    """Return the functions that attributes name: the value of `Node.functions`."""
     found: list[FunctionRef] = []
     for name, value in attrs.items():
         if name[:1] != "_":
@@ -189,7 +192,7 @@ def functions_in(attrs: Mapping[str, Any]) -> tuple[FunctionRef, ...]:
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
-    """Returns ``wanted``, with the first free number appended if it is in ``taken``, and adds it to ``taken``."""
+    """Return ``wanted``, numbered if it is in ``taken``, and add it to ``taken``."""
     name, number = wanted, 0
     while name in taken:
         number += 1
@@ -199,7 +202,7 @@ def free_name(wanted: str, taken: set[str]) -> str:
 
 
 def node_from_spec(spec: NodeSpec, name: str, inputs: tuple[TensorRef, ...], control: tuple[str, ...] = ()) -> Node:
-    """Returns a node with a shared spec, without the cost of `Node`'s own constructor.
+    """Return a node with a shared spec, without the cost of `Node`'s own constructor.
 
     Args:
       spec: its op, attributes and dtypes.
@@ -248,7 +251,7 @@ class Variable:
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
-    """A captured argument of the main function: number ``index`` is this variable, constant or opaque object."""
+    """A captured main argument: ``index`` of a variable, constant or object."""
 
     index: int
     value: Any
@@ -282,7 +285,7 @@ class Function:
         return self.with_specs({spec for spec in self.specs if spec.functions})
 
     def with_specs(self, specs: Set[NodeSpec]) -> tuple[Node, ...]:
-        """Returns its nodes that have one of these specs."""
+        """Return its nodes that have one of these specs."""
         return tuple([node for node in self.nodes if node.spec in specs]) if specs else ()
 
     def __str__(self) -> str:
@@ -306,14 +309,14 @@ class Graph:
         return self.main.ops.union(*[function.ops for function in self.functions.values()])
 
     def mapped(self, change: Callable[[Function], Function]) -> Graph:
-        """Returns the graph with ``change`` applied to each function; itself if ``change`` returned each as it was."""
+        """Return the graph with ``change`` applied to functions; itself if unchanged."""
         main, functions = change(self.main), {name: change(function) for name, function in self.functions.items()}
         if main is self.main and all(functions[name] is function for name, function in self.functions.items()):
             return self
         return dataclasses.replace(self, main=main, functions=functions)
 
     def walk(self) -> Iterator[tuple[Function, Node]]:
-        """Yields every node with its function, the main function first."""
+        """Yield every node with its function, the main function first."""
         for function in (self.main, *self.functions.values()):
             for node in function.nodes:
                 yield function, node

@@ -17,7 +17,7 @@ def live_nodes(
     *,
     everything: bool = False,
 ) -> tuple[ir.Node, ...]:
-    """Returns the nodes that outputs or side effects need, in the function's order.
+    """Return the nodes that outputs or side effects need, in the function's order.
 
     A node with an effect is kept if the outputs or control outputs reach it over any edge, control edges
     included; a node without one is kept only if a kept node or an output uses its value.
@@ -42,7 +42,7 @@ def live_nodes(
 def needed_nodes(
     function: ir.Function, effects: Collection[str], outputs: Iterable[ir.TensorRef]
 ) -> tuple[ir.Node, ...]:
-    """Returns the nodes that some outputs need, and those with an effect that `live_nodes` keeps for all outputs.
+    """Return nodes that outputs need, and nodes with effects that are kept.
 
     Args:
       function: the function.
@@ -54,7 +54,7 @@ def needed_nodes(
 
 
 def reached(function: ir.Function) -> ir.Function:
-    """Returns the function with only the nodes that its results reach over data and control edges.
+    """Return the function with nodes its results reach over all edges.
 
     These are the nodes that TensorFlow's executor runs; a TF1 graph holds many others.
     """
@@ -63,7 +63,7 @@ def reached(function: ir.Function) -> ir.Function:
 
 
 def _needed(roots: Iterable[str], function: ir.Function) -> tuple[ir.Node, ...]:
-    """Returns the nodes that compute ``roots`` (names of nodes or arguments), themselves included."""
+    """Return nodes that compute ``roots`` (nodes or arguments), themselves too."""
     seen = set(roots)
     found = []
     for node in reversed(function.nodes):  # in topological order, users of a node come before it here

@@ -1,4 +1,4 @@
-"""Interfaces of the TensorFlow services that the lowering uses and the frontend implements.
+"""Interfaces of TensorFlow services that the frontend gives to the lowering.
 
 The pipeline makes a `NodeCompiler` and a `NodeEvaluator` and passes them to the lowering, so that neither package
 imports the other.
@@ -49,11 +49,11 @@ class NodeCompiler(Protocol):
     """Compiles nodes whose ops have no implementation."""
 
     def accepts(self, node: Node) -> bool:
-        """Returns whether the node's op and dtypes can be compiled."""
+        """Return whether the node's op and dtypes can be compiled."""
         ...
 
     def compile(self, node: Node, inputs: Sequence[InputSpec]) -> CompiledNode:
-        """Compiles a node for inputs of these shapes.
+        """Compile a node for inputs of these shapes.
 
         Raises:
           UnsupportedError: the compiler rejects the node.
@@ -65,11 +65,11 @@ class NodeEvaluator(Protocol):
     """Evaluates nodes whose ops have no implementation and whose inputs are static."""
 
     def accepts(self, op: str) -> bool:
-        """Returns whether nodes of an op can be evaluated."""
+        """Return whether nodes of an op can be evaluated."""
         ...
 
     def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
-        """Evaluates a node.
+        """Evaluate a node.
 
         Args:
           op: an op that `accepts` returns True for.

@@ -1,4 +1,4 @@
-"""Walks over the nodes of a function and over the functions of a graph.
+"""Walk over the nodes of a function and over the functions of a graph.
 
 `producer` and `skip` look through nodes that forward a value, `constant_value` reads a Const, `topological_order`
 sorts nodes, `argument_offset` relates the inputs of a call to the arguments of the callee, and `called_functions` finds
@@ -32,7 +32,7 @@ _BACK_EDGES = frozenset({"NextIteration", "RefNextIteration"})
 
 
 def skip(ref: TensorRef, nodes: Mapping[str, Node], ops: Collection[str] = IDENTITY) -> TensorRef:
-    """Returns the tensor that a chain of nodes forwards as ``ref``.
+    """Return the tensor that a chain of nodes forwards as ``ref``.
 
     Args:
       ref: the tensor at the end of the chain.
@@ -45,25 +45,25 @@ def skip(ref: TensorRef, nodes: Mapping[str, Node], ops: Collection[str] = IDENT
 
 
 def producer(ref: TensorRef, nodes: Mapping[str, Node], through: Collection[str] = IDENTITY) -> Node | None:
-    """Returns the node that computes a tensor, behind nodes that forward it; None for an argument."""
+    """Return a tensor's node, behind forwarding nodes; None for an argument."""
     return nodes.get(skip(ref, nodes, through).node)
 
 
 def constant_value(ref: TensorRef, nodes: Mapping[str, Node], through: Collection[str] = IDENTITY) -> np.ndarray | None:
-    """Returns the value of a tensor that a Const node makes; None for any other."""
+    """Return the value of a tensor that a Const node makes; None for any other."""
     node = producer(ref, nodes, through)
     value = node.attrs.get("value") if node is not None and node.op == "Const" else None
     return value if isinstance(value, np.ndarray) else None
 
 
 def constant_scalar(ref: TensorRef, nodes: Mapping[str, Node]) -> int | None:
-    """Returns the value of a constant integer (or bool) scalar; None for any other tensor."""
+    """Return a constant integer or bool scalar's value; None for any other tensor."""
     value = constant_value(ref, nodes)
     return int(value) if value is not None and value.shape == () and value.dtype.kind in "biu" else None
 
 
 def argument_offset(node: Node, callee: Function) -> int:
-    """Returns the number of inputs that a node does not pass to a callee: the predicate of If, the index of Case.
+    """Return the number of inputs not passed on: If's predicate, Case's index.
 
     Calls, branches and loops pass their last inputs.
     """
@@ -71,7 +71,7 @@ def argument_offset(node: Node, callee: Function) -> int:
 
 
 def topological_order(function: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Returns nodes so that each comes after those that it waits for; ties keep the given order.
+    """Return nodes after those that they wait for; ties keep the given order.
 
     Args:
       function: the function's name, for messages.
@@ -85,7 +85,7 @@ def topological_order(function: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
     is_placed: dict[str, bool] = {}  # False while the nodes that it waits for are being placed
 
     def pending(node: Node) -> list[str]:
-        """Returns the names of a node's sources that are not placed."""
+        """Return the names of a node's sources that are not placed."""
         merges = node.op in _MERGES
         return [
             source
@@ -124,7 +124,7 @@ def topological_order(function: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def called_functions(graph: Graph) -> set[str]:
-    """Returns the names of the library functions that the main function calls, directly or through others."""
+    """Return the library functions that main calls, directly or through others."""
     found: set[str] = set()
     pending = [graph.main]
     while pending:

@@ -1,4 +1,4 @@
-"""Checks of a graph's calls: no recursion, bounded depth, bounded size when calls are expanded."""
+"""Check of a graph's calls: no recursion, bounded depth and expanded size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ten levels."""
 
 
 def check_calls(graph: ir.Graph, *, everything: bool = False) -> None:
-    """Raises an error if the calls of a graph's functions make it impossible to trace.
+    """Raise an error if the calls of a graph's functions make it impossible to trace.
 
     Args:
       graph: the graph.
@@ -59,7 +59,7 @@ def _check_size(callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max
 
 
 def callees_first(callees: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the names of functions so that each comes after those that it calls.
+    """Return the names of functions so that each comes after those that it calls.
 
     Args:
       callees: for each function the names of those that it calls; names without an entry are ignored.

@@ -1,4 +1,4 @@
-"""JAX APIs without a stability promise, under one name for all supported releases (0.9 to 0.12).
+"""JAX APIs without stability promise, under one name for releases 0.9 to 0.12.
 
 The only importer of ``jax.extend``, ``jax.interpreters``, ``jax.core`` and ``jaxlib``: adapt this module when a release
 of JAX moves or changes one of them. tests/jaxprs/test_compat.py has a test per entry.
@@ -75,12 +75,12 @@ INLINE_WHEN_TRACED: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else Tr
 
 
 def is_traced(value: Any) -> bool:
-    """Return whether a value is a tracer: an array whose elements are not known while JAX traces."""
+    """Return whether a value is a tracer, with elements not known while tracing."""
     return isinstance(value, Tracer)
 
 
 def varying_axes(aval: AbstractValue) -> frozenset[str]:
-    """Return the mesh axes along which an abstract value varies inside ``jax.shard_map``; elsewhere none."""
+    """Return mesh axes an abstract value varies along, in ``shard_map``, or none."""
     found = getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)  # the second before JAX 0.10
     return frozenset(getattr(found, "varying", found) or ())
 
@@ -92,7 +92,7 @@ COMPOSITE = "call_hi_primitive"
 
 
 def composite_jaxpr(eqn: Any) -> ClosedJaxpr:
-    """Return the closed jaxpr that a `COMPOSITE` equation stands for, a function of the equation's operands."""
+    """Return the closed jaxpr of a `COMPOSITE` equation's operands."""
     composite = eqn.params["_prim"]
 
     def run(*args: Any) -> Any:
@@ -119,7 +119,7 @@ def bind(eqn: Any, *args: Any, primitive: Primitive | None = None) -> list[Any]:
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of constants and of carried operands of a scan; its other operands are sliced.
+    """Return a scan's numbers of constants and carried operands; others are sliced.
 
     Args:
       params: parameters of an equation of ``lax.scan``.
@@ -131,7 +131,7 @@ def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def used_inputs(closed: ClosedJaxpr) -> list[bool]:
-    """Return for each input of a closed jaxpr whether a result depends on it, looking into nested jaxprs."""
+    """Return for each input if a result depends on it, in nested jaxprs, too."""
     return list(pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))[1])
 
 
@@ -139,7 +139,7 @@ def used_inputs(closed: ClosedJaxpr) -> list[bool]:
 
 
 def named_primitive(name: str) -> Primitive | None:
-    """Return JAX's primitive of that name in ``jax.extend.core.primitives``, such as ``"lt_to_p"``; None if absent."""
+    """Return JAX's primitive of a name such as ``"lt_to_p"``; None if absent."""
     return getattr(primitives, name, None)
 
 
@@ -204,10 +204,10 @@ def register(
 
 
 def mlir_dialect(name: str) -> Any:
-    """Return the module of an MLIR dialect: ``"stablehlo"``, ``"chlo"`` or ``"sdy"``. Imported on first use."""
+    """Return an MLIR dialect, "stablehlo", "chlo" or "sdy", imported on first use."""
     return importlib.import_module(f"jax.extend.mlir.dialects.{name}")
 
 
 def serialize_portable_artifact(module: str, version: str) -> bytes:
-    """Serialize the text of a StableHLO module as a portable artifact of a StableHLO version."""
+    """Serialize StableHLO text as a portable artifact of a StableHLO version."""
     return importlib.import_module("jax.extend.mlir").serialize_portable_artifact(module, version)

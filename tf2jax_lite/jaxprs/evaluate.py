@@ -1,4 +1,6 @@
-"""Evaluation of jaxprs with a rule per equation: substitution of primitives, abstract interpretation, vectorization.
+"""Evaluation of jaxprs with a rule per equation.
+
+Uses: substitution of primitives, abstract interpretation, vectorization.
 
 Equations run in the caller's trace and name stack; `jaxpr_as_fun` restores the name stack that each was traced in.
 """
@@ -51,7 +53,7 @@ def evaluate_equations(
     *,
     literal: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Evaluate equations in order, and add the values of their results to an environment.
+    """Evaluate equations in order, and add results to an environment.
 
     Args:
       eqns: equations of a jaxpr.

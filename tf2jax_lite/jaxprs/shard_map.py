@@ -19,7 +19,7 @@ __all__ = ["axes_of", "in_mesh", "linear_transpose", "lower_fun", "same_axes", "
 
 
 def axes_of(value: Any) -> frozenset[str]:
-    """Return the axes that an array, or an abstract value, varies along; outside ``jax.shard_map`` none."""
+    """Return axes that an array or aval varies along; none outside ``shard_map``."""
     return varying_axes(value if isinstance(value, AbstractValue) else jax.typeof(value))
 
 
@@ -57,7 +57,7 @@ def linear_transpose(function: Callable[[Any], Any], like: Any, cotangent: Any, 
 
 
 def lower_fun(fn: Callable[..., Any], *, multiple_results: bool) -> Callable[..., Any]:
-    """Return the lowering rule of a function without collectives, for operands that vary along mesh axes or not.
+    """Return a function's lowering rule, for operands varying along axes or not.
 
     When a primitive is lowered, varying axes have been accounted for, and the arrays are those of one device.
 

@@ -1,4 +1,6 @@
-"""Functions that are traced once for each set of shapes; their equations are inlined at each call, or shared.
+"""Functions that are traced once for each set of shapes.
+
+Their equations are inlined at each call, or shared.
 
 JAX takes half a millisecond to trace a function with custom derivative rules (``jax.custom_jvp``) or a chain of
 `jax.numpy` calls, and a tenth of that to find it in its cache. The jaxpr is the same, name scopes included.
@@ -29,7 +31,7 @@ def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def shared(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with the values of ``fn`` that is cheaper to trace and to lower again.
+    """Return ``fn``'s values by a function that is cheaper to trace and lower.
 
     Each call is one equation, and a program has the called function once for each set of shapes: for long chains of
     equations without name scopes or derivatives of interest.

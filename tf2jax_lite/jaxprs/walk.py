@@ -1,4 +1,4 @@
-"""Visits of the equations of a jaxpr and of the jaxprs nested in it, and dead-code elimination."""
+"""Visit of equations of nested jaxprs, and dead-code elimination."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def equations(eqn: Any) -> Iterator[Any]:
 
 
 def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
-    """Return a closed jaxpr without dead equations; its inputs and outputs are the same.
+    """Return a closed jaxpr without dead equations, with all inputs and outputs.
 
     Args:
       closed: the jaxpr. Nested ones stay as they are.
@@ -50,6 +50,6 @@ def without_unread(closed: Any, is_kept: Callable[[Any], bool]) -> Any:
 
 
 def size(var: Any, trips: int = 1) -> float:
-    """Return the number of elements of a variable in so many iterations; infinity where its shape is symbolic."""
+    """Return a variable's elements over ``trips``; infinity for symbolic shapes."""
     shape = var.aval.shape
     return trips * math.prod(shape) if all(isinstance(n, int) for n in shape) else math.inf

@@ -1,4 +1,4 @@
-"""Reverse-mode while loops with checkpointing, and lax loops inside ``jax.shard_map``.
+"""Reverse-mode while loops with checkpoints, and loops in ``jax.shard_map``.
 
 `derivatives.while_loop` is the entry: a while loop with a data-dependent trip count that has derivatives of both modes
 and of any order. Read `while_loop` first, which attaches the loop's operands to its results as residuals, then

@@ -1,4 +1,4 @@
-"""Reverse pass of a while loop: checkpoints of the carry, from which iterations are recomputed.
+"""Reverse pass of a while loop, from checkpoints of its carry.
 
 The trip count is unknown until the loop has run. So the carry is saved at equal distances in a fixed number of slots;
 when they are full, every other checkpoint is dropped and the distance doubled (an online form of checkpointing as in
@@ -164,7 +164,7 @@ def pullback(
 
 
 def _slots(start: Sequence[Any], max_trips: int | None) -> int:
-    """Returns the number of checkpoints, an even number."""
+    """Return the number of checkpoints, an even number."""
     size = 1
     for v in start:
         if all(isinstance(n, int) for n in v.shape):

@@ -1,4 +1,4 @@
-"""Derivatives of while loops with data-dependent trip counts: both modes, of any order, under vmap.
+"""Derivatives of dynamic while loops: both modes, any order, under vmap.
 
 JAX differentiates ``lax.while_loop`` in forward mode only, as reverse mode needs memory for an unknown number of
 iterations. Three primitives complete it, each a loop (`functions`) applied to its operands: the tangents of results
@@ -55,7 +55,7 @@ def _tangents_of(
     moved: dict[int, Any],
     like: Any,
 ) -> list[Any]:
-    """Returns the tangents of results, given those of some operands by position."""
+    """Return the results' tangents, given those of some operands by position."""
     linear = tuple(moved)
     moving = set(loop.moving(linear))
     some = tuple(k for k in results if k in moving)
@@ -87,7 +87,7 @@ def _run_tangents(*args: Any, loop: Any, results: Any, linear: Any, max_trips: A
 
 
 def _with_tangents(both: WithTangents, results: Sequence[int]) -> list[int]:
-    """Returns the indices of the tangents of some carried arrays in a loop with tangents."""
+    """Return the indices of some carried arrays' tangents in a tangent loop."""
     first = len(both.inexact) - len(both.with_tangents)
     return [first + both.with_tangents.index(k) for k in results]
 
@@ -144,7 +144,7 @@ def _tangents_batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> 
 def _tangents_of_many(
     new: Batched, linear: Sequence[int], tangents: Sequence[Any], mapped: Sequence[bool], differ: set[int], size: int
 ) -> list[Any]:
-    """Returns tangents with a batch axis where their operands have one."""
+    """Return tangents with a batch axis where their operands have one."""
     own = differ | {new.constants + k for k, carried in enumerate(new.carried) if carried}
     some = zip(linear, tangents, mapped, strict=True)
     return [repeat(t, size) if p in own and not m else t for p, t, m in some]
@@ -195,7 +195,7 @@ def _cotangents_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: A
 def _cotangents_by_some(
     operands: Sequence[Any], tangents: Sequence[Any], primitive: Any, params: Any, *others: Any
 ) -> list[Any] | None:
-    """Returns a function that is linear in cotangents, of their tangents; None if those are zero."""
+    """Return a function linear in cotangents, of tangents; None if they are zero."""
     some = [(k, t) for k, t in zip(params["results"], tangents, strict=True) if type(t) is not Zero]
     if not some:
         return None
@@ -212,7 +212,7 @@ def _of_the_pullback(
     cotangents: Sequence[Any],
     moved: dict[int, Any],
 ) -> list[Any]:
-    """Returns the tangents of cotangents with respect to operands, where second derivatives need not be symmetric.
+    """Return cotangents' tangents where second derivatives may be asymmetric.
 
     The loops of the reverse pass are differentiated like any others; their number multiplies with each order.
     """
@@ -249,7 +249,7 @@ def _by_cotangents(
     moved: dict[int, Any],
     count: int,
 ) -> list[Any]:
-    """Returns the tangents of results, as the transpose with respect to their cotangents, for ``count`` arguments."""
+    """Return the results' tangents as the transpose for ``count`` cotangents."""
     wanted = [i for i, x in enumerate(cotangents) if is_undefined_primal(x)]
     which = [results[i] for i in wanted]
     out = _tangents_of(loop, which, max_trips, operands, moved, [cotangents[i].aval for i in wanted])
@@ -289,7 +289,7 @@ def _hessians_of(
     cotangents: Sequence[Any],
     moved: dict[int, Any],
 ) -> list[Any] | None:
-    """Returns the tangents of cotangents with respect to operands; None if they are zero."""
+    """Return cotangents' tangents with respect to operands; None if zero."""
     moving = set(loop.moving(moved))
     some = [(k, c) for k, c in zip(results, cotangents, strict=True) if k in moving]
     if not some:
@@ -300,14 +300,14 @@ def _hessians_of(
 
 
 def _parts(args: Sequence[Any], params: Any) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """Returns operands, cotangents and tangents separately."""
+    """Return operands, cotangents and tangents separately."""
     end = len(args) - len(params["moved"])
     size = end - len(params["results"])
     return args[:size], args[size:end], args[end:]
 
 
 def _carrying(args: Sequence[Any], params: Any) -> tuple[WithTangents, list[Any], tuple[int, ...]]:
-    """Returns the loop that carries the tangents, its operands, and the indices of the results' tangents in it."""
+    """Return the loop with tangents, its operands, and result tangent indices."""
     operands, _, tangents = _parts(args, params)
     both = WithTangents(params["loop"], params["moved"])
     return both, both.operands([*operands, *tangents]), tuple(_with_tangents(both, params["results"]))

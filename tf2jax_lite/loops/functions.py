@@ -1,4 +1,4 @@
-"""Condition and body of a while loop, and those of its tangents and of its batches.
+"""Condition and body of a while loop, of its tangents and of its batches.
 
 `Traced` has the jaxprs. `WithTangents` carries tangents as well, as JVP of a loop does; `Batched` runs a batch of loops
 until all have ended, as `jax.vmap` of a loop does. Derivative rules and batching rules combine them.
@@ -38,7 +38,7 @@ class Functions:
 
     @functools.cached_property
     def reads(self) -> list[frozenset[int]]:
-        """For each carried array the positions of the operands that it depends on after one iteration."""
+        """For each carried array, positions of operands read in one iteration."""
         return self._reads()
 
     @functools.cached_property
@@ -61,7 +61,7 @@ class Functions:
         raise NotImplementedError
 
     def reached(self, positions: Iterable[int], among: Sequence[bool]) -> tuple[int, ...]:
-        """Return the carried arrays, among some, that depend on operands after any number of iterations."""
+        """Return carried arrays, among some, that depend on operands at last."""
         found = set(positions)
         grows = True
         while grows:
@@ -75,7 +75,7 @@ class Functions:
         return tuple(k for k in range(len(self.reads)) if among[k] and self.constants + k in found)
 
     def moving(self, linear: Iterable[int]) -> tuple[int, ...]:
-        """Return the carried arrays that have tangents if the operands at some positions have."""
+        """Return carried arrays with tangents if operands at positions have."""
         return self.reached(linear, self.inexact)
 
 
@@ -96,7 +96,7 @@ class Traced(Functions):
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Whether it has no custom derivative rules, so that second derivatives are symmetric."""
+        """Whether it has no custom derivatives, so that second ones are symmetric."""
         return all(map(_is_plain, self.jaxprs))
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class Traced(Functions):
 
 
 def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
-    """Returns for each result of a jaxpr the positions of the arguments that it depends on."""
+    """Return for each result of a jaxpr the positions of the arguments it reads."""
 
     def rule(eqn: Any, operands: list[int]) -> list[int]:
         return [functools.reduce(int.__or__, operands, 0)] * len(eqn.outvars)
@@ -131,7 +131,7 @@ def _read(closed: Any, positions: Sequence[int]) -> list[frozenset[int]]:
 
 
 def _is_plain(closed: Any) -> bool:
-    """Returns whether a jaxpr and those in it have no custom derivative rules."""
+    """Return whether a jaxpr and those in it have no custom derivative rules."""
     for eqn in getattr(closed, "jaxpr", closed).eqns:
         if eqn.primitive.name.startswith(("custom_jvp", "custom_vjp", "custom_gradient")):
             return False
@@ -180,7 +180,7 @@ class WithTangents(Functions):
         return position if position < self._of.constants else position + len(self._linear)
 
     def operand_sources(self) -> list[int | None]:
-        """Return for each of its operands the index among those of the loop without tangents, followed by all tangents.
+        """Return each operand's index among the plain loop's, then all tangents.
 
         None stands for a zero tangent.
         """
@@ -192,7 +192,7 @@ class WithTangents(Functions):
         return [*constants, *first, *start, *(tangents.get(of.constants + k) for k in self.with_tangents)]
 
     def operands(self, values: Sequence[Any]) -> list[Any]:
-        """Return its operands, given those of the loop without tangents, followed by tangents."""
+        """Return operands, given the plain loop's, followed by tangents."""
         found = [None if source is None else jnp.asarray(values[source]) for source in self.operand_sources()]
         first = len(found) - len(self.with_tangents)
         for i, k in enumerate(self.with_tangents, first):
@@ -220,7 +220,7 @@ class WithTangents(Functions):
 
 
 def _with(values: Sequence[Any], positions: Iterable[int], others: Iterable[Any]) -> list[Any]:
-    """Returns values with some replaced."""
+    """Return values with some replaced."""
     result = list(values)
     for position, other in zip(positions, others, strict=True):
         result[position] = other
@@ -228,7 +228,7 @@ def _with(values: Sequence[Any], positions: Iterable[int], others: Iterable[Any]
 
 
 class Batched(Functions):
-    """A batch of loops as one that runs until all of them have ended; those that have ended keep their carry.
+    """A batch of loops that runs until all end; ended ones keep their carry.
 
     Args:
       of: the loop.
@@ -281,7 +281,7 @@ class Batched(Functions):
         first = jnp.argmax(going)
 
         def stand_in(value: Any, axis: int | None) -> Any:
-            """Return values where loops that have ended have the operands of one that is running.
+            """Return values with a running loop's operands where loops have ended.
 
             Of their own operands the body may have no derivative, and NaN times 0 is NaN.
             """

@@ -31,7 +31,7 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], start: Any, xs: Any = None
 
 
 def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], start: Any) -> Any:
-    """Run `jax.lax.while_loop`. Where devices run different numbers of iterations, the whole carry varies."""
+    """Run `jax.lax.while_loop`; if devices' trips differ, all the carry varies."""
     if in_mesh():
 
         def step(carry: Any) -> Any:
@@ -52,7 +52,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], start: An
 
 
 def _with_final_axes(step: Callable[[Any], Any], start: Any) -> Any:
-    """Returns the initial carry, varying along all axes that it varies along after any number of steps."""
+    """Return the initial carry, with the axes it varies along after any steps."""
     leaves, tree = jax.tree.flatten(start)
     leaves = list(map(jnp.asarray, leaves))
     for _ in range(len(leaves) + 1):  # at least one of them gains an axis each time

@@ -1,4 +1,4 @@
-"""``lax.while_loop`` whose results pass through an identity primitive that takes the loop's operands as residuals.
+"""``lax.while_loop`` with its operands as residuals of an identity primitive.
 
 The operands suffice to recompute the loop, so the derivative rules in `derivatives` hang on that primitive. Without
 differentiation it lowers to nothing.
@@ -22,7 +22,7 @@ from .functions import Traced, batched
 __all__ = ["WITH_RESIDUALS", "batch_first", "repeat", "while_loop", "with_residuals_p", "zero"]
 
 WITH_RESIDUALS = "while_residuals"
-"""The primitive's name. Its operands are results of a loop and the loop's operands; it returns the former.
+"""The primitive's name. Its operands are results of a loop and the loop's operands; it returns the results.
 
 Parameters: ``loop``, its functions; ``results``, the indices of the results among the carried arrays; ``max_trips``, an
 upper bound of its trip count, or None.
@@ -81,7 +81,7 @@ def while_loop(
 
 
 def _with_residuals(eqn: Any, operands: Sequence[Any], max_trips: int | None, end: Sequence[Any] | None) -> list[Any]:
-    """Runs a loop, and passes its results through the primitive."""
+    """Run a loop, and pass its results through the primitive."""
     params = eqn.params
     counts = (params["cond_nconsts"], params["body_nconsts"])
     loop = Traced(params["cond_jaxpr"], params["body_jaxpr"], counts)
@@ -124,7 +124,7 @@ register(
 
 
 def batch_first(args: Sequence[Any], dims: Sequence[Any]) -> tuple[int, list[Any], list[bool]]:
-    """Return the size of the batch, operands with their batch axis first, and whether each is batched."""
+    """Return the batch size, operands with batch axis first, and who is batched."""
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)]
     return size, moved, [d is not None for d in dims]

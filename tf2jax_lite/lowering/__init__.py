@@ -1,4 +1,4 @@
-"""IR to JAX: plans, and their evaluation under JAX tracing; registers the ops that need the interpreter.
+"""IR to JAX: plans, their evaluation while tracing, and ops that need it.
 
 `Program` (a checked graph with its plans) and `Trace` (the evaluator of one call) are the entries. Read `planning`
 (functions to plans), `interpreter` (plans to JAX calls), `op_lowerings` and `loops` (ops that call functions), then

@@ -59,7 +59,7 @@ _log = logging.getLogger("tf2jax_lite")
 
 @trace.not_rewritten
 def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
-    """Converts a TensorFlow function to a pure JAX function and its params.
+    """Convert a TensorFlow function to a pure JAX function and its params.
 
     Args:
       tf_func: a ``tf.function``, a ``ConcreteFunction``, a Keras model or layer, a ``tf.Module`` with ``__call__``, or
@@ -85,7 +85,7 @@ def convert(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Ann
 
 @trace.not_rewritten
 def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -> AnnotatedFunction:
-    """Converts a TensorFlow function without variables: ``jax_fn(*args, rng=None, **kwargs)`` returns its results.
+    """Convert a function without variables to ``jax_fn(*args, rng=None, **kwargs)``.
 
     Args:
       tf_func: as for `convert`.
@@ -101,7 +101,7 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 @trace.not_rewritten
 def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
-    """Converts a function of a restored SavedModel (``tf.saved_model.load(path).f``); see `convert`.
+    """Convert a function of ``tf.saved_model.load(path)``; see `convert`.
 
     Raises:
       InputError: the function was saved with several signatures: choose one.
@@ -113,7 +113,7 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
 
 @trace.not_rewritten
 def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
-    """Converts a function without variables of a restored SavedModel; see `convert_functional`."""
+    """Convert a restored function without variables; see `convert_functional`."""
     imported = trace.trace_restored(tf_func)
     return _without_params(convert_imported(imported), imported)
 
@@ -146,7 +146,7 @@ def convert_saved_model(
     *,
     split_host: bool = False,
 ) -> Any:
-    """Converts one signature of a SavedModel directory; see `convert`.
+    """Convert one signature of a SavedModel directory; see `convert`.
 
     Args:
       path: the directory that holds ``saved_model.pb``.
@@ -181,7 +181,7 @@ def convert_saved_model(
 
 
 def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]:
-    """Converts a ConcreteFunction in two parts; see `convert_saved_model` with ``split_host=True``."""
+    """Convert in two parts; see `convert_saved_model` with ``split_host=True``."""
     imported = concrete_function.load_concrete(function, name=name, opaque=True)
     # The prefix runs in TensorFlow and keeps its ops; the partition only needs a graph without control flow v1.
     graph = verified_graph(imported.graph, current_config(), only=("functionalize",))
@@ -201,7 +201,7 @@ def convert_graph_def(
     constants_as_params: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> tuple[AnnotatedFunction, dict[str, Any]]:
-    """Converts a GraphDef: a frozen one, or one whose variables are in a checkpoint.
+    """Convert a GraphDef: a frozen one, or one whose variables are in a checkpoint.
 
     Args:
       graph_def: a GraphDef proto, its serialized bytes, or a path to a ``.pb`` or ``.meta`` file.
@@ -227,7 +227,7 @@ def convert_graph_def(
 
 
 def verified_graph(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
-    """Verifies a graph and runs the passes: steps 2 and 3 of a conversion.
+    """Verify a graph and run the passes: steps 2 and 3 of a conversion.
 
     Args:
       graph: the graph as imported.
@@ -244,7 +244,7 @@ def verified_graph(graph: ir.Graph, config: Config, only: Collection[str] | None
 
 
 def plan_graph(graph: ir.Graph, config: Config, compiler: NodeCompiler | None = None) -> Program:
-    """Verifies a graph, runs the passes, and plans its functions: steps 2 to 4 of a conversion.
+    """Verify a graph, run the passes, plan its functions: steps 2 to 4.
 
     Args:
       graph: the graph as imported.
@@ -256,7 +256,7 @@ def plan_graph(graph: ir.Graph, config: Config, compiler: NodeCompiler | None = 
 
 
 def convert_imported(imported: ImportedFunction) -> ConvertedFunction:
-    """Returns an imported function as a function of params and arguments."""
+    """Return an imported function as a function of params and arguments."""
     config = current_config()
     program = plan_graph(imported.graph, config, BridgeCompiler() if config.xla_fallback else None)
     if program.fallback_nodes:
@@ -322,6 +322,6 @@ def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction
 
 
 def graph_of(fn: AnnotatedFunction) -> ir.Graph:
-    """Returns the IR graph of a converted function, after all passes."""
+    """Return the IR graph of a converted function, after all passes."""
     converted: ConvertedFunction = fn.fn.converted  # type: ignore[attr-defined]
     return converted.program.graph

@@ -1,4 +1,4 @@
-"""The function that users call: a planned graph as a pure JAX function of params and arguments."""
+"""The users' function: a planned graph as a pure function of params."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class AnnotatedFunction:
         self.__wrapped__ = fn
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function."""
+        """Call the function."""
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class ConvertedFunction:
         return {v.name: v for v in found}
 
     def params(self) -> dict[str, Any]:
-        """Returns the variables' values at conversion, as params."""
+        """Return the variables' values at conversion, as params."""
         out: dict[str, Any] = {}
         for name, variable in self.variables.items():
             value = variable.value
@@ -114,7 +114,7 @@ class ConvertedFunction:
     def call(
         self, params: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], rng: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Runs the function once and returns results and updated params."""
+        """Run the function once and return results and updated params."""
         bound = self.interface.bind(args, kwargs, with_active_checks(self.config))
         flat, state = self.flat_call(params, bound.flat, rng, promote_dtypes=bound.promote_dtypes)
         return self.interface.results(flat), state
@@ -122,7 +122,7 @@ class ConvertedFunction:
     def flat_call(
         self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, promote_dtypes: bool = False
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Runs the function on flat tensor inputs, unchecked, and returns flat results and updated params."""
+        """Run on flat inputs, unchecked; return flat results and updated params."""
         params, same_dtypes = self._checked_params(params)
         promote_dtypes = promote_dtypes or not same_dtypes
         key = _typed_key(rng)
@@ -163,7 +163,7 @@ class ConvertedFunction:
         given: Sequence[Any],
         traced: Sequence[int],
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Runs the function for its results and for its updated variables, which have different derivatives."""
+        """Run for results and for updated variables, with different derivatives."""
         static_results: list[Any] = []  # values of static results, None for the others
         names: dict[str, Any] = {}
 
@@ -236,7 +236,7 @@ class ConvertedFunction:
         return [_result(v) for v in flat], kept
 
     def _checked_params(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """Returns params coerced to the kinds of their variables, and whether all have their variables' dtypes."""
+        """Return coerced params, and whether all have their variables' dtypes."""
         missing = [name for name in self.variables if name not in params]
         if missing:
             listed = ", ".join(map(repr, map(str, missing[:10]))) + (", ..." if len(missing) > 10 else "")
@@ -294,7 +294,10 @@ class ConvertedFunction:
 
 
 def _with_bounded_splits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]]) -> list[Any]:
-    """Returns inputs with row splits clipped to the number of values, so that interval analysis finds their bound."""
+    """Return inputs with row splits clipped to the number of values.
+
+    Interval analysis finds their bound so.
+    """
     out = list(inputs)
     for first, rank in ragged:
         for index in range(first + 1, first + 1 + rank):
@@ -305,7 +308,10 @@ def _with_bounded_splits(inputs: Sequence[Any], ragged: Sequence[tuple[int, int]
 
 
 def _unit_axes(inputs: Sequence[Any], args: Sequence[ir.Argument]) -> dict[int, list[int]]:
-    """Returns, for each input, the axes of size 1 whose size the signature leaves unknown (those of a batch of one)."""
+    """Return for each input the unit axes that the signature leaves unknown.
+
+    These are the axes of a batch of one.
+    """
     found = {}
     for i, (value, arg) in enumerate(zip(inputs, args, strict=False)):
         if isinstance(value, jax.Array) and arg.shape is not None and len(arg.shape) == value.ndim:
@@ -331,7 +337,7 @@ def _result(value: Any) -> Any:
 
 
 def _typed_key(rng: Any) -> Any:
-    """Returns a typed key for a typed or a raw (uint32) key.
+    """Return a typed key for a typed or a raw (uint32) key.
 
     Raises:
       InputError: ``rng`` is neither.

@@ -1,4 +1,4 @@
-"""Initial values of variables that no checkpoint holds: their initializers, evaluated by the lowering."""
+"""Initial values of variables without checkpoint, by their initializers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_STEPS = 1_000_000
 
 
 def initial_value(proto: Any, variable: str, plan: Callable[[ir.Graph], Program]) -> np.ndarray | None:
-    """Returns the value that the first Assign of a variable gives it.
+    """Return the value that the first Assign of a variable gives it.
 
     Args:
       proto: the GraphDef.
@@ -75,7 +75,7 @@ def _has_loop(graph: ir.Graph) -> bool:
 
 
 def _check(jaxpr: Any, name: str, bounded: bool, times: int) -> None:
-    """Checks the arrays and loops of an initializer before it runs.
+    """Check the arrays and loops of an initializer before it runs.
 
     Args:
       jaxpr: the initializer or a part of it.

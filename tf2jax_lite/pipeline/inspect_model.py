@@ -1,4 +1,4 @@
-"""Model inspection: the ops of a model and the unsupported ones among them, from the protos alone.
+"""Model inspection: a model's ops and unsupported ones, from the protos.
 
 No variable is loaded.
 """
@@ -54,7 +54,7 @@ class TensorDescription:
 
 @dataclasses.dataclass(frozen=True)
 class SignatureDescription:
-    """A signature: its arguments, results, ops with their counts, and unsupported ops with their nodes."""
+    """A signature: arguments, results, op counts, and nodes of unsupported ops."""
 
     name: str
     inputs: list[TensorDescription]
@@ -87,7 +87,7 @@ class ModelDescription:
         return not any(s.unsupported for s in self.signatures)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the description as plain JSON data."""
+        """Return the description as plain JSON data."""
         return {**dataclasses.asdict(self), "supported": self.supported}
 
 
@@ -98,7 +98,7 @@ def describe_model(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> ModelDescription:
-    """Describes a SavedModel directory, a Keras file, a ``.pb`` file with a GraphDef, or a ``.meta`` file of TF1.
+    """Describe a SavedModel, Keras file, ``.pb`` GraphDef, or TF1's ``.meta``.
 
     Args:
       path: the directory or file.
@@ -205,7 +205,7 @@ def _describe_file(
 
 
 def _weights(function: ir.Function) -> list[TensorDescription]:
-    """Returns the constants of a frozen graph that become params."""
+    """Return the constants of a frozen graph that become params."""
     found = []
     for node in function.nodes:
         value = node.attrs.get("value")
@@ -219,7 +219,7 @@ def _bytes(variables: Iterable[TensorDescription]) -> int:
 
 
 def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | None = None) -> ModelDescription:
-    """Describes a SavedModel directory.
+    """Describe a SavedModel directory.
 
     Args:
       path: the directory.
@@ -328,7 +328,7 @@ def _needs(
     main: ir.Function,
     library: dict[str, ir.Function],
 ) -> SignatureDescription:
-    """Returns the description of a signature with the ops that it needs."""
+    """Return the description of a signature with the ops that it needs."""
     problems: dict[str, list[str]] = {}
     graph = ir.Graph(ref_variables.without_references(reached(main)), library)
     try:

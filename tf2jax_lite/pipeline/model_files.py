@@ -45,7 +45,7 @@ def convert_file(
     shapes: Any = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Functions:
-    """Converts a model file.
+    """Convert a model file.
 
     Args:
       path: a SavedModel directory or its ``saved_model.pb``, a Keras file (``.keras``, ``.h5``, ``.hdf5``), a frozen
@@ -91,7 +91,7 @@ def convert_file(
 
 
 def model_path(path: str | os.PathLike[str]) -> Path:
-    """Returns the path of a model; for ``saved_model.pb`` of a SavedModel its directory."""
+    """Return a model's path; for ``saved_model.pb`` the directory around it."""
     path = Path(path)
     return path.parent if path.name in ("saved_model.pb", "saved_model.pbtxt") and path.is_file() else path
 
@@ -158,7 +158,7 @@ def convert_keras_model(
     progress: Callable[[str], None] = lambda step: None,
     where: str = "Keras model",
 ) -> Functions:
-    """Converts a Keras model (Keras 3 or tf_keras) in evaluation mode and, on request, in training mode.
+    """Convert a Keras model in evaluation mode and, on request, in training mode.
 
     Args:
       model: the model.
@@ -191,7 +191,7 @@ def convert_keras_model(
 def keras_functions(
     model: Any, *, specs: Any = None, train: bool = True, regularization: bool = False, where: str = "Keras model"
 ) -> list[tuple[str, Any, Any]]:
-    """Returns ``(name, tf.function, structure of tf.TensorSpec)`` for each mode that `convert_keras_model` converts.
+    """Return (name, tf.function, structure of tf.TensorSpec) for each mode.
 
     Raises:
       InvalidModelError: the shapes of the model's inputs are unknown.
@@ -218,7 +218,7 @@ def keras_functions(
 
 
 def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> Any:
-    """Returns the structure of a Keras model's inputs with ``tf.TensorSpec`` leaves.
+    """Return the structure of a Keras model's inputs with ``tf.TensorSpec`` leaves.
 
     A subclassed model records the shapes that it was built with: their first dimension is the batch, and their dtype
     is the model's compute dtype.
@@ -264,7 +264,7 @@ def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> A
 
 
 def _given_shapes(shapes: Any, built: Any) -> Any:
-    """Parses shapes: None for symbols, integers for sizes."""
+    """Parse shapes: None for symbols, integers for sizes."""
 
     def read(text: str) -> list[int | None]:
         sizes = [size.strip() for size in text.strip().strip("[]()").split(",")]
@@ -278,7 +278,7 @@ def _given_shapes(shapes: Any, built: Any) -> Any:
 
 
 def load_keras(path: Path) -> Any:
-    """Loads a file with Keras 3, else with tf_keras; neither runs code from the file.
+    """Load a file with Keras 3, else with tf_keras; neither runs code from the file.
 
     Raises:
       InvalidModelError: neither can load it.
@@ -326,7 +326,7 @@ def _is_keras_3(path: Path) -> bool:
 
 
 def _end_of(text: str) -> str:
-    """Returns the cause in a message of Keras, without the configurations that it quotes."""
+    """Return the cause in a message of Keras, without quoted configurations."""
     cause = text.split("Exception encountered: ")[-1].split("Full object config:")[0]
     return " ".join(cause.split())[:300]
 

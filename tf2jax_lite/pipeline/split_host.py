@@ -1,4 +1,4 @@
-"""Host splitting: a model as a prefix that TensorFlow runs (strings, decoders, tables) and a core that converts."""
+"""Host splitting: a prefix for TensorFlow (strings, tables), a core for JAX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["split_imported"]
 
 
 def split_imported(concrete: Any, imported: ImportedFunction) -> tuple[HostFunction, ImportedFunction]:
-    """Splits a function into a prefix that stays in TensorFlow, and the core.
+    """Split a function into a prefix that stays in TensorFlow, and the core.
 
     Args:
       concrete: the ``tf.types.experimental.ConcreteFunction``.
@@ -116,7 +116,7 @@ def _core(imported: ImportedFunction, partition: HostPartition, tensors: Sequenc
 
 
 def _without_dropped(structure: Any, renumbered: Mapping[int, int]) -> Any:
-    """Returns a result structure without the dropped results: without their keys in dicts, None in sequences."""
+    """Return a structure without dropped results: no dict keys, None in lists."""
     if isinstance(structure, OutputRef):
         return OutputRef(renumbered[structure.index]) if structure.index in renumbered else None
     if isinstance(structure, Mapping):

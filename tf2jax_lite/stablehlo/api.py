@@ -1,4 +1,4 @@
-"""StableHLO modules as ordinary JAX functions: each op becomes a call of ``jax.lax``."""
+"""StableHLO modules as JAX functions: each op becomes a call of ``jax.lax``."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def chosen_names(option: str, value: object, names: Collection[str]) -> frozenset[str]:
-    """Return the names that the value of an option such as ``scan_optimizations`` chooses.
+    """Return the names that an option such as ``scan_optimizations`` chooses.
 
     Args:
       option: the option's name.
@@ -185,13 +185,13 @@ def set_value_check(name: str, check: Callable[[Any], Any]) -> None:
 
 
 def current_config() -> Config:
-    """Returns the options of the current context as one frozen value."""
+    """Return the options of the current context as one frozen value."""
     overrides = dict(_overrides.values())
     return dataclasses.replace(_defaults, **overrides) if overrides else _defaults
 
 
 def with_active_checks(config: Config) -> Config:
-    """Returns captured options with the checks of arguments that an active `override_config` sets.
+    """Return captured options with an `override_config`'s argument checks.
 
     Args:
       config: the options captured at conversion.
@@ -201,7 +201,7 @@ def with_active_checks(config: Config) -> Config:
 
 
 def get_config(name: str) -> bool | str | int | frozenset[str]:
-    """Returns the current value of one option.
+    """Return the current value of one option.
 
     Raises:
       UnknownOptionError: there is no such option.
@@ -212,7 +212,7 @@ def get_config(name: str) -> bool | str | int | frozenset[str]:
 
 
 def update_config(name: str, value: Any) -> None:
-    """Sets the process-wide default of one option.
+    """Set the process-wide default of one option.
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
@@ -225,7 +225,7 @@ def update_config(name: str, value: Any) -> None:
 
 @contextlib.contextmanager
 def override_config(name: str, value: Any) -> Iterator[None]:
-    """Sets one option inside a ``with`` block, for the current thread or task only.
+    """Set one option inside a ``with`` block, for the current thread or task only.
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.

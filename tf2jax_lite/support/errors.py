@@ -1,4 +1,4 @@
-"""The errors that this library raises for invalid input. All derive from `Tf2JaxError`.
+"""The errors for invalid input, all derived from `Tf2JaxError`.
 
 Where tf2jax raises a builtin exception (mostly ``ValueError``), the error derives from it as well, so that existing
 ``except`` clauses keep working.
@@ -49,11 +49,14 @@ class Tf2JaxError(Exception):
 
 
 class RegistrationError(Tf2JaxError, ValueError):
-    """An op could not be registered: its name is taken, or its signature cannot be read as an OpDef."""
+    """An op could not be registered: a taken name or unreadable signature."""
 
 
 class OpError(Tf2JaxError, ValueError):
-    """An op cannot be computed for these inputs or attributes. Raised by ops; the lowering adds the node's name."""
+    """An op cannot be computed for these inputs or attributes.
+
+    Ops raise it; the lowering adds the node's name.
+    """
 
 
 class ConfigError(Tf2JaxError, ValueError):
@@ -72,7 +75,7 @@ class InvalidModelError(Tf2JaxError, ValueError):
 
 
 class LimitError(InvalidModelError, OpError):
-    """A model is larger, or would allocate more, than an option allows; the message names the option."""
+    """A model exceeds an option's limit of size or memory; the message names it."""
 
 
 class InputError(Tf2JaxError, ValueError):
@@ -80,7 +83,7 @@ class InputError(Tf2JaxError, ValueError):
 
 
 class ArgumentError(InputError, TypeError):
-    """Arguments do not bind to the signature: too many, too few, or one of an unknown name."""
+    """Arguments do not bind: too many, too few, or one of an unknown name."""
 
 
 class MissingInputError(ArgumentError):
@@ -130,7 +133,7 @@ class UntrustedError(UnsupportedError):
 
 
 class MissingGradientError(UnsupportedError):
-    """An overridden gradient is not available, and the gradient of the forward code would differ from it."""
+    """An overridden gradient is missing, and differs from the forward code's."""
 
 
 class LoweringError(Tf2JaxError, ValueError):
@@ -150,11 +153,17 @@ class LoweringError(Tf2JaxError, ValueError):
 
 
 class StaticInputError(LoweringError, TypeError):
-    """An input that must be known while tracing was a traced value. JAX's own errors of that kind are TypeErrors."""
+    """An input that must be known while tracing was a traced value.
+
+    JAX's own errors of that kind are TypeErrors.
+    """
 
 
 class PreventedGradientError(LoweringError, LookupError):
-    """A gradient is taken through a ``PreventGradient`` node. TensorFlow's own error is a LookupError."""
+    """A gradient is taken through ``PreventGradient``.
+
+    TensorFlow's own error is a LookupError.
+    """
 
 
 class ForwardModeError(LoweringError, TypeError):
@@ -162,7 +171,7 @@ class ForwardModeError(LoweringError, TypeError):
 
 
 class ReverseModeError(LoweringError):
-    """Reverse-mode differentiation of a loop whose iterations cannot be recomputed, or of another op without it."""
+    """Reverse mode of an op without it, such as a loop that cannot recompute."""
 
 
 class ExportError(Tf2JaxError, ValueError):
@@ -174,7 +183,7 @@ class CrashedError(Tf2JaxError, RuntimeError):
 
 
 class DataError(Tf2JaxError, ValueError):
-    """Client data is damaged or inconsistent, or does not support the requested access."""
+    """Client data is damaged, inconsistent, or does not support the access."""
 
 
 class UnknownClientError(DataError, KeyError):
@@ -185,7 +194,7 @@ class UnknownClientError(DataError, KeyError):
 
 
 class FederatedTypeError(InputError, TypeError):
-    """A value, or a function, does not have the type that a federated computation needs."""
+    """A value or function lacks the type that a federated computation needs."""
 
 
 class MissingLibraryError(Tf2JaxError, ImportError):
@@ -197,4 +206,4 @@ class TrainingError(Tf2JaxError, ValueError):
 
 
 class CheckpointError(DataError):
-    """A training checkpoint that is damaged, belongs to another training, or cannot be written."""
+    """A training checkpoint is damaged, of another training, or unwritable."""

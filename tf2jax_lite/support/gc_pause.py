@@ -16,7 +16,7 @@ _was_enabled = False
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Pauses collections in all threads until the last ``with`` block ends, in any order.
+    """Pause collections in all threads until the last ``with`` block ends.
 
     While a graph is read, each collection would visit all recent objects again, and from time to time all objects of
     TensorFlow, Keras and JAX.

@@ -1,4 +1,7 @@
-"""Limits for untrusted files: sizes are checked before memory is allocated, and other errors get the file's name."""
+"""Limits for untrusted files, checked before memory is allocated.
+
+Other errors get the file's name.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ MAX_PROTO_BYTES = (1 << 31) - 1
 def check_bytes(
     shape: Iterable[int], itemsize: int, what: str, *, limit: int | None = None, option: str = "max_constant_bytes"
 ) -> int:
-    """Returns the number of bytes of an array that is not allocated yet.
+    """Return the number of bytes of an array that is not allocated yet.
 
     Args:
       shape: its sizes.
@@ -52,7 +55,7 @@ def _short(number: int) -> str:
 
 
 def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
-    """Returns the file if it is absent or a regular file: reads of pipes and devices might never end.
+    """Return an absent or regular file: reads of pipes and devices may not end.
 
     Args:
       file: an untrusted file; of a link the target counts.
@@ -71,7 +74,7 @@ def regular(file: Path, kind: type[Tf2JaxError] = InvalidModelError) -> Path:
 
 
 def read_bytes(file: Path) -> bytes:
-    """Returns the contents of a file with a protocol buffer.
+    """Return the contents of a file with a protocol buffer.
 
     Raises:
       InvalidModelError: the file cannot be read, or is not a regular file.
@@ -88,7 +91,7 @@ def read_bytes(file: Path) -> bytes:
 
 @contextlib.contextmanager
 def reading(where: str, kind: type[Tf2JaxError] = InvalidModelError) -> Iterator[None]:
-    """Converts errors inside a ``with`` block that reads an untrusted file to errors that name the file.
+    """Convert errors of reading an untrusted file to errors that name it.
 
     Args:
       where: the file, or a description of it.
@@ -111,7 +114,7 @@ def reading(where: str, kind: type[Tf2JaxError] = InvalidModelError) -> Iterator
 
 
 def trusted_names() -> frozenset[str]:
-    """Returns the names that ``config.trusted`` lists."""
+    """Return the names that ``config.trusted`` lists."""
     return frozenset(name.strip() for name in current_config().trusted.split(",") if name.strip())
 
 

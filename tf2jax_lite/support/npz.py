@@ -40,7 +40,7 @@ def read_npz(
     limit: int | None = None,
     option: str = "max_input_bytes",
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of a file that ``np.savez`` or ``np.savez_compressed`` wrote.
+    """Return the arrays of a file that ``np.savez`` or ``np.savez_compressed`` wrote.
 
     Args:
       path: the file.
@@ -56,7 +56,7 @@ def read_npz(
 
 
 def shapes_in_npz(path: str | os.PathLike[str], kind: type[Tf2JaxError] = InputError) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of a file's arrays without reading them; see `read_npz`.
+    """Return the shapes of a file's arrays without reading them; see `read_npz`.
 
     Raises:
       Tf2JaxError: as `read_npz`, except for the size of the arrays.

@@ -20,7 +20,7 @@ class _Entry(Generic[T]):
 
 
 class Scoped(Generic[T]):
-    """Active values, innermost last. A thread starts with none; a task starts with those of its creator.
+    """Active values, innermost last: none in threads, the creator's in tasks.
 
     Blocks may end in any order, and in another thread than they began in, as blocks in generators do; tokens of a
     ContextVar do not support that. (While a generator is suspended inside of a block, its value is active for its
@@ -34,12 +34,12 @@ class Scoped(Generic[T]):
         self._entries: contextvars.ContextVar[tuple[_Entry[T], ...]] = contextvars.ContextVar(name, default=())
 
     def values(self) -> tuple[T, ...]:
-        """Returns the active values of this context."""
+        """Return the active values of this context."""
         return tuple([entry.value for entry in self._entries.get() if not entry.ended])
 
     @contextlib.contextmanager
     def holding(self, value: T) -> Iterator[None]:
-        """Makes a value active for a ``with`` block."""
+        """Make a value active for a ``with`` block."""
         entry = _Entry(value)
         self._entries.set((*self._entries.get(), entry))
         try:

@@ -1,10 +1,10 @@
-"""Text for messages: byte counts with units, and untrusted names without control characters."""
+"""Text for messages: byte counts, and untrusted names without control codes."""
 
 __all__ = ["printable", "size_text"]
 
 
 def printable(text: object, keep: str = "") -> str:
-    r"""Returns text with non-printable characters escaped as in Python (``\x1b``).
+    r"""Return text with non-printable characters escaped as in Python (``\x1b``).
 
     Names of untrusted models and files may contain terminal control sequences, or right-to-left marks that display
     another name.
@@ -20,7 +20,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def size_text(count: float) -> str:
-    """Returns a number of bytes with a binary unit."""
+    """Return a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Compares a model in TensorFlow and in JAX: results, gradients and variables, down to the first differing node.
+"""Compare a model in TensorFlow and in JAX, down to the first wrong node.
 
 Entry: `verify`, which draws inputs, runs both sides and compares; `bisect` finds the node.
 

@@ -1,4 +1,4 @@
-"""Compares a loaded artifact with TensorFlow."""
+"""Compare a loaded artifact with TensorFlow."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Artifact:
         return list(self._metadata["signatures"])
 
     def seeds(self) -> dict[str, np.ndarray]:
-        """Return the seed params by name; Keras draws them again whenever it reads a model file."""
+        """Return seed params by name; Keras draws them again at each load."""
         names = [name for name in self._metadata["params"] if is_seed_state(name)]
         return {n: np.asarray(v) for n, v in read_params(self._path, self._metadata).items() if n in names}
 
     def trained_values(self) -> dict[str, np.ndarray]:
-        """Return the params by name if the artifact was trained since it was converted; otherwise nothing."""
+        """Return params by name if trained since conversion; otherwise nothing."""
         if not (self._metadata.get("options") or {}).get("training"):
             return {}
         return {

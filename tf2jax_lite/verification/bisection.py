@@ -1,4 +1,4 @@
-"""Finds the nodes that differ, by lockstep evaluation of the graph in TensorFlow and in JAX.
+"""Find the nodes that differ, by lockstep evaluation of both sides.
 
 Each node runs in TensorFlow on TensorFlow's values and in JAX on JAX's values; the difference of their results is the
 accumulated error. Where it is large, the node runs in JAX once more on TensorFlow's values, which isolates its own
@@ -73,7 +73,7 @@ def bisect(
 
 
 class LockstepEvaluation:
-    """Evaluates both sides of a function, step by step; see `bisect` for the arguments."""
+    """Lockstep evaluation of a function, step by step; arguments as of `bisect`."""
 
     def __init__(self, target: Target, rtol: float | None, seed: int, most: int):
         converted = target.converted
@@ -359,7 +359,10 @@ def _as_bool(value: Any) -> bool:
 
 
 def is_opaque(tensor: Any) -> bool:
-    """Return whether a tensor of TensorFlow is missing or not numeric: resources, variants, strings."""
+    """Return whether a TensorFlow tensor is missing or not numeric.
+
+    Resources, variants and strings are not numeric.
+    """
     return tensor is None or tensor.dtype in (tf.resource, tf.variant, tf.string)
 
 
@@ -368,7 +371,7 @@ def _errors(expected: Sequence[Any], actual: Sequence[Any], used: Sequence[bool]
 
 
 def _is_symbol(value: Any) -> bool:
-    """Return whether a value is not an array in JAX, as the flow of a TensorArray, which is one in TensorFlow."""
+    """Return whether a JAX value is no array, as a TensorArray's flow."""
     return not isinstance(value, (jax.Array, np.ndarray, np.generic))
 
 

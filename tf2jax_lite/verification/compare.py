@@ -1,4 +1,4 @@
-"""Compares two arrays: absolute, relative and ulp errors, and the positions of NaN and infinities."""
+"""Compare two arrays: absolute, relative, ulp errors, NaN and infinities."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def compare_arrays(
 
 
 def relative_error(expected: np.ndarray, actual: np.ndarray) -> float:
-    """Return the largest difference relative to the largest magnitude; infinite where shape or NaN differ."""
+    """Return the difference to the largest magnitude; inf if shape or NaN differ."""
     found = compare_arrays("", expected, actual, loose_dtype=True)
     if found.problem:
         return float("inf")

@@ -1,4 +1,4 @@
-"""Runs single nodes of the IR eagerly in TensorFlow, the reference for one node."""
+"""Run single nodes of the IR eagerly in TensorFlow, the reference for one node."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Bisection:
 
 
 def short_attributes(node: ir.Node) -> dict[str, str]:
-    """Return a node's attributes as text; those that inputs show, and private ones, are left out."""
+    """Return attributes as text, without private ones and those inputs show."""
     found = {}
     for name, value in sorted(node.attrs.items()):
         if name in node.implied or name.startswith("_"):

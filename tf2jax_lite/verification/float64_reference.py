@@ -147,7 +147,9 @@ def _float64_target(target: Target) -> Target | None:
 
 
 class _Float64Evaluation(LockstepEvaluation):
-    """Evaluates a graph in TensorFlow in float64; its `ValuePair`s hold no JAX values but variable handles.
+    """Evaluation of a graph in TensorFlow in float64, without JAX values.
+
+    Its `ValuePair`s hold JAX's variable handles alone.
 
     Args:
       target: the function, widened.
@@ -192,7 +194,7 @@ class _Float64Evaluation(LockstepEvaluation):
         return [ValuePair(t, None, None) for t in results]
 
     def _custom_gradient(self, step: Step, pairs: list[ValuePair], frame: Frame) -> list[Any]:
-        """Return the results of a node whose gradient is another function's, and record that."""
+        """Return results of a node with another function's gradient; record it."""
         count, inputs, _ = (int(group or 0) for group in step.node.groups)
         given = [p.tf for p in pairs]
         captured, kwargs, place = pairs[count + inputs :], step.kwargs, frame.enter(step)
@@ -215,7 +217,7 @@ class _Float64Evaluation(LockstepEvaluation):
         return results
 
     def _in_jax(self, step: Step, pairs: Sequence[ValuePair], frame: Frame) -> list[Any]:
-        """Return JAX's results of a node that TensorFlow has no kernel for, and record JAX's gradient.
+        """Return JAX's results, and record its gradient, without a TF kernel.
 
         Raises:
           CannotRun: TensorFlow's results, or later its gradient, are others in the node's own dtypes.
@@ -278,7 +280,10 @@ class _Float64Evaluation(LockstepEvaluation):
 
 
 def _rounds(node: ir.Node) -> bool:
-    """Return whether a node is a cast to a float of less than 32 bits; a cast to float32 is ordinary round-off."""
+    """Return whether a node casts to floats of less than 32 bits.
+
+    A cast to float32 is ordinary round-off.
+    """
     target = node.attrs.get("DstT")
     if node.op != "Cast" or not isinstance(target, np.dtype) or not is_float(target):
         return False

@@ -1,4 +1,4 @@
-"""Ranges of integer arguments, from the sizes of the tables that the function indexes with them."""
+"""Ranges of integer arguments, from the tables that they index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class _Fact:
-    """Facts about a tensor: the arguments whose integers it holds, its shape, and its value if it is constant."""
+    """A tensor's facts: arguments whose integers it holds, shape, constant value."""
 
     arguments: frozenset[int] = frozenset()
     shape: ir.Shape = None
@@ -76,7 +76,7 @@ _KEEPING = frozenset({"Identity", "Cast", "ReadVariableOp", "StopGradient", "Sna
 
 
 def index_ranges(graph: ir.Graph) -> dict[int, Range]:
-    """Return ranges of the main function's integer arguments, by position; the narrowest that any lookup asks for."""
+    """Return integer arguments' ranges, by position: the narrowest lookup's."""
     captured = {capture.index: capture.value for capture in graph.captures}
     facts = []
     for index, argument in enumerate(graph.main.args):

@@ -1,4 +1,7 @@
-"""Finds results and variables that depend on random numbers, which differ between TensorFlow and JAX."""
+"""Find results and variables that depend on random numbers.
+
+These differ between TensorFlow and JAX.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class _Fact:
 
 
 def random_results(program: Program) -> tuple[list[bool], set[str]]:
-    """Return for each result of the main function whether it draws random numbers, and names of such variables."""
+    """Return for results whether they are random, and names of such variables."""
     graph = program.graph
     if not program.random_nodes:
         return [False] * len(graph.main.outputs), set()

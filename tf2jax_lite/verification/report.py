@@ -61,8 +61,8 @@ def html_report(result: Verification) -> str:
         f"<title>{_escaped(result.model)}: {verdict}</title><style>{_STYLE}</style></head><body>",
         f'<h1><code>{_escaped(result.model)}</code> <span class="{_class(result.ok)}">{verdict}</span></h1>',
     ]
-    if result.artefact:
-        parts.append(f"<p>With the artifact <code>{_escaped(result.artefact)}</code>.</p>")
+    if result.artifact:
+        parts.append(f"<p>With the artifact <code>{_escaped(result.artifact)}</code>.</p>")
     if result.repro:
         parts.append(f"<p>Reproduction: <code>{_escaped(result.repro)}</code></p>")
     for signature in result.signatures:
@@ -161,7 +161,7 @@ def _class(ok: bool) -> str:
 
 
 def _error_chart(nodes: Sequence[NodeError], tolerance: float) -> str:
-    """Return a scatter plot of errors (logarithmic) in topological order, with suspects highlighted."""
+    """Return a log plot of errors in topological order, with suspects."""
     if not nodes:
         return ""
     top = max(1, max(math.ceil(_log(n.error)) for n in nodes))
@@ -198,7 +198,7 @@ def _error_chart(nodes: Sequence[NodeError], tolerance: float) -> str:
 
 
 def _bars(values: Mapping[str, float], texts: Mapping[str, str], limit: int = 30) -> str:
-    """Return horizontal bars with a label and a text each; the first ``limit`` ones, and the number of the others."""
+    """Return bars with label and text; ``limit`` ones, and the others' number."""
     drawn = list(values.items())[:limit]
     largest = max((v for _, v in drawn), default=0.0) or 1.0
     height = 20 * len(drawn) + 4

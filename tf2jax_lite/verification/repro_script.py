@@ -1,4 +1,4 @@
-"""Writes a script that reproduces the difference of one node: TensorFlow's raw op against the converted op."""
+"""Write a script that reproduces one node's difference in both programs."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _place(suspect: Suspect) -> str:
 
 
 def _safe(text: str) -> str:
-    """Replace unusual characters: names come from a model, and must stay text in a docstring."""
+    """Replace unusual characters in a model's names, for use in a docstring."""
     return re.sub(r"[^\w./:@ -]", "?", text, flags=re.ASCII)
 
 

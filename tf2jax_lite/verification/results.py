@@ -90,14 +90,19 @@ class Verification:
     Attributes:
       model: its path, or its type.
       signatures: one comparison per signature.
-      artefact: the artifact's path, if one was compared.
+      artifact: the artifact's path, if one was compared.
       repro: the script that was written, if any.
     """
 
     model: str
     signatures: list[SignatureComparison]
-    artefact: str | None = None
+    artifact: str | None = None
     repro: str | None = None
+
+    @property
+    def artefact(self) -> str | None:
+        """The earlier name of ``artifact``."""
+        return self.artifact
 
     @property
     def ok(self) -> bool:
@@ -109,7 +114,7 @@ class Verification:
         return {
             "ok": self.ok,
             "model": self.model,
-            "artefact": self.artefact,
+            "artefact": self.artifact,
             "repro": self.repro,
             "signatures": [s.as_json() for s in self.signatures],
         }

@@ -1,4 +1,4 @@
-"""Tells round-off from a wrong result, by both sides' errors with respect to the graph in float64."""
+"""Tell round-off from wrong results, by both sides' errors to float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether rounding alone explains a difference that exceeds the tolerance."""
+"""Decide whether rounding alone explains a difference that exceeds the tolerance."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RoundoffCheck:
         self._references: dict[tuple[str, str], np.ndarray] = {}
 
     def __call__(self, found: OutputComparison, expected: np.ndarray, actual: np.ndarray) -> OutputComparison:
-        """Return the comparison with both sides' errors if known, and as agreeing if they are round-off.
+        """Return the comparison with both errors, agreeing if they are round-off.
 
         Args:
           found: the comparison.

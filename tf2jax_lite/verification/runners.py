@@ -31,7 +31,7 @@ class _Padded(list):
 
 
 def run_tf(target: Target, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Call TensorFlow; return flat results, and variables after the call, which are then restored."""
+    """Call TensorFlow; return flat results and variables, then restore these."""
     before = target.variable_values()
     try:
         results = [r.numpy() for r in target.call_tf(target.tensors(inputs))]
@@ -104,7 +104,7 @@ class JaxRunner:
 
 
 def time_both(target: Target, runner: JaxRunner, inputs: Sequence[np.ndarray], calls: int = 7) -> dict[str, float]:
-    """Return medians of seconds per call, ``tensorflow`` and ``jax``; both have been called before."""
+    """Return median seconds per call, ``tensorflow`` and ``jax``, when warm."""
     tensors = target.tensors(inputs)
     before = target.variable_values()
 

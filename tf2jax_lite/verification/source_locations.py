@@ -59,7 +59,7 @@ def _users(frames: Sequence[tuple[str, int]]) -> str | None:
 
 
 def _saved(path: Path, node: str, function: str) -> str | None:
-    """Return the location in the SavedModel's debug info; restored functions have other number suffixes."""
+    """Return a location in the SavedModel's debug info, by unsuffixed function."""
     info = _debug_info(path)
     if info is None:
         return None

@@ -1,4 +1,4 @@
-"""Comparison targets: a callable TensorFlow function and its conversion, from any kind of model."""
+"""Comparison targets: a TensorFlow callable and its conversion."""
 
 from __future__ import annotations
 
@@ -86,17 +86,17 @@ class Target:
     host: HostFunction | None = None
 
     def tensors(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return flat inputs as tensors for TensorFlow's function; for a split model, those of the whole model."""
+        """Return flat inputs as TensorFlow's tensors, of the whole model if split."""
         return [tf.constant(x) for x in (inputs.raw if isinstance(inputs, SplitInputs) else inputs)]
 
     def call_tf(self, tensors: Sequence[Any]) -> list[Any]:
-        """Call TensorFlow's function on flat tensors; return the flat results that the core returns, too."""
+        """Call TensorFlow on flat tensors; return results that the core has, too."""
         results = self.concrete._call_flat(list(tensors), self.concrete.captured_inputs)
         found = [r for r in tf.nest.flatten(results, expand_composites=True) if tf.is_tensor(r)]
         return found if self.host is None else [r for r in found if r.dtype != tf.string]
 
     def prepared(self, arguments: Mapping[str, TensorArgument], flat: Sequence[Any]) -> Sequence[Any]:
-        """Return the flat inputs of the converted function; for a split model, the prefix computes them."""
+        """Return the converted function's inputs, by the prefix if split."""
         if self.host is None:
             return flat
         core = self.host(**{name: flat[spec.index] for name, spec in arguments.items()})
@@ -183,7 +183,7 @@ def convert_source(source: Source, *, split_host: bool = False) -> Target:
 
 
 def _captured_position(converted: ConvertedFunction, host: HostFunction | None, capture: ir.Capture) -> int:
-    """Return the index of a capture of the converted function among TensorFlow's captured tensors."""
+    """Return a capture's index among TensorFlow's captured tensors."""
     if host is None:
         return capture.index - converted.interface.count
     return host.captured[capture.index - converted.interface.count]

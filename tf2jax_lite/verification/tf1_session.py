@@ -1,4 +1,4 @@
-"""Runs TF1 SavedModels and checkpoints in a session of tf.compat.v1.
+"""Run TF1 SavedModels and checkpoints in a session of tf.compat.v1.
 
 TensorFlow 2 loads them, too, but neither lists nor assigns their reference variables, and its tapes do not
 differentiate their loops.
@@ -26,7 +26,7 @@ __all__ = ["Session"]
 
 @contextlib.contextmanager
 def _control_flow_v1() -> Iterator[None]:
-    """Build gradients the way that the graph was built: TensorArrays look at this switch."""
+    """Build gradients as the graph was built: TensorArrays read this switch."""
     before = control_flow_v2_toggles.control_flow_v2_enabled()
     control_flow_v2_toggles.disable_control_flow_v2()
     try:
@@ -37,7 +37,7 @@ def _control_flow_v1() -> Iterator[None]:
 
 
 def _tensor(argument: str) -> str:
-    """Return the tensor that an argument stands for: a node's only result, or one of several."""
+    """Return an argument's tensor: a node's only result, or one of several."""
     return argument if ":" in argument else f"{argument}:0"
 
 

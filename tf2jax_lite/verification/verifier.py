@@ -1,4 +1,4 @@
-"""The driver of a verification: draw inputs, run both sides, compare, and find the first differing node."""
+"""The driver: draw inputs, run both sides, compare, find the first bad node."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Options:
 
 def verify(
     model: Any,
-    artefact: str | os.PathLike[str] | None = None,
+    artifact: str | os.PathLike[str] | None = None,
     *,
     signatures: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
@@ -69,14 +69,15 @@ def verify(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    artefact: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Compare a model in JAX with TensorFlow, and find the first differing node.
 
     Args:
       model: a path (SavedModel directory, ``.keras``, ``.h5``, ``.pb``), a restored SavedModel, a Keras model, a
         ``tf.function``, a ConcreteFunction, or a callable.
-      artefact: an artifact (directory) of the model, compared with TensorFlow as well. If it was trained since, and
-        ``model`` is a path, TensorFlow runs the model with the artifact's weights.
+      artifact: the directory of an artifact of the model, compared with TensorFlow as well. If it was trained since,
+        and ``model`` is a path, TensorFlow runs the model with the artifact's weights.
       signatures: names of signatures; all by default.
       tags: of a SavedModel, which MetaGraph.
       inputs: arrays by input name; drawn from the signature where not given.
@@ -97,6 +98,7 @@ def verify(
       args: positional arguments to trace a callable with.
       kwargs: keyword arguments to trace a callable with.
       progress: called with the name of each step as it begins.
+      artefact: the earlier name of ``artifact``.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no such signature.
@@ -107,11 +109,12 @@ def verify(
         raise InputError("seeds and batch sizes are not empty, and neither is negative")
     progress("load")
     sources = find_sources(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
-    loaded = None if artefact is None else Artifact(Path(artefact), backends)
+    artifact = artefact if artifact is None else artifact
+    loaded = None if artifact is None else Artifact(Path(artifact), backends)
     split = split_host or (loaded is not None and loaded.is_split)
     if loaded is not None and not any(source.name in loaded.signatures for source in sources):
         raise InputError(
-            f"{os.fspath(artefact or '')} has none of the functions {', '.join(s.name for s in sources)}; it has "
+            f"{os.fspath(artifact or '')} has none of the functions {', '.join(s.name for s in sources)}; it has "
             f"{', '.join(loaded.signatures)}, so it was converted from another model, or other signatures"
         )
     options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, split, progress)
@@ -119,7 +122,7 @@ def verify(
     script = None if repro is None else _repro(found, Path(repro), rtol, progress)
     described = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
     result = Verification(
-        described, found, None if artefact is None else os.fspath(artefact), None if script is None else str(script)
+        described, found, None if artifact is None else os.fspath(artifact), None if script is None else str(script)
     )
     if report is not None:
         progress("write the report")
@@ -137,7 +140,7 @@ def verify_saved_model(
     rtol: float | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> list[SignatureComparison]:
-    """Compare the results of a SavedModel's signatures in one case each; `verify` does more."""
+    """Compare signatures of a SavedModel in one case each; `verify` does more."""
     options: dict[str, Any] = {"seeds": (seed,), "batch_sizes": (2,), "rtol": rtol, "bisect": False}
     return verify(path, signatures=signatures, tags=tags, inputs=inputs, progress=progress, **options).signatures
 

@@ -1,4 +1,6 @@
-"""CPU lowering rules that replace slow XLA:CPU code, chosen by shape; other platforms keep the primitive.
+"""CPU lowering rules that replace slow XLA:CPU code, chosen by shape.
+
+Other platforms keep the primitive.
 
 `optimize` is the entry for any JAX function. Libraries call primitives that have rules through `rules.call`, or through
 the function of a primitive's module. In this order the modules explain themselves:

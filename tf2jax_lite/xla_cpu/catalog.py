@@ -1,4 +1,4 @@
-"""All CPU lowering rules: the table of each primitive, and the names that select rules.
+"""All CPU lowering rules: each primitive's table, and names that select.
 
 The option ``xla_cpu_rules`` and `optimize` take these names; `selection` in this module turns a value into the set that
 `tf2jax_lite.xla_cpu.selection.using` puts in force.
@@ -41,7 +41,10 @@ TABLES: dict[str, tuple[Rule, ...]] = {
 
 @functools.cache
 def rules_by_name() -> dict[str, Rule]:
-    """Return the rules that can be switched off, by name; of a name in several tables the first rule."""
+    """Return the rules that can be switched off, by name.
+
+    Of a name in several tables it is the first rule.
+    """
     found: dict[str, Rule] = {}
     for rule in (rule for rules in TABLES.values() for rule in rules if rule.lower is not None):
         found.setdefault(rule.name, rule)
@@ -71,7 +74,7 @@ def checked_names(value: object) -> bool | frozenset[str]:
 
 
 def selection(value: object) -> Selection:
-    """Return the rules that a value of the option ``xla_cpu_rules`` puts in force; arguments as `checked_names`."""
+    """Return the rules that the option ``xla_cpu_rules`` puts in force."""
     names = checked_names(value)
     if isinstance(names, bool):
         return None if names else frozenset()

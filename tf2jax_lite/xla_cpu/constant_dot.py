@@ -1,4 +1,4 @@
-"""Products along one axis with constant weights that are mostly zero, as in resizing images.
+"""Products along an axis with mostly zero constants, as in image resizing.
 
 Resizing multiplies rows and columns with matrices whose rows have few weights: two for linear interpolation, four for
 cubic. On GPU and TPU a matrix product is fastest. On CPU it multiplies mostly by zero: gathering the few values that
@@ -78,7 +78,7 @@ class Taps(NamedTuple):
 
 
 def weights_of(index: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray | Taps:
-    """Return the weights of a resizing: a matrix (results, values), or `Taps` if that would be large.
+    """Return resizing weights: a matrix (results, values), or large as `Taps`.
 
     Args:
       index: int[results, terms], the values of each result's terms; one may occur twice.
@@ -122,7 +122,7 @@ class _Weights:
 
     @functools.cached_property
     def terms(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Columns and weights, (terms, rows) each, that are not zero; None where gathering is no gain."""
+        """Nonzero columns and weights, (terms, rows); None if gathering is no gain."""
         rows, columns = np.nonzero(self.matrix)
         counts = np.bincount(rows, minlength=len(self.matrix))
         most = int(counts.max(initial=0))
@@ -137,7 +137,7 @@ class _Weights:
 
 
 def constant_dot(x: Any, weights: np.ndarray, axis: int, precision: Any, side: int = 1) -> Any:
-    """Return sums along an axis: result ``i`` is the sum over ``j`` of ``weights[i, j] * x[j]``.
+    """Return sums along an axis: of ``weights[i, j] * x[j]`` over j, by i.
 
     Args:
       x: an array of the weights' dtype.

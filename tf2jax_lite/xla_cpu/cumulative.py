@@ -30,7 +30,7 @@ _PARTS = 16
 
 
 def cumulative(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
-    """Return ``fn(x, axis=axis, reverse=reverse)``, on CPU row by row where rows are not short.
+    """Return ``fn(x, axis, reverse)``, on CPU row by row for long rows.
 
     Args:
       fn: ``lax.cumsum``, ``lax.cumprod`` or ``lax.cumlogsumexp``.

@@ -30,7 +30,7 @@ Numbers = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], 
 
 
 def is_better_swapped(given: Sequence[Hashable], swapped: Sequence[Hashable], wanted: Sequence[Hashable]) -> bool:
-    """Return whether a product needs no copy with its operands swapped, but does in the given order.
+    """Return whether a product needs a copy, but none with swapped operands.
 
     Args:
       given: labels of the result's dimensions in the given order.
@@ -42,7 +42,7 @@ def is_better_swapped(given: Sequence[Hashable], swapped: Sequence[Hashable], wa
 
 
 def _is_rotated(labels: Sequence[Hashable], wanted: Sequence[Hashable]) -> bool:
-    """Return whether dimensions are as wanted, but for one block that has to move past those after it."""
+    """Return whether dimensions are as wanted, except for one later block."""
     same = next((i for i, (a, b) in enumerate(zip(labels, wanted, strict=True)) if a != b), len(labels))
     rest, other = list(labels[same:]), list(wanted[same:])
     return not rest or any(rest[i:] + rest[:i] == other for i in range(1, len(rest)))

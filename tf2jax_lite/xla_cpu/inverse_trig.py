@@ -1,4 +1,6 @@
-"""Inverse trigonometric functions on CPU: polynomials of arguments that are reduced to a range near 0.
+"""Inverse trigonometric functions on CPU: polynomials near 0.
+
+Arguments are reduced to that range.
 
 XLA's CPU backend computes those of single precision by `atan2`, in a way that is not vectorized: nine to twenty times
 as long as these (two cores, JAX 0.10). Results are at most 2 units in the last place from the exact ones.
@@ -65,14 +67,14 @@ def _float(bits: Any) -> Any:
 
 
 def _up(x: Any) -> Any:
-    """Return a number that is not negative times 2^24; denormal ones, which operations take for 0, by their bits."""
+    """Scale nonnegative numbers by 2^24; denormals, otherwise 0, by their bits."""
     bits = _bits(x)
     denormal = lax.convert_element_type(bits, np.float32) * np.float32(2.0**-125)
     return jnp.where(bits < _NORMAL, denormal, x * np.float32(2.0**24))
 
 
 def _odd_polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
-    """Return x + x^3 times a polynomial of x^2; x itself where the rest rounds to nothing."""
+    """Return x + x^3 p(x^2); x itself where the rest rounds to nothing."""
     square = x * x
     total = np.float32(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
@@ -117,7 +119,7 @@ def _atan(x: Any, **_: Any) -> Any:
 
 
 def _halves(x: Any) -> tuple[Any, Any]:
-    """Return whether x is far from 0, and the arcsine of its magnitude, or half the arccosine of that if it is far."""
+    """Return whether x is far from 0, and its arcsine or half its arccosine."""
     high = _float(_bits(x) & ~_SIGN)
     far = high > np.float32(0.5)
     return far, _odd_polynomial(jnp.where(far, lax.sqrt((1 - high) * np.float32(0.5)), high), _ASIN)

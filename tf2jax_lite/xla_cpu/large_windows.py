@@ -1,4 +1,7 @@
-"""Pooling over large windows on CPU: one dimension after the other, a sum of the sides' lengths for their product."""
+"""Pooling of large windows on CPU, dimension by dimension.
+
+The cost is the sum of the sides' lengths, not their product.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def _argmax(x: Any, params: dict[str, Any], lowest: Any) -> Any:
 
 
 def gradient_at_argmax(grad: Any, x: Any, params: dict[str, Any], lowest: Any) -> Any:
-    """Return the gradient with respect to ``x``: each value's sum over the windows whose argmax it is."""
+    """Return each value's sum over the windows whose argmax it is."""
     zeros = jnp.zeros((x.size,), grad.dtype)
     out = zeros.at[lax.reshape(_argmax(x, params, lowest), (grad.size,))].add(grad.ravel(), mode="drop")
     return lax.reshape(out, x.shape)

@@ -33,14 +33,17 @@ def materialize(value: Any) -> Any:
 
 
 def materialize_if_traced(value: Any) -> Any:
-    """Return a traced array of floating or complex dtype as `materialize` does, and anything else as it is."""
+    """Return traced floating or complex arrays materialized, others as is."""
     if not is_traced(value) or not jnp.issubdtype(value.dtype, jnp.inexact):
         return value
     return materialize(value)
 
 
 def mark_noinline(call: Any) -> Any:
-    """Mark a call operation as one that neither XLA nor JAX's refinement of exported modules inlines; return it."""
+    """Return a call operation, marked so that neither XLA nor JAX inlines it.
+
+    JAX inlines in its refinement of exported modules.
+    """
     marks: dict[str, Any] = {"inlineable": ir.StringAttr.get("false")}
     call.attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(marks)
     call.attributes["no_inline"] = ir.UnitAttr.get()

@@ -21,7 +21,9 @@ __all__ = ["RULES", "outline"]
 
 
 def outline(fn: Callable[..., Any], *args: Any) -> Any:
-    """Return ``fn(*args)``, computed by a call that XLA does not inline. For lowering rules: has no derivative.
+    """Return ``fn(*args)`` by a call that XLA does not inline, for lowerings.
+
+    It has no derivative.
 
     Args:
       fn: a function of arrays that returns one array.

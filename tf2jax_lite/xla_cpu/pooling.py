@@ -1,4 +1,4 @@
-"""Pooling and its gradients on CPU: sums and maxima over the taps of a window, as shifted slices.
+"""Pooling and its gradients on CPU: sums and maxima of shifted slices.
 
 From measurements on two x86-64 cores (docs/performance.md): windows of at most 64 taps are unrolled; a sum over a whole
 dimension becomes a plain reduction; larger windows are JAX's ``reduce_window``, one dimension after the other
@@ -45,7 +45,7 @@ def _dims(shape: Sequence[Any], windows: Windows) -> list[int]:
 
 
 def _is_unrolled(shape: Sequence[Any], windows: Windows) -> bool:
-    """Return whether windows are small enough, of static sizes, and without negative padding."""
+    """Return whether windows are small, static, without negative padding."""
     window, _, pads = windows
     dims = _dims(shape, windows)
     numbers = [n for d in dims for n in (shape[d], *pads[d])]
@@ -81,7 +81,7 @@ def _lowest(dtype: Any) -> Any:
 
 
 def _is_half(x: Any) -> bool:
-    """Return whether values are of half precision, whose sums stay XLA's for the sake of their rounding."""
+    """Return whether values are half precision, summed by XLA for its rounding."""
     return bool(jnp.issubdtype(x.dtype, jnp.inexact)) and jnp.finfo(x.dtype).bits < 32
 
 
@@ -100,7 +100,7 @@ def _max_of_slices(x: Any, **params: Any) -> Any:
 
 
 def _whole_dims(x: Any, params: dict[str, Any]) -> list[int]:
-    """Return the dimensions that one window covers; none where others have windows, too."""
+    """Return dimensions in one window; none where others have windows, too."""
     window, strides, pads = _windows(params)
     if not _is_undilated(params) or any(tuple(p) != (0, 0) for p in pads):
         return []
@@ -133,7 +133,7 @@ def _sum_of_slices(x: Any, **params: Any) -> Any:
 
 
 def _shifted(x: Any, fill: Any, dims: Sequence[int], firsts: Sequence[int], counts: Sequence[int]) -> Any:
-    """Return ``counts`` values of each dimension from ``firsts`` on; outside is ``fill``."""
+    """Return ``counts`` values from ``firsts``; outside is ``fill``."""
     config = [(0, 0, 0)] * x.ndim
     for d, first, count in zip(dims, firsts, counts, strict=True):
         config[d] = (-first, first + count - x.shape[d], 0)
@@ -141,7 +141,7 @@ def _shifted(x: Any, fill: Any, dims: Sequence[int], firsts: Sequence[int], coun
 
 
 def _phases(dilation: int, window: int, low: int) -> list[list[tuple[int, int]]]:
-    """Return for each phase of the results the taps that meet values, each with the first value's index there."""
+    """Return each result phase's taps, with their first value's index."""
     return [
         [(tap, (phase + tap - low) // dilation) for tap in range(window) if (phase + tap - low) % dilation == 0]
         for phase in range(dilation)
@@ -149,7 +149,7 @@ def _phases(dilation: int, window: int, low: int) -> list[list[tuple[int, int]]]
 
 
 def _dilated_dims(x: Any, params: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """Return the dimensions with windows, base dilation or padding, and the sizes of the result there."""
+    """Return dimensions with windows, dilation or padding, and result sizes."""
     (window, _, pads), dilation = _windows(params), params["base_dilation"]
     dims = [d for d in range(x.ndim) if window[d] != 1 or dilation[d] != 1 or tuple(pads[d]) != (0, 0)]
     return dims, [(x.shape[d] - 1) * dilation[d] + 1 + sum(pads[d]) - window[d] + 1 for d in dims]
@@ -167,7 +167,7 @@ def _is_dilated_sum(x: Any, **params: Any) -> bool:
 
 
 def _dilated_sum(x: Any, **params: Any) -> Any:
-    """Add up windows over values with base dilation: the gradient of a sum over strided windows."""
+    """Sum windows with base dilation: the gradient of a strided sum."""
     (window, _, pads), dilation = _windows(params), params["base_dilation"]
     dims, sizes = _dilated_dims(x, params)
     counts = [-(-n // dilation[d]) for n, d in zip(sizes, dims, strict=True)]
@@ -191,7 +191,7 @@ def _resized(shape: Sequence[Any], dims: Sequence[int], sizes: Sequence[int]) ->
 
 
 def _first_inside(shape: Any, windows: Windows) -> Any:
-    """Return the number of each window's first tap inside the array, with size 1 along the other dimensions."""
+    """Return each window's first tap inside, with unit other dimensions."""
     window, strides, pads = windows
     dims = _dims(shape, windows)
     number: Any = np.zeros((1,) * len(shape), np.int32)
@@ -220,7 +220,7 @@ def _argmax(x: Any, windows: Windows) -> Any:
 
 
 def _reach_inside(shape: Any, windows: Windows) -> bool:
-    """Return whether each window reaches into the array, so that its argmax is not padding."""
+    """Return whether each window reaches inside, so that no argmax is padding."""
     window, strides, pads = windows
     dims = list(range(len(shape)))
     for d, count in zip(dims, _counts(shape, windows, dims), strict=True):
@@ -240,7 +240,7 @@ def _has_argmax(x: Any, select: Any, params: dict[str, Any]) -> bool:
 
 
 def _has_argmax_by_dimension(x: Any, select: Any, params: dict[str, Any]) -> bool:
-    """Return whether the argmax of large windows can be found one dimension after the other."""
+    """Return whether large windows' argmax can go dimension by dimension."""
     windows = window, _, pads = _windows(params)
     if select is not lax.ge_p or not _is_undilated(params) or not is_large(window):
         return False

@@ -1,4 +1,4 @@
-"""Reductions over leading axes of long rows on CPU, and the indices of the largest and smallest values.
+"""Reductions over leading axes of long rows on CPU, and argmax and argmin.
 
 XLA (of JAX 0.10) computes a reduction of floats column by column where rows are longer than some 2^14 values: each
 value of a column is in another page of memory, and several columns are not vectorized. Added up row by row, sixteen at
@@ -33,7 +33,7 @@ _EXACT = 1 << 24  # integers up to here are exact in float32
 
 
 def has_long_rows(shape: Sequence[Any], axes: Sequence[int]) -> bool:
-    """Return whether a reduction over these axes has rows that are long; False where sizes are symbolic."""
+    """Return whether a reduction has long rows; False for symbolic sizes."""
     if not axes or not all(isinstance(n, int) for n in shape):
         return False
     first, last = min(axes), max(axes)
@@ -55,14 +55,14 @@ def reduce_axes(fn: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def repeats_long_rows(shape: Sequence[Any], result: Sequence[Any]) -> bool:
-    """Return whether broadcasting from one shape to another repeats rows that are long."""
+    """Return whether broadcasting between two shapes repeats long rows."""
     first = len(result) - len(shape)
     repeated = [i for i, n in enumerate(result) if i < first or (shape[i - first] == 1 and n != 1)]
     return has_long_rows(result, repeated)
 
 
 def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return ``jnp.broadcast_to(x, shape)``, whose derivative is a sum computed as by `reduce_axes`.
+    """Return ``jnp.broadcast_to``, with a derivative by `reduce_axes`.
 
     Args:
       x: an array of at most as many axes.

@@ -1,4 +1,4 @@
-"""Primitives with a CPU lowering rule: the same equations as JAX's, lowered to other operations on CPU.
+"""Primitives with a CPU lowering rule; other platforms lower as JAX does.
 
 XLA's CPU backend runs some convolutions and poolings many times slower than the same sums written as other
 operations. Which is faster depends on the platform and on the shape, and is known only when a program is compiled,
@@ -50,7 +50,7 @@ def has_cpu_rule(primitive: Any) -> bool:
 
 
 def variant_of(primitive: Any) -> Any:
-    """Return a primitive's CPU variant with the rules in force, or the primitive itself where it has none."""
+    """Return a primitive's CPU variant with the rules in force, or itself."""
     return _variant(primitive, current()) if primitive in _LOWERINGS else primitive
 
 

@@ -55,12 +55,12 @@ def is_enabled(name: str) -> bool:
 
 
 def using(selected: Selection) -> contextlib.AbstractContextManager[Any]:
-    """Put rules in force in a ``with`` block of this thread; functions that are traced in it keep them."""
+    """Put rules in force in this thread; functions traced inside keep them."""
     return contextlib.nullcontext() if current() == selected else _context(selected)
 
 
 def choose(rules: Iterable[Rule], *args: Any, **params: Any) -> Rule | None:
-    """Return the first rule that is in force and applies, or None where XLA is to lower the primitive."""
+    """Return the first rule in force that applies, or None for XLA's lowering."""
     for rule in rules:
         if (rule.lower is None or is_enabled(rule.name)) and rule.applies(*args, **params):
             _log.debug("%s", rule.name)
@@ -69,7 +69,7 @@ def choose(rules: Iterable[Rule], *args: Any, **params: Any) -> Rule | None:
 
 
 def by_table(rules: Iterable[Rule], **constants: Any) -> Callable[..., Any]:
-    """Return the lowering that a table of rules is: the result by the first that applies, or None.
+    """Return the lowering by a table: the first rule that applies, or None.
 
     Args:
       rules: take a primitive's operands and parameters.

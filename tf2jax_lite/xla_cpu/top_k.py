@@ -1,4 +1,4 @@
-"""The largest values along an axis, in order: one sort of 64-bit integers on CPU where many are wanted.
+"""The largest values of an axis, in order: by one 64-bit sort on CPU.
 
 XLA's CPU backend sorts one array of numbers with code of its own, but calls a comparator for each pair where an index
 goes with each value, as in ``lax.top_k`` of many. Packing both into one 64-bit integer takes a third to a fourth of the
@@ -28,7 +28,7 @@ _MAX_RATIO = 8  # of the axis' size to k: XLA finds fewer than that without sort
 
 
 def top_k(x: Any, k: Any) -> tuple[Any, Any]:
-    """Return the result of ``lax.top_k``: the ``k`` largest along the last axis, and their indices.
+    """Return ``lax.top_k``: the ``k`` largest of the last axis, and indices.
 
     Args:
       x: an array of any real dtype, and at least one dimension.

@@ -1,8 +1,8 @@
 """The CPU lowering rules for any JAX function: `optimize`.
 
 A function is traced, and the primitives of its jaxpr become CPU variants (`rules`), in the jaxprs of calls, loops and
-branches, too. Variants have the parameters and types of their primitives, so that nothing else changes. Functions with
-custom derivatives are wrapped: their derivative rules are traced when they are needed, and rewritten then.
+branches, too. Variants have the parameters and types of their primitives, so that the rest of the program is unchanged.
+Functions with custom derivatives are wrapped: their derivative rules are traced when needed, and rewritten then.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _rewrite_and_call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _rewritten(jaxpr: Any) -> Any:
-    """Return a jaxpr with CPU variants; the same object if it has no primitive with a rule."""
+    """Return a jaxpr with CPU variants; itself if no primitive has a rule."""
     opened, consts = parts(jaxpr)
     if opened is not jaxpr:  # a closed jaxpr; JAX since 0.12 has no other
         inner = _rewritten(opened)
@@ -108,14 +108,14 @@ def _rewritten_equation(eqn: Any) -> Any:
 
 
 def _may_take_rule(eqn: Any) -> bool:
-    """Return whether a variant, which is slower to trace, may be lowered or differentiated in another way."""
+    """Return whether a variant, slower to trace, may change the lowering."""
     if eqn.primitive in _REDUCTIONS:
         return has_long_rows(eqn.invars[0].aval.shape, eqn.params["axes"])
     return eqn.primitive not in _LEFT
 
 
 def _with_rewritten_derivatives(eqn: Any) -> Any:
-    """Return the equation of a function with custom derivatives, its body and its derivative rules rewritten."""
+    """Return a custom-derivative equation, with all its parts rewritten."""
     closed = eqn.params["call_jaxpr"]
     body = _rewritten(closed)
     if body is closed:
@@ -143,7 +143,7 @@ def _chosen(values: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
 
 
 def _filled(values: Sequence[Any], like: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
-    """Return (co)tangents of all values: those given, and zeros of type float0 for values that have none."""
+    """Return all (co)tangents: those given, and float0 zeros for others."""
     given = iter(values)
     return [
         next(given) if moves else np.zeros(v.shape, jax.dtypes.float0) for v, moves in zip(like, moving, strict=True)

@@ -1,4 +1,7 @@
-"""``python -m tools.fuzz --minutes N --seed S``: fuzzes everything that reads files, and prints a JSON summary."""
+"""Fuzz all readers of files, and print a JSON summary.
+
+Usage: ``python -m tools.fuzz --minutes N --seed S``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from .supervisor import fuzz
 
 
 def main() -> int:
-    """Returns 1 if there are findings."""
+    """Return 1 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--inputs", type=int, default=1 << 62, help="stop after so many")

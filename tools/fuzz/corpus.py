@@ -1,4 +1,7 @@
-"""Small real files of every kind, made once for a run. The same files come out each time but for TensorFlow's names."""
+"""Small real files of every kind, made once for a run.
+
+They are the same each time except for TensorFlow's names.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ __all__ = ["make_corpus"]
 
 
 def make_corpus(folder: Path) -> None:
-    """Writes the corpus: ``<target>/<name>`` files, with everything that a target needs beside the damaged file."""
+    """Write the corpus: ``<target>/<name>`` with all that a target needs beside it."""
     for name, make in (
         ("graph", _graphs),
         ("saved_model", _saved_models),
-        ("artefact", _artefacts),
+        ("artifact", _artifacts),
         ("clients", _clients),
         ("stablehlo", _stablehlo),
     ):
@@ -97,7 +100,7 @@ def _saved_models(folder: Path) -> None:
         tf.compat.v1.saved_model.simple_save(session, str(folder / "saved_model" / "v1"), {"x": x}, {"y": y})
 
 
-def _artefacts(folder: Path) -> None:
+def _artifacts(folder: Path) -> None:
     import tensorflow as tf
 
     import tf2jax_lite
@@ -107,7 +110,7 @@ def _artefacts(folder: Path) -> None:
     converted = tf2jax_lite.convert(
         tf.function(lambda x: {"y": tf.tanh(x @ variable)}, autograph=False), tf.TensorSpec([None, 4], tf.float32)
     )
-    export_functions({"serving_default": converted}, folder / "artefact" / "model", platforms=["cpu"])
+    export_functions({"serving_default": converted}, folder / "artifact" / "model", platforms=["cpu"])
 
 
 def _clients(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing with atheris, which is imported only here: it is no requirement.
+"""Coverage-guided fuzzing with atheris, an optional dependency of this module.
 
 `run_target` is one process: libFuzzer never gives control back, and its own thread of execution ends at a crash. `run`
 starts one for each target and reads from what libFuzzer prints how far it came.
@@ -22,8 +22,8 @@ ALL = (
     "graph",
     "saved_model",
     "saved_model_convert",
-    "artefact_json",
-    "artefact_stablehlo",
+    "artifact_json",
+    "artifact_stablehlo",
     "safetensors",
     "sqlite",
     "tff_sqlite",
@@ -36,7 +36,7 @@ _LINE = re.compile(r"^#(\d+)\s+(\w+)\s+cov: (\d+) ft: (\d+) corp: (\d+)", re.MUL
 
 
 def run_target(name: str, corpus: Path, minutes: float, findings: Path) -> int:
-    """Runs libFuzzer on one target, whose good files are where it starts from; it ends the process itself.
+    """Run libFuzzer on one target from its valid files; it ends the process.
 
     Args:
       name: the target.
@@ -87,7 +87,7 @@ def run_target(name: str, corpus: Path, minutes: float, findings: Path) -> int:
 
 
 def statistics(log: str) -> dict[str, int]:
-    """Returns what libFuzzer printed: inputs, branches covered and files of the corpus, at the beginning and the end.
+    """Return libFuzzer's inputs, branches and corpus files, at start and end.
 
     Raises:
       ValueError: it did not begin.
@@ -113,7 +113,7 @@ def run(
     findings: Path,
     after: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs each target in a process of its own.
+    """Run each target in a process of its own.
 
     Args:
       names: the targets.
@@ -149,7 +149,7 @@ _FIGURES = ("minutes", "inputs", "branches at first", "branches", "files at firs
 
 
 def page(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Returns the section of docs/reliability.md; a row is a target's name and its figures."""
+    """Return the section of docs/reliability.md from targets and their figures."""
     names = tuple(row[0] for row in rows)
     asked = "all" if names == ALL else ",".join(names)
     minutes = max(row[1] for row in rows)
@@ -168,7 +168,7 @@ def page(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
 
 
 def write(found: Sequence[dict[str, Any]], minutes: float, path: Path) -> None:
-    """Writes `page`, with the rows that were there of targets that were not run now.
+    """Write `page`, with the rows that were there of targets that were not run now.
 
     Args:
       found: what `run` returns.

@@ -1,4 +1,6 @@
-"""Ways to damage a file: bytes, protocol buffers field by field, JSON, safetensors headers, SQLite, StableHLO text.
+"""Mutators of files: bytes, protobufs, JSON, safetensors, SQLite, StableHLO.
+
+Protocol buffers are changed field by field.
 
 Each mutator takes a random generator and the bytes of a good file, and returns the bytes of a bad one.
 """
@@ -39,12 +41,12 @@ _TEXTS = (
 
 
 def integer(rng: random.Random) -> int:
-    """Returns a number that is likely to be at some edge."""
+    """Return a number that is likely to be at some edge."""
     return rng.choice(_NUMBERS) if rng.random() < 0.7 else rng.getrandbits(rng.choice((4, 16, 40, 63)))
 
 
 def flip_bytes(rng: random.Random, data: bytes) -> bytes:
-    """Flips, replaces, cuts, repeats or inserts bytes."""
+    """Flip, replaces, cuts, repeats or inserts bytes."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
         if not out:
@@ -74,7 +76,7 @@ def flip_bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 def proto_fields(make: Callable[[bytes], Any]) -> Mutator:
-    """Returns a mutator of fields of a message; ``make`` parses one."""
+    """Return a mutator of fields of a message; ``make`` parses one."""
 
     def mutate(rng: random.Random, data: bytes) -> bytes:
         message = make(data)
@@ -174,7 +176,7 @@ def _mutate_repeated(rng: random.Random, message: Any, field: Any, value: Any, d
 
 
 def rewire(make: Callable[[bytes], Any]) -> Mutator:
-    """Returns a mutator of a GraphDef's wires: cycles, dangling inputs, functions that call themselves."""
+    """Return a mutator of GraphDef inputs: cycles, dangling ones, recursion."""
 
     def mutate(rng: random.Random, data: bytes) -> bytes:
         message = make(data)
@@ -210,7 +212,7 @@ def rewire(make: Callable[[bytes], Any]) -> Mutator:
 
 
 def json_values(rng: random.Random, data: bytes) -> bytes:
-    """Changes values of a JSON document, or nests it."""
+    """Change values of a JSON document, or nests it."""
     try:
         document = json.loads(data)
     except ValueError:
@@ -252,7 +254,7 @@ def _json_changed(rng: random.Random, item: Any) -> Any:
 
 
 def safetensors_header(rng: random.Random, data: bytes) -> bytes:
-    """Changes the header of a safetensors file, or its length."""
+    """Change the header of a safetensors file, or its length."""
     size = struct.unpack("<Q", data[:8])[0]
     header = json_values(rng, data[8 : 8 + size])
     length = len(header) if rng.random() < 0.9 else integer(rng) & ((1 << 64) - 1)
@@ -286,7 +288,7 @@ _PIECES = (
 
 
 def words(rng: random.Random, data: bytes) -> bytes:
-    """Replaces, swaps, removes or repeats words and lines of a text."""
+    """Replace, swaps, removes or repeats words and lines of a text."""
     lines = data.split(b"\n")
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(lines))

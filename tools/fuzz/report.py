@@ -1,4 +1,7 @@
-"""Makes docs/reliability/fuzzing.json of what ``--json`` wrote: ``python -m tools.fuzz.report FILES...``."""
+"""Make docs/reliability/fuzzing.json from the files of ``--json``.
+
+Usage: ``python -m tools.fuzz.report FILES...``.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,22 @@ RESULT = Path(__file__).parent.parent.parent / "docs" / "reliability" / "fuzzing
 _NOTES = [
     "A finding is anything but a result or one of our errors: another exception, the end of the process, more "
     "than 20 seconds of processor time, more than 3 GiB of memory. An error of ours that only says that our own code "
-    "stumbled (over a missing key, say) is one, too: nobody had thought of such a file.",
+    "stumbled (over a missing key, say) is one, too: such a file is not handled.",
     "Inputs are functions of the seed, the target and a number, so each comes again. What was found is in "
     "`testdata/fuzz`, and `tests/fuzz/test_slice.py` reads it again.",
     "A worker that crashes takes along the counts of its last two seconds: inputs are counted low rather than high.",
     "The one worker that took too much memory had read StableHLO text that the process in front of it let pass "
     "unread; now it reads text as the reader does.",
-    "Findings before these runs, all fixed: MLIR's Python bindings end the process when a place in the source is no "
+    "Findings before these runs, all fixed: MLIR's Python bindings end the process when a source location is not "
     "UTF-8; and MLIR takes 3.4 GiB for 1.7 kB of damaged bytecode. Since then another process, of bounded memory, "
-    "reads each StableHLO payload first. Places where a file was refused because our code stumbled: attributes of "
+    "reads each StableHLO payload first. Files that were refused because our code stumbled: attributes of "
     "another kind than the op's, shapes and collections of another form, entries of metadata.json; all are looked at "
     "now.",
 ]
 
 
 def combined(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the page's section for several runs."""
+    """Return the page's section for several runs."""
     read: collections.Counter[str] = collections.Counter()
     refused: collections.Counter[str] = collections.Counter()
     for summary in summaries:

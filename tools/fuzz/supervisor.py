@@ -1,4 +1,4 @@
-"""Starts a worker, watches it, and goes on behind the input that killed it, hung it, or took too much memory."""
+"""Run a worker, and continue after inputs that kill, hang or exhaust it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fuzz(
     memory: int = 3 << 30,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Runs inputs until the time is over or so many are read.
+    """Run inputs until the time is over or so many are read.
 
     Args:
       corpus: what `corpus.make_corpus` made.
@@ -102,7 +102,7 @@ def fuzz(
 
 
 def _watch(process: subprocess.Popen[bytes], place: Place, end: float, cpu_seconds: float, memory: int) -> str:
-    """Returns why a worker ended, or had to be ended."""
+    """Return why a worker ended, or had to be ended."""
     last, since, queued = -2, time.monotonic(), 0.0
     while process.poll() is None:
         time.sleep(0.25)
@@ -128,7 +128,7 @@ def _watch(process: subprocess.Popen[bytes], place: Place, end: float, cpu_secon
 
 
 def _in_queue(pid: int) -> float:
-    """Returns for how many seconds a process could have run and had no processor."""
+    """Return for how many seconds a process could have run and had no processor."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

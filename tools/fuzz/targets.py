@@ -1,4 +1,7 @@
-"""What reads files, each with the mutators that suit its files. A target returns, or raises one of our errors."""
+"""Readers of files, each with mutators for its files.
+
+A target returns, or raises an error of this package.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ NAMES = (
     "saved_model",
     "saved_model_convert",
     "saved_model_tensorflow",
-    "artefact_json",
-    "artefact_stablehlo",
+    "artifact_json",
+    "artifact_stablehlo",
     "safetensors",
     "sqlite",
     "tff_sqlite",
@@ -53,7 +56,7 @@ class Target:
     run: Callable[[str, bytes], Any]
 
     def input(self, rng: random.Random) -> tuple[str, bytes]:
-        """Returns a damaged file, and the name of the good one that it was made of."""
+        """Return a damaged file, and the name of the good one that it was made of."""
         name = rng.choice(sorted(self.seeds))
         data = self.seeds[name]
         for _ in range(rng.choice((1, 1, 1, 2))):
@@ -66,7 +69,7 @@ class Target:
 
 @contextlib.contextmanager
 def limits() -> Iterator[None]:
-    """Holds the options that a server would set for files from strangers."""
+    """Hold the options that a server would set for untrusted files."""
     from tf2jax_lite.support.config import override_config
 
     with (
@@ -83,14 +86,14 @@ def _seeds(folder: Path, pattern: str) -> dict[str, bytes]:
 
 
 def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> dict[str, Target]:
-    """Returns the targets asked for.
+    """Return the targets asked for.
 
     Args:
       corpus: what `corpus.make_corpus` made.
-      work: a folder to write damaged files to, that nobody else uses.
+      work: a folder to write damaged files to, for this process alone.
       names: which; what the others need is not imported.
     """
-    made = {**_graph_targets(corpus, work), **_artefact_targets(corpus, work), **_client_targets(corpus, work)}
+    made = {**_graph_targets(corpus, work), **_artifact_targets(corpus, work), **_client_targets(corpus, work)}
     made.update(_stablehlo_targets(corpus))
     return {name: made[name] for name in names}
 
@@ -156,11 +159,11 @@ def _graph_targets(corpus: Path, work: Path) -> dict[str, Target]:
     }
 
 
-def _artefact_targets(corpus: Path, work: Path) -> dict[str, Target]:
-    source = corpus / "artefact" / "model"
+def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
+    source = corpus / "artifact" / "model"
 
     def place(file: str, data: bytes) -> Path:
-        folder = work / "artefact"
+        folder = work / "artifact"
         if not folder.exists():
             folder.mkdir(parents=True)
             for name in ("metadata.json", "model.stablehlo", "model.py", "params.safetensors"):
@@ -169,11 +172,11 @@ def _artefact_targets(corpus: Path, work: Path) -> dict[str, Target]:
         return folder
 
     def load(file: str, data: bytes) -> Any:
-        from tf2jax_lite.export import load as load_artefact
+        from tf2jax_lite.export import load as load_artifact
 
         folder = place(file, data)
         try:
-            return load_artefact(folder, verify_hashes=False)
+            return load_artifact(folder, verify_hashes=False)
         finally:
             (folder / file).write_bytes((source / file).read_bytes())
 
@@ -191,10 +194,10 @@ def _artefact_targets(corpus: Path, work: Path) -> dict[str, Target]:
     params = {"params.safetensors": (source / "params.safetensors").read_bytes()}
     of_tensors = (mutators.safetensors_header, mutators.flip_bytes)
     return {
-        "artefact_json": Target(
+        "artifact_json": Target(
             8, _seeds(source, "metadata.json"), (mutators.json_values, mutators.json_values, mutators.flip_bytes), load
         ),
-        "artefact_stablehlo": Target(0.5, _seeds(source, "model.stablehlo"), (mutators.flip_bytes,), load),
+        "artifact_stablehlo": Target(0.5, _seeds(source, "model.stablehlo"), (mutators.flip_bytes,), load),
         "safetensors": Target(20, {**params, **_seeds(corpus / "clients", "*.safetensors")}, of_tensors, tensors),
     }
 

@@ -1,4 +1,7 @@
-"""One process that reads inputs, and says before each one which it is: so whoever watches knows what killed it."""
+"""A process that reads inputs, and names each one before it reads it.
+
+The supervisor knows so which input killed it.
+"""
 
 from __future__ import annotations
 
@@ -30,26 +33,26 @@ class Place:
         self._map = mmap.mmap(self._file.fileno(), PLACE.size)
 
     def write(self, number: int, done: float = 0.0) -> None:
-        """Says which input comes next."""
+        """Say which input comes next."""
         self._map[:] = PLACE.pack(number, time.process_time(), done)
 
     def read(self) -> tuple[int, float, float]:
-        """Returns the number, the processor time when it began, and whether all is done."""
+        """Return the number, the processor time when it began, and whether all is done."""
         return PLACE.unpack(self._map[:])
 
 
 def picked(seed: int, number: int, names: list[str], weights: list[float]) -> str:
-    """Returns which target an input is for."""
+    """Return which target an input is for."""
     return random.Random(f"{seed}/{number}").choices(names, weights)[0]
 
 
 def input_of(target: Any, name: str, seed: int, number: int) -> tuple[str, bytes]:
-    """Returns an input, again and again the same."""
+    """Return an input, again and again the same."""
     return target.input(random.Random(f"{seed}/{name}/{number}"))
 
 
 def read_one(target: Any, source: str, data: bytes) -> tuple[str, str]:
-    """Reads an input.
+    """Read an input.
 
     Returns:
       ``(outcome, trace)``: outcome is "read", the name of one of our errors, or "finding: ..." with the trace.
@@ -73,9 +76,9 @@ def _ours(frame: traceback.FrameSummary) -> bool:
 
 
 def _unforeseen(error: BaseException) -> BaseException | None:
-    """Returns what our own code stumbled over, where `limits.reading` made one of our errors of it.
+    """Return the original error in our code that `limits.reading` converted.
 
-    For a user that is a refusal like others. Here it tells that nobody thought of such a file; what a library's reader
+    For a user that is an error like others. Here it tells that such a file is not handled; what a library's reader
     raises about a damaged file is no news.
     """
     raised = traceback.extract_tb(error.__traceback__)
@@ -94,7 +97,7 @@ def _finding(error: BaseException) -> tuple[str, str]:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Reads inputs from ``start`` on until the time is over, or ``count`` are read."""
+    """Read inputs from ``start`` on until the time is over, or ``count`` are read."""
     from .targets import limits, make_targets
 
     work = Path(options["work"])

@@ -1,1 +1,1 @@
-"""Generators of pages of the documentation, from records or from the cases of tests."""
+"""Generators of documentation pages, from records or from test cases."""

@@ -38,8 +38,8 @@ again. What a gradient function draws has its own key, the same in every evaluat
   it gets has none (TensorFlow gives a number all the same, which depends on where functions begin): `ForwardModeError`
   says so with the node's name, inside `jax.jit` when JAX compiles. `override_config("convert_custom_gradient", False)`
   differentiates the forward code instead. What a gradient function adds whatever it gets is not seen forwards. In an
-  artefact's source custom gradients are `jax.custom_jvp`, but `jax.custom_vjp`, without forward mode, where that would
-  lose something backwards: they are not linear, add something whatever they get, or hold a loop that data ends.
+  artifact's source custom gradients are `jax.custom_jvp`, but `jax.custom_vjp`, without forward mode, where that would
+  lose something backwards: they are not linear, add something whatever they get, or hold a data-dependent loop.
 - What a gradient function captures is a constant of the first derivative: nothing flows back through the code that
   made it, not even zeros, which a loop over log(0) would turn into NaN (`tf.nn.ctc_loss`).
 - Custom gradients inside gradient functions are converted as far as a further derivative gets to them
@@ -54,8 +54,8 @@ again. What a gradient function draws has its own key, the same in every evaluat
   `raise_on_prevent_gradient` is off.
 - Of functions that have one implementation for CPU and another for accelerators (samplers of TensorFlow
   Probability), the one for CPU is converted, as TensorFlow runs it there.
-- Gamma variables: the derivative by `alpha` keeps the quantile, as in TensorFlow. In float32 and above 1000,
-  TensorFlow's kernel loses up to 14 % to rounding, which ours does not.
+- Gamma variables: the derivative with respect to `alpha` keeps the quantile, as in TensorFlow. In float32 and above
+  1000, TensorFlow's kernel loses up to 14 % to rounding, which ours does not.
 - `gradient_override_map` holds for any op but calls of functions, for which TensorFlow takes the body's gradient.
 
 ## Where they are not TensorFlow's
@@ -70,12 +70,12 @@ again. What a gradient function draws has its own key, the same in every evaluat
   `xlogy`, `xlog1py`, `xdivy`, `multiply_no_nan`, `segment_prod`, `tf.linalg.det`, `lstsq`, `sqrtm` and
   `tridiagonal_solve`.
   Gradients that the graph itself takes (`tf.GradientTape` in the converted function) are TensorFlow's, there, too.
-- Gradients by complex arguments are JAX's: the conjugates of TensorFlow's.
+- Gradients with respect to complex arguments are JAX's: the conjugates of TensorFlow's.
 """
 
 
 def page() -> str:
-    """Returns docs/gradients.md."""
+    """Return docs/gradients.md."""
     rows = [f"| {case.text} | {' | '.join(claimed(case).values())} |\n" for case in CASES.values()]
     return _HEAD + "".join(rows) + _TAIL
 

@@ -36,7 +36,7 @@ node, a loop its counter. Op seeds and graph seeds are not used. `rng` is a type
 
 
 def page() -> str:
-    """Returns docs/random.md."""
+    """Return docs/random.md."""
     lines = []
     for name, claim in CLAIMS.items():
         kind = f"{claim.kind}, at most {claim.ulps:g}" if claim.kind == ULP else claim.kind

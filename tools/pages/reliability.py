@@ -1,4 +1,6 @@
-"""Writes docs/reliability.md from docs/reliability/*.json: ``python -m tools.pages.reliability [--check]``.
+"""Write docs/reliability.md from docs/reliability/*.json.
+
+Usage: ``python -m tools.pages.reliability [--check]``.
 
 Each file is ``{"title", "command", "columns", "rows", "notes"}``, written by whatever measured it; the page shows them
 in the order of their names.
@@ -17,13 +19,13 @@ PAGE = ROOT / "docs" / "reliability.md"
 
 _HEAD = """# Reliability
 
-What was run to see whether the converter can be trusted with files from strangers, in servers and in long jobs, and
-what came out. Each table was written by the command above it; `python -m tools.pages.reliability` puts them together.
+Tests of the converter with untrusted files, in servers and in long jobs. The command above each table writes it;
+`python -m tools.pages.reliability` puts them together.
 """
 
 
 def page(results: Path = RESULTS) -> str:
-    """Returns the page as Markdown.
+    """Return the page as Markdown.
 
     Raises:
       ValueError: a file of results lacks something, or a row does not fit the columns.
@@ -59,7 +61,7 @@ def _cell(value: Any) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the page; with ``--check`` says whether it is the one that is there."""
+    """Write the page; with ``--check`` says whether it is the one that is there."""
     made = page()
     if "--check" in arguments:
         same = PAGE.exists() and PAGE.read_text() == made

@@ -1,4 +1,4 @@
-"""docs/stablehlo-primitives.md: the JAX primitives that the StableHLO round-trip cases cover.
+"""Write docs/stablehlo-primitives.md: JAX primitives that round trips cover.
 
 ``python -m tools.pages.stablehlo_primitives`` writes the page from the list in ``jax.extend.core.primitives`` and the
 jaxprs of all cases.
@@ -33,7 +33,7 @@ NOT_SWEPT = {
 
 
 def of_jaxpr(jaxpr):
-    """Yields the names of a jaxpr's primitives, inner jaxprs included."""
+    """Yield the names of a jaxpr's primitives, inner jaxprs included."""
     for eqn in jaxpr.eqns:
         yield eqn.primitive.name
         for inner in _jaxprs(eqn.params):
@@ -41,7 +41,7 @@ def of_jaxpr(jaxpr):
 
 
 def exercised():
-    """Returns for each primitive the cases that have it."""
+    """Return for each primitive the cases that have it."""
     found = {}
     for case in CASES:
         try:
@@ -54,12 +54,12 @@ def exercised():
 
 
 def public():
-    """Returns the names of the primitives that jax lists."""
+    """Return the names of the primitives that jax lists."""
     return {getattr(listed, name).name for name in dir(listed) if name.endswith("_p")}
 
 
 def page():
-    """Returns the page."""
+    """Return the page."""
     found = exercised()
     lines = [
         "# Primitives that come back from StableHLO",

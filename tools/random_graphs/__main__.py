@@ -1,4 +1,6 @@
-"""``python -m tools.random_graphs --count N --seed S --json OUT``: many random graphs, and what came of them.
+"""Draw many random graphs, and record the outcomes.
+
+Usage: ``python -m tools.random_graphs --count N --seed S --json OUT``.
 
 The answer, OUT, is written again after every few graphs. ``--resume`` goes on where OUT ended.
 """
@@ -22,7 +24,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
 def main() -> None:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.random_graphs", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="how many graphs")
     parser.add_argument("--seed", type=int, default=0)
@@ -72,7 +74,7 @@ BECAME = {
     ): "this command's own fault: nested programs shared an MLIR context; corrected",
     ("NonMaxSuppressionV3", "LoweringError"): "as NonMaxSuppression",
     ("call", "value"): "half precision inside, compared as float32; the oracle now looks for it",
-    ("while", "value"): "inside, half precision compared as float32, or round-off cast to a truth value",
+    ("while", "value"): "inside, half precision compared as float32, or round-off cast to a bool",
     ("case", "value"): "singular vectors up to a sign inside; no longer drawn there",
 }
 BUCKETS = {
@@ -87,7 +89,7 @@ BUCKETS = {
 
 
 def bucket(size: int) -> str:
-    """Returns in which row of the table a graph of so many nodes is counted."""
+    """Return in which row of the table a graph of so many nodes is counted."""
     return next(name for name, most in BUCKETS.items() if size <= most)
 
 
@@ -95,12 +97,12 @@ MEMORY = 5 << 30  # bytes at which what is compiled is thrown away
 
 
 def resident() -> int:
-    """Returns the bytes of memory that the process takes."""
+    """Return the bytes of memory that the process takes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def reuse_contexts() -> None:
-    """Makes JAX lower a few hundred programs in one MLIR context.
+    """Make JAX lower a few hundred programs in one MLIR context.
 
     A context takes milliseconds to make, as long as all else of the lowering of a small program, and eager runs lower
     thousands of them. It keeps every type and attribute, so now and then there is a new one.
@@ -146,14 +148,14 @@ class Figures:
             self.add(json.loads(options.json.read_text())["state"])
 
     def add(self, state: dict[str, Any]) -> None:
-        """Adds what another run found."""
+        """Add what another run found."""
         for name, value in state.items():
             setattr(
                 self, name, getattr(self, name) + (collections.Counter(value) if isinstance(value, dict) else value)
             )
 
     def run(self) -> None:
-        """Draws and checks programs, by hypothesis, in rounds of which each has a seed of its own."""
+        """Draw and check programs by hypothesis, in rounds with seeds of their own."""
         import hypothesis
         import jax
 
@@ -191,7 +193,7 @@ class Figures:
             self.write()
 
     def one(self, program: Any) -> None:
-        """Checks one program."""
+        """Check one program."""
         from .oracle import check
         from .programs import Refused, show
         from .shrink import shrink
@@ -223,7 +225,7 @@ class Figures:
             path.write_text(f"{finding.kind} {finding.how} node {finding.number}\n{finding.message}\n\n{show(small)}\n")
 
     def differences(self) -> list[list[Any]]:
-        """Returns a row for each kind of difference, with what became of it."""
+        """Return a row for each kind of difference, with what became of it."""
         found: dict[tuple[str, str, str], list[int]] = {}
         for op, kind, how, size, _ in self.different:
             found.setdefault((op, kind, how), []).append(size)
@@ -236,7 +238,7 @@ class Figures:
         ]
 
     def write(self, command: str = "", keep_state: bool = True) -> None:
-        """Writes the figures; with the state from which another run can go on."""
+        """Write the figures; with the state from which another run can go on."""
         from tf2jax_lite.lowering import known_ops
 
         seen = len(set(self.ops) & set(known_ops()))

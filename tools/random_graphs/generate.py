@@ -1,4 +1,7 @@
-"""Draws programs. Each node is run by TensorFlow as it is drawn, so that its dtypes, shapes and values are known."""
+"""Draw programs; TensorFlow runs each node as it is drawn.
+
+Dtypes, shapes and values are known so.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class Writer:
     # Nodes.
 
     def add(self, kind: str, op: str = "", inputs: Sequence[Any] = (), **settings: Any) -> list[Ref] | None:
-        """Adds a node and returns its results; None where TensorFlow refuses it or it is too large."""
+        """Add a node; return its results, or None if TensorFlow rejects its size."""
         node = Node(self._next, kind, op, tuple(inputs), **settings)
         before = {name: v.numpy() for name, v in self.variables.items()} if node.bodies else {}
         try:
@@ -72,21 +75,21 @@ class Writer:
         return refs
 
     def op(self, op: str, *inputs: Any, **attrs: Any) -> Ref | None:
-        """Adds an op with one result."""
+        """Add an op with one result."""
         if any(i is None for i in inputs):
             return None
         refs = self.add("op", op, inputs, attrs=attrs)
         return refs[0] if refs else None
 
     def pick(self, accept: Any = material.is_number) -> Ref | None:
-        """Returns one of the values that fit, later ones more often."""
+        """Return one of the values that fit, later ones more often."""
         fitting = [ref for ref, array in self.arrays.items() if accept(array)]
         if not fitting:
             return None
         return fitting[max(self.rng.randrange(len(fitting)) for _ in range(2))]
 
     def param(self, value: np.ndarray) -> Ref | np.ndarray:
-        """Returns a new parameter; inside of another program, a constant."""
+        """Return a new parameter; inside of another program, a constant."""
         if self.depth:
             return value
         ref = Ref(PARAM, len(self.params))
@@ -97,7 +100,7 @@ class Writer:
     # Values that fit a place.
 
     def shaped(self, ref: Ref | None, dtype: Any, shape: tuple[int, ...]) -> Ref | None:
-        """Returns a value with another one's elements, cast and repeated or cut to a shape."""
+        """Return a value with another one's elements, cast and repeated or cut to a shape."""
         if ref is None:
             return None
         dtype = np.dtype(dtype)
@@ -115,7 +118,7 @@ class Writer:
         return self.op("Reshape", ref, np.array(shape, np.int32))
 
     def unit(self, ref: Ref | None, dtype: Any, shape: tuple[int, ...]) -> Ref | None:
-        """Returns a value's elements in a shape, finite and within -1 and 1."""
+        """Return a value's elements in a shape, finite and within -1 and 1."""
         if ref is not None and self.arrays[ref].dtype.kind == "c":
             ref = self.op("Real", ref, Tout=tf.float32 if self.arrays[ref].dtype == np.complex64 else tf.float64)
         ref = self.op("Tanh", self.shaped(ref, dtype, shape))
@@ -124,7 +127,7 @@ class Writer:
         return self.op("SelectV2", self.op("IsFinite", ref), ref, self.op("ZerosLike", ref))
 
     def like(self, template: np.ndarray) -> Any:
-        """Returns a value of a template's dtype and shape, of elements that are near the template's or among them."""
+        """Return a value of a template's dtype and shape, with similar elements."""
         how, kind = self.rng.random(), template.dtype.kind
         if not material.is_number(template):
             return template
@@ -154,7 +157,7 @@ class Writer:
     # Steps.
 
     def step(self) -> None:
-        """Adds a few nodes that belong together."""
+        """Add a few nodes that belong together."""
         kind = self.rng.random()
         if kind < 0.42:
             self.elementwise()
@@ -166,7 +169,7 @@ class Writer:
             self.compound()
 
     def elementwise(self) -> None:
-        """Adds an op of one or two arguments."""
+        """Add an op of one or two arguments."""
         if self.rng.random() < 0.5:
             op = self.rng.choice(sorted(test_drawn.UNARY))
             x = self.pick(lambda a: a.dtype.name in test_drawn.UNARY[op])
@@ -186,7 +189,7 @@ class Writer:
         self.op(op, *((x, y) if self.rng.random() < 0.5 else (y, x)))
 
     def case(self) -> None:
-        """Adds an op as its own tests use it, fed with values of this program."""
+        """Add an op as its own tests use it, fed with values of this program."""
         entry = None
         while entry is None:
             op = self.rng.choice(list(material.cases()))
@@ -194,7 +197,7 @@ class Writer:
             if not entry.jit and self.rng.random() < 0.8:
                 entry = None  # a graph that has it is not compiled
             elif self.depth and entry.compare is not None:
-                entry = None  # results that are right up to a sign, say: what comes of them inside is not compared so
+                entry = None  # results that are right up to a sign, say: values inside are not compared so
         inputs = [self._input(entry, i) for i in range(len(entry.inputs))]
         self.add(
             "op",
@@ -219,7 +222,7 @@ class Writer:
         return self.param(value) if material.is_number(value) else value
 
     def variable(self) -> None:
-        """Adds something that happens to a variable."""
+        """Add something that happens to a variable."""
         name = self.rng.choice(sorted(self.variables))
         start = self.variables[name].numpy()
         kind = self.rng.choice(["read", "assign", "add"])
@@ -231,7 +234,7 @@ class Writer:
             self.add(kind, name, (value,))
 
     def compound(self) -> None:
-        """Adds a call, a branch or a loop."""
+        """Add a call, a branch or a loop."""
         kind = self.rng.choice(["call", "cond", "case", "while", "while"])
         refs = [ref for ref in (self.pick() for _ in range(self.rng.randint(1, 3))) if ref is not None]
         if not refs:
@@ -268,7 +271,7 @@ class Writer:
         return self.op("Greater", self.unit(self.pick(), "float32", ()), np.float32(0.1))
 
     def loop(self, refs: list[Ref]) -> None:
-        """Adds a loop over some values."""
+        """Add a loop over some values."""
         count = self.rng.randint(0, 4)
         inner = self.inner(refs)
         results = []
@@ -290,7 +293,7 @@ class Writer:
         self.add("while", "", refs, attrs=attrs, bodies=(inner.program(results),))
 
     def inner(self, refs: Sequence[Ref]) -> Writer:
-        """Returns a writer of an inner program, with some nodes written."""
+        """Return a writer of an inner program, with some nodes written."""
         copies = {name: tf.Variable(v.numpy(), name=name) for name, v in self.variables.items()}
         writer = Writer(self.rng, [self.arrays[r] for r in refs], copies, self.depth + 1)
         for _ in range(self.rng.randint(1, 3)):
@@ -298,7 +301,7 @@ class Writer:
         return writer
 
     def program(self, results: Sequence[Ref] = ()) -> Program:
-        """Returns what was written."""
+        """Return the program so far."""
         return Program(tuple(self.params), tuple(self.nodes), tuple(results))
 
 
@@ -306,14 +309,14 @@ INTEGER_DIVISIONS = {"FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"}
 
 
 def written(node: Node) -> set[str]:
-    """Returns the names of the variables that a node writes."""
+    """Return the names of the variables that a node writes."""
     if node.kind in ("assign", "add"):
         return {node.op}
     return _tallies(node).union(*(written(n) for body in node.bodies for n in body.nodes))
 
 
 def _tallies(node: Node) -> set[str]:
-    """Returns the name of the variable that a loop's condition assigns to."""
+    """Return the name of the variable that a loop's condition assigns to."""
     return {node.attrs["tally"]} if node.attrs.get("tally") else set()
 
 
@@ -326,7 +329,7 @@ def _broadcasts(one: tuple[int, ...], two: tuple[int, ...]) -> bool:
 
 
 def write(seeds: Sequence[int], size: int) -> Program:
-    """Returns a program: one step, of a few nodes, for each number, until it has about ``size`` nodes."""
+    """Return a program of about ``size`` nodes: a step for each number."""
     rng = random.Random(len(seeds) and seeds[0])
     starts = []
     for _ in range(rng.randint(1, 3)):
@@ -359,6 +362,6 @@ NUMBERS = st.integers(0, 2**32 - 1)
 
 @st.composite
 def programs(draw: st.DrawFn, sizes: Sequence[int] = SIZES) -> Program:
-    """Draws programs of 1 to about 200 nodes."""
+    """Draw programs of 1 to about 200 nodes."""
     size = draw(st.sampled_from(sizes))
     return write(draw(st.lists(NUMBERS, min_size=(size + 1) // 2, max_size=size)), size)

@@ -1,10 +1,10 @@
-"""Gradients of random graphs: TensorFlow's beside ours, and ours forwards beside ours backwards.
+"""Gradients of random graphs: TensorFlow's, ours, and forward mode.
 
 ``python -m tools.random_graphs.gradients --count N --seed S`` prints what differs, a line for each.
 
-Every floating-point value of a program is differentiated by the program's floating-point parameters, for a random
-cotangent. Where TensorFlow has no gradient, or one that is not finite (zeros that go back through an infinite slope),
-there is nothing to compare with; nor where a gradient is not finite or nearly nothing.
+Every floating-point value of a program is differentiated with respect to the program's floating-point parameters, for
+a random cotangent. Where TensorFlow has no gradient, or one that is not finite (zeros that go back through an infinite
+derivative), there is nothing to compare with; nor where a gradient is not finite or nearly nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Difference:
 
 
 def differences(program: Program) -> tuple[int, list[Difference]]:
-    """Returns how many gradients were compared, and those that differ though the values before agree.
+    """Return the number of compared gradients, and those that differ.
+
+    The values before agree.
 
     Raises:
       Refused: TensorFlow does not trace the program.
@@ -126,12 +128,12 @@ def _differences(program: Program) -> tuple[int, list[Difference]]:
         products = [np.asarray(a, np.float64) * d for a, d in zip(actual, directions, strict=True)]
         total, scale = sum(p.sum() for p in products), sum(np.abs(p).sum() for p in products)
         along = np.sum(np.asarray(ahead[at], np.float64) * upstream[at])
-        # What is infinite on the way and then multiplied with 0 is no number forwards, and nothing backwards.
-        turned = np.isfinite(total) and np.isfinite(along) and not abs(along - total) <= _NEAR * scale + _NOTHING
-        if node is None or not (differing or turned):
+        # What is infinite on the way and then multiplied with 0 is NaN forwards, and 0 backwards.
+        modes_differ = np.isfinite(total) and np.isfinite(along) and not abs(along - total) <= _NEAR * scale + _NOTHING
+        if node is None or not (differing or modes_differ):
             continue
         op = node.op if node.kind == "op" else node.kind
-        known = differing and not turned and not _NO_ORACLE.keys().isdisjoint(node.ops())
+        known = differing and not modes_differ and not _NO_ORACLE.keys().isdisjoint(node.ops())
         if not known and not wrong.intersection(ref.node for ref in node.refs()):
             text = "; ".join(f"{a.ravel()[:8]} for {e.ravel()[:8]}" for a, e in differing) or f"{along} for {total}"
             found.append(Difference("grad" if differing else "jvp", op, text))
@@ -157,7 +159,7 @@ def _near(actual: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def programs(count: int, seed: int) -> Iterator[tuple[int, Program]]:
-    """Yields programs that can be compiled, each with its number."""
+    """Yield programs that can be compiled, each with its number."""
     for number in range(seed, seed + count):
         rng = random.Random(number)
         size = rng.choice([4, 6, 8, 12, 16, 24])
@@ -170,7 +172,7 @@ def programs(count: int, seed: int) -> Iterator[tuple[int, Program]]:
 
 
 def main() -> None:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.random_graphs.gradients", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""What ops are fed with: the cases of the ops' own tests, whose inputs an op is known to make sense of."""
+"""Inputs of ops: the cases of the ops' own tests, which are valid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEFT_OUT = {
 
 @functools.cache
 def cases() -> dict[str, tuple[Case, ...]]:
-    """Returns cases by op: those that TensorFlow can run outside of its XLA bridge."""
+    """Return cases by op: those that TensorFlow can run outside of its XLA bridge."""
     found: dict[str, list[Case]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -41,7 +41,7 @@ def cases() -> dict[str, tuple[Case, ...]]:
 
 @functools.cache
 def registered() -> dict[str, Op]:
-    """Returns what is registered, by op."""
+    """Return what is registered, by op."""
     return known_ops()
 
 
@@ -56,7 +56,7 @@ def is_number(value: np.ndarray) -> bool:
 
 
 # Ops whose inputs must fit together (indices and their shape, a pool's output and its input): TensorFlow's kernels do
-# not check that, and what they make of others is not defined. They get their inputs unchanged.
+# not check that, and results for others are undefined. They get their inputs unchanged.
 WHOLE_WORDS = (
     "Sparse",
     "Ragged",

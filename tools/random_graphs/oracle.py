@@ -6,7 +6,7 @@ node alone runs in TensorFlow *on the converted program's own inputs*. That is e
 judged by itself, and if all nodes are right, the graph is. Three things remain, and are counted: a compiled program
 may hand a node inputs that are more precise than those it returns (fusion), a node with others inside has values of
 its own that round, and cancellation makes the rounding of the inputs large. For these the node runs in TensorFlow on
-inputs that are off by their own rounding, and the value must lie among what comes out ("rounding"), or it is no
+inputs that are off by their own rounding, and the value must lie among the results ("rounding"), or it is no
 farther from what TensorFlow computes in float64 than TensorFlow's own is ("float64"), or TensorFlow compiled by XLA
 gives the same ("compiler").
 """
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def check(program: Program, jit: bool = True) -> Outcome:
-    """Compares the converted program with TensorFlow's, eager and compiled.
+    """Compare the converted program with TensorFlow's, eager and compiled.
 
     Raises:
       Refused: TensorFlow does not trace the program.
@@ -99,7 +99,7 @@ def _check(program: Program, jit: bool) -> Outcome:
     if outcome.jitted:
         runs["jit"] = jax.jit(jax_fn, compiler_options=fast_options())
     for how, call in runs.items():
-        # Numpy arguments are static outside of jit: the ops' numpy twins run. Now and then, JAX's own arrays.
+        # Numpy arguments are static outside of jit: the ops' NumPy implementations run. Now and then, JAX's own arrays.
         arrays = how == "eager" and program.size() % 4 == 0
         try:
             results, _ = call(params, *(map(jax.numpy.asarray, program.params) if arrays else program.params))
@@ -137,7 +137,7 @@ class _Judge:
     variables: Mapping[str, tf.Variable]
 
     def first(self) -> Finding | None:
-        """Returns the first node that is wrong."""
+        """Return the first node that is wrong."""
         state = dict(self.program.variables)
         values: dict[Ref, np.ndarray] = {Ref(PARAM, i): p for i, p in enumerate(self.program.params)}
         written: set[str] = set()  # by compound nodes, whose inner nodes may compute in float32
@@ -166,7 +166,7 @@ class _Judge:
     def judge(
         self, node: Node, refs: list[Ref], values: Mapping[Ref, np.ndarray], state: Mapping[str, np.ndarray]
     ) -> Finding | None:
-        """Returns what is wrong with a node's results."""
+        """Return what is wrong with a node's results."""
         expected, actual = [self.expected[r] for r in refs], [self.actual[r] for r in refs]
         self.outcome.values += len(refs)
         message = _differ(node, expected, actual)
@@ -223,7 +223,10 @@ class _Judge:
         return True
 
     def _is_compilers(self, node: Node, actual: list[np.ndarray]) -> bool:
-        """Whether TensorFlow, compiled by XLA as well, gives the same: XLA takes ``log(pow(x, y))`` apart, say."""
+        """Return whether TensorFlow, compiled by XLA, has the same result.
+
+        XLA simplifies ``log(pow(x, y))``, for example.
+        """
         for name, variable in self.variables.items():
             variable.assign(self.program.variables[name])
         order: list[Ref] = []
@@ -241,7 +244,7 @@ class _Judge:
         return _differ(node, theirs, actual) is None
 
     def _is_closer(self, node: Node, local: Any, actual: Any, values: Any, state: Any) -> bool:
-        """Whether the results are about as near to those computed in float64 as TensorFlow's are."""
+        """Return whether results are as near to float64 ones as TensorFlow's are."""
         if node.kind != "op" or not all(_inexact(v) for v in local):
             return False
         widened = {ref: _wide(values[ref]) for ref in node.refs()}
@@ -288,7 +291,7 @@ def _wide(value: np.ndarray) -> np.ndarray:
 
 
 def _moved(value: np.ndarray, rng: np.random.Generator, trial: int) -> np.ndarray:
-    """Returns a value off by its rounding: up, down, or either way."""
+    """Return a value off by its rounding: up, down, or either way."""
     if not _inexact(value):
         return value
     sign = (
@@ -311,7 +314,7 @@ def _equal(expected: np.ndarray, actual: np.ndarray) -> bool:
 
 
 def _within(samples: list[np.ndarray], value: np.ndarray, node: Node) -> bool:
-    """Whether each element lies among the samples', or twice as far out as they are apart."""
+    """Return whether elements lie among the samples', or near by their spread."""
     stack = np.stack([_wide(s) for s in samples])
     wide = _wide(value)
     if not _inexact(value):
@@ -323,8 +326,8 @@ def _within(samples: list[np.ndarray], value: np.ndarray, node: Node) -> bool:
     with np.errstate(all="ignore"):
         for sample, part in parts:
             low, high = np.nanmin(sample, 0), np.nanmax(sample, 0)
-            room = 2 * (high - low) + atol + rtol * np.maximum(np.abs(low), np.abs(high))
-            near = (part >= low - room) & (part <= high + room)
+            margin = 2 * (high - low) + atol + rtol * np.maximum(np.abs(low), np.abs(high))
+            near = (part >= low - margin) & (part <= high + margin)
             same = ((sample == part) | (np.isnan(sample) & np.isnan(part))).any(0)
             if not (near | same).all():
                 return False
@@ -339,7 +342,7 @@ def _tolerance(node: Node, value: np.ndarray) -> tuple[float, float]:
 
 
 def _halves(node: Node) -> set[str]:
-    """Returns the dtypes of half precision that are computed in inside of a node."""
+    """Return the dtypes of half precision that are computed in inside of a node."""
     found: set[str] = set()
     for inner in (inner for body in node.bodies for inner in body.nodes):
         flat = [v for value in inner.inputs for v in (value if isinstance(value, list) else [value])]
@@ -350,7 +353,7 @@ def _halves(node: Node) -> set[str]:
 
 
 def _differ(node: Node, expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[str, str] | None:
-    """Returns in what respect two lists of results differ, and a text; None if in none."""
+    """Return in what respect two lists of results differ, and a text; None if in none."""
     if len(expected) != len(actual):
         return "number", f"{len(actual)} results, TensorFlow has {len(expected)}"
     for index, (e, a) in enumerate(zip(expected, actual, strict=True)):

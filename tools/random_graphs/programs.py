@@ -1,4 +1,4 @@
-"""Programs: what a random graph is before it is a graph, and how TensorFlow runs one."""
+"""Programs from which random graphs are made, and their run in TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARAM = -1
 
 
 class Ref(NamedTuple):
-    """A value: result ``index`` of the node with number ``node``, or parameter ``index`` (``node`` is `PARAM`)."""
+    """A value: result ``index`` of node number ``node``, or a parameter (`PARAM`)."""
 
     node: int
     index: int
@@ -50,17 +50,17 @@ class Node:
     jit: bool = True
 
     def refs(self) -> list[Ref]:
-        """Returns the values that it takes."""
+        """Return the values that it takes."""
         flat = [v for value in self.inputs for v in (value if isinstance(value, list) else [value])]
         return [v for v in flat if isinstance(v, Ref)]
 
     def ops(self) -> set[str]:
-        """Returns the names of its ops, those inside its bodies included; control flow by its kind."""
+        """Return op names, those in bodies included; control flow by its kind."""
         inner = [n.ops() for body in self.bodies for n in body.nodes]
         return set().union({self.op} if self.kind == "op" else {self.kind}, *inner)
 
     def size(self) -> int:
-        """Returns how many nodes it is, inner ones included."""
+        """Return how many nodes it is, inner ones included."""
         return 1 + sum(body.size() for body in self.bodies)
 
 
@@ -81,7 +81,7 @@ class Program:
     variables: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def size(self) -> int:
-        """Returns how many nodes it has, inner ones included."""
+        """Return how many nodes it has, inner ones included."""
         return sum(node.size() for node in self.nodes)
 
 
@@ -98,7 +98,7 @@ ERRORS = (tf.errors.OpError, ValueError, TypeError, NotImplementedError, Runtime
 
 @functools.cache
 def _raw(op: str) -> tuple[Callable[..., Any], list[str], list[str]]:
-    """Returns an op's function, and the names that its inputs have there and in the OpDef."""
+    """Return an op's function, and its inputs' names there and in the OpDef."""
     function = getattr(tf.raw_ops, op)
     own = [arg.name for arg in op_def_registry.get(op).input_arg]
     names = list(inspect.signature(function).parameters)
@@ -106,7 +106,7 @@ def _raw(op: str) -> tuple[Callable[..., Any], list[str], list[str]]:
 
 
 def run_node(node: Node, values: Mapping[Ref, Any], variables: Mapping[str, tf.Variable]) -> list[Any]:
-    """Runs one node in TensorFlow: adds it to the graph being traced, or computes it where none is."""
+    """Run one node in TensorFlow: eagerly, or added to the traced graph."""
     inputs = [[_value(v, values) for v in i] if isinstance(i, list) else _value(i, values) for i in node.inputs]
     if node.kind == "op":
         function, names, own = _raw(node.op)
@@ -141,7 +141,10 @@ def _value(value: Any, values: Mapping[Ref, Any]) -> Any:
 
 @functools.cache
 def _defaults(op: str) -> dict[str, Any]:
-    """Returns the attributes' defaults: ``apply_op`` leaves those that types share to the caller."""
+    """Return attribute defaults, except those that types determine.
+
+    The caller of ``apply_op`` sets the latter.
+    """
     from tests.ops.harness import _attr_value
 
     op_def = op_def_registry.get(op)
@@ -182,7 +185,7 @@ def _run_while(
 
 
 def run(program: Program, args: Sequence[Any], variables: Mapping[str, tf.Variable]) -> dict[Ref, Any]:
-    """Runs a program in TensorFlow and returns every value of its own nodes.
+    """Run a program in TensorFlow and return every value of its own nodes.
 
     Raises:
       Refused: TensorFlow does not take one of the nodes.
@@ -201,12 +204,12 @@ def run(program: Program, args: Sequence[Any], variables: Mapping[str, tf.Variab
 
 
 def make_variables(program: Program) -> dict[str, tf.Variable]:
-    """Returns the program's variables with their initial values."""
+    """Return the program's variables with their initial values."""
     return {name: tf.Variable(value, name=name) for name, value in program.variables.items()}
 
 
 def trace(program: Program, variables: Mapping[str, tf.Variable]) -> tuple[Any, list[Ref]]:
-    """Returns the program as a traced ``ConcreteFunction`` that gives every value, and which values those are.
+    """Return a ``ConcreteFunction`` that returns all values, and their Refs.
 
     Raises:
       Refused: TensorFlow does not take one of the nodes (its shape function may see more than its kernel).
@@ -225,7 +228,7 @@ def trace(program: Program, variables: Mapping[str, tf.Variable]) -> tuple[Any, 
 
 
 def show(program: Program, indent: str = "") -> str:
-    """Returns the program as text."""
+    """Return the program as text."""
 
     def text(value: Any) -> str:
         if isinstance(value, Ref):

@@ -1,4 +1,4 @@
-"""Makes a program that differs small, without drawing again."""
+"""Make a program that differs small, without drawing again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .programs import PARAM, Node, Program, Ref, Refused, make_variables, run
 
 
 def shrink(program: Program, finding: Finding, attempts: int = 40) -> tuple[Program, Finding]:
-    """Returns a program with as few nodes as still differ in the same way, and its finding.
+    """Return a minimal program that differs in the same way, and its finding.
 
     Every candidate is run: the node at fault alone, on values that are parameters; then, if it takes more than that,
     without one node after the other, its results becoming parameters; then without inner ones.
@@ -66,7 +66,7 @@ def _ancestors(program: Program, numbers: Iterable[int]) -> Program | None:
 
 
 def _without(program: Program, numbers: set[int]) -> Program | None:
-    """Returns a program without some nodes: the values that others need of them become parameters."""
+    """Return a program without some nodes, whose values become parameters."""
     if not numbers:
         return None
     try:
@@ -93,7 +93,7 @@ def _renamed(node: Node, rename: Callable[[Ref], Ref]) -> Node:
 
 
 def _smaller_bodies(program: Program, node: Node) -> Iterable[Program]:
-    """Yields programs in which a body of a node lacks what its results do not need."""
+    """Yield programs in which a body of a node lacks what its results do not need."""
     for index, body in enumerate(node.bodies):
         needed = {ref.node for ref in body.results}
         for inner in reversed(body.nodes):

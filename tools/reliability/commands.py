@@ -1,4 +1,6 @@
-"""Runs commands of the shell under faults: a signal at a moment, a full disk, a folder that cannot be written, a clock.
+"""Run shell commands under faults: signals, full disks, read-only folders.
+
+There is a fault of clocks, too.
 
 One process imports everything and uses nothing, so that it can be forked; each command runs in a child of it.
 """
@@ -59,7 +61,7 @@ class Ended:
       code: the exit code; minus the signal's number if one ended it.
       out: stdout and stderr.
       seconds: how long it ran.
-      state: what is in its folder afterwards: ``path: SHA-256`` of every file below the folder given to `run`.
+      state: its folder afterwards: ``path: SHA-256`` of every file below the folder given to `run`.
       starts: how often it was started.
     """
 
@@ -71,7 +73,7 @@ class Ended:
 
 
 _SERVER = """
-    import encodings.cp437  # of zip files; whoever is not root may not be able to read it
+    import encodings.cp437  # of zip files; users other than root may not be able to read it
     import hashlib, json, os, random, resource, shutil, signal, sys, tempfile, time
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if {tensorflow}:
@@ -199,7 +201,7 @@ class Shell:
         )
 
     def run(self, *argv: Any, **settings: Any) -> Ended:
-        """Runs a command; see `Command`."""
+        """Run a command; see `Command`."""
         command = {**dataclasses.asdict(Command(list(map(str, argv)), **settings)), "folder": str(self.folder)}
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(command) + "\n")

@@ -1,4 +1,6 @@
-"""``python -m tools.reliability.faults --count N --json OUT``: every command that writes, under every fault, N times.
+"""Run every command that writes under every fault, N times.
+
+Usage: ``python -m tools.reliability.faults --count N --json OUT``.
 
 `test_faults.py` has the same checks, some of them on every run.
 """
@@ -54,7 +56,7 @@ class Commands:
         self._whole: dict[str, dict[str, str]] = {}
 
     def argv(self, name: str) -> list[Any]:
-        """Returns the arguments of a command."""
+        """Return the arguments of a command."""
         base, out = self.folder / "base", self.work / WRITES[name]
         training = ["--out", out, "--quiet", "--checkpoint-dir", self.work / "state"]
         return {
@@ -70,17 +72,17 @@ class Commands:
         }[name]
 
     def run(self, name: str, **fault: Any) -> Ended:
-        """Runs a command under a fault, see `commands.Command`; what any may have left before is gone."""
+        """Run a command under a fault, without earlier output; see `commands.Command`."""
         fresh = list(map(str, self.work.iterdir()))  # a kill leaves files with names of their own
         return self.shell.run(*self.argv(name), fresh=fresh, **fault)
 
     def written(self, name: str, ended: Ended) -> dict[str, str]:
-        """Returns what a command wrote where its output belongs, by path."""
+        """Return what a command wrote where its output belongs, by path."""
         prefix = f"work/{WRITES[name]}"
         return {p: h for p, h in ended.state.items() if p == prefix or p.startswith(prefix + "/")}
 
     def whole(self, name: str) -> dict[str, str]:
-        """Returns what a command writes undisturbed."""
+        """Return what a command writes undisturbed."""
         if name not in self._whole:
             ended = self.run(name)
             assert ended.code == 0, ended.out
@@ -89,7 +91,7 @@ class Commands:
         return self._whole[name]
 
     def check(self, name: str, ended: Ended, codes: Sequence[int]) -> None:
-        """Fails unless a command ended as it should: no traceback, and its output whole or absent."""
+        """Fail unless a command ended right: no traceback, output whole or absent."""
         assert ended.code in codes, (ended.code, ended.out)
         # Python swallows a Ctrl-C inside of a callback of its garbage collector (JAX has one), and says so.
         out = re.sub(r"Exception ignored in: .*\nTraceback", "", ended.out)
@@ -101,7 +103,7 @@ class Commands:
         if found and name == "run":
             assert read_npz(self.work / WRITES[name])
         metadata = self.work / WRITES[name] / "metadata.json"
-        if found and metadata.exists():  # times differ; what the artefact says of itself must hold
+        if found and metadata.exists():  # times differ; its metadata must hold
             for file, entry in json.loads(metadata.read_text())["files"].items():
                 assert found[f"work/{WRITES[name]}/{file}"] == entry["sha256"], file
         if ended.code in (0, -9) or name in ("finetune", "federate"):
@@ -117,7 +119,7 @@ def others_can_read() -> bool:
 
 
 def faults(commands: Commands, name: str, count: int, rng: random.Random) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Yields ``(what, fault, exit codes that are right)`` for one command.
+    """Yield ``(what, fault, exit codes that are right)`` for one command.
 
     Args:
       commands: the commands; what they write undisturbed says how large a disk is too small.
@@ -139,7 +141,7 @@ def faults(commands: Commands, name: str, count: int, rng: random.Random) -> Ite
 
 
 def row(commands: Commands, name: str, what: str, runs: Sequence[tuple[dict[str, Any], Any]]) -> tuple[list[Any], str]:
-    """Runs a command under one kind of fault.
+    """Run a command under one kind of fault.
 
     Returns:
       A row of the table, and what was wrong.
@@ -154,12 +156,12 @@ def row(commands: Commands, name: str, what: str, runs: Sequence[tuple[dict[str,
             commands.check(name, ended, right)
         except AssertionError as error:
             problems.append(f"{name}, {what} {fault}: {error}")
-    shown = ", ".join(f"{code} ({times})" for code, times in sorted(codes.items()))
-    return [name, what, len(runs), shown, whole, len(runs) - whole, len(problems)], "\n".join(problems)
+    outcomes = ", ".join(f"{code} ({times})" for code, times in sorted(codes.items()))
+    return [name, what, len(runs), outcomes, whole, len(runs) - whole, len(problems)], "\n".join(problems)
 
 
 def resumed(commands: Commands, name: str, signal: str) -> tuple[list[Any], str]:
-    """Stops training again and again until it ends, and compares the weights; returns what `row` does."""
+    """Stop training repeatedly until it ends; compare weights, return a `row`."""
     weights = f"work/{WRITES[name]}/params.safetensors"
     expected = commands.whole(name)[weights]
     ended = commands.run(name, signal=signal, after=0.35, fraction=True, until=True)
@@ -170,7 +172,7 @@ def resumed(commands: Commands, name: str, signal: str) -> tuple[list[Any], str]
 
 
 def page(rows: Sequence[Sequence[Any]], count: int, seed: int) -> dict[str, Any]:
-    """Returns the section of docs/reliability.md; its command names the commands that have rows, unless all have."""
+    """Return the section of docs/reliability.md, with the commands that have rows."""
     names = list(dict.fromkeys(row[0] for row in rows))
     chosen = "" if names == list(WRITES) else f"--commands {','.join(names)} "
     return {
@@ -190,7 +192,7 @@ def page(rows: Sequence[Sequence[Any]], count: int, seed: int) -> dict[str, Any]
 
 
 def main() -> int:
-    """Runs the command; returns 1 if anything went wrong."""
+    """Run the command; return 1 if anything went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tools.reliability.faults", description=__doc__)
     parser.add_argument("--count", type=int, default=10, help="moments, and disks, for each command")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,6 @@
-"""``python -m tools.reliability.guards --json OUT``: takes one guard away at a time; the test of it must fail then.
+"""Remove one guard at a time; its test must fail then.
+
+Usage: ``python -m tools.reliability.guards --json OUT``.
 
 It works on a copy of the tree. A test that passes without its guard is no test of it.
 """
@@ -27,7 +29,7 @@ class Guard:
     """A check, and what would be missed without it.
 
     Attributes:
-      against: what it keeps out.
+      against: the input that it rejects.
       file: where it is.
       there: its text there, which occurs once.
       without: the text that takes its place.
@@ -42,7 +44,7 @@ class Guard:
 
 
 def _off(against: str, file: str, condition: str, test: str) -> Guard:
-    """A guard whose condition never holds."""
+    """Return a guard whose condition never holds."""
     indent = condition[: len(condition) - len(condition.lstrip())]
     return Guard(against, file, condition, f"{indent}if False:", test)
 
@@ -50,7 +52,7 @@ def _off(against: str, file: str, condition: str, test: str) -> Guard:
 _GRAPHS = "tests/frontend/safety/test_hostile_graphs.py::"
 _UNSAFE = "tests/frontend/safety/test_unsafe_ops.py::"
 _NPZ = "tests/support/test_npz.py::test_other_files_are_refused"
-_ARTEFACTS = "tests/export/test_artifact.py::test_damaged_artefacts_are_refused"
+_ARTIFACTS = "tests/export/test_artifact.py::test_damaged_artifacts_are_refused"
 _HERE = "tests/reliability/"
 _DATA = "tests/federated/data/test_federated_data.py::"
 
@@ -125,23 +127,23 @@ GUARDS = (
         f"{_DATA}test_other_tables_and_views",
     ),
     _off(
-        "paths in the names of an artefact's files",
+        "paths in the names of an artifact's files",
         "tf2jax_lite/export/metadata.py",
         '    if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):',
-        _ARTEFACTS,
+        _ARTIFACTS,
     ),
     _off(
-        "artefacts that were changed",
+        "artifacts that were changed",
         "tf2jax_lite/export/metadata.py",
         "        if sha256(inside(folder, name)) != expected:",
-        _ARTEFACTS,
+        _ARTIFACTS,
     ),
     Guard(
         "StableHLO payloads that crash MLIR",
         "tf2jax_lite/stablehlo/parsing/isolation.py",
         '    if is_trusted("StableHLO"):',
         "    if True:",
-        "tests/stablehlo/parsing/test_isolation.py::test_an_artefact_with_such_a_payload",
+        "tests/stablehlo/parsing/test_isolation.py::test_an_artifact_with_such_a_payload",
     ),
     _off(
         "pipes among a model's files",
@@ -150,10 +152,10 @@ GUARDS = (
         f"{_UNSAFE}test_assets_that_are_pipes",
     ),
     _off(
-        "artefacts of another version",
+        "artifacts of another version",
         "tf2jax_lite/export/metadata.py",
         '    if metadata.get("format_version") != FORMAT_VERSION:',
-        _ARTEFACTS,
+        _ARTIFACTS,
     ),
     _off(
         "shapes in checkpoints over which TensorFlow ends the process",
@@ -173,7 +175,7 @@ GUARDS = (
         "tf2jax_lite/export/codegen/module.py",
         '            doc = docstring([f"TensorFlow scope {scope}."], 4)',
         """            doc = [f'    \"\"\"TensorFlow scope {scope}.\"\"\"']""",
-        "tests/export/codegen/test_source.py::test_names_are_text_and_nothing_else",
+        "tests/export/codegen/test_source.py::test_names_never_become_code",
     ),
     Guard(
         "options that leak to other threads",
@@ -228,7 +230,7 @@ GUARDS = (
 
 
 def without(guard: Guard, tree: Path) -> bool:
-    """Returns whether a guard's test fails, or ends the process, when the guard is taken away.
+    """Return whether a guard's test fails, or ends the process, without it.
 
     Args:
       guard: which.
@@ -261,7 +263,7 @@ def _passes(tests: Sequence[str], tree: Path) -> bool:
 
 
 def main() -> int:
-    """Runs the command; returns 1 if a test does not notice that its guard is gone."""
+    """Run the command; return 1 if a test does not notice that its guard is gone."""
     parser = argparse.ArgumentParser(prog="python -m tools.reliability.guards", description=__doc__)
     parser.add_argument("--json", type=Path, required=True, help="rows of guards that are not tried again are kept")
     parser.add_argument("--only", default="", help="guards whose description holds this text")

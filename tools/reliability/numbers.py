@@ -1,4 +1,6 @@
-"""``python -m tools.reliability.numbers --json OUT``: the demo set's numbers, between runs, processes and ways to run.
+"""Compare the demo set's results between runs, processes and ways to run.
+
+Usage: ``python -m tools.reliability.numbers --json OUT``.
 
 Each model is converted in two fresh processes (with other hash seeds, so that no order of a set decides anything), and
 run there three times under ``jax.jit``, eagerly and under ``jax.vmap``. SHA-256 says whether results are the same bits.
@@ -21,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def measure(names: Sequence[str], processes: int = 2) -> dict[str, dict[str, Any]]:
-    """Returns what `_one` gives by model, with ``same``: whether all runs of all processes gave the same bits."""
+    """Return `_one`'s results by model, and if all processes had the same bits."""
     with tempfile.TemporaryDirectory() as folder:
         models = _make(names, Path(folder))
         (Path(folder) / "models.json").write_text(json.dumps(models))
@@ -72,7 +74,9 @@ def _hash(values: Sequence[Any]) -> str:
 
 
 def _one(path: Path, inputs_path: Path) -> dict[str, Any]:
-    """Returns hashes of jitted runs, and the largest difference, relative to the largest element, of other ways to run.
+    """Return hashes of jitted runs, and other ways' largest relative difference.
+
+    The differences are relative to the largest element.
 
     ``tensorflow``: TensorFlow's results from the jitted ones; ``eager``, ``vmap``: the converted function's own;
     ``float64``: both sides' errors against float64, and which is wrong.
@@ -133,7 +137,7 @@ def _far(expected: Sequence[Any], actual: Sequence[Any]) -> float:
 
 
 def main() -> None:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.reliability.numbers", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)

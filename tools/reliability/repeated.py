@@ -1,9 +1,11 @@
-"""``python -m tools.reliability.repeated --count 1000 --json OUT``: conversions in one process, and what they leave.
+"""Convert many times in one process, and record remaining objects and memory.
 
-What grows is counted, after garbage collection and with JAX's caches cleared: objects of the library, TensorFlow's
-graphs, JAX arrays and resident memory. TensorFlow keeps something of each function that it traces, whoever asks for it
+Usage: ``python -m tools.reliability.repeated --count 1000 --json OUT``.
+
+Growth is counted after garbage collection and with JAX's caches cleared: objects of the library, TensorFlow's
+graphs, JAX arrays and resident memory. TensorFlow keeps something of each function that it traces, for any caller
 (all of a graph with a custom gradient, which it never unregisters); so as many functions are traced without being
-converted, and what these leave is shown beside it.
+converted, and their remains are reported beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def make(index: int) -> Any:
-    """Returns a function with variables, a call, a branch, a loop and a custom gradient, and a spec of its argument."""
+    """Return a function with all kinds of constructs, and its argument's spec.
+
+    It has variables, a call, a branch, a loop and a custom gradient.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -45,7 +50,7 @@ def make(index: int) -> Any:
 
 
 def convert_one(index: int, run: bool = True) -> None:
-    """Converts a new function, and runs it compiled now and then."""
+    """Convert a new function, and run it compiled now and then."""
     import jax
     import numpy as np
 
@@ -64,7 +69,7 @@ def trace_one(index: int) -> None:
 
 
 def living() -> dict[str, int]:
-    """Returns how many objects there are of what a conversion makes, and the resident memory in bytes."""
+    """Return the number of conversions' living objects, and memory in bytes."""
     import jax
 
     jax.clear_caches()
@@ -84,7 +89,7 @@ def living() -> dict[str, int]:
 
 
 def measure(count: int, work: Any, warm: int = 50) -> list[dict[str, int]]:
-    """Returns what lives after ``warm`` calls of ``work(index)``, then after half and all of ``count`` more."""
+    """Return what lives after ``warm`` calls, then after half and all of ``count``."""
     found = []
     for index in range(warm + count):
         if index in (warm, warm + count // 2):
@@ -94,7 +99,7 @@ def measure(count: int, work: Any, warm: int = 50) -> list[dict[str, int]]:
 
 
 def main() -> None:
-    """Runs the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.reliability.repeated", description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--json", type=Path, required=True)
@@ -112,7 +117,7 @@ def main() -> None:
         "rows": rows,
         "notes": [
             "After garbage collection, with JAX's caches cleared. 'traced': TensorFlow alone traces the same "
-            "functions; what it keeps of each is its own. Weights are 16 KiB a function."
+            "functions; its remains are its own. Weights are 16 KiB a function."
         ],
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)

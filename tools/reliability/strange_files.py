@@ -19,7 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from .commands import DIGITS
 
 
-def artefact(change):
+def artifact(change):
     def make(folder, base):
         shutil.copytree(base, folder / "a")
         change(folder / "a")
@@ -90,7 +90,7 @@ def endless_model(folder, base):
 
 
 def metadata(change):
-    """An artefact whose metadata are another text, or another file."""
+    """Return an artifact with other text, or another file, as metadata."""
 
     def write(place):
         file = place / "metadata.json"
@@ -101,21 +101,21 @@ def metadata(change):
         else:
             file.write_text(text)
 
-    return artefact(write)
+    return artifact(write)
 
 
 def instead(name, make):
-    """An artefact in which something else stands in the place of a file."""
+    """Return an artifact in which something else replaces a file."""
 
     def write(place):
         (place / name).unlink()
         make(place / name)
 
-    return artefact(write)
+    return artifact(write)
 
 
 def tensors(change):
-    """An artefact whose params have another header, and whose metadata say that this is right."""
+    """Return an artifact whose params have a changed header, that metadata confirm."""
 
     def write(place):
         file = place / "params.safetensors"
@@ -129,7 +129,7 @@ def tensors(change):
         found["files"]["params.safetensors"]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         (place / "metadata.json").write_text(json.dumps(found))
 
-    return artefact(write)
+    return artifact(write)
 
 
 def _first(header):
@@ -179,7 +179,7 @@ def _objects(path):
 
 
 def model(change):
-    """The demo's SavedModel, with something changed."""
+    """Return the demo's SavedModel with a change."""
 
     def make(folder, base):
         shutil.copytree(DIGITS, folder / "m")
@@ -198,10 +198,10 @@ def proto(change):
     return model(write)
 
 
-def _functions_of_nobody(found):
+def _unknown_functions(found):
     for node in found.meta_graphs[0].object_graph_def.nodes:
         for i in range(len(node.function.concrete_functions)):
-            node.function.concrete_functions[i] = "nobody"
+            node.function.concrete_functions[i] = "unknown"
 
 
 def _other_shapes(found):
@@ -240,7 +240,7 @@ def _crafted_index(place):
 
 
 def clients(*rows):
-    """A database in this package's layout with other values in it."""
+    """Return a database in this package's layout with other values in it."""
     return database(
         [
             "CREATE TABLE format (v)",
@@ -256,9 +256,9 @@ PICKLE = "x'" + pickle.dumps(print).hex() + "'"
 
 
 FILES = {
-    "names outside of the artefact": artefact(names_outside),
-    "a link for weights": artefact(linked),
-    "a header of 2^63 bytes": artefact(long_header),
+    "names outside of the artifact": artifact(names_outside),
+    "a link for weights": artifact(linked),
+    "a header of 2^63 bytes": artifact(long_header),
     "a view without end": database(
         [
             f"CREATE VIEW clients AS {WITHOUT_END} AS client_id, x'00' AS examples, 1 AS size FROM n",
@@ -294,7 +294,7 @@ FILES = {
     "two inputs of one name": zipped(*[("image.npy", _npy((1, 8, 8, 1), b"\0" * 256))] * 2),
     "an input of 2^62": zipped(("image.npy", _npy((2**62, 8)))),
     "an input outside of the archive": zipped(("../../image.npy", _npy((1, 8, 8, 1), b"\0" * 256))),
-    "functions of nobody": proto(_functions_of_nobody),
+    "unknown functions": proto(_unknown_functions),
     "variables of other shapes": proto(_other_shapes),
     "objects that are not there": proto(_children_in_a_circle),
     "a model that is a pipe": pipe("saved_model.pb"),
@@ -303,7 +303,7 @@ FILES = {
     "debugging information that is a pipe": pipe("debug/saved_model_debug_info.pb"),
     "an index that is a pipe": pipe("variables/variables.index"),
     "variables that are a pipe": pipe("variables/variables.data-00000-of-00001"),
-    "an index made by hand": model(_crafted_index),
+    "a crafted index": model(_crafted_index),
     "clients of pickles": clients(f"('a', 1, 0, {PICKLE})"),
     "clients without a name": clients("(NULL, 1, 0, x'00')", "(9e999, 1, 0, x'00')"),
     "two clients of one name": clients("('a', 1, 0, x'00')", "('a', 1, 0, x'00')"),

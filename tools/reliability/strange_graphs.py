@@ -1,4 +1,4 @@
-"""GraphDefs that no mutation of a good one makes: what ``convert`` may answer to each."""
+"""Invalid GraphDefs that no mutation makes, and the allowed outcomes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2, types_pb2
 
-from .strange_protos import BOOL, FLOAT, INT, LONG, const, function, graph, grown, node
+from .strange_protos import BOOL, FLOAT, INT, LONG, const, function, graph, node, oversized
 
 
 def loop_without_end():
@@ -51,7 +51,7 @@ def gradient_of_itself():
     return found
 
 
-def code_that_nobody_calls():
+def uncalled_code():
     code = node("p", "PyFunc", "i", Tin=[FLOAT], Tout=[FLOAT])
     code.attr["token"].s = b"token"
     return graph(
@@ -114,27 +114,29 @@ GRAPHS = {
     "a loop of itself": (loop_of_itself, 2),
     "a function named like an op": (named_like_an_op, (0, 2)),
     "a gradient of itself": (gradient_of_itself, (0, 2)),
-    "code that nobody calls": (code_that_nobody_calls, (0, 2)),
+    "code that is never called": (uncalled_code, (0, 2)),
     "two nodes of one name": (lambda: graph(*[node("y", "Relu", "x", T=FLOAT)] * 2), 2),
-    "a control edge to nothing": (lambda: graph(node("y", "Relu", "x", "^nobody", T=FLOAT)), 2),
+    "a control edge to nothing": (lambda: graph(node("y", "Relu", "x", "^unknown", T=FLOAT)), 2),
     "an array of 2^31": (lambda: array_of("TensorArrayV3"), (0, 2)),
-    "fill": (lambda: grown("Fill", BIG, np.float32(1), T=FLOAT, index_type=INT), 2),
-    "range": (lambda: grown("Range", *np.float32([0, 1e12, 1]), Tidx=FLOAT), 2),
-    "tile": (lambda: grown("Tile", np.zeros((1, 1), np.float32), BIG, T=FLOAT, Tmultiples=INT), 2),
-    "broadcast": (lambda: grown("BroadcastTo", np.float32(1), BIG, T=FLOAT, Tidx=INT), 2),
-    "linspace": (lambda: grown("LinSpace", *np.float32([0, 1]), np.int64(2**40), T=FLOAT, Tidx=LONG), 2),
+    "fill": (lambda: oversized("Fill", BIG, np.float32(1), T=FLOAT, index_type=INT), 2),
+    "range": (lambda: oversized("Range", *np.float32([0, 1e12, 1]), Tidx=FLOAT), 2),
+    "tile": (lambda: oversized("Tile", np.zeros((1, 1), np.float32), BIG, T=FLOAT, Tmultiples=INT), 2),
+    "broadcast": (lambda: oversized("BroadcastTo", np.float32(1), BIG, T=FLOAT, Tidx=INT), 2),
+    "linspace": (lambda: oversized("LinSpace", *np.float32([0, 1]), np.int64(2**40), T=FLOAT, Tidx=LONG), 2),
     "one hot": (
-        lambda: grown("OneHot", np.zeros(1000, np.int32), np.int32(2**31 - 1), *np.float32([1, 0]), T=FLOAT, TI=INT),
+        lambda: oversized(
+            "OneHot", np.zeros(1000, np.int32), np.int32(2**31 - 1), *np.float32([1, 0]), T=FLOAT, TI=INT
+        ),
         2,
     ),
-    "diagonal": (lambda: grown("MatrixDiag", np.zeros(10**5, np.float32), T=FLOAT), (0, 2)),
-    "pad": (lambda: grown("Pad", np.zeros(1, np.float32), np.int64([[0, 2**40]]), T=FLOAT, Tpaddings=LONG), 2),
-    "random": (lambda: grown("RandomUniform", BIG, dtype=FLOAT, T=INT), (0, 2)),
+    "diagonal": (lambda: oversized("MatrixDiag", np.zeros(10**5, np.float32), T=FLOAT), (0, 2)),
+    "pad": (lambda: oversized("Pad", np.zeros(1, np.float32), np.int64([[0, 2**40]]), T=FLOAT, Tpaddings=LONG), 2),
+    "random": (lambda: oversized("RandomUniform", BIG, dtype=FLOAT, T=INT), (0, 2)),
     "a loop without end": (loop_without_end, (0, 2)),
     "joined strings": (joined_strings, 2),
     "less content than elements": (short_content, 2),
     "negative dimensions": (negative_dims, 2),
-    "an attribute that is no number": (
+    "an attribute of NaN": (
         lambda: graph(node("y", "LeakyRelu", "x", T=FLOAT, alpha=float("nan"))),
         0,
     ),

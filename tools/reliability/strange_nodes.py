@@ -1,4 +1,4 @@
-"""GraphDefs of one strange node, or of one strange function: what ``convert`` may answer to each."""
+"""GraphDefs of one invalid node or function, and the allowed outcomes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from tensorflow.core.framework import node_def_pb2
 
-from .strange_protos import BOOL, FLOAT, INT, LONG, const, function, graph, grown, node
+from .strange_protos import BOOL, FLOAT, INT, LONG, const, function, graph, node, oversized
 
 F, I, L = np.float32, np.int32, np.int64  # noqa: E741  (as in TensorFlow's tables of kernels)
 
 
 def one(op: str, *inputs: Any, **attrs: Any) -> Any:
-    """A graph whose result is one node's, of the argument ``"x"`` and of constants."""
+    """Return a graph of one node, on the argument ``"x"`` and constants."""
     nodes = [const(f"in{i}", value) for i, value in enumerate(inputs) if not isinstance(value, str)]
     wires = [value if isinstance(value, str) else f"in{i}" for i, value in enumerate(inputs)]
     return graph(*nodes, node("y", op, *wires, **attrs))
 
 
 def raw(made: node_def_pb2.NodeDef, **fields: Any) -> node_def_pb2.NodeDef:
-    """Adds attributes of bytes and of lists of integers to a node."""
+    """Add attributes of bytes and of lists of integers to a node."""
     for key, value in fields.items():
         if isinstance(value, bytes):
             made.attr[key].s = value
@@ -43,7 +43,7 @@ def call(*inputs: str, takes: int = 1, gives: int = 1, functions: Any = ()) -> A
 
 
 def frames(kind: str) -> Any:
-    """A TF1 loop of which one thing is wrong."""
+    """Return a TF1 loop with one error."""
     inside = "outside" if kind == "two frames" else "m"
     nodes = [
         raw(node("e", "Enter", "x", T=FLOAT, is_constant=False, parallel_iterations=10), frame_name=b"a"),
@@ -62,7 +62,7 @@ def frames(kind: str) -> Any:
 
 
 def doubled(times: int) -> Any:
-    """A loop that concatenates the argument with itself."""
+    """Return a loop that concatenates the argument with itself."""
     carried = {"i": INT, "v": FLOAT}
     cond = function(
         "cond", carried, ("t:z:0", BOOL), [const("n", I(times)), node("t", "Less", "i", "n:output:0", T=INT)]
@@ -85,7 +85,7 @@ def of_type(number: int) -> Any:
 
 
 def image(op: str, *more: Any, **attrs: Any) -> Any:
-    """A node on the argument as an image of 1 x 2 x 1 x 1."""
+    """Return a node on the argument as an image of 1 x 2 x 1 x 1."""
     nodes = [const(f"in{i}", value) for i, value in enumerate(more)]
     shaped = node("image", "Reshape", "x", "shape", T=FLOAT, Tshape=INT)
     lists = {key: attrs.pop(key) for key in list(attrs) if isinstance(attrs[key], bytes | list)}
@@ -105,7 +105,7 @@ def fft() -> Any:
 
 NODES = {
     "two functions of one name": (lambda: call("x", functions=[relu(), relu()]), 2),
-    "a function that returns nobody": (lambda: call("x", functions=[relu(result="nobody:z:0")]), 2),
+    "a function that returns an unknown node": (lambda: call("x", functions=[relu(result="unknown:z:0")]), 2),
     "a function that returns output 77": (lambda: call("x", functions=[relu(result="a:activations:77")]), 2),
     "fewer types than inputs": (lambda: call("x", takes=0), 2),
     "more types than inputs": (lambda: call("x", takes=3), 2),
@@ -120,15 +120,15 @@ NODES = {
     "stride 0": (lambda: one("StridedSlice", "x", I([0]), I([1]), I([0]), T=FLOAT, Index=INT), 2),
     "reshape to 2^62": (lambda: one("Reshape", "x", L([2**62]), T=FLOAT, Tshape=LONG), 2),
     "reshape to 300 dimensions": (lambda: one("Reshape", "x", I([2] + [1] * 300), T=FLOAT, Tshape=INT), 2),
-    "a range of tiny steps": (lambda: grown("Range", *F([0, 1, 1e-38]), Tidx=FLOAT), 2),
-    "a range of no number": (lambda: grown("Range", *F([0, 1, np.nan]), Tidx=FLOAT), 2),
-    "a range without end": (lambda: grown("Range", *F([0, np.inf, 1]), Tidx=FLOAT), 2),
+    "a range of tiny steps": (lambda: oversized("Range", *F([0, 1, 1e-38]), Tidx=FLOAT), 2),
+    "a range of NaN": (lambda: oversized("Range", *F([0, 1, np.nan]), Tidx=FLOAT), 2),
+    "a range without end": (lambda: oversized("Range", *F([0, np.inf, 1]), Tidx=FLOAT), 2),
     "unpack into -1": (lambda: one("Unpack", "x", T=FLOAT, num=-1, axis=0), 2),
     "unpack into 2^31": (lambda: one("Unpack", "x", T=FLOAT, num=2**31 - 1, axis=0), 2),
     "a million parts": (
         lambda: graph(
-            const("places", I([0, 1])),
-            node("parts", "DynamicPartition", "x", "places", T=FLOAT, num_partitions=10**6),
+            const("indices", I([0, 1])),
+            node("parts", "DynamicPartition", "x", "indices", T=FLOAT, num_partitions=10**6),
             node("y", "Relu", "parts:1", T=FLOAT),
         ),
         2,

@@ -1,4 +1,4 @@
-"""Builds GraphDefs by hand, that no TensorFlow would write."""
+"""Build GraphDefs that TensorFlow would not write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ X = node("x", "Placeholder", dtype=FLOAT, shape=tf.TensorShape([2]))
 
 
 def function(name, args, result, nodes):
-    """A function with one result; ``args`` is name to dtype, ``result`` a wire."""
+    """Return a function of ``args`` (name to dtype) with the one ``result``."""
     found = function_pb2.FunctionDef()
     found.signature.name = name
     for arg, dtype in args.items():
@@ -65,8 +65,8 @@ def graph(*nodes, functions=()):
     return found
 
 
-def grown(op, *inputs, **attrs):
-    """A node that makes much of constants, and something of it that depends on the argument."""
+def oversized(op, *inputs, **attrs):
+    """Return a node that makes much of constants, and a use of the argument."""
     made = node("much", op, *(f"in{i}" for i in range(len(inputs))), **attrs)
     return graph(
         *(

@@ -1,4 +1,4 @@
-"""Every primitive that generated source can hold: the source computes the same values and derivatives."""
+"""Source of every primitive computes the same values and derivatives."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def of_case(case):
 
 
 def _flat(results):
-    """Returns all results as one vector, as the op that stands for the function has one."""
+    """Return all results as one vector, as the op that replaces the function."""
     leaves = [jnp.ravel(leaf).astype(np.float32) for leaf in jax.tree.leaves(results)]
     return jnp.concatenate(leaves) if len(leaves) > 1 else leaves[0]
 

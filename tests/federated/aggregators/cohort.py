@@ -1,4 +1,4 @@
-"""A cohort of nine clients, two of whom do not count, and both ways to aggregate it."""
+"""A cohort of nine clients, two of them excluded, and two aggregations."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ TEMPLATE = {"b": jax.ShapeDtypeStruct((5,), jnp.float32), "w": jax.ShapeDtypeStr
 
 
 def make(seed=0, scale=1.0):
-    """Clients that do not count hold NaN and infinity, and the first place in the cohort."""
+    """Return updates; excluded clients hold NaN and infinity, and come first."""
     rng = np.random.default_rng(seed)
     update = {k: (scale * rng.normal(size=(N, *t.shape))).astype(np.float32) for k, t in TEMPLATE.items()}
     for leaf in update.values():
@@ -23,7 +23,7 @@ def make(seed=0, scale=1.0):
 
 
 def flat(updates):
-    """Returns the clients that count as float64 rows (7, 17), leaves in the order of their names."""
+    """Return the included clients as float64 rows (7, 17), leaves by name."""
     rows = [updates.update[k].reshape(N, -1) for k in sorted(updates.update)]
     return np.concatenate(rows, 1).astype(np.float64)[MASK]
 
@@ -37,7 +37,7 @@ def rows(updates, chosen):
 
 
 def aggregate(process, updates, state=None, key=None, exact=False, whole=False):
-    """Aggregates in chunks of three in order, and as two devices might in another; with ``whole`` at once too."""
+    """Aggregate chunks of three in order, in another, and (``whole``) at once."""
     key = jax.random.key(7) if key is None else key
     state = process.initialize() if state is None else state
     # Runners donate the accumulator: no buffer may be in it twice.

@@ -21,7 +21,10 @@ KEYS = jax.random.split(jax.random.key(1), 3000)
 
 
 def round_trips(codec, shared=None):
-    """Decoded vectors, (3000, 50), and bits: each with a key of its own, the shared key too unless it is given."""
+    """Return decoded vectors (3000, 50) and bits, with a key for each.
+
+    The shared key varies, too, unless it is given.
+    """
 
     @jax.jit
     @jax.vmap
@@ -81,14 +84,17 @@ def test_uniform_levels_are_the_two_next_to_each_number():
 
 @pytest.mark.full
 def test_a_shared_rotation_alone_leaves_no_bias():
-    """Rounding after the rotation is unbiased for each rotation, so clients may share it."""
+    """Rounding after any rotation is unbiased, so clients may share it."""
     decoded, _ = round_trips(agg.RotatedUniformQuantizer(8), shared=jax.random.key(9))
     assert (np.abs(decoded.mean(0) - X) < 5 * decoded.std(0) / math.sqrt(len(KEYS)) + 1e-6).all()
 
 
 @pytest.mark.full
 def test_drive_errs_as_its_paper_says():
-    """For large vectors: (1 - 2/pi) of the squared norm with the scale of least error, (pi/2 - 1) with the other."""
+    """The squared error is 1 - 2/pi at the best scale, else pi/2 - 1.
+
+    This holds for large vectors.
+    """
     x = np.random.default_rng(2).normal(size=4096).astype(np.float32)
     for unbiased, share in [(False, 1 - 2 / math.pi), (True, math.pi / 2 - 1)]:
         codec = agg.Drive(unbiased=unbiased)
@@ -132,7 +138,7 @@ CODECS = [agg.UniformQuantizer(2), agg.RotatedUniformQuantizer(4), agg.Drive(), 
 @pytest.mark.default_cases("Drive(unbiased=False)", "TernGrad(clip_stddevs=2.5)", "TernGrad(clip_stddevs=None)")
 @pytest.mark.parametrize("codec", [*CODECS, agg.TernGrad(), agg.TernGrad(2.5)], ids=repr)
 def test_codes_are_as_good_for_any_size_of_numbers(codec):
-    """Differences, sums and squares of numbers near 3e38 overflow, squares of those near 1e-30 vanish."""
+    """Differences and squares of numbers near 3e38 overflow, of 1e-30 vanish."""
     keys = jax.random.key(0), jax.random.key(1)
     x = np.float32([3, -3, 0, 1, -2, 0.5, 2.5, -1])
 

@@ -1,4 +1,4 @@
-"""The geometric median against float64, on cohorts with masked rows and with attackers."""
+"""The geometric median against float64, with masked rows and attackers."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ NEXT = jax.jit(PROCESS.next)
 
 
 def weiszfeld(x, w):
-    """Returns the median of rows (n, d), in float64: from the middle, until it stands still."""
+    """Return the median of rows (n, d) in float64, iterated to its fixpoint."""
     point = np.median(x, 0)
     for _ in range(5000):
         by = w / np.maximum(np.linalg.norm(x - point, axis=1), 1e-12)
@@ -38,7 +38,7 @@ def test_the_geometric_median_is_the_least_sum_of_distances(weighted):
 
 @pytest.mark.full
 def test_a_geometric_median_on_a_client():
-    """Where most clients agree, the median is their point: distances of zero must not divide."""
+    """Where most clients agree, that point is the median; no division by 0."""
     updates = make(5)
     for leaf in updates.update.values():
         leaf[[0, 1, 3, 4, 5]] = 0.25
@@ -54,7 +54,7 @@ def of(x, w, mask):
 @pytest.mark.parametrize("far", [1e3, 1e6, 1e9, 1e18, 1e30, 3e38, MOST])
 @pytest.mark.parametrize("attackers", [1, 4])
 def test_attackers_pull_with_their_share_from_however_far(far, attackers):
-    """The sum of distances is theirs alone then, in float32: no rule that looks at it knows when to stop."""
+    """They dominate the sum of distances in float32: no rule may look at it."""
     rng = np.random.default_rng(0)
     x = (10 + rng.normal(size=(10, 3))).astype(np.float32)
     x[:attackers] = far * np.float32([1, -1, 1])
@@ -66,7 +66,7 @@ def test_attackers_pull_with_their_share_from_however_far(far, attackers):
 
 @pytest.mark.full
 def test_steps_leave_a_client_that_they_begin_at():
-    """It is the mean, and not the median; a step that divided by its distance would stay there."""
+    """It is the mean, not the median; a division by its distance would stop."""
     x = np.zeros((10, 3), np.float32)
     x[1:7, :2] = [[1, 0], [1, 0], [-0.5, 0.1], [-0.5, -0.1], [-0.5, 0.2], [-0.5, -0.2]]
     expected = weiszfeld(x[:7].astype(np.float64), np.ones(7))

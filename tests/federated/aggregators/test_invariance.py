@@ -1,4 +1,6 @@
-"""An aggregate depends on the clients that count: not on chunks, merge order, masked rows or the scale of weights.
+"""Aggregates depend on included clients alone.
+
+Chunks, merge order, masked rows and the scale of weights do not matter.
 
 Chunks are padded to one size, so that each aggregation compiles its functions once for all examples.
 """
@@ -59,18 +61,18 @@ class Aggregation:
         self.merge = jax.jit(self.process.merge)
 
     def fold(self, updates, chunks):
-        """Returns the accumulator of chunks of clients."""
+        """Return the accumulator of chunks of clients."""
         found = self.process.zero(self.state, N)
         for chunk in chunks:
             found = self.step(self.state, found, padded(updates, chunk), KEY)
         return found
 
     def aggregate(self, updates):
-        """Returns the aggregate and the state after one pass over all clients in order."""
+        """Return the aggregate and the state after one pass over all clients in order."""
         return self.result(self.fold(updates, [(0, 1, 2, 3), (4, 5, 6, 7), (8,)]))
 
     def result(self, accumulator):
-        """Returns the aggregate and the state, without the measurements, some of which count padding."""
+        """Return aggregate and state, without measurements that count padding."""
         found = self.report(self.state, accumulator, KEY)
         return jax.device_get((found.result, found.state))
 
@@ -79,7 +81,7 @@ aggregation = functools.cache(Aggregation)
 
 
 def padded(updates, chunk):
-    """Returns a chunk of clients as `SLOTS` rows; rows beyond it are masked and hold NaN."""
+    """Return a chunk as `SLOTS` rows; those beyond it are masked NaN."""
     rows = np.array([*chunk, *[0] * (SLOTS - len(chunk))])
     empty = np.arange(SLOTS) >= len(chunk)
 
@@ -100,7 +102,7 @@ def close(found, expected, rtol=2e-5, atol=4e-6):
 
 @st.composite
 def merges(draw):
-    """Draws chunks of all clients for each of several accumulators, and pairs of accumulators to merge."""
+    """Draw chunks for several accumulators, and pairs of these to merge."""
     order, devices = draw(st.permutations(range(N))), [[]]
     while order:
         size = draw(st.integers(1, SLOTS))
@@ -131,7 +133,7 @@ def test_merging_in_any_order_and_chunking_gives_one_aggregate(name, plan):
 @given(data=st.data(), mask=st.lists(st.booleans(), min_size=N, max_size=N))
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)
 def test_masked_clients_have_no_influence(name, data, mask):
-    """Bit for bit, for masked rows of NaN, infinity, or the index of an unmasked client."""
+    """It holds bit for bit, for masked NaN, infinity, or copies of a client."""
     mask = np.array(mask)
     update, weight = jax.tree.map(np.nan_to_num, make()[:2])
     clean = ClientUpdates(update, weight, mask, np.arange(N, dtype=np.int32))

@@ -81,7 +81,10 @@ def test_norms_neither_overflow_nor_vanish():
 
 @pytest.mark.full
 def test_the_largest_numbers_are_clipped():
-    """A quotient by 3e38 was a product with 0: the norm was 0, and an attacker was let through whole."""
+    """A quotient by 3e38 was a product with 0: the norm was 0.
+
+    An attacker passed unclipped.
+    """
     updates = {"a": np.float32([[3e38, 0, 0], [0, -1e38, 0], [3, 0, 4]]), "b": np.float32([[0], [2], [0]])}
     norms = jax.jit(row_norms)(updates)
     np.testing.assert_allclose(norms, [3e38, 1e38, 5], rtol=1e-6)
@@ -95,7 +98,7 @@ def test_the_largest_numbers_are_clipped():
 
 @pytest.mark.full
 def test_an_adaptive_norm_follows_its_quantile():
-    """Five rounds compared with the formula; then until convergence to the requested quantile."""
+    """Five rounds against the formula; then until the requested quantile."""
     norm = agg.QuantileEstimation(10.0, target_quantile=0.6, learning_rate=0.5, multiplier=2.0, increment=0.25)
     process = agg.ClippingFactory(norm, agg.UnweightedMeanFactory()).create(TEMPLATE)
     state, estimate, step = process.initialize(), 10.0, jax.jit(process.next)
@@ -117,7 +120,7 @@ def test_an_adaptive_norm_follows_its_quantile():
 
 @pytest.mark.full
 def test_zeroing_removes_outliers():
-    """The default zeroing lets ordinary updates through and stops one a million times larger, and NaN."""
+    """Default zeroing lets ordinary updates pass, not a million times larger."""
     updates = make()
     updates.update["w"][1] *= 1e6
     updates.update["w"][3, 0, 0] = np.nan
@@ -161,7 +164,7 @@ def test_screening_counts_each_kind():
 
 @pytest.mark.full
 def test_dtypes():
-    """Sums are taken in float32, results come in the update's dtype; integers are summed exactly."""
+    """Sums are float32, results have the update's dtype; integers are exact."""
     template = {"h": jax.ShapeDtypeStruct((4,), jnp.bfloat16)}
     ones = {"h": jnp.ones((1000, 4), jnp.bfloat16) * 0.01}
     updates = ClientUpdates(ones, np.ones(1000, np.float32), np.ones(1000, bool), np.arange(1000, dtype=np.int32))

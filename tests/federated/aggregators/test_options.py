@@ -1,4 +1,4 @@
-"""No option of an aggregator makes an aggregate that is not finite: it is taken, or refused by its name."""
+"""Options of aggregators give finite aggregates, or raise by their name."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Differential privacy: the mechanism against numpy, its noise by statistics, its cost against closed forms."""
+"""Differential privacy: numpy's mechanism, noise, and closed-form costs."""
 
 import math
 
@@ -58,7 +58,10 @@ def test_adaptive_clipping_spends_the_budget_as_the_paper_says():
 
 
 def exact_epsilon(noise, delta):
-    """The least epsilon of one Gaussian mechanism of sensitivity 1 (Balle and Wang, 2018, theorem 8)."""
+    """Return the least epsilon of a Gaussian mechanism of sensitivity 1.
+
+    Source: Balle and Wang, 2018, theorem 8.
+    """
     from scipy import optimize, stats
 
     def excess(epsilon):

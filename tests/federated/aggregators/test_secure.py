@@ -1,4 +1,4 @@
-"""Simulated secure aggregation: the sum is that of integers, exactly; a single update looks like noise."""
+"""Simulated secure aggregation: exact integer sums; updates look random."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Codecs that state they are unbiased have the encoded vector as their mean, for drawn vectors."""
+"""Codecs that state they are unbiased have the vector as their mean."""
 
 import functools
 
@@ -19,7 +19,7 @@ VECTORS = hnp.arrays(np.float32, SIZE, elements=NUMBERS).filter(lambda x: x.any(
 
 @functools.cache
 def decoded(codec):
-    """Returns a compiled function from a vector to `DRAWS` decoded ones, each encoded with keys of its own."""
+    """Return a function from a vector to `DRAWS` decoded ones, by key."""
 
     def one(x, key):
         keys = key, jax.random.fold_in(key, 1)
@@ -30,7 +30,7 @@ def decoded(codec):
 
 
 def check_unbiased(codec, x):
-    """Raises AssertionError unless each mean is within five standard errors, or 0.4 % of the largest number.
+    """Fail unless means are within five standard errors, or 0.4 % of the maximum.
 
     A number near a level is hardly ever rounded to the other one, so that the standard error is measured as 0.
     """

@@ -1,4 +1,4 @@
-"""Federated computations against numpy: every intrinsic, at clients and server, on scalars and structures."""
+"""Federated computations against numpy: every intrinsic, placement, type."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""JAX functions as computations: types, StableHLO, open dimensions, 64 bits, calls within JAX."""
+"""JAX functions as computations: types, StableHLO, dimensions, nesting."""
 
 import collections
 
@@ -120,7 +120,7 @@ def test_serialized_and_read_back():
 
 
 def _damaged(change):
-    """A computation whose proto came from elsewhere, changed on the way."""
+    """Return a computation whose proto was changed in transit."""
     made = core.jax_computation({"w": (np.float32, [2]), "k": np.int32})(lambda p: {"z": p["w"] * p["k"], "a": p["k"]})
     proto = type(made.to_proto()).FromString(made.to_proto().SerializeToString())
     change(proto)
@@ -154,7 +154,7 @@ def _of_another_result(proto):
 
 @pytest.mark.parametrize("change", [_cut, _scrambled, _no_bytecode, _of_another_parameter, _of_another_result])
 def test_damaged_protos_are_refused(change):
-    """Another process reads a proto's StableHLO first, as MLIR may crash on it; types that lie are seen."""
+    """A process reads the StableHLO first, as MLIR may crash; wrong types raise."""
     damaged = _damaged(change)
     w = np.ones(2, np.float32)
     given = [w, np.int32(3), w] if change is _of_another_parameter else [w, np.int32(3)]
@@ -235,7 +235,7 @@ def test_containers_come_back():
 
 @pytest.mark.full
 def test_optimizer_states():
-    """States of optax are named tuples of arrays: they pass through types, calls and results."""
+    """Optax states, named tuples, pass through types, calls and results."""
     optimizer = optax.adam(0.1)
     params = {"w": jnp.ones(2)}
     state = optimizer.init(params)

@@ -46,7 +46,7 @@ def test_batch_is_tf_data_batch(n, size, drop):
 @pytest.mark.parametrize("epochs", [0, 1, 3])
 @pytest.mark.parametrize("drop", [False, True])
 def test_short_last_batches_are_tff_pipelines(n, size, epochs, drop):
-    """TFF's preprocessing is dataset.repeat(epochs).shuffle(..).batch(size): batches cross epochs."""
+    """TFF uses repeat(epochs).shuffle(..).batch(size): batches cross epochs."""
     batches = data.ClientDataset(_examples(n)).shuffle_repeat_batch(
         batch_size=size, num_epochs=epochs, skip_shuffle=True, drop_remainder=drop, fill_remainder=False
     )

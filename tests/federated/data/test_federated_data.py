@@ -70,7 +70,10 @@ def _example(features):
 
 
 def _write_tff(path, clients, split="train"):
-    """The tables as tff.simulation.datasets.save_to_sql_client_data makes them, with TensorFlow's own protos."""
+    """Write the tables of tff.simulation.datasets.save_to_sql_client_data.
+
+    The protos are TensorFlow's own.
+    """
     with sqlite3.connect(path) as connection:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)"
@@ -150,7 +153,7 @@ def test_slices_narrow(stored):
 
 
 def test_preprocessors(stored):
-    """A client's functions may change how many examples it has; a batch's run on each batch."""
+    """Clients' functions may change example counts; batches' run on batches."""
     changed = stored.preprocess_client(
         lambda i, e: {"n": np.concatenate([e["y"], e["y"]]), "id": [i] * 2 * len(e["y"])}
     )
@@ -214,7 +217,7 @@ def test_tff_splits(tmp_path):
 
 
 def test_tff_casts_as_parse_example_and_cast_do(tmp_path):
-    """tf.io.parse_example gives int64 and float32; TFF casts them to element_spec's dtypes."""
+    """Parse_example gives int64 and float32; TFF casts to element_spec."""
     values = {"x": np.array([[1.5, 3e38, np.nan]], np.float32), "y": np.array([300])}
     _write_tff(tmp_path / "t", {"a": values})
     spec = {"x": tf.TensorSpec([3], tf.bfloat16), "y": tf.TensorSpec([], tf.uint8)}
@@ -320,7 +323,7 @@ def _opened(kind, path):
 @pytest.mark.default_cases("npz", "sqlite", "tff")
 @pytest.mark.parametrize("kind", ["sqlite", "npz", "hdf5", "tff"])
 def test_flipped_bytes_and_cut_files_never_crash(kind, tmp_path):
-    """Damage gives DataError, or passes unseen where the format has no checksum; never another error."""
+    """Damage raises DataError, or is unseen where there is no checksum."""
     STORAGES[kind](tmp_path)
     files = sorted(path for path in tmp_path.iterdir())
     rng = np.random.default_rng(1)
@@ -391,7 +394,7 @@ def test_other_tables_and_views(tmp_path):
 
 
 def test_a_virtual_table_is_no_table(tmp_path):
-    """Its rows come from a view here, which never ends. Not every SQLite has the module; the file says so anyway."""
+    """Its rows come from an endless view. The file tells without the module."""
     virtual = "CREATE VIRTUAL TABLE clients USING fts5(client_id, num_examples, crc32, examples, content='endless')"
     with sqlite3.connect(tmp_path / "f") as connection:
         connection.execute(

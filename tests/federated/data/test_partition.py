@@ -65,7 +65,7 @@ def test_one_label_a_client():
 
 
 def test_dirichlet_has_the_distributions_variance():
-    """The share of a label at a client has variance (1/c)(1 - 1/c)/(c alpha + 1), c clients."""
+    """A label's share at a client has variance (1/c)(1 - 1/c)/(c alpha + 1)."""
     c, alpha, shares = 5, 0.7, []
     for seed in range(80):
         counts = _counts(data.partition_dirichlet(EXAMPLES, c, alpha, seed=seed, min_size=0))

@@ -18,7 +18,7 @@ CLIENTS = data.InMemoryFederatedData(
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 16, 40])
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_padded_batches_are_those_of_one_dataset(size, buckets):
-    """The oracle is the batching of all examples joined, tested against tf.data elsewhere."""
+    """The oracle joins all examples in batches, as tested against tf.data."""
     doubled = CLIENTS.preprocess_batch(lambda e: {**e, "y": e["y"] * 2})
     joined = data.ClientDataset({"y": np.arange(16) * 2, "x": np.zeros((16, 2))})
     batches = list(data.padded_batch_federated_data(doubled, batch_size=size, num_batch_size_buckets=buckets))

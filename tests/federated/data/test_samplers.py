@@ -1,4 +1,4 @@
-"""Cohorts depend on the seed and the round's number, and have the chances that they promise."""
+"""Cohorts depend on seed and round number, with the stated chances."""
 
 import itertools
 
@@ -90,7 +90,7 @@ def _frequencies(sampler, rounds):
 
 
 def test_uniform_chances():
-    """Each client is in a cohort with probability 4/12; 5 standard deviations of 3,000 draws are 0.043."""
+    """A client's probability is 4/12; 5 standard deviations of 3,000: 0.043."""
     frequencies = _frequencies(SAMPLERS["uniform"](0), 3000)
     np.testing.assert_allclose(frequencies, 4 / NUM, atol=0.043)
 
@@ -102,7 +102,7 @@ def test_weighted_chances_with_replacement():
 
 @pytest.mark.full
 def test_weighted_chances_without_replacement():
-    """Drawn one after another from those left: two of three clients with weights 1, 2, 5, computed manually."""
+    """Drawn one by one: two of three clients with weights 1, 2, 5."""
     three = data.InMemoryFederatedData({str(i): {"y": np.zeros(1)} for i in range(3)})
     p = np.array([1, 2, 5]) / 8
     expected = [p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(3) if j != i) for i in range(3)]

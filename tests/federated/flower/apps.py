@@ -1,4 +1,7 @@
-"""A small training for both simulation and Flower: softmax regression with a running mean that is not trained."""
+"""A training for simulation and Flower: softmax regression, running mean.
+
+The running mean is not trained.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +43,7 @@ def aggregator():
 
 
 def clients(number=2):
-    """Clients of different sizes and labels; the first ones are the same however many are asked for."""
+    """Return clients of different sizes and labels, equal for any number."""
     found = []
     for client in range(number):
         rng = np.random.default_rng(client)

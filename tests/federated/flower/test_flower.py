@@ -1,4 +1,4 @@
-"""Flower's round equals the simulation's. Messages go from app to app here, without a network."""
+"""Flower's round equals the simulation's, with messages passed here."""
 
 import functools
 
@@ -37,14 +37,14 @@ DATA = {}
 
 @functools.cache
 def _client_app(batching):
-    """One app for all tests, which compiles once: it looks its data up when a message comes."""
+    """Return one app for all tests, which compiles once, and looks data up."""
     return flower.client_app(
         apps.MODEL, lambda context: DATA[context.node_id], client_work=apps.WORK, client_batching=batching
     )
 
 
 class Grid:
-    """Simulates the network: node ids are not indices, and replies arrive in another order than the messages."""
+    """Simulated network: node ids are not indices, and replies are reordered."""
 
     def __init__(self, datasets, fail=()):
         self._data = {1000 - 7 * index: dataset for index, dataset in enumerate(datasets)}
@@ -110,7 +110,7 @@ def _assert_same(weights, expected):
 
 
 def _in_order_of_nodes(datasets):
-    """The grid's node ids fall with the place: the cohort of a round is sorted by node."""
+    """Return datasets by falling node ids: rounds' cohorts are sorted by node."""
     return list(datasets)[::-1]
 
 
@@ -138,7 +138,7 @@ def test_other_aggregators(factory):
 
 @pytest.mark.parametrize("fill", [False, True])
 def test_flowers_own_fedavg(fill):
-    """FedAvg averages weights by numbers of examples, as the simulation does for their changes.
+    """FedAvg averages weights by example counts, as simulation does changes.
 
     What fills up a last batch does not count in either.
     """

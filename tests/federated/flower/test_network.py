@@ -1,4 +1,4 @@
-"""A superlink and two supernodes on loopback, with Flower's own processes: the weights are the simulation's.
+"""A superlink and two supernodes on loopback have the simulation's weights.
 
 Slow: Flower starts a process for each message, which imports JAX and compiles the training again.
 """

@@ -1,4 +1,4 @@
-"""Each metric over several batchings against numpy in float64, and against Keras's where Keras has it."""
+"""Each metric over several batchings against numpy, and against Keras's."""
 
 import dataclasses
 
@@ -161,7 +161,7 @@ CASES = [
 
 
 def batches(y, predictions, size):
-    """Cuts into batches of ``size``, padded to one shape with rows that would spoil any result they reached."""
+    """Return batches of ``size``, padded with rows that would spoil results."""
     for begin in range(0, N, size):
         rows = slice(begin, begin + size)
         batch, guess = {"y": y[rows], "domain_id": DOMAINS[rows]}, predictions[rows]

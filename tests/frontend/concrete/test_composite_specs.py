@@ -1,4 +1,4 @@
-"""Functions of composite tensors: they take their components, or the tensors themselves."""
+"""Functions of composite tensors take components, or tensors themselves."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CASES = {
 
 
 def taken_apart(value):
-    """Returns a structure in which composite tensors are tuples of numpy arrays."""
+    """Return a structure in which composite tensors are tuples of numpy arrays."""
 
     def apart(leaf):
         parts = tf.nest.flatten(leaf, expand_composites=True)

@@ -1,4 +1,4 @@
-"""Arguments stand in the order of their structure; variables are handed over as they lie in TensorFlow's memory."""
+"""Arguments follow their structure; variables share TensorFlow's memory."""
 
 import collections
 
@@ -213,7 +213,7 @@ def test_captured_text_is_a_result():
 
 @pytest.mark.full
 def test_variables_that_only_raw_ops_see_have_their_names():
-    """As an optimizer's slots: the function's variables are not told of them, but their handles are."""
+    """Optimizer slots are no variables of the function; their handles have names."""
     weight, slot = tf.Variable([1.0, 2.0], name="w"), tf.Variable([0.0, 0.0], name="w/m")
     handle = slot.handle
 

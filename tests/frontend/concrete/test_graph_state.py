@@ -1,4 +1,4 @@
-"""Functions that ``tf.saved_model.load`` restores from TF1 SavedModels, whose variables are nodes of the graph."""
+"""Functions of TF1 SavedModels, whose variables are nodes of the graph."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tables that a tf.function captures from Python, in branches, loops and under jit."""
+"""Tables captured by a tf.function, in branches, loops and under jit."""
 
 import jax
 import numpy as np

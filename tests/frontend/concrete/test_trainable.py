@@ -17,7 +17,7 @@ LIBRARIES = pytest.mark.parametrize("lib", [keras, tf_keras], ids=["keras", "tf_
 
 
 def frozen_base(lib):
-    """A head on a frozen base, whose tf.Variables still have the flag of variables that train."""
+    """Return a head on a frozen base, whose tf.Variables still have the flag."""
     layers = lib.layers
     base = lib.Sequential([layers.Input((3,)), layers.Dense(2, name="d"), layers.BatchNormalization(name="bn")])
     base.trainable = False
@@ -27,7 +27,7 @@ def frozen_base(lib):
 
 
 def trained(converted):
-    """Returns the names of params that train, without the models' names."""
+    """Return the names of params that train, without the models' names."""
     return {"/".join(name.split("/")[-2:]) for name in tf2jax_lite.split_params(converted[1])[0]}
 
 

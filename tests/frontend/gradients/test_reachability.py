@@ -1,4 +1,7 @@
-"""Custom gradients inside gradient functions are traced as far as a second derivative gets, and no further."""
+"""Gradient functions' custom gradients are traced for second derivatives.
+
+They are traced no further.
+"""
 
 import jax
 import numpy as np
@@ -11,7 +14,7 @@ from tf2jax_lite.frontend.gradients.reachability import Reach
 
 
 def _counted(traced):
-    """A function whose gradient is 3 in place of 1, and notes when that is asked for."""
+    """Return a function with gradient 3 for 1, that records requests of it."""
 
     @tf.custom_gradient
     def inner(x):

@@ -1,4 +1,4 @@
-"""What nodes have in common is read once; what is shared must be the same, small, and not changeable."""
+"""Equal parts of nodes are read once; shared ones are small and constant."""
 
 import numpy as np
 import pytest
@@ -137,7 +137,7 @@ def test_nodes_come_in_an_order_whatever_that_of_the_proto(backwards):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["a:0", "^a"])
 def test_odd_names_are_no_inputs(name):
-    """What names a node in one place must not be an output or a control edge in another."""
+    """Node names in one place are no outputs or control edges in another."""
     protos = [_const(name, 1.0), _const("a", 2.0), _node("b", "Neg", [name], T=_type("float32"))]
     graph = graph_pb2.GraphDef(node=protos)
     if name == "^a":

@@ -142,7 +142,7 @@ def test_values_that_tensorflow_rejects_raise(function, message):
 
 @pytest.mark.full
 def test_ops_that_are_never_evaluated():
-    """Ops that expand their inputs or read files, and strings that are runtime-dependent."""
+    """These expand inputs, read files, or depend on run-time strings."""
     evaluator = string_evaluator.StringEvaluator(1 << 20)
     for op in ("ReadFile", "ParseTensor", "DecodeCompressed", "PyFunc", "WholeFileReader", "NoSuchOp", "PrintV2"):
         assert not evaluator.accepts(op)

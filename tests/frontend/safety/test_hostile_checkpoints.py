@@ -31,7 +31,7 @@ def test_a_checkpoint_is_read(prefix):
 
 
 def test_tensors_larger_than_their_files(prefix, monkeypatch):
-    """The index is protected by checksums, so the reader itself is made to say what a crafted one would."""
+    """Checksums protect the index, so the reader is made to report sizes."""
     load = tf.compat.v1.train.NewCheckpointReader
 
     class Reader:
@@ -67,7 +67,7 @@ def varint(number):
 
 
 def table(entries):
-    """A table of LevelDB's with the right checksums."""
+    """Return a LevelDB table with correct checksums."""
     data = b""
 
     def block(pairs):
@@ -112,7 +112,7 @@ def test_shapes_over_which_tensorflow_ends_the_process(prefix, change, match):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with two checkpoints, and the file that says which is the newest."""
+    """Return a folder with two checkpoints, and the file of the newest."""
     saved = tf.train.Checkpoint(v=tf.Variable([1.0, 2.0]))
     saved.save(str(tmp_path / "made" / "point"))
     saved.v.assign([3.0, 4.0])
@@ -124,7 +124,7 @@ V = ("v/.ATTRIBUTES/VARIABLE_VALUE", "")
 
 
 def test_a_folder_gives_its_newest_checkpoint(folder, tmp_path):
-    """Whatever path its state names, it is one in the folder: that may have moved, or be made by somebody else."""
+    """Its state's path is ignored: it is in the folder, which may have moved."""
     np.testing.assert_array_equal(Checkpoint(folder).read(V), [3, 4])
     tf.train.Checkpoint(v=tf.Variable([5.0, 6.0])).write(str(tmp_path / "point-1"))
     for path in (tmp_path / "point-1", "../point-1", "/elsewhere/point-1"):
@@ -185,7 +185,7 @@ def initial_value(proto, variable):
 
 
 def test_initializers_that_would_make_much():
-    """Nothing but the initializer says how large the value is; the sum of it alone would be one number."""
+    """Only initializers state sizes; the value's sum would be one number."""
     with tf.Graph().as_default() as graph:
         big = tf.random.uniform(tf.constant([1 << 20, 1 << 18]), name="big")
         v = tf.compat.v1.get_variable("v", initializer=tf.constant(0.0), use_resource=True)

@@ -110,7 +110,7 @@ def test_functions_nest_as_deep_as_tracing_can_follow(depth, fits):
 
 @pytest.mark.parametrize(("depth", "fits"), [(6, True), (40, False)])
 def test_calls_that_double(depth, fits):
-    """Each function calls the next one twice: 2^40 calls, which depth alone does not bound."""
+    """Each function calls the next twice: 2^40 calls, at a bounded depth."""
     made = graph()
     for i in range(depth):
         function(made, f"f{i}", [f"f{i + 1}"] * 2 if i + 1 < depth else [])
@@ -307,7 +307,7 @@ def test_lists_of_very_many_tensors():
     ],
 )
 def test_attributes_of_another_kind(where, name, field, value):
-    """Each is named with its node; a number in the place of a dtype would otherwise be one until something uses it."""
+    """The error names the node; a number as dtype would fail only later."""
     made = graph()
     node(made.node, "y", "Identity", ["x"], T=F32)
     node(made.node, "z", "Placeholder", dtype=F32)
@@ -341,7 +341,7 @@ def test_a_collection_of_variables_that_is_damaged():
     ],
 )
 def test_results_that_no_array_can_hold(op, second, attrs):
-    """XLA ends the process where sizes overflow, and no array of numpy's has more than 64 dimensions."""
+    """XLA ends the process on overflow; numpy's arrays have 64 dimensions."""
     made = graph()
     made.node[0].attr["shape"].shape.dim.add(size=1)
     node(made.node, "k", "Const", value=second)

@@ -1,4 +1,4 @@
-"""Keras files that hold code: refused before Keras, or tf_keras after it, would run that."""
+"""Keras files with code raise before Keras, or tf_keras, would run it."""
 
 import json
 import zipfile
@@ -14,7 +14,10 @@ from tf2jax_lite.pipeline import model_files
 
 
 def lambda_model(tmp_path, library, suffix):
-    """A model whose Lambda layer would make a file when it is loaded or built; written by the library itself."""
+    """Return a model whose Lambda layer makes a file when loaded or built.
+
+    The library itself writes the model.
+    """
     keras = pytest.importorskip(library)
     marker = tmp_path / "ran"
     text = str(marker)

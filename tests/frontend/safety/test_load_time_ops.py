@@ -1,4 +1,7 @@
-"""What TensorFlow runs of a model while it loads it is looked at first: it must end, fit into memory, touch nothing."""
+"""Functions that TensorFlow runs on load are checked first.
+
+They must end, fit into memory, and touch nothing.
+"""
 
 import numpy as np
 import pytest
@@ -100,14 +103,14 @@ def joined(times):
 
 
 def test_strings_that_double(tmp_path):
-    """Functions that save join keys of the checkpoint with names (Keras's TextVectorization)."""
+    """Save functions join keys of the checkpoint (Keras's TextVectorization)."""
     with pytest.raises(LimitError, match="Add"):
         tf2jax_lite.convert_saved_model(save(tmp_path / "model", lambda: joined(40)))
     assert tf2jax_lite.convert_saved_model(save(tmp_path / "small", lambda: joined(3))) is not None
 
 
 def test_shapes_that_a_file_claims_are_not_believed(tmp_path):
-    """A size that is an argument is whatever the caller says, not what the function's attributes claim."""
+    """A size argument is what the caller says, despite the attributes."""
 
     @tf.function(input_signature=[tf.TensorSpec([1], tf.int64)])
     def inner(sizes):
@@ -149,7 +152,7 @@ def test_a_resource_that_is_no_variable_is_called_so(tmp_path, restored):
 
 
 def save_tf1(path):
-    """A TF1 model with what such models run on loading: tables made of a range, local variables, a restored one."""
+    """Save a TF1 model with tables of a range, local and restored variables."""
     with tf1.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.string, [2], name="x")
         keys = tf1.constant(["a", "b"])
@@ -173,7 +176,7 @@ def test_models_of_tensorflow_1_load(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("way", ["restore", "table_initializer", "damaged"])
 def test_graphs_of_tensorflow_1(tmp_path, way):
-    """The op that restores may read a checkpoint and not write one; initializers may do neither."""
+    """The restoring op may read a checkpoint, not write; initializers neither."""
     path = save_tf1(tmp_path / "model")
     file = path / "saved_model.pb"
     proto = saved_model_pb2.SavedModel.FromString(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Models that would run code or touch files are refused before TensorFlow sees them, unless asked for by name."""
+"""Models that run code or touch files raise, unless named as allowed."""
 
 import os
 
@@ -68,7 +68,7 @@ def test_trusted_op_stays_in_tensorflow(tmp_path):
 
 
 def test_initializers_are_looked_at_too(tmp_path):
-    """TensorFlow runs what fills a table while it loads a model; there, writing a file would need no call at all."""
+    """TensorFlow fills tables on load; writing a file there needs no call."""
     out = tmp_path / "out.txt"
     names, numbers = tf.constant(["a"]), tf.constant([1.0])
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(names, numbers), 0.0)

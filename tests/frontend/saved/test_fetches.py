@@ -1,4 +1,4 @@
-"""Results of graphs that are operations, not tensors, as `tf.compat.v1.Session.run` takes them: `[loss, train]`."""
+"""Fetches that are operations, as in `tf.compat.v1.Session.run`."""
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ X = np.array([[1.0, -2.0], [0.5, 3.0]], np.float32)
 
 
 def training(optimizer, use_resource):
-    """A step named "train", without results: a group of assignments."""
+    """Build a step named "train", without results: a group of assignments."""
     x = tf1.placeholder(tf.float32, [None, 2], name="x")
     w = tf1.get_variable("w", initializer=np.float32([[0.5], [-1.0]]), use_resource=use_resource)
     loss = tf.reduce_mean((x @ w - 1.0) ** 2, name="loss")
@@ -24,7 +24,7 @@ def training(optimizer, use_resource):
 
 
 def saved(folder, build):
-    """Writes a checkpoint with its graph; returns its path, and a session that goes on from there."""
+    """Write a checkpoint and graph; return its path, and the open session."""
     graph = tf.Graph()
     with graph.as_default():
         build()

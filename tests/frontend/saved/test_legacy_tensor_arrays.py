@@ -1,4 +1,4 @@
-"""TensorArrays and stacks of TF1's first years: today's graphs written in their ops, which TensorFlow still runs."""
+"""TensorArrays and stacks of TF1's first years, as TensorFlow runs them."""
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ USES = ("Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close"
 
 
 def legacy(graph_def, generation, packed=False):
-    """Returns a graph with the ops of the first or second generation in place of today's.
+    """Return a graph with ops of the first or second generation.
 
     Args:
       graph_def: a graph of control flow v1.
@@ -66,7 +66,7 @@ def legacy(graph_def, generation, packed=False):
 
 
 def loop(x):
-    """Each row is the sum of those up to it; reads and writes in a loop, and the gradient of that."""
+    """Return cumulative row sums by a loop of reads and writes; also its gradient."""
     rows = tf.TensorArray(tf.float32, size=4, clear_after_read=False).unstack(x)
     sums = tf.TensorArray(tf.float32, size=4, clear_after_read=False)
 

@@ -1,4 +1,4 @@
-"""TF1 models: SavedModels, Hub modules, checkpoints and frozen graphs, against what tf.compat.v1.Session recorded.
+"""TF1 models of every format, against a session's recorded results.
 
 testdata/make_tf1.py made the models and ran them.
 """
@@ -117,7 +117,7 @@ def test_a_checkpoint_saved_under_another_name():
 
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_checkpoint_whose_prefix_is_a_folder(folder, tmp_path, monkeypatch):
-    """`Saver.save(session, "DIR/")` writes DIR/.meta, as musicnn ships its models; within DIR that is `.meta`."""
+    """`Saver.save(session, "DIR/")` writes DIR/.meta, as musicnn's models."""
     for file in (DATA / "checkpoint").iterdir():
         shutil.copy(file, tmp_path / file.name.removeprefix("model"))
     monkeypatch.chdir(tmp_path)
@@ -161,7 +161,7 @@ def test_inspect_says_what_it_is(name, kind, signatures):
 
 
 def converted(build):
-    """Returns the graph, its inputs and outputs, and the converted function; variables have no values."""
+    """Return graph, inputs, outputs, and the function; variables are empty."""
     with tf.Graph().as_default() as graph:
         inputs, outputs = build()
     fn, _ = tf2jax_lite.convert_graph_def(graph.as_graph_def(), [t.name for t in inputs], [t.name for t in outputs])
@@ -174,7 +174,7 @@ def ref_variable(name, value):
 
 
 def reads_between_writes():
-    """Reads are ordered by control edges alone; an Identity of a reference shows what comes later, as in TensorFlow."""
+    """Order reads by control edges alone; a reference's Identity is later."""
     x, v = tf1.placeholder(tf.float32, [], "x"), ref_variable("v", 1.0)
     early = tf.identity(v)
     before = v + 0.0
@@ -253,7 +253,7 @@ def test_reference_variables(build, shape, values):
 
 @pytest.mark.full
 def test_gradients_of_reference_variables_that_are_assigned():
-    """Reads of a variable count as the variable, whenever they are; what an assignment returns has no gradient."""
+    """Any read counts as the variable; results of assignments have no gradient."""
 
     def build():
         x, v = tf1.placeholder(tf.float32, [2], "x"), ref_variable("v", [1.0, 2.0])
@@ -372,7 +372,7 @@ def test_an_input_pipeline_raises_with_advice():
 
 @pytest.mark.full
 def test_a_recurrent_loop_to_the_end_of_the_longest_sequence_and_its_gradients():
-    """What dynamic_rnn builds: the loop ends by data, but not after the last time step."""
+    """The loop of dynamic_rnn ends by data, at the last time step at most."""
     kernel = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 
     def build():

@@ -116,7 +116,7 @@ def converted(fn, variable):
 
 
 def taken(fn, variable):
-    """Returns TensorFlow's result, its gradients with respect to x and the variable, and the variable's new value."""
+    """Return result, gradients, and the variable's new value."""
     x = tf.constant(X)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -154,7 +154,7 @@ def moving_average(v, x):
     "fn", [moving_average, in_loop, in_branch, reads_between_assignments], ids=lambda f: f.__name__
 )
 def test_new_values_depend_on_what_was_assigned(fn, variable):
-    """As any value in JAX: measured against differences, by x and by the variable's value before."""
+    """As any value in JAX, against finite differences."""
     jax_fn, _ = converted(fn, variable)
 
     def total(x, v):
@@ -208,7 +208,7 @@ def test_what_is_assigned_need_not_have_a_derivative(variable):
 
 
 def test_nothing_changes_where_no_variable_is_read_late(variable):
-    """Reads before the assignment alone, as in batch normalization, and of integers, as in counters of steps."""
+    """It covers reads before an assignment (batch norm), and integer counters."""
     step = tf.Variable(0, name="step")
 
     def fn(v, x):

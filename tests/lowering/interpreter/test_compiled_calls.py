@@ -1,4 +1,4 @@
-"""Functions with loops, called repeatedly without `jax.jit`: compiled, with the results of the eager run."""
+"""Functions with loops, called without `jax.jit`, compile with equal results."""
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ TEN = tf.constant(10, tf.int64)
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Counts how often a program is evaluated op by op, or traced."""
+    """Count how often a program is evaluated op by op, or traced."""
     found = []
     run_once = ConvertedFunction._run_once
     monkeypatch.setattr(ConvertedFunction, "_run_once", lambda *a, **kw: found.append(1) or run_once(*a, **kw))

@@ -1,4 +1,4 @@
-"""64-bit integers without JAX's 64-bit mode: calls of known integers are exact, and what narrows them is warned of."""
+"""64-bit integers without x64: static calls are exact, narrowing warns."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Random nests of loops and branches, with counters, lists and a variable, against TensorFlow."""
+"""Random nests of loops and branches, with lists and a variable."""
 
 import jax
 import numpy as np

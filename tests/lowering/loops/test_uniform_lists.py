@@ -1,4 +1,4 @@
-"""Lists that a loop puts the same element into in each iteration: what takes an element does not read the list."""
+"""Lists of one repeated element: reading an element skips the list."""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ def a_number(x, w):
 
 
 def others_below(x, w):
-    """The list holds something else before the loop."""
+    """Start a loop with a list of something else."""
     return emptied(x, filled(lambda i: w, push(empty(), w * 2.0), 5))[0]
 
 
@@ -63,7 +63,7 @@ def others_above(x, w):
 
 
 def pushed_back(x, w):
-    """An element is popped, and another one is pushed and popped."""
+    """Pop an element, push another one and pop it."""
     h, lst = emptied(x, filled(lambda i: w, trips=12), lambda h, w, lst: (tf.tanh(h @ w), lst))
     h, lst = emptied(x + h, push(lst, w + 1.0))
     return h + pop(lst)[1][:2]
@@ -105,7 +105,7 @@ def chosen_from_one(x, w):
 
 
 def made_in_a_loop(x, w):
-    """The carried list is another one, of uniform elements, in each iteration."""
+    """Carry a list that a loop fills with uniform elements in each iteration."""
 
     def body(i, h, lst):
         return i + 1, emptied(x + h, lst)[0], filled(lambda j: w * tf.cast(i, tf.float32))
@@ -138,7 +138,7 @@ FUNCTIONS = {
 
 
 def reads_stacks(jaxpr):
-    """Whether weights are taken from a stack of them, as a loop's inputs or one by one."""
+    """Return whether weights are taken from a stack, as xs or by index."""
     for eqn in all_equations(jaxpr):
         shapes = [v.aval.shape for v in eqn.invars]
         if eqn.primitive.name in ("scan", "dynamic_slice") and any(s[1:] == (3, 3) and len(s) == 3 for s in shapes):

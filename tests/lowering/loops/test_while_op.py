@@ -1,4 +1,4 @@
-"""Loops with bounds: masked scans, checkpoints, gradients, lists of unknown length, random numbers."""
+"""Bounded loops: masked scans, checkpoints, gradients, lists, randomness."""
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +79,7 @@ def test_masked_scan(fn):
 @pytest.mark.full
 @pytest.mark.parametrize("mapped", [False, True])
 def test_what_comes_after_the_end_does_not_poison_the_gradient(mapped):
-    """Past the end the body takes the root of a negative number: its derivative there is NaN."""
+    """Past the end the body takes a negative's root, with derivative NaN."""
 
     @tf.function
     def fn(x):
@@ -96,7 +96,7 @@ def test_what_comes_after_the_end_does_not_poison_the_gradient(mapped):
 
 @pytest.mark.full
 def test_captured_values_and_variables_in_a_masked_scan():
-    """The body's constants and the variables it writes: frozen at the end, and their gradients are not poisoned."""
+    """Constants and written variables are frozen at the end, with finite gradients."""
     scale, count = tf.Variable(1.5, name="scale"), tf.Variable(0.0, name="count", trainable=False)
 
     @tf.function
@@ -122,7 +122,7 @@ def test_captured_values_and_variables_in_a_masked_scan():
 
 @pytest.mark.full
 def test_random_numbers_do_not_depend_on_the_kind_of_loop():
-    """A masked scan draws what a while loop draws: keys are folded from the iteration's number."""
+    """Masked scans draw while loops' numbers: keys fold the iteration in."""
 
     @tf.function
     def fn(x):
@@ -234,7 +234,7 @@ def test_gradients_backwards_forwards_and_of_many(fn):
 
 @pytest.mark.full
 def test_gradients_of_weights_and_assigned_variables():
-    """What the body reads has gradients; a variable that it assigns ends as it does in TensorFlow."""
+    """Read values have gradients; assigned variables end as in TensorFlow."""
     weight, count = tf.Variable(0.7, name="weight"), tf.Variable(0.0, name="count", trainable=False)
 
     @tf.function
@@ -315,7 +315,7 @@ def test_gradients_of_custom_gradients():
 
 @pytest.mark.full
 def test_iterations_with_effects_do_not_run_again():
-    """They print, for one: gradients backwards are refused by name, and forward mode works."""
+    """They print: gradients backwards raise, and forward mode works."""
 
     @tf.function
     def fn(x):
@@ -360,7 +360,7 @@ def test_checkpoint(mode):
 @pytest.mark.default_cases("options1")
 @pytest.mark.parametrize("options", [{"dynamic_shape_bound": 16}, {"dynamic_shape_bound": 1}])
 def test_lists_in_loops_of_unknown_length(options):
-    """TensorFlow's own gradient of a loop pushes to lists: they get a capacity, and NaN tells if that is too small."""
+    """TensorFlow's loop gradients push to lists; a low capacity gives NaN."""
 
     @tf.function
     def fn(x):
@@ -408,7 +408,7 @@ def test_a_condition_may_ask_for_the_shape_of_what_does_not_change():
 
 @pytest.mark.full
 def test_trip_counts_need_only_what_the_condition_reads():
-    """A loop of many iterations over a big body is counted by its counter, and scanned without it."""
+    """A big loop is counted by its counter, and scanned without it."""
 
     @tf.function
     def fn(x):
@@ -434,7 +434,7 @@ def one_loop_after_another(x):
 @pytest.mark.default_cases("500-2")
 @pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (500, 2), (300, 1), (100, 0)])
 def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
-    """Each loop may be counted for seconds; a thousand of them may not. Those left over still run."""
+    """Counting stops after a budget for all loops; the others still run."""
     monkeypatch.setattr(partial_eval, "_MAX_STEPS", steps)
     fn = convert(one_loop_after_another)
     text = str(jax.make_jaxpr(fn)(X))
@@ -452,7 +452,7 @@ def _pop(lst):
 
 
 def _extended(step, x):
-    """A list that is one element longer after each iteration than before it."""
+    """Make a list one element longer in each iteration."""
     lst = tf.raw_ops.EmptyTensorList(element_shape=[2, 3], max_num_elements=-1, element_dtype=tf.float32)
     body = lambda i, h, lst: (i + 1, *step(h, lst))  # noqa: E731
     _, h, lst = tf.while_loop(lambda i, *_: i < 4, body, (0, x, _push(lst, x)))
@@ -469,7 +469,7 @@ def _taken_back(h, lst):
 
 
 def _taken_back_by_a_loop(h, lst):
-    """The list is longest after an inner loop, and before another one."""
+    """Make a list longest after an inner loop, and before another one."""
     _, lst = tf.while_loop(lambda j, _: j < 3, lambda j, lst: (j + 1, _push(lst, h * tf.cast(j, tf.float32))), (0, lst))
 
     def take(j, h, lst):
@@ -551,7 +551,7 @@ def _written_at_its_end(h, lst):
 
 
 def _pushed_in_one_branch(h, lst):
-    """The list is as long after either branch, and longer within one of them."""
+    """Return a list of equal length from branches, longer inside one."""
     both = lambda: _taken_back(h, lst)  # noqa: E731
     h, lst = tf.cond(tf.reduce_sum(h) > 0.1, both, lambda: (h * 0.5 + _read(lst), _push(lst, h)))
     return tf.tanh(h), lst
@@ -592,7 +592,7 @@ TEMPORARIES = [
 
 
 def _sum_of(lst, bound=16):
-    """The elements of a list of dynamic length, weighted by their indices."""
+    """Return the elements of a dynamic list, weighted by their indices."""
     indices = [tf.minimum(k, _length(lst) - 1) for k in range(bound)]
     values = [
         tf.raw_ops.TensorListGetItem(input_handle=lst, index=k, element_shape=[2, 3], element_dtype=tf.float32)
@@ -619,7 +619,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("step", TEMPORARIES, ids=lambda step: step.__name__)
 def test_lists_that_are_not_carried_have_capacity(step, end):
-    """The capacity of a carried list is that of the returned one: a push onto any other list was lost."""
+    """A carried list's capacity was the returned one's: other pushes were lost."""
     go, options = ENDS[end]
     fn = tf.function(lambda x: _looped(step, go, x, **options), autograph=False)
     converted = convert(fn, **({"dynamic_shape_bound": 16} if end == "data" else {}))

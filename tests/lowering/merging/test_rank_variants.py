@@ -1,4 +1,4 @@
-"""Results of branches that differ in rank: what takes them runs in each branch until they are of one shape."""
+"""Branch results of different ranks: users run in each branch until equal."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
 
 def or_zero(x):
-    """Losses where there are any, else a number: Keras's ``K.switch`` in the losses of Mask R-CNN."""
+    """Return losses if any, else a number: ``K.switch`` in Mask R-CNN."""
     kept = tf.boolean_mask(x, x > 1.5)
     losses = tf.cond(tf.size(kept) > 0, lambda: tf.math.log(kept), lambda: tf.constant(0.0))
     return tf.reduce_mean(losses)
@@ -68,7 +68,7 @@ def both(x):
 
 
 def infinite(x):
-    """The derivative of the other branch is infinite."""
+    """Return a branch whose other one has an infinite derivative."""
     found = tf.cond(x[0, 0] > 2.0, lambda: x, lambda: x[0, 0] * 0.0 + 1.0)
     return tf.reduce_sum(tf.sqrt(found) / tf.cast(tf.size(found), tf.float32))
 

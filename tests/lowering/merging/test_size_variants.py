@@ -1,4 +1,4 @@
-"""Branches whose results have other sizes, and counts that are sizes, under jit without a bound."""
+"""Branches of other sizes, and counts as sizes, under unbounded jit."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def count(mask, axis=None):
 
 
 def hard_negatives(x, m):
-    """What detectors are trained with: three times as many of the worst negatives as there are positives."""
+    """Return the three worst negatives per positive, for detector training."""
     positive = m[0]
     loss = tf.square(x[1] - 7)
     negatives = tf.where(positive, 0.0, loss)
@@ -32,7 +32,7 @@ def hard_negatives(x, m):
 
 
 def global_attention(x, m):
-    """As Longformer has it: scores get as many columns as the longest row has positions, if any has one."""
+    """Return Longformer's attention: as many columns as the longest row's."""
     counts = count(m, axis=1)
     most = tf.reduce_max(counts)
     any_ = most > 0

@@ -1,4 +1,4 @@
-"""Calls of functions that return nothing and only assign variables, wherever a graph may hold them."""
+"""Calls of functions that return nothing and assign variables, anywhere."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""What may pass through branches: shapes, variables, lists; and what is refused, by the branch's name."""
+"""Values through branches: shapes, variables, lists; errors name branches."""
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def test_variables_written_in_one_branch_only():
 
 @pytest.mark.full
 def test_lists_of_different_lengths():
-    """One branch pushes, the other does not: the length depends on data, and pushing goes on after that."""
+    """One branch pushes: the length is data-dependent in later pushes."""
 
     @tf.function
     def fn(x):
@@ -92,7 +92,7 @@ def test_padded_results_of_lists_whose_length_depends_on_data():
 
 @pytest.mark.full
 def test_gradients_of_nested_branches_take_one_side():
-    """The root of a negative number in the branch not taken must not reach the gradient."""
+    """A root of negatives in the other branch must not reach gradients."""
 
     @tf.function
     def fn(x):

@@ -1,4 +1,4 @@
-"""tf.custom_gradient is honoured: values and gradients agree with TensorFlow, variables included."""
+"""tf.custom_gradient: values, gradients and variables agree."""
 
 import jax
 import numpy as np
@@ -116,7 +116,7 @@ def _compare(fn, arrays):
 
 @pytest.mark.full
 def test_constants_and_unused_results_are_left_out():
-    """swish returns its input and a constant beside its result: of the three, the result alone has a gradient."""
+    """swish returns its input and a constant beside its result; one counts."""
     jax_fn, params = tf2jax.convert(tf.function(tf.nn.silu), tf.TensorSpec([3], tf.float32))
     found = jax.make_jaxpr(lambda x: jax_fn(params, x)[0])(np.ones(3, np.float32)).eqns
     assert sum(e.primitive.name == "stop_gradient" for e in found) == 1

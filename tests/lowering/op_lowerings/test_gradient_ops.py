@@ -1,4 +1,4 @@
-"""Custom gradients in JAX's surroundings: traces, threads, vmap, forward mode; and gradients that are not there."""
+"""Custom gradients in traces, threads, vmap, forward mode; missing ones."""
 
 import threading
 import warnings
@@ -18,7 +18,7 @@ X = np.array([0.3, -0.2, 1.7], np.float32)
 
 @tf.custom_gradient
 def tripled(x):
-    """A square with another gradient."""
+    """Return a square with another gradient."""
     y = x * x
     return y, lambda dy: dy * 3.0 * y
 
@@ -122,7 +122,7 @@ def test_integers_beside():
 
 @tf.custom_gradient
 def clipped(x):
-    """A square whose gradient is not linear in the gradient it gets."""
+    """Return a square with a gradient that is nonlinear in the incoming one."""
     return x * x, lambda dy: tf.clip_by_value(dy, -0.5, 0.5)
 
 
@@ -151,7 +151,7 @@ def test_forward_mode_is_refused_with_a_reason(loop):
 
 @pytest.mark.full
 def test_captured_values_of_a_loop_that_has_no_derivative():
-    """Zeros sent backwards through the loop that makes what the gradient captures would come out as NaN."""
+    """Zeros sent backwards through the capture's loop would be NaN."""
 
     @tf.custom_gradient
     def fn(x):
@@ -170,7 +170,7 @@ def test_captured_values_of_a_loop_that_has_no_derivative():
 
 
 def test_orders_beyond_those_converted_are_refused():
-    """A cube by a rule that uses itself: derivatives exist to any order, and three of them are converted."""
+    """A cube's rule uses itself: any order exists; three are converted."""
 
     @tf.custom_gradient
     def power(x):
@@ -199,7 +199,7 @@ def _saved(directory, *, gradients):
 
 
 def test_gradients_that_were_not_saved(tmp_path):
-    """Not even where this process still has the function that they were: another one may have its name."""
+    """The process may have the function: another may have its name."""
     restored = _saved(str(tmp_path), gradients=False)
     with pytest.warns(UserWarning, match=r"2 custom gradient\(s\) are not available(.|\n)*IdentityN"):
         jax_fn, params = tf2jax.convert_from_restored(restored.fn)

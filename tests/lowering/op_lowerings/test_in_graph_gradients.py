@@ -1,4 +1,4 @@
-"""Graphs that hold TensorFlow's own gradients: tapes over loops and branches, and whole Keras training steps."""
+"""Graphs with TensorFlow's gradients: loops, branches, Keras steps."""
 
 import jax
 import keras
@@ -82,7 +82,7 @@ def array_in_loop(x):
 
 
 def read_again_and_again_inside_of_a_broken_off_one(x):
-    """The inner loop keeps a list of what is the same in all of its iterations, the outer one a list of such lists."""
+    """Keep invariants in an inner loop's list, and such lists in an outer one."""
     start, total = x, tf.zeros([3, 3])
     for i in tf.range(4):
         if tf.reduce_sum(total) > 40.0:
@@ -163,7 +163,7 @@ STEPS = [
 @pytest.mark.full
 @pytest.mark.parametrize(("library", "kind", "options"), STEPS)
 def test_recurrent_training_step(library, kind, options):
-    """Adam in the graph, over four steps: losses and every variable, the optimizer's included."""
+    """Adam in the graph over four steps: losses and every variable agree."""
     K, options = KERAS[library], dict(options)
     K.utils.set_random_seed(0)
     inputs = K.Input((options.pop("length", None), 3))

@@ -1,4 +1,4 @@
-"""config.xla_fallback: ops hidden from the registry come back through TensorFlow's XLA bridge."""
+"""config.xla_fallback: hidden ops return through TensorFlow's XLA bridge."""
 
 import logging
 

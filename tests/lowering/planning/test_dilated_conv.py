@@ -1,4 +1,4 @@
-"""Dilated convolutions that TensorFlow writes with blocks: one convolution by a rate in JAX."""
+"""Dilated convolutions written with blocks become one by rate in JAX."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def dilated(padding, rates):
 
 
 def moved(block, pads, crops, strides=1, padding: Any = "VALID", back=None, rates=1):
-    """A convolution of images between blocks, as only a graph editor would write it."""
+    """Return a convolution between blocks, as only a graph editor writes it."""
 
     def call(x, w):
         x = tf.space_to_batch(x, block, pads)
@@ -138,7 +138,7 @@ def test_a_gradient_in_the_graph():
 
 
 def test_symbolic_sizes():
-    """What is padded to whole blocks and cropped again is the same, whatever the size: no remainder is left."""
+    """Padding to whole blocks and cropping cancel for all sizes."""
     form = tf.TensorSpec((None, None, None, 3))
     graph = tf.function(dilated("SAME", 3), autograph=False)
     converted = tf2jax.convert_functional(graph, form, tf.TensorSpec((3, 2, 3, 4)))

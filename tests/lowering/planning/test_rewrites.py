@@ -1,4 +1,4 @@
-"""The list of plan rewrites: each changes what is traced, none the values, and each can be switched off."""
+"""Plan rewrites change the trace, not values, and can be switched off."""
 
 import jax
 import numpy as np

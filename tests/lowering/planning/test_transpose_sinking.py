@@ -1,4 +1,4 @@
-"""Softmax over an axis that TensorFlow transposes to the end: works where the axis lies."""
+"""Softmax over an axis that TensorFlow transposes: it works in place."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def twice(x):
 
 
 def between(x):
-    """The transposition in the middle ends one such three and begins another."""
+    """Return a value whose middle transpose ends one triple and starts another."""
     soft = tf.nn.softmax(tf.transpose(x, [2, 0, 1, 3]))
     return tf.transpose(tf.nn.softmax(tf.transpose(soft, [3, 1, 0, 2])), [1, 2, 3, 0])
 

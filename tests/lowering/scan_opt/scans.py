@@ -7,13 +7,13 @@ from tf2jax_lite.jaxprs.compat import scan_counts
 
 
 def the_scan(jaxpr: Any) -> Any:
-    """Returns the one ``lax.scan`` of a jaxpr, which may be within a function with derivative rules of its own."""
+    """Return a jaxpr's only ``lax.scan``, within derivative rules or not."""
     (found,) = (e for e in jaxpr.eqns if e.primitive.name in ("scan", "custom_jvp_call"))
     return found if found.primitive.name == "scan" else the_scan(found.params["call_jaxpr"].jaxpr)
 
 
 def all_equations(jaxpr: Any) -> Iterator[Any]:
-    """Yields the equations of a jaxpr, and those of the jaxprs in them."""
+    """Yield the equations of a jaxpr, and those of the jaxprs in them."""
     for eqn in jaxpr.eqns:
         yield eqn
         for value in eqn.params.values():
@@ -24,7 +24,7 @@ def all_equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def carried_shapes(jaxpr: Any) -> list[tuple[int, ...]]:
-    """Returns the shapes of all that ``lax.scan``s carry, in the jaxprs within as well."""
+    """Return the shapes of all that ``lax.scan``s carry, in the jaxprs within as well."""
     found = []
     for eqn in all_equations(jaxpr):
         if eqn.primitive.name == "scan":

@@ -1,4 +1,4 @@
-"""Elements that iterations read from stacks and write into them are the loop's own inputs and outputs."""
+"""Elements of stacks that iterations read and write become xs and ys."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ W = RNG.normal(size=(3, 3)).astype(np.float32)
 
 
 def loop(write, read=lambda i: i, trips=6, size=6, value=None, start=None, again=lambda i, h, ta: ta):
-    """A state that reads an element in each iteration, and an array that it is written to."""
+    """Carry a state that reads elements, and an array that it is written to."""
 
     def function(x):
         ta = tf.TensorArray(tf.float32, size, clear_after_read=False)
@@ -66,7 +66,7 @@ def counted(x):
 
 
 def last_alone(x):
-    """The last element is also carried by itself, and no iteration reads it."""
+    """Carry the last element by itself, unread by iterations."""
     ta = tf.TensorArray(tf.float32, 6)
 
     def body(i, last, ta):
@@ -159,7 +159,7 @@ def test_nothing_of_the_length_of_the_stack_is_carried():
 
 
 def test_dynamic_trip_count():
-    """It is a condition for each iteration: the stack is carried, and stays as it was from there on."""
+    """Iterations are conditional: the stack is carried, unchanged from the end."""
 
     def function(x):
         ta = tf.TensorArray(tf.float32, 6)

@@ -1,4 +1,4 @@
-"""Products that are made for all iterations before a loop: values and gradients stay, the loop's body gets smaller."""
+"""Products made before a loop: equal values, gradients; a smaller body."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def _expected(indices):
 
 
 def _products(jaxpr):
-    """Returns how many products there are before the loop and in it."""
+    """Return how many products there are before the loop and in it."""
     body = the_scan(jaxpr).params["jaxpr"].jaxpr
     return [sum(e.primitive.name == "dot_general" for e in j.eqns) for j in (jaxpr, body)]
 
@@ -49,7 +49,7 @@ def _products(jaxpr):
     "indices", [range(TRIPS), range(2, TRIPS + 2), range(TRIPS)[::-1], [0, 0, 3, 1], [-1, 0, 1]], ids=str
 )
 def test_values_and_gradients(indices):
-    """Indices in order, forwards or backwards, become a slice, others (from the end, too) a gather."""
+    """Indices in order, in either direction, make slices, others gathers."""
     weights = BUFFER, KERNEL, RECURRENT
     jaxpr = jax.make_jaxpr(lambda *w: _run(*w, indices, True))(*weights).jaxpr
     assert _products(jaxpr) == [1, 1]
@@ -107,7 +107,7 @@ def _looped(value, index):
 @pytest.mark.default_cases("_chosen")
 @pytest.mark.parametrize("change", [_dropped, _chosen, _looped])
 def test_keys_branches_and_loops_stay(change):
-    """What draws, chooses or loops would draw other bits, or compute both branches, for all steps at once."""
+    """Draws, choices and loops would differ, or be computed for all branches."""
     start = jnp.zeros((BATCH, WIDTH), np.float32)
     buffer, indices = jnp.asarray(BUFFER), np.arange(TRIPS)
 
@@ -147,7 +147,7 @@ def _of_this_iteration(state, value):
     [(_in_turn, 2), (_kept_twice, 1), (_result_of_another, 1), (_number, 1), (_of_this_iteration, 2)],
 )
 def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried):
-    """A list that keeps the last result alone is not carried: the loop has one value and one copy less."""
+    """A list of the last result is not carried: one value and copy less."""
     buffer, indices = jnp.asarray(BUFFER), np.arange(TRIPS)
 
     def step(state, index):
@@ -172,7 +172,7 @@ def test_what_every_iteration_overwrites_is_made_after_the_loop(change, carried)
 
 @pytest.mark.full
 def test_carried_number_stays_carried():
-    """The first iteration reads the initial value, all others the number; both are read, so it is carried."""
+    """Initial value and number are both read, so it is carried."""
     buffer, indices = jnp.asarray(BUFFER), np.arange(TRIPS)
 
     def step(state, index):
@@ -210,7 +210,7 @@ def test_carried_number_of_a_graph():
 @pytest.mark.parametrize("layer", ["SimpleRNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards):
-    """The product with the kernel is made once, that with the recurrent kernel in each step, as Keras on JAX has it."""
+    """The kernel's product is made once, the recurrent one's in each step."""
     tf.keras.utils.set_random_seed(0)
     model = getattr(tf.keras.layers, layer)(WIDTH, go_backwards=backwards)
     x = RNG.normal(size=(BATCH, TRIPS, INPUTS)).astype(np.float32)
@@ -233,7 +233,7 @@ def test_recurrent_layers(layer, backwards):
 
 @pytest.mark.full
 def test_one_of_two_results_of_what_another_keeps_is_overwritten():
-    """An iteration reads one half of what the one before had, and none the other half: that is made after the loop."""
+    """Half of the state is read, the other is made after the loop."""
     indices = np.arange(TRIPS)
 
     def step(state, index):

@@ -1,4 +1,4 @@
-"""What a loop reads of an iteration and cuts is read once; axes of size one stay outside."""
+"""Values that iterations cut are read once; unit axes stay outside."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The list of optimizations of scans: each changes the loop, none the values, and each can be switched off."""
+"""Scan optimizations change the loop, not values; each has a switch."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ RECURRENT = RNG.normal(size=(WIDTH, 3 * WIDTH)).astype(np.float32)
 
 
 def _loop(names, x, kernel, recurrent):
-    """A recurrent layer of a batch of one: all optimizations apply to it."""
+    """Run a recurrent layer of a batch of one, for all optimizations."""
 
     def step(carry, index):
         state, total, _ = carry

@@ -17,7 +17,7 @@ W = RNG.normal(size=(5, 7)).astype(np.float32)
 
 
 def loop(added, shape=(5, 7), start=None, after=lambda total, term: total + term, seen=lambda total: 0.0):
-    """A total, and a state that each iteration changes, and that may see the total."""
+    """Carry a total, and a state that changes and may see the total."""
 
     def function(a, b):
         def body(i, total, h):

@@ -1,4 +1,4 @@
-"""Gradients with respect to the weights of a loop's matmuls: equal to those of JAX's own scan."""
+"""Gradients with respect to a loop's weights equal those of JAX's scan."""
 
 import jax
 import jax.numpy as jnp

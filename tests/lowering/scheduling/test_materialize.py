@@ -1,4 +1,4 @@
-"""Which values a conversion marks to be computed once: those whose users part before a convolution or a product."""
+"""Values marked for one computation: users diverge before a barrier."""
 
 import functools
 
@@ -80,7 +80,7 @@ def same_product(x):
 
 
 def of_a_product(x):
-    """A product's result is in memory anyway."""
+    """Return a product's result, which is in memory anyway."""
     y = x @ W
     return y @ V + tf.sin(y) @ W
 
@@ -145,7 +145,7 @@ def blocks_called(wrap):
 
 
 def light_blocks_called(wrap):
-    """The way to a product is the caller's, what parts on the way is not."""
+    """Return a function whose caller has the product, and it the divergence."""
     block = wrap(lambda x: (tf.nn.relu(x + 1.0), tf.sin(x)))
 
     def fn(x):
@@ -179,7 +179,7 @@ def meets_in_a_call(wrap):
 
 
 def product_from_a_call(wrap):
-    """What a called function's product gives is in memory anyway; TensorFlow's functions return it by an Identity."""
+    """Return a called function's product, in memory, through an Identity."""
     product = wrap(lambda x: tf.identity(x @ W))
 
     def fn(x):
@@ -312,7 +312,7 @@ def of_variables_alone(x):
     ],
 )
 def test_what_took_many_steps(fn, marks):
-    """It is computed once where it is used in several loops, or read at several offsets."""
+    """It is computed once for use in several loops or at several offsets."""
     x = RNG.normal(size=(4, 4)).astype(np.float32)
     graph = tf.function(fn)
     jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
@@ -342,7 +342,7 @@ def centered(x, steps):
 @pytest.mark.full
 @pytest.mark.parametrize("fn", [runge_kutta, centered])
 def test_long_computations_compile_in_proportion(fn):
-    """XLA computed, and compiled, all operands again for each user: once per step, or exponentially often."""
+    """XLA computed and compiled all operands again for each user."""
     x = RNG.normal(size=(3, 8)).astype(np.float32)
     sizes = []
     for steps in (2, 4):
@@ -393,7 +393,7 @@ def test_gradients():
 
 @pytest.mark.full
 def test_ways_that_meet_far_ahead():
-    """Where two ways meet is looked for no farther than some hundred steps ahead; a mark more does no harm."""
+    """A meeting point is searched for some hundred steps; more marks do no harm."""
 
     def chain(x):
         y = x

@@ -74,7 +74,7 @@ def test_lowest_common_ancestor(monkeypatch):
 
 @pytest.mark.parametrize("length", [3, 400])
 def test_long_paths(length):
-    """Uses that meet after many steps count as diverging; the analysis takes linear time."""
+    """Uses that meet late count as diverging; the analysis takes linear time."""
     steps = [step([0], [1]), step([0], [2]), *(step([i], [i + 2]) for i in range(1, 2 * length - 1))]
     end = step([2 * length - 1, 2 * length], [2 * length + 1])
     found, _ = analyze(*steps, end, outputs=[2 * length + 1])

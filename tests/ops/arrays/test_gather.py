@@ -1,4 +1,4 @@
-"""Gathers against TensorFlow."""
+"""Gather against TensorFlow."""
 
 import jax
 import jax.numpy as jnp

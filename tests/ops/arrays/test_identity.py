@@ -133,7 +133,7 @@ def test_ops_that_raw_ops_leaves_out():
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, np.complex128])
 def test_constant_is_shared_by_both_x64_modes(dtype, first):
-    """JAX caches conversions of an array while a program holds it; programs of both modes share constants."""
+    """JAX caches array conversions; programs of both modes share constants."""
     value, kept = np.array(7, dtype), []
     const = lookup("Const").fn
     for x64 in (first, not first):

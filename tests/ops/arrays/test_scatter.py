@@ -126,7 +126,7 @@ def test_case(case):
 
 
 def check_variable_op(name, initial, *inputs, **attrs):
-    """Compare a scatter into a variable with TensorFlow's, for constant and traced indices."""
+    """Compare a scatter into a variable, for constant and traced indices."""
     variable = tf.Variable(initial)
     getattr(tf.raw_ops, name)(
         **dict(

@@ -99,7 +99,7 @@ def test_case(case):
 @pytest.mark.default_cases("results0", "results1")
 @pytest.mark.parametrize("results", [slice(-1, None), slice(2, 5), slice(None)])
 def test_part_of_top_k_is_a_selection(results):
-    """XLA sorts whole rows if only the k-th largest element is read, as in sampling from the k likeliest."""
+    """XLA sorts whole rows if only the k-th is read, as in top-k sampling."""
 
     def part(x):
         values, indices = sort.top_k_v2(x, np.int32(50))

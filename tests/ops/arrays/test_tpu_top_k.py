@@ -1,4 +1,4 @@
-"""Top k for TPUs against the documentation of the OpDefs: TensorFlow has no kernels for other devices."""
+"""Top k for TPUs against the OpDefs' documentation, without kernels."""
 
 import jax
 import numpy as np

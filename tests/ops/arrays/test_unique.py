@@ -153,7 +153,7 @@ def test_constant_folding():
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_differences_of_long_vectors(dtype):
-    """Long vectors are not compared pairwise, which takes memory for the product of their lengths."""
+    """Long vectors are not compared pairwise, in quadratic memory."""
     random = np.random.default_rng(0)
     x, y = (random.integers(0, 5000, n).astype(dtype) for n in (3000, 2000))
     assert x.size * y.size > row_boundaries.MAX_COMPARED_PAIRS

@@ -1,4 +1,4 @@
-"""Nonzero coordinates, one-hot encoding and updates of rows in place against TensorFlow."""
+"""Nonzero coordinates, one-hot encoding and in-place row updates."""
 
 import jax
 import ml_dtypes
@@ -102,7 +102,7 @@ def test_where_under_jit():
 
 
 def test_one_hot_of_ones_and_zeros_has_no_select():
-    """A select takes 10 % of a step of a decoder that writes its cache by one-hot weights, on CPU."""
+    """A select takes 10 % of a decoder step with one-hot cache writes on CPU."""
     fn = _convert(lambda i: tf.one_hot(i, 4), tf.TensorSpec((2,), tf.int32))
     jaxpr = jax.make_jaxpr(fn)(np.int32([3, -1]))
     assert "select_n" not in {e.primitive.name for e in jaxpr.eqns}

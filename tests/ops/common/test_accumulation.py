@@ -1,4 +1,4 @@
-"""Sums of 16-bit floats are accumulated in float32: in 16 bits they stop growing after thousands of numbers."""
+"""Sums of 16-bit floats in float32: in 16 bits they stop growing."""
 
 import jax
 import ml_dtypes

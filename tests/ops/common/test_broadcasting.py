@@ -1,4 +1,4 @@
-"""Elementwise ops are one equation where `jax.lax` broadcasts; values and gradients are NumPy's."""
+"""Elementwise ops are one equation if `jax.lax` broadcasts, as NumPy."""
 
 import jax
 import jax.numpy as jnp

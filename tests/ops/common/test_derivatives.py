@@ -1,4 +1,4 @@
-"""Gradients where a derivative is infinite or jumps, for incoming gradients 0 and 1, against TensorFlow."""
+"""Gradients where a derivative is infinite or jumps, against TensorFlow."""
 
 import jax
 import numpy as np
@@ -38,7 +38,7 @@ def test_gradients_at_singularities(name, incoming):
 
 
 def test_unselected_branch_has_no_gradient():
-    """A `tf.where` guard without a second one inside, whose gradient is NaN by JAX's rule."""
+    """A `tf.where` guard without a second one inside, NaN by JAX's rule."""
 
     def guarded(x):
         return tf.where(x > 0, tf.sqrt(x) + tf.math.rsqrt(x), tf.zeros_like(x))

@@ -1,4 +1,4 @@
-"""Products and quotients are rounded as written, whatever the compiler proves about their operands."""
+"""Products and quotients are rounded as written, whatever is proven."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ OPERANDS = {
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", OPERANDS)
 def test_product_is_rounded_before_a_sum(name, constant):
-    """LLVM proves that small integers times a constant are finite, and removed an earlier guard."""
+    """LLVM proves small integers times constants finite, and removed a guard."""
     value = OPERANDS[name]
     expected = (value.astype(np.float32) * SCALE).astype(np.float32) + SHIFT
 

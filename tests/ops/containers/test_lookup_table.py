@@ -1,4 +1,7 @@
-"""Lookup tables against TensorFlow's. The loader makes a `Table`, no op does; so tests call op functions directly."""
+"""Lookup tables against TensorFlow's, by calls of op functions.
+
+The loader makes a `Table`, no op does.
+"""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""TensorArrays (the resource kind) against TensorFlow, also in loops and under TensorFlow's own gradient code."""
+"""Resource TensorArrays, also in loops and in TensorFlow's gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -232,7 +232,7 @@ def test_array_extended_by_a_counted_loop_has_static_length(size):
 
 @pytest.fixture
 def _control_flow_v1():
-    """TensorFlow's gradient code supports this kind of TensorArray only in control flow v1."""
+    """TensorFlow differentiates these TensorArrays in control flow v1 only."""
     v1.disable_control_flow_v2()
     yield
     v1.enable_control_flow_v2()
@@ -304,7 +304,7 @@ def test_arrays_of_ragged_rows(fn):
 @pytest.mark.default_cases("split_and_concat")
 @pytest.mark.parametrize("fn", [write_and_read, scatter_and_gather, in_a_loop, split_and_concat])
 def test_jax_gradient(fn):
-    """JAX's gradient of the converted function equals that of the same function with tf.stack and indexing."""
+    """JAX's gradient equals that of tf.stack and indexing."""
     plain = {
         write_and_read: lambda x: x[3] * 2.0,
         scatter_and_gather: lambda x: jnp.stack([x[1], x[0]]),

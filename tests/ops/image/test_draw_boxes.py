@@ -20,7 +20,7 @@ COLORS = np.array([[0.1, 0.2, 0.3, 1], [0.9, 0.8, 0.7, 0]], np.float32)
 
 
 def many_boxes(batch, count):
-    """Return boxes that cross each other and the image's edges: some one pixel thin, some inverted, some equal."""
+    """Return boxes that overlap and cross edges: thin, inverted, or equal."""
     low = RNG.uniform(-0.3, 0.9, size=(batch, count, 2))
     boxes = np.concatenate([low, low + RNG.uniform(-0.1, 0.6, size=low.shape) * RNG.integers(0, 2, low.shape)], -1)
     return np.where(np.arange(count)[:, None] % 5 == 4, boxes[:, :1], boxes).astype(np.float32)

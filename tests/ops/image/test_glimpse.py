@@ -1,4 +1,4 @@
-"""Glimpses against TensorFlow: equal without noise, in the range of the image with noise."""
+"""Glimpses: equal without noise, in the image's range with noise."""
 
 import jax
 import numpy as np

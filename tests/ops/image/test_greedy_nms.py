@@ -1,4 +1,4 @@
-"""Greedy suppression against a direct implementation; `test_nms` compares TensorFlow's ops."""
+"""Greedy suppression against a direct one; `test_nms` has TensorFlow's."""
 
 import functools
 

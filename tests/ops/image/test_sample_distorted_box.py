@@ -1,4 +1,4 @@
-"""Random crops around boxes: TensorFlow's bits for a seed, its distribution from a key."""
+"""Random crops around boxes: TensorFlow's bits, or its distribution."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Derivatives of decompositions against TensorFlow's, also where values repeat or vanish, as at the identity.
+"""Derivatives of decompositions, also at repeated or zero values.
 
 The functions do not depend on the choice of vectors, which is arbitrary in both.
 """
@@ -52,7 +52,7 @@ def of_any(x):
 
 
 def projection(x, first):
-    """Return the projection onto the span of the vectors from one on, which includes completing vectors."""
+    """Return the projection onto vectors from one on, completing ones included."""
     tall = x if x.shape[-2] > x.shape[-1] else tf.linalg.adjoint(x)
     _, u, _ = tf.linalg.svd(tall, full_matrices=True)
     return tf.matmul(u[..., first:], u[..., first:], adjoint_b=True)
@@ -79,7 +79,7 @@ def loss(x):
 
 
 def gradients(function, x):
-    """Return TensorFlow's gradient, ours (JAX returns its conjugate), and the real part of ours by forward mode."""
+    """Return TensorFlow's gradient, ours (conjugated), and by forward mode."""
 
     def theirs(x):
         with tf.GradientTape() as tape:
@@ -118,7 +118,7 @@ def test_completed_vectors(first, matrices):
 
 @pytest.mark.full
 def test_more_completed_vectors():
-    """TensorFlow has no gradient of several; their span is the complement of the others' span."""
+    """TensorFlow has no gradient; their span is the others' complement."""
 
     def others(x):
         u = tf.linalg.svd(tf.linalg.adjoint(x))[1]

@@ -1,4 +1,4 @@
-"""Decompositions and solvers against TensorFlow; factors of arbitrary sign are compared by their product."""
+"""Decompositions and solvers; factors of any sign by their product."""
 
 import itertools
 

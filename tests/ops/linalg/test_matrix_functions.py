@@ -27,7 +27,7 @@ def eigen(expected, actual):
 
 
 def eigenvalues(expected, actual):
-    """Compare eigenvalues in any order; without ``compute_v`` the second result is undefined."""
+    """Compare eigenvalues in any order; only with ``compute_v`` vectors."""
     np.testing.assert_allclose(np.sort_complex(actual[0]), np.sort_complex(expected[0]), rtol=1e-4)
 
 

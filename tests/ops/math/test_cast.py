@@ -157,7 +157,7 @@ def test_without_x64():
 
 @pytest.mark.full
 def test_folding_keeps_symbolic_dimensions():
-    """Integer dimensions stay as they are; as floats they are `RealSize`, which casts back to a dimension."""
+    """Integer dimensions stay; as floats they are `RealSize`, castable back."""
     (b,) = jax.export.symbolic_shape("b")
     x = np.empty((), object)
     x[()] = b

@@ -66,7 +66,7 @@ def test_softmax_has_jax_derivatives(shape):
 
 
 def test_softmax_is_materialized_for_its_derivative():
-    """Else XLA:CPU would compute the quotients twice, and write their divisor to memory for each value."""
+    """Else XLA:CPU computes quotients twice, and stores their divisor."""
     x = np.ones((64, 48), np.float32)
 
     def weighted(x):

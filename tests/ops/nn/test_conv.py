@@ -1,4 +1,4 @@
-"""Convolutions against TensorFlow. Its CPU kernels have NHWC only: NCHW is compared with the transposed NHWC result."""
+"""Convolutions; NCHW against transposed NHWC, the CPU kernels' layout."""
 
 import jax
 import jax.export

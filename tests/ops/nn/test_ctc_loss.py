@@ -108,7 +108,7 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("merge", [False, True])
 def test_loss_v2(merge):
-    """TensorFlow has a GPU kernel only: the same as CTCLoss with the blank, class 0, moved to the end."""
+    """TensorFlow has a GPU kernel only: as CTCLoss with the blank at the end."""
     logits = LOGITS.astype(np.float32)
     indices, values = PLAIN
 

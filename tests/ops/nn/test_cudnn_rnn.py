@@ -1,4 +1,4 @@
-"""cuDNN's recurrent ops, for which TensorFlow has GPU kernels only, against the Keras layers on CPU."""
+"""cuDNN's recurrent ops against Keras layers, as kernels are for GPUs."""
 
 import sys
 
@@ -120,7 +120,7 @@ def test_gradients_of_v1_and_v2(mode, version):
 
 
 def network(mode, directions, x, h, c, weights, biases, project):
-    """Run a network of cuDNN's developer guide, step by step; ``x`` is [time, batch, inputs]."""
+    """Run a network of cuDNN's developer guide; ``x`` is [time, batch, inputs]."""
 
     def sigmoid(v):
         return 1 / (1 + np.exp(-v))

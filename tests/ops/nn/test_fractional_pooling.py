@@ -1,4 +1,4 @@
-"""Fractional pooling against TensorFlow: with fixed seeds the sequences are the same."""
+"""Fractional pooling: with fixed seeds the sequences are the same."""
 
 import itertools
 
@@ -79,7 +79,7 @@ def test_case(case):
     ids=lambda v: f"{v.dtype}{v[0, 0, 0, 0]:.1f}" if isinstance(v, np.ndarray) else str(ATTRS.index(v)),
 )
 def test_fixed_seeds(op, value, attrs):
-    """As harness.check, with the key that these ops require even if they do not use it."""
+    """It is harness.check with a key, which these ops require if unused."""
 
     @tf.function
     def fn(x):
@@ -108,7 +108,7 @@ def test_fixed_seeds(op, value, attrs):
 @pytest.mark.parametrize("pseudo_random", [False, True])
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
 def test_sequences_from_a_key(op, pseudo_random):
-    """Without a seed the sequences come from the key; they are valid and determine the result."""
+    """Sequences from the key are valid and determine the result."""
 
     @tf.function
     def fn(x):

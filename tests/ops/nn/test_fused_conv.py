@@ -1,4 +1,4 @@
-"""Fused convolutions against TensorFlow's CPU kernels, or against the composition where it has none."""
+"""Fused convolutions against CPU kernels, or else the composition."""
 
 import jax
 import ml_dtypes
@@ -161,7 +161,7 @@ def test_activations_of_gpu_kernels(activation):
 
 @pytest.mark.parametrize(("activation", "settings"), [("Relu", PLAIN), ("Elu", SAME), (None, SAME)])
 def test_fused_depthwise_conv2d(activation, settings):
-    """TensorFlow's CPU kernel of _FusedDepthwiseConv2dNative may fail: compared with the composition."""
+    """TensorFlow's kernel may fail: it is compared with the composition."""
     filter, activations = FILTER[..., :2], {"Relu": tf.nn.relu, "Elu": tf.nn.elu, None: tf.identity}
     product = tf.nn.depthwise_conv2d(IMAGE, filter, **settings) + PAIRED
     names = ["BiasAdd", activation] if activation else ["BiasAdd"]
@@ -184,7 +184,7 @@ def test_fused_depthwise_conv2d(activation, settings):
     ("mode", "sides", "training"), [("Identity", 0, False), ("Relu", 0, True), ("Relu", 1, True), ("Relu", 1, False)]
 )
 def test_fused_batch_norm_ex(mode, sides, training, dtype):
-    """TensorFlow's CPU kernel of _FusedBatchNormEx fails: compared with the composition."""
+    """TensorFlow's kernel of _FusedBatchNormEx fails: as the composition."""
     image = CHANNELS.astype(dtype)
     vectors = [SCALE, OFFSET, *((EMPTY, EMPTY) if training else (MEAN, VARIANCE))]
     sides = [image[::-1].copy()] * sides

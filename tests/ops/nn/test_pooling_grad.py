@@ -1,4 +1,4 @@
-"""Max pooling with argmax, and first and second gradients of max pooling, against TensorFlow."""
+"""Max pooling with argmax, and first and second gradients."""
 
 import jax
 import ml_dtypes
@@ -39,7 +39,7 @@ def integers(shape, dtype):
 
 
 def second_cases(x, attrs, name):
-    """Yield cases whose cotangent has the shape of the image, as MaxPoolGradGrad is the forward op's linearization."""
+    """Yield cases whose cotangent is an image: MaxPoolGradGrad linearizes."""
     y = tf.raw_ops.MaxPool(input=tf.constant(x), **attrs).numpy()
     g = integers(x.shape, x.dtype)
     sizes = [np.array(attrs[n], np.int32) for n in ("ksize", "strides")]
@@ -84,7 +84,7 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("batch", [False, True])
 def test_grad_grad_with_argmax(batch):
-    """TensorFlow has a GPU kernel only: the result is that of MaxPoolGradGrad at the given indices."""
+    """TensorFlow has a GPU kernel only: as MaxPoolGradGrad at the indices."""
     attrs = ATTRS[1]
     y, index = tf.raw_ops.MaxPoolWithArgmax(input=TIES, include_batch_in_index=batch, **attrs)
     grad = integers(TIES.shape, np.float32)

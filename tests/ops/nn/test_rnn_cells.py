@@ -34,7 +34,7 @@ def sequence(op, length=TIME, dtype=F32, name="", batch=BATCH, scale=1.0, time=T
 
 
 def padded(length):
-    """Compare up to ``length``; past it TensorFlow sets cs and h only, and here all results are 0."""
+    """Compare up to ``length``; past it results are 0 here, partly unset there."""
 
     def compare(expected, actual):
         for k, (e, a) in enumerate(zip(expected, actual, strict=True)):
@@ -125,7 +125,7 @@ def test_case(case):
 
 @pytest.mark.full
 def test_gradient_of_block_lstm_v2():
-    """The gradient of BlockLSTMV2 is BlockLSTMGradV2, which TensorFlow itself does not use."""
+    """BlockLSTMV2's gradient is BlockLSTMGradV2, unused by TensorFlow."""
     inputs = sequence("BlockLSTMV2", 3).inputs
     tensors = dict(zip(NAMES, map(tf.constant, inputs), strict=True))
     saved = tf.raw_ops.BlockLSTMV2(**tensors, use_peephole=True, cell_clip=0.3)

@@ -1,4 +1,4 @@
-"""Softmax along any axis: with few and many trailing values, and along axes long enough for reduction in rows."""
+"""Softmax along any axis: few, many trailing values, reduction in rows."""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Checks of ops on TensorFlow's quantized dtypes, which are bitcast from integers: numpy and JAX have none."""
+"""Check of ops on quantized dtypes, bitcast from integers.
+
+NumPy and JAX have no quantized dtypes.
+"""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Quantized ops fused for oneDNN: results and ranges equal recorded ones of its kernels, bit for bit.
+"""Quantized ops for oneDNN equal its recorded results bit for bit.
 
 See testdata/make_onednn.py: one process cannot run these kernels and those of other tests.
 """
@@ -102,7 +102,7 @@ def test_recorded(number):
 @pytest.mark.parametrize("mode", ["MIN_FIRST", "SCALED"])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
 def test_product_of_any_range(mode, transposed):
-    """Against the product of the represented floats; TensorFlow's own result is off by orders of magnitude."""
+    """Against the represented floats' product; TensorFlow's is far off."""
     a, b = RNG.integers(0, 256, (5, 7)).astype(np.uint8), RNG.integers(-127, 128, (7, 4)).astype(np.int8)
     bias, low, high = RNG.normal(size=4).astype(F), F(-1.1), F(2.3)
     left = low + a * ((high - low) / 255) if mode == "MIN_FIRST" else a * (high / 255)

@@ -1,4 +1,4 @@
-"""Fake quantization and QuantizeAndDequantize against TensorFlow, to the last bit where a level depends on it."""
+"""Fake quantization and QuantizeAndDequantize, to the last bit."""
 
 import jax
 import numpy as np
@@ -108,7 +108,7 @@ def _uniform(x, end):
 
 @pytest.mark.parametrize("quantized", [_fake_quant, _per_channel, _quantize_and_dequantize, _dequantized, _uniform])
 def test_quantized_sums_under_jit_match_tensorflow(quantized):
-    """Sum of quantized values are often halfway between levels, where a fused multiply-add changes the level."""
+    """Sums are often halfway between levels, where fused multiply-adds differ."""
 
     def fn(x, y):
         return quantized(quantized(x, 1.0) + quantized(y, 1.0), 2.0)

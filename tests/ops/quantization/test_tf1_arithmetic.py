@@ -1,4 +1,4 @@
-"""TF1's arithmetic on (tensor, min, max) against TensorFlow: results and ranges equal, bit for bit."""
+"""TF1's arithmetic on (tensor, min, max), equal bit for bit."""
 
 import jax
 import numpy as np
@@ -89,7 +89,7 @@ def test_elementwise(op):
 
 @pytest.mark.full
 def test_bias_add():
-    """TensorFlow's rounding depends on an element's position in its SIMD vectors: results differ by a step."""
+    """TensorFlow rounds by SIMD position: results differ by a step."""
     x, bias = random_uint8(4, 16), random_uint8(16)
     for first, second in PAIRS:
         arguments = ends("min_input max_input min_bias max_bias", first, second)
@@ -116,7 +116,7 @@ def test_relu(op):
 @pytest.mark.default_cases("6.0")
 @pytest.mark.parametrize("limit", [0.0, 1.25, 6.0])
 def test_relu_x(limit):
-    """TensorFlow has no kernel: as QuantizedRelu6 at 6, and the nearest level to any other limit."""
+    """TensorFlow has no kernel: QuantizedRelu6 at 6, else the nearest level."""
     features = np.arange(256, dtype=np.uint8)
     for low, high in RANGES[:4]:
         with jax.enable_x64(True):
@@ -169,7 +169,7 @@ def test_concat_and_reshape():
 
 
 def network(x, kernel, bias, matrix):
-    """A small image network, quantized as by TF1."""
+    """Return a small image network, quantized as by TF1."""
     low, high = tf.reduce_min(x), tf.reduce_max(x)
     x = tf.raw_ops.QuantizeV2(input=x, min_range=low, max_range=high, T=tf.quint8, mode="MIN_FIRST")
     kernel, bias, matrix = (

@@ -1,4 +1,4 @@
-"""Normalization of quantized images against TensorFlow: equal results, and ranges up to the order of sums."""
+"""Normalization of quantized images: equal, with ranges of sums' order."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Requantization of TF1's tensors against TensorFlow: results and ranges equal, bit for bit."""
+"""Requantization of TF1's tensors, equal bit for bit."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Requantization per channel against TensorFlow: results and ranges equal, bit for bit."""
+"""Requantization per channel, equal bit for bit."""
 
 import numpy as np
 import pytest

@@ -126,7 +126,7 @@ BY_DATA = {
 
 
 def flat(function):
-    """Return a function of tensors that returns the components of the results of ``function``."""
+    """Return a function of tensors that returns ``function``'s components."""
     return tf.function(lambda *args: tf.nest.flatten(function(*args), expand_composites=True), autograph=False)
 
 
@@ -135,7 +135,7 @@ def loss(results):
 
 
 def check(function, *args):
-    """Compare values, and gradients with respect to the first argument, without and with jit."""
+    """Compare values and the first argument's gradients, with and without jit."""
     function = flat(function)
     values = tf.constant(args[0])
     with tf.GradientTape() as tape:
@@ -230,7 +230,7 @@ def test_results_of_dynamic_sizes():
 
 
 def test_ranges_inside_with_a_bound():
-    """A loop body that computes from a dynamic size alone needs the value of that size."""
+    """A body that computes from a dynamic size alone needs its value."""
     numbers, ints = np.int32([2, 0, 3]), tf.RaggedTensorSpec([None], tf.int32)
     function = flat(lambda n: tf.reduce_sum(tf.map_fn(tf.range, n, fn_output_signature=ints), axis=1))
     with tf2jax.override_config("dynamic_shape_bound", 7):

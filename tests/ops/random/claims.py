@@ -1,4 +1,4 @@
-"""Claims of docs/random.md: how the numbers of each random op relate to TensorFlow's, and the cases that check it.
+"""Claims of docs/random.md on numbers of random ops, and their cases.
 
 ``python -m tools.pages.random_numbers`` writes the page.
 """

@@ -1,4 +1,4 @@
-"""Candidate samplers: distributions and expected counts as TensorFlow's, and accidental hits."""
+"""Candidate samplers: distributions, expected counts, accidental hits."""
 
 import jax
 import numpy as np
@@ -150,7 +150,7 @@ def test_accidental_hits_under_jit(sampled, x64, bound):
 @pytest.mark.full
 @pytest.mark.parametrize("removed", [True, False])
 def test_sampled_softmax(removed):
-    """A sampled true class counts once. The samples are constants, as those of a sampler have other bits."""
+    """A sampled true class counts once. Samples are constants here."""
     rng = np.random.default_rng(0)
     weights, biases = (tf.Variable(rng.normal(size=s).astype(np.float32)) for s in ((12, 4), (12,)))
     x, y, sampled = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(0, 12, (6, 2)), np.array([3, 1, 7, 0])

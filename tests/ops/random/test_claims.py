@@ -66,7 +66,7 @@ def test_stateless(name):
 @pytest.mark.default_cases("RngSkip")
 @pytest.mark.parametrize("name", claims.GENERATOR)
 def test_generator(name):
-    """All cases of an op draw from one state in turn: their numbers, and the final state."""
+    """All cases draw from one state: numbers and final state agree."""
     claim = claims.GENERATOR[name]
     made = [test_random_generator.make(*case) for case in test_random_generator.OPS if case[0] == name]
     with jax.enable_x64(True):

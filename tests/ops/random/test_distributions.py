@@ -1,4 +1,4 @@
-"""Stateless gamma, Poisson, binomial and bounded normal ops give TensorFlow's numbers."""
+"""Stateless gamma, Poisson, binomial, bounded normal: equal numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -144,7 +144,7 @@ def test_bad_bounds_are_nan(bad):
 
 @pytest.mark.full
 def test_without_64_bits():
-    """Single instead of double precision: the same distributions, nearly the same numbers."""
+    """Single precision has the same distributions, nearly the same numbers."""
     fn = tf.function(
         lambda seed: (
             tf.random.stateless_gamma([50, 2], seed, [0.5, 3.0]),
@@ -182,7 +182,7 @@ def test_samples_do_not_depend_on_their_number(count):
 
 @pytest.mark.full
 def test_second_derivative_of_gamma_samples():
-    """Against finite differences of the quantile function; TensorFlow has no second derivative."""
+    """It is compared with finite differences of the quantile function."""
     alpha = np.array([0.4, 0.9, 1.7, 6.0, 40.0])
     fn = tf.function(lambda a: tf.raw_ops.StatelessRandomGammaV2(shape=[5], seed=[3, 4], alpha=a), autograph=False)
     with jax.enable_x64(True):

@@ -74,7 +74,7 @@ def test_op(name, arguments):
 @pytest.mark.default_cases("dtype1")
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_first_standard_normal(dtype):
-    """TensorFlow runs this op in graphs of early versions only. Its state begins with the algorithm."""
+    """Only early graphs run this op. Its state begins with the algorithm."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.producer = 20
     handle, node = (
@@ -131,7 +131,7 @@ class Model(tf.Module):
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [True, False])
 def test_generator(x64):
-    """Without 64-bit mode the state is words, and 64-bit results are their low words; others are equal."""
+    """Without x64 the state is words, and 64-bit results are low words."""
     model, x = Model(), np.zeros([2, 5], np.float32)
     with jax.enable_x64(x64):
         jax_fn, params = tf2jax.convert(model.__call__, tf.TensorSpec([2, 5]))

@@ -32,7 +32,7 @@ def test_case(case):
 
 @pytest.mark.full
 def test_direction_numbers():
-    """Point 2^k is the exclusive or of direction numbers k and k - 1 (the Gray code of 2^k has these two digits)."""
+    """Point 2^k is the xor of direction numbers k and k - 1 (Gray code)."""
     found = np.zeros(1111, np.uint32)
     for k in range(28):
         point = tf.raw_ops.SobolSample(dim=1111, num_results=1, skip=2**k - 1, dtype=tf.float64)[0].numpy()

@@ -83,7 +83,7 @@ def test_gamma(x64):
 
 @pytest.mark.full
 def test_gamma_gradient():
-    """The mean's derivative with respect to alpha is 1, and each sample's equals TensorFlow's."""
+    """The mean's derivative is 1 for alpha; each sample's is TensorFlow's."""
     jax_fn = tf2jax.convert_functional(gammas, tf.TensorSpec([3]))
     alpha, key = np.float32([0.5, 1.0, 7.0]), jax.random.key(0)
     samples, pull = jax.vjp(lambda a: jax_fn(a, rng=key), alpha)

@@ -91,7 +91,7 @@ def test_case(case):
 @pytest.mark.full
 @pytest.mark.parametrize("x64", [False, True])
 def test_without_64_bits(x64):
-    """Keys and counters are 64-bit integers; the bits are TensorFlow's also without JAX's 64-bit mode."""
+    """Keys and counters are 64-bit; bits agree in both of JAX's modes."""
     fn = tf.function(lambda seed: tf.random.stateless_uniform([11], seed))
     seed = np.array([3, 2**31 - 1], np.int32)
     with jax.enable_x64(x64):
@@ -149,7 +149,7 @@ def test_uint64_in_loops_without_64_bits():
 @pytest.mark.default_cases("StatelessRandomUniform", "StatelessRandomNormal")
 @pytest.mark.parametrize("name", ["StatelessRandomUniform", "StatelessRandomNormal", "StatelessRandomUniformFullInt"])
 def test_words_are_not_concatenated(name):
-    """XLA:CPU computes operands of a concatenation element by element: a mask took a hundred times as long."""
+    """XLA:CPU concatenates by element: a mask took a hundred times as long."""
     dtype = np.uint32 if name.endswith("Int") else np.float32
     fn = known_ops()[name].fn
     closed = jax.make_jaxpr(lambda seed: fn(np.array([5, 7]), seed, dtype=dtype))(np.array([1, 2], np.int32))
@@ -160,7 +160,7 @@ def test_words_are_not_concatenated(name):
 @pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 9, 16, 100, 1000])
 def test_permutations_of_many_keys(size):
-    """Small sizes have cases that are rare in large ones: repeated targets, and swaps of an entry with itself."""
+    """Small sizes have rare cases: repeated targets, swaps with itself."""
     keys = np.random.default_rng(size).integers(0, 2**32, (50, 6), np.uint32)
     expected = [
         tf.raw_ops.StatelessShuffle(

@@ -1,4 +1,4 @@
-"""Sparse matrices made in TensorFlow, and comparison of converted functions of them with TensorFlow.
+"""Sparse matrices of TensorFlow, and comparison of functions of them.
 
 Each matrix is used once, as TensorFlow on CPU cannot add up the gradients of several uses.
 """
@@ -64,7 +64,7 @@ def close(actual, expected):
 
 
 def check(function, *args, reference=None, jit=True, differentiable=True):
-    """Compare values, and gradients with respect to all arguments that are not integers, with TensorFlow's.
+    """Compare values and all floating arguments' gradients.
 
     Args:
       function: what is converted.

@@ -1,4 +1,7 @@
-"""Sums, scaling and softmax of CSR matrices against sparse tensors: TensorFlow has them on GPUs only."""
+"""Sums, scaling and softmax of CSR matrices, against sparse tensors.
+
+TensorFlow's kernels are for GPUs only.
+"""
 
 import jax
 import jax.numpy as jnp

@@ -39,7 +39,7 @@ def test_products_with_dense_matrices(a, b):
 @pytest.mark.full
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_sparse_matrices(a, b):
-    """TensorFlow's gradients fail, or have a wrong shape, if a factor has no partner: here all have one."""
+    """TensorFlow's gradients fail for unmatched factors: here all match."""
     flags = {f"{kind}_{which}": True for which, kind in (("a", a), ("b", b)) if kind}
     batch = (2,) if a == b else ()
     first, second = (*batch, *((4, 3) if a else (3, 4))), (*batch, *((5, 4) if b else (4, 5)))

@@ -1,4 +1,4 @@
-"""Feature crosses: dense columns may be traced, sparse and ragged ones have static indices."""
+"""Feature crosses: dense columns may be traced, others are static."""
 
 import jax
 import numpy as np

@@ -26,7 +26,7 @@ def of(v, i=I, shape=(3, 4)):
 
 
 def rows(function, sparse, out=F32, *, loop):
-    """Map over rows by a loop; or in Python, with dense results, where TensorFlow has gradients."""
+    """Map over rows by a loop, or in Python with dense, differentiable results."""
     if loop:
         return tf.map_fn(function, sparse, fn_output_signature=out)
     if isinstance(sparse, tf.Tensor):
@@ -82,7 +82,7 @@ CASES_OF_ROWS = {
 
 
 def check(function, v, *args):
-    """Compare values, and gradients with respect to the first argument, without and with jit."""
+    """Compare values and the first argument's gradients, with and without jit."""
     expected = tf.function(lambda *a: function(*a, loop=True), autograph=False)(v, *args)
     values = tf.constant(v)
     with tf.GradientTape() as tape:

@@ -1,4 +1,4 @@
-"""Optimizer steps on rows against TensorFlow, with static, traced, repeated and negative indices."""
+"""Optimizer steps on rows: static, traced, repeated, negative indices."""
 
 import jax
 import numpy as np
@@ -54,7 +54,7 @@ NO_BF16 = (*REAL[:2], "ResourceSparseApplyRMSProp", "ResourceSparseApplyCentered
 
 
 def steps(name, attrs, dtype, index_lists, shape=(4, 3), traced=True, scalars=None):
-    """Run TensorFlow's op and ours, one step for each list of indices, and compare all variables."""
+    """Run both ops, a step for each index list, and compare variables."""
     slots, values, _ = STEPS[name]
     rng = np.random.default_rng(0)  # independent of the order of tests
     values = {**values, **(scalars or {}), **{k: v for k, v in attrs.items() if k in values}}
@@ -159,7 +159,7 @@ def test_traced_indices_out_of_range_are_skipped():
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["SGD", "Adagrad", "Ftrl"])
 def test_training_step_of_an_embedding(name):
-    """Keras makes the rows of a sparse gradient unique: their number is dynamic, and padding is no row."""
+    """Keras makes sparse gradients' rows unique: dynamic, without padding."""
     ids, targets = np.array([1, 2, 2, 0]), np.ones((4, 3), np.float32)
     table = tf.Variable(np.float32(RNG.normal(size=(5, 3))), name="table")
     options = {"momentum": 0.9} if name == "SGD" else {}

@@ -1,4 +1,4 @@
-"""Ops on variables against TensorFlow: results, and the variable's value afterwards."""
+"""Ops on variables: results, and the variable's value afterwards."""
 
 import jax
 import numpy as np

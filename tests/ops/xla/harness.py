@@ -1,4 +1,7 @@
-"""Helpers of tests of Xla* ops. TensorFlow has no CPU kernels for most of them: the oracle is its XLA compiler."""
+"""Helpers of Xla* tests; the oracle is TensorFlow's XLA compiler.
+
+Most of these ops have no CPU kernel.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +16,7 @@ INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 
 
 def randoms(seed=0):
-    """Return a function that makes random arrays; each module has its own, independent of others."""
+    """Return a maker of random arrays, independent of other modules'."""
     rng = np.random.default_rng(seed)
 
     def random(*shape, dtype="float32"):
@@ -50,5 +53,5 @@ LOGIC = {"and": tf.logical_and, "or": tf.logical_or}
 
 
 def compiled(cases):
-    """Return the cases with TensorFlow compiled by XLA, which has no gradients of most of these ops."""
+    """Return cases compiled by XLA, without gradients of most ops."""
     return [case.using(grad=False, xla=True) for case in cases]

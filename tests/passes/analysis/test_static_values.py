@@ -89,7 +89,7 @@ def test_loops_that_are_too_long_to_unroll_raise():
 
 @pytest.mark.full
 def test_evaluation_by_tensorflow_spends_many_steps(monkeypatch):
-    """Trip counting has a budget of NumPy steps: an op that TensorFlow evaluates costs more, by the size of strings."""
+    """An op that TensorFlow evaluates costs more of the budget, by size."""
     spent = []
     spend = FoldingBudget.spend
     monkeypatch.setattr(FoldingBudget, "spend", lambda self, steps: (spent.append(steps), spend(self, steps))[1])

@@ -1,4 +1,4 @@
-"""Conditions that assign to variables, draw or print: each test of a loop has its effect, the last one, too."""
+"""Conditions that assign, draw or print have all tests' effects."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ X = np.float32([2.0, 3.0])
 
 
 def _compare(fn, *args, variables):
-    """Compares results and new values of variables with TensorFlow's, in and outside of ``jit``."""
+    """Compare results and variables' new values, with and without ``jit``."""
     before = [tf.identity(v) for v in variables]
     expected = tf.nest.flatten(fn(*args))
     after = [v.numpy() for v in variables]
@@ -78,7 +78,7 @@ def test_results_after_the_loop_and_loops_in_loops():
 
 
 def test_the_limit_of_iterations_bounds_the_loop():
-    """What `tf.while_loop` adds to the condition computes only: an array may grow up to it."""
+    """`tf.while_loop`'s addition is pure: an array may grow up to the limit."""
     seen = tf.Variable(0.0)
 
     def test(i, array):

@@ -1,4 +1,4 @@
-"""The variant of a function that TensorFlow's implementation selector picks on CPU."""
+"""The function variant that TensorFlow's selector picks on CPU."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def _registered(interface, fn, device=None):
 
 
 def _whole(interface, called, other):
-    """Returns a function that calls one variant and keeps the other in its graph, as Keras and TFP do."""
+    """Return a function that calls one variant and keeps the other (Keras)."""
 
     @tf.function
     def fn(x):

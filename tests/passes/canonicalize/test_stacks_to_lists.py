@@ -1,4 +1,4 @@
-"""Stack resources become TensorLists: in one function, through calls, and in loops with gradients."""
+"""Stack resources become TensorLists: plain, in calls, and in loops."""
 
 import jax
 import numpy as np

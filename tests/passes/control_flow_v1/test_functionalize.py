@@ -1,4 +1,4 @@
-"""Control flow v1: converted graphs give what tf.compat.v1.Session gives, jitted and not; refusals name the place."""
+"""Control flow v1: graphs give a session's results; errors name nodes."""
 
 import random
 
@@ -75,7 +75,7 @@ def one_predicate_tested_several_times():
 
 
 def nested_either_way():
-    """The outer predicate of one cond is the inner one of another."""
+    """Return conds whose outer predicate is another's inner one."""
     (p, q), x = flags("p", "q"), placeholder("x")
     a = tf1.cond(p, lambda: tf1.cond(q, lambda: x + 1.0, lambda: x - 5.0), lambda: x * 2.0)
     b = tf1.cond(q, lambda: tf1.cond(p, lambda: a * x, lambda: a + 1.0), lambda: -a)
@@ -83,7 +83,7 @@ def nested_either_way():
 
 
 def plain_switches_and_merges():
-    """Values that are alive under two independent predicates, negations, and value_index as a predicate."""
+    """Return values of two independent predicates, negated, or value_index."""
     (p, q), x = flags("p", "q"), placeholder("x")
     off, on = (t[1] for t in (raw.Switch(data=x, pred=tf.logical_not(p)), raw.Switch(data=x, pred=p)))
     either = raw.Switch(data=2 * x, pred=q)
@@ -95,7 +95,7 @@ def plain_switches_and_merges():
 
 
 def known_predicate():
-    """A predicate that is a constant leaves nothing dead behind, so that one side may be fetched alone."""
+    """Return a constant predicate's side; the other one is not dead."""
     x = placeholder("x")
     return [x], [raw.Switch(data=x * 2.0, pred=tf.constant(True))[1] + 1.0]
 
@@ -149,7 +149,7 @@ def cond_in_loop_in_cond():
 
 
 def value_of_the_condition_leaves():
-    """The condition's own intermediate value goes to the body and to the exit."""
+    """Return the condition's intermediate value from body and exit."""
     n, x = placeholder("n"), placeholder("x")
     with tf_ops.control_dependencies(None):
         start = raw.Enter(data=x, frame_name="f")
@@ -228,7 +228,7 @@ def gradient_of_cond_in_loop():
 
 
 def gradient_of_nested_loops():
-    """The inner loop's stacks are themselves pushed on stacks."""
+    """Return a gradient whose inner loop's stacks are on stacks."""
     x = placeholder("x")
 
     def body(i, a):
@@ -239,7 +239,7 @@ def gradient_of_nested_loops():
 
 
 def gradient_of_seq2seq():
-    """An encoder that reads a TensorArray, a decoder that writes one."""
+    """Return an encoder that reads a TensorArray, a decoder that writes one."""
     x, w = placeholder("x", shape=(7, 2, 3)), placeholder("w", shape=(6, 3))
     steps = tf.TensorArray(tf.float32, 7).unstack(x)
     encode = lambda i, h: (i + 1, tf.tanh(tf.matmul(tf.concat([steps.read(i), h], 1), w)))  # noqa: E731
@@ -294,7 +294,7 @@ def test_a_long_loop_with_gradients_is_not_unrolled():
 
 
 def test_effects_happen_in_the_branch_taken_only_and_as_often_as_in_tensorflow():
-    """Both through control edges alone; the loop's condition counts how often it is asked."""
+    """Control edges alone order them; the condition counts its tests."""
 
     def build():
         (p,), x = flags("p"), placeholder("x")
@@ -331,7 +331,7 @@ def test_effects_happen_in_the_branch_taken_only_and_as_often_as_in_tensorflow()
 @pytest.mark.parametrize("trips", [0, 1, 2])
 @pytest.mark.parametrize("deep", [False, True])
 def test_gradients_of_loops_that_do_not_run(trips, deep):
-    """Their stacks have no elements, and the gradient's loop, whose count is data, cannot take any."""
+    """Stacks are empty, and the gradient's loop takes none, for any count."""
 
     def loop(x, v):
         return tf1.while_loop(lambda i, v: i < trips, lambda i, v: (i + 1, tf.tanh(v * x)), [0, v])[1]
@@ -353,7 +353,7 @@ def test_gradients_of_loops_that_do_not_run(trips, deep):
 
 
 def program(seed):
-    """Returns a builder of a random program of branches and loops."""
+    """Return a builder of a random program of branches and loops."""
     draw = random.Random(seed)
 
     def block(depth, values, predicates):

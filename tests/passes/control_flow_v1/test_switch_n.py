@@ -1,4 +1,4 @@
-"""Frozen functions hold Case as a Switch with many sides: what is converted gives what the function gives."""
+"""Frozen Case as a Switch with many sides: results are the function's."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Programs of TF1 style: values, TensorFlow's gradients inside the graph, and jax.grad of the converted function.
+"""TF1 programs: values, graph gradients, and jax.grad.
 
 Each builder returns the inputs and a result; tf.gradients of it by the floating inputs are further results.
 """
@@ -51,7 +51,7 @@ def growing_shape():
 
 
 def call_by_name():
-    """A node whose op is the function's name; its gradient is a SymbolicGradient."""
+    """Return a node whose op is a function, with SymbolicGradient."""
 
     @defun.Defun(tf.float32, tf.float32, func_name="by_name")
     def fn(a, b):
@@ -110,7 +110,7 @@ def array_scattered_and_gathered():
 
 
 def rows_gathered_in_a_loop():
-    """Gradients with respect to rows are accumulated as IndexedSlices, which are loop variables."""
+    """Accumulate gradients of rows as IndexedSlices, as loop variables."""
     w = placeholder("w", shape=(4, 3))
     body = lambda i, a: (i + 1, a * tf.reduce_sum(tf.gather(w, [i, i + 1])))  # noqa: E731
     return [w], tf1.while_loop(lambda i, a: i < 3, body, [0, tf.ones([2])])[1]

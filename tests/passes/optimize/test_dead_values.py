@@ -1,4 +1,4 @@
-"""Dead values are removed through calls, branches and loops; effects and their inputs stay."""
+"""Dead values are removed through calls, branches, loops; effects stay."""
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ SPEC = tf.TensorSpec([3])
 
 
 def costly(x):
-    """What shows in a jaxpr if it is computed."""
+    """Return a value with primitives that a jaxpr shows if computed."""
     return tf.math.igamma(x * x + 1.0, x * x)
 
 
@@ -76,7 +76,7 @@ WITH_GRADIENTS = [nested_loops, three_loops, branch_in_loop, loop_in_branch, loo
 
 
 def primitives(jaxpr):
-    """Returns the names of all primitives of a jaxpr, those inside of equations included, and how much these carry."""
+    """Return all primitives of a jaxpr, nested ones too, and their carries."""
     found = []
     for eqn in jaxpr.eqns:
         found.append((eqn.primitive.name, len(eqn.outvars)))
@@ -90,7 +90,7 @@ def primitives(jaxpr):
 @pytest.mark.full
 @pytest.mark.parametrize("fn", WITH_GRADIENTS, ids=lambda fn: fn.__name__)
 def test_intermediate_values_of_unused_gradients_are_removed(fn):
-    """TensorFlow makes loops collect what the gradient needs; the function itself does what it did before."""
+    """TensorFlow's loops collect what gradients need; results are as before."""
     function = tf.function(fn)
     before = jax.make_jaxpr(tf2jax.convert_functional(function, SPEC))(X).jaxpr
     x = tf.constant(X)
@@ -349,7 +349,7 @@ def _ref(name, index=0):
 
 
 def _malformed(op, inputs, read, **functions):
-    """A graph with one node, whose result number ``read`` is returned."""
+    """Return a graph with one node, of which result ``read`` is returned."""
     attrs = {name: ir.FunctionRef(function) for name, function in functions.items()}
     dtype = np.dtype(np.float32)
     node = ir.Node("node", op, tuple(map(_ref, inputs)), (None,), (), attrs, output_dtypes=(dtype, dtype))

@@ -1,4 +1,4 @@
-"""Clamps that leave one value: known while tracing, although what is clamped is data."""
+"""Clamps with one value left are static, though their operand is not."""
 
 import jax
 import numpy as np

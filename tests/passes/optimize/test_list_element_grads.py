@@ -1,4 +1,4 @@
-"""Gradients that a graph takes itself of elements read from lists: compiled loops, whatever their length."""
+"""Graph gradients of list elements: compiled loops of any length."""
 
 import jax
 import numpy as np
@@ -43,7 +43,7 @@ def recurrent(x):
 
 
 def two_indices(x):
-    """A list that is not read where it is written: the first half of it is what the second half takes."""
+    """Read a list elsewhere than it is written: halves depend on halves."""
     half = x.shape[0] // 2
     ta = tf.TensorArray(tf.float32, 2 * half, clear_after_read=False).unstack(x)
 
@@ -86,7 +86,7 @@ def test_gradients_taken_in_the_graph(function):
 
 
 def lists(x, how):
-    """Sums of lists of which some have one element alone."""
+    """Sum of lists of which some have one element alone."""
     zeros = tf.raw_ops.TensorListReserve(element_shape=[3], num_elements=4, element_dtype=tf.float32)
     alone = [tf.raw_ops.TensorListSetItem(input_handle=zeros, index=i, item=x[i] * 2) for i in (1, 3, 1)]
     whole = tf.raw_ops.TensorListFromTensor(tensor=tf.sin(x), element_shape=[3])

@@ -1,4 +1,4 @@
-"""A maximum that jax2tf wrote for jax.nn.relu has relu's gradient at 0, and only such a one."""
+"""A maximum by jax2tf for jax.nn.relu, and no other, has relu's gradient."""
 
 import jax
 import pytest

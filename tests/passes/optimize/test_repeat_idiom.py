@@ -1,4 +1,4 @@
-"""`tf.repeat` and ragged rows whose lengths are data: the number of results comes from what they meet."""
+"""`tf.repeat` and ragged rows of dynamic lengths get sizes from users."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def branch(values, splits):
 
 
 def of_each_other(values, splits):
-    """What gives one its length is repeated itself, and needed later."""
+    """Repeat the value that determines another one's length."""
     column = values[:, 0]
     ids = ragged(values, splits).value_rowids()
     first = tf.cast(ids, tf.float32) + column
@@ -141,7 +141,7 @@ def repeated(axis):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
 def test_length_from_the_bound(axis, data):
-    """No other tensor determines the length: results are padded under jit, and exact outside."""
+    """No other tensor has the length: results are padded only under jit."""
     counts = np.array([2, 0, 3, 1] * 3)[: data.shape[axis]].astype(np.int32)
     graph = repeated(axis)
     expected = graph(data, counts).numpy()
@@ -195,7 +195,7 @@ def test_counts_below_one(counts):
 
 @pytest.mark.full
 def test_similar_graphs_are_not_replaced():
-    """A mask over values that are tiled more often than the largest count is not a repeat."""
+    """A mask over values tiled more often than counts is no repeat."""
 
     def function(v, c):
         most = tf.maximum(0, tf.reduce_max(c))

@@ -1,4 +1,4 @@
-"""Loop conditions on the least of several limits, of which one is known: the loop is bounded, values stay."""
+"""Loop conditions on a minimum of limits, one static: bounded loops."""
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ def loops_inside(x, n):
 
 
 def not_a_number(x, n):
-    """A comparison with NaN ends the loop, whichever of the limits it is."""
+    """End the loop by a comparison with NaN, whichever limit it is."""
     limit = tf.minimum(tf.cast(n, tf.float32) * np.nan, 4.0)
     return tf.while_loop(lambda i, y: i < limit, lambda i, y: (i + 1.0, y + x), [0.0, x])[1]
 

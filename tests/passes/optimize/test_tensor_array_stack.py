@@ -33,7 +33,7 @@ def test_tensor_array_stack_matches_gathers_of_all_elements(start, op):
 
 
 def decoder():
-    """A decoder that stops when all its sequences have ended, and stacks the elements written so far."""
+    """Decode until all sequences end, and stack the elements so far."""
     start, w = placeholder("start", shape=(2, 3)), placeholder("w", shape=(3, 3))
 
     def body(time, state, done, out):

@@ -23,7 +23,10 @@ def payload():
 
 
 def damaged():
-    """A payload whose name of a place in the source is no UTF-8: asking jaxlib for it ends the process."""
+    """Return a payload with a source name that is not UTF-8.
+
+    Asking jaxlib for it ends the process.
+    """
     return (FINDINGS / "stablehlo_bytes-location-utf8.bin").read_bytes()
 
 
@@ -37,7 +40,7 @@ def test_a_payload_that_crashes_mlir_is_an_error(payload):
 
 
 def test_bytecode_that_asks_for_gigabytes(payload):
-    """Found by fuzzing: 1.7 kB for which MLIR takes 3.4 GiB. Here it is the other process that would, and may not."""
+    """Fuzzing found 1.7 kB for which MLIR allocates 3.4 GiB, in the child."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InvalidModelError, match="MLIR"):
         tf2jax_lite.from_stablehlo((FINDINGS / "stablehlo_bytes-gigabytes.bin").read_bytes())
@@ -54,7 +57,7 @@ def test_a_process_that_was_killed_is_started_again(payload):
     isolation.check_payload(payload)
 
 
-def test_an_artefact_with_such_a_payload(tmp_path, payload):
+def test_an_artifact_with_such_a_payload(tmp_path, payload):
     import tensorflow as tf
 
     converted = tf2jax_lite.convert(tf.function(lambda x: tf.tanh(x)), tf.TensorSpec([3], tf.float32))
@@ -106,7 +109,7 @@ def test_without_another_process_there_is_a_way(monkeypatch):
 
 
 def test_text_is_read_by_the_other_process_too():
-    """A dimension's number for which MLIR takes gigabytes: the reader's own process never sees it."""
+    """MLIR allocates gigabytes for a dimension; this process never sees it."""
     text = jax.jit(lambda x: jax.lax.conv(x, x[:, :, :2, :2], (1, 1), "SAME")).lower(np.zeros((1, 1, 4, 4))).as_text()
     assert isolation._Parser().answer(text.encode()) >= b"\x80"
     assert "[b, f, 0, 1]x" in text
@@ -118,7 +121,7 @@ def test_text_is_read_by_the_other_process_too():
 @pytest.mark.full
 @pytest.mark.parametrize(("dims", "option"), [("2305843009213693952", 1 << 40), ("1024", 2048)])
 def test_tensors_that_end_xla(dims, option):
-    """XLA ends the process where the product of dimensions overflows; smaller ones are held against the option."""
+    """XLA ends the process if sizes overflow; smaller ones meet the option."""
     text = f"""
     func.func @main(%x: tensor<f32>) -> tensor<f32> {{
       %0 = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<{dims}xf32>

@@ -1,4 +1,4 @@
-"""Powers, choices among many cases, tiles and stacks are raised to one equation, and no other pattern is."""
+"""Powers, select chains, tiles and stacks become one equation."""
 
 import jax
 import jax.numpy as jnp

@@ -16,7 +16,7 @@ import numpy as np
 from tf2jax_lite.calling.params import param_path
 from tf2jax_lite.support.errors import ExportError
 
-from . import free_names, literals, rules_solvers  # noqa: F401
+from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Block, Constant, Equation
 from .constants import pass_constants
 from .derivative_rules import write_rules
@@ -91,6 +91,7 @@ def write_module(
     """
     given: dict[Any, tuple[str, ...]] = {}
     try:
+        idioms.rewrite([entry.block for entry in entries])
         for entry in entries:
             pass_constants(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
@@ -136,7 +137,7 @@ class _Module:
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
-        self.functions = Names()
+        self.functions = Names(taken={name[1:] for name in idioms.HELPERS})
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self.marks = Marks()
@@ -167,6 +168,8 @@ class _Module:
         for printed in self._printed:
             self._entry(printed)
         body = "\n\n\n".join("\n".join(tidy(chunk)) for chunk in self.chunks) + "\n"
+        used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
+        body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in used) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         names = [*self._taken, *self.constants]

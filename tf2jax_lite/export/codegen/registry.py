@@ -10,7 +10,17 @@ from tf2jax_lite.support.errors import ExportError
 
 from . import literals
 
-__all__ = ["Equation", "Raw", "call", "expression", "is_number", "rule", "tuple_of"]
+__all__ = [
+    "Equation",
+    "Raw",
+    "call",
+    "expression",
+    "is_number",
+    "is_numpy",
+    "rule",
+    "tuple_of",
+    "without_types",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +46,23 @@ class Equation:
     @property
     def mixed(self) -> list[str]:
         """Inputs with bare scalars if another input tells the dtype."""
-        named = any(t == bare and not is_number(t) for t, bare in zip(self.typed, self.loose, strict=True))
-        return self.loose if named else self.typed
+        return without_types(self.typed, self.loose)
+
+
+def without_types(typed: list[str], loose: list[str]) -> list[str]:
+    """Return operands of one dtype: numbers are bare if another operand tells the dtype."""
+    named = any(t == bare and not is_number(t) for t, bare in zip(typed, loose, strict=True))
+    return loose if named else typed
 
 
 def is_number(text: str) -> bool:
     """Return whether an expression is a bare scalar."""
     return text in ("True", "False") or text.lstrip("-")[:1].isdigit()
+
+
+def is_numpy(text: str) -> bool:
+    """Return whether an expression is a number or an array of NumPy, which JAX has not converted yet."""
+    return is_number(text) or text.startswith("np.")
 
 
 Rule = Callable[[Equation], str]

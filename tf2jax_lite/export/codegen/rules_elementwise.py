@@ -8,7 +8,7 @@ import numpy as np
 from tf2jax_lite.loops.derivatives import WITH_RESIDUALS
 
 from . import literals
-from .registry import Equation, call, is_number, rule, tuple_of
+from .registry import Equation, call, is_numpy, rule, tuple_of, without_types
 
 __all__: list[str] = []
 
@@ -29,53 +29,59 @@ _INFIX = {
     "ge": ">=",
 }
 _UNARY = [
-    "abs",
-    "acos",
     "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
     "bessel_i0e",
     "bessel_i1e",
-    "cbrt",
-    "ceil",
     "conj",
-    "cos",
-    "cosh",
     "digamma",
     "erf",
     "erf_inv",
     "erfc",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "imag",
-    "is_finite",
     "lgamma",
-    "log",
-    "log1p",
-    "logistic",
     "population_count",
-    "real",
     "rsqrt",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
     "stop_gradient",
-    "tan",
-    "tanh",
 ]
+_NUMPY = {
+    **{
+        name: name
+        for name in (
+            "abs",
+            "cbrt",
+            "ceil",
+            "cos",
+            "cosh",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+            "imag",
+            "log",
+            "log1p",
+            "log2",
+            "real",
+            "sign",
+            "sin",
+            "sinh",
+            "sqrt",
+            "square",
+            "tan",
+            "tanh",
+        )
+    },
+    "acos": "arccos",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atanh": "arctanh",
+    "is_finite": "isfinite",
+}
+"""Primitives that functions of `jax.numpy` bind for all dtypes, by the function's name."""
 _BINARY = [
     "atan2",
     "complex",
     "igamma",
     "igammac",
-    "max",
-    "min",
     "mulhi",
     "nextafter",
     "polygamma",
@@ -89,21 +95,24 @@ _BINARY = [
 ]
 
 
+def _operation(left: str, operator: str, right: str) -> str:
+    if is_numpy(left) and is_numpy(right):
+        left = f"jnp.asarray({left})"
+    return f"{left} {operator} {right}"
+
+
 @rule(*_INFIX)
 def _infix(eqn: Equation) -> str:
     left, right = eqn.mixed
     if eqn.name == "ne" and left == right:
         return f"jnp.isnan({left})"
-    if all(is_number(v) or "(" in v for v in (left, right)):
-        return f"jnp.asarray({left}) {_INFIX[eqn.name]} {right}"
-    return f"{left} {_INFIX[eqn.name]} {right}"
+    return _operation(left, _INFIX[eqn.name], right)
 
 
 @rule("div")
 def _div(eqn: Equation) -> str:
-    left, right = eqn.mixed
     if jnp.issubdtype(eqn.outputs[0].dtype, jnp.inexact):
-        return f"{left} / {right}"
+        return _operation(eqn.mixed[0], "/", eqn.mixed[1])
     return call("lax.div", *eqn.typed)
 
 
@@ -122,14 +131,24 @@ def _unary(eqn: Equation) -> str:
     return call(f"lax.{eqn.name}", eqn.typed[0])
 
 
-@rule("log2")  # of JAX since 0.12
-def _log2(eqn: Equation) -> str:
-    return call("jnp.log2", eqn.typed[0])
+@rule(*_NUMPY)
+def _numpy(eqn: Equation) -> str:
+    return call(f"jnp.{_NUMPY[eqn.name]}", eqn.typed[0])
+
+
+@rule("logistic")
+def _logistic(eqn: Equation) -> str:
+    return call("jax.nn.sigmoid", eqn.typed[0])
 
 
 @rule("clz")
 def _clz(eqn: Equation) -> str:
     return call("lax.clz", eqn.typed[0])
+
+
+@rule("max", "min")
+def _extremum(eqn: Equation) -> str:
+    return call({"max": "jnp.maximum", "min": "jnp.minimum"}[eqn.name], *eqn.mixed)
 
 
 @rule(*_BINARY)
@@ -179,15 +198,16 @@ def _round(eqn: Equation) -> str:
 @rule("mul_no_nan")
 def _mul_no_nan(eqn: Equation) -> str:
     # The plain product: JAX could not transpose the comparison, were it written out.
-    return call("lax.mul", *eqn.typed)
+    return _operation(eqn.typed[0], "*", eqn.typed[1])
 
 
 @rule("select_n")
 def _select_n(eqn: Equation) -> str:
     which, *cases = eqn.typed
-    if len(cases) == 2 and eqn.inputs[0].dtype == np.bool_:
-        return call("lax.select", which, cases[1], cases[0])
-    return call("lax.select_n", which, *cases)
+    if len(cases) != 2 or eqn.inputs[0].dtype != np.bool_:
+        return call("lax.select_n", which, *cases)
+    cases = without_types(eqn.typed[1:], eqn.loose[1:])
+    return call("jnp.where", which, cases[1], cases[0])
 
 
 @rule("clamp")
@@ -199,7 +219,10 @@ def _clamp(eqn: Equation) -> str:
 def _convert(eqn: Equation) -> str:
     if eqn.inputs[0].dtype == eqn.params["new_dtype"]:
         return eqn.typed[0]
-    return call("lax.convert_element_type", eqn.typed[0], literals.dtype(eqn.params["new_dtype"]))
+    dtype = literals.dtype(eqn.params["new_dtype"])
+    if jnp.issubdtype(eqn.inputs[0].dtype, jnp.complexfloating):  # of which astype takes the real part with a warning
+        return call("lax.convert_element_type", eqn.typed[0], dtype)
+    return f"{eqn.typed[0]}.astype({dtype})"
 
 
 @rule("bitcast_convert_type")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from tf2jax_lite.support.errors import ExportError
 
 from . import literals
-from .registry import Equation, Raw, call, is_number, rule, tuple_of
+from .registry import Equation, Raw, call, is_number, is_numpy, rule, tuple_of
 
 __all__: list[str] = []
 
@@ -19,34 +21,60 @@ def _broadcast_in_dim(eqn: Equation) -> str:
     shape = literals.shape(eqn.params["shape"])
     if not eqn.inputs[0].shape and eqn.typed[0] != eqn.loose[0]:
         return call("jnp.full", shape, eqn.loose[0], literals.dtype(eqn.inputs[0].dtype))
-    return call("lax.broadcast_in_dim", eqn.typed[0], shape, literals.value(eqn.params["broadcast_dimensions"]))
+    kept, rank = tuple(eqn.params["broadcast_dimensions"]), len(eqn.params["shape"])
+    if kept == tuple(range(rank - len(kept), rank)):
+        return call("jnp.broadcast_to", eqn.typed[0], shape)
+    return call("lax.broadcast_in_dim", eqn.typed[0], shape, literals.value(kept))
+
+
+@rule("expand_dims")
+def _expand_dims(eqn: Equation) -> str:
+    axes, rank, x = eqn.params["axes"], len(eqn.outputs[0].shape), eqn.typed[0]
+    if axes == (rank - 1,) and not is_numpy(x):
+        return f"{x}[..., None]"
+    if axes == (0,) and not is_numpy(x):
+        return f"{x}[None]"
+    return call("jnp.expand_dims", x, literals.value(axes[0] if len(axes) == 1 else axes))
 
 
 @rule("reshape")
 def _reshape(eqn: Equation) -> str:
     if eqn.params.get("dimensions") is not None:
         raise ExportError("a reshape that permutes dimensions")
-    return call("lax.reshape", eqn.typed[0], literals.shape(eqn.params["new_sizes"]))
+    return call("jnp.reshape", eqn.typed[0], literals.shape(_sizes(eqn.params["new_sizes"])))
+
+
+def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a shape with -1 for its only symbolic dimension, which then follows from the number of elements."""
+    symbolic = [d for d in shape if not isinstance(d, int)]
+    if len(symbolic) != 1 or 0 in shape:
+        return tuple(shape)
+    return tuple(d if isinstance(d, int) else -1 for d in shape)
 
 
 @rule("squeeze")
 def _squeeze(eqn: Equation) -> str:
-    return call("lax.squeeze", eqn.typed[0], literals.value(eqn.params["dimensions"]))
+    axes = tuple(eqn.params["dimensions"])
+    return call("jnp.squeeze", eqn.typed[0], literals.value(axes[0] if len(axes) == 1 else axes))
 
 
 @rule("transpose")
 def _transpose(eqn: Equation) -> str:
-    return call("lax.transpose", eqn.typed[0], literals.value(tuple(eqn.params["permutation"])))
+    order, x = tuple(eqn.params["permutation"]), eqn.typed[0]
+    if order == (1, 0) and not is_numpy(x):
+        return f"{x}.T"
+    return call("jnp.transpose", x, literals.value(order))
 
 
 @rule("rev")
 def _rev(eqn: Equation) -> str:
-    return call("lax.rev", eqn.typed[0], literals.value(tuple(eqn.params["dimensions"])))
+    axes = tuple(eqn.params["dimensions"])
+    return call("jnp.flip", eqn.typed[0], literals.value(axes[0] if len(axes) == 1 else axes))
 
 
 @rule("concatenate")
 def _concatenate(eqn: Equation) -> str:
-    return call("lax.concatenate", f"[{', '.join(eqn.typed)}]", str(eqn.params["dimension"]))
+    return call("jnp.concatenate", f"[{', '.join(eqn.typed)}]", axis=eqn.params["dimension"])
 
 
 @rule("stack")
@@ -66,22 +94,49 @@ def _tile(eqn: Equation) -> str:
 
 @rule("split")
 def _split(eqn: Equation) -> str:
+    sizes, axis = eqn.params["sizes"], eqn.params["axis"]
+    if all(isinstance(n, int) and n == sizes[0] for n in sizes):
+        last = axis == len(eqn.inputs[0].shape) - 1
+        return call("jnp.split", eqn.typed[0], str(len(sizes)), axis=-1 if last else axis)
     return call("lax.split", eqn.typed[0], literals.shape(eqn.params["sizes"]), axis=eqn.params["axis"])
 
 
 @rule("pad")
 def _pad(eqn: Equation) -> str:
-    return call("lax.pad", *eqn.typed, literals.value(tuple(eqn.params["padding_config"])))
+    config = tuple(eqn.params["padding_config"])
+    if not all(
+        isinstance(low, int) and isinstance(high, int) and low >= 0 <= high and not gap for low, high, gap in config
+    ):
+        return call("lax.pad", *eqn.typed, literals.value(config))
+    widths = literals.value(tuple((low, high) for low, high, _ in config))
+    number = None if eqn.mixed[1] in ("0", "0.0", "False") else Raw(eqn.mixed[1])
+    return call("jnp.pad", eqn.typed[0], widths, constant_values=number)
 
 
 @rule("slice")
 def _slice(eqn: Equation) -> str:
     p = eqn.params
-    strides = p["strides"]
-    parts = [literals.shape(p["start_indices"]), literals.shape(p["limit_indices"])]
+    starts, stops, strides, sizes = p["start_indices"], p["limit_indices"], p["strides"], eqn.inputs[0].shape
+    axes = list(zip(starts, stops, strides or [1] * len(sizes), sizes, strict=True))
+    found = [_slice_text(*axis) for axis in axes]
+    if all(found) and not is_numpy(eqn.typed[0]):
+        while len(found) > 1 and found[-1] == ":":
+            found.pop()
+        return f"{eqn.typed[0]}[{', '.join(map(str, found))}]"
+    parts = [literals.shape(starts), literals.shape(stops)]
     if strides is not None:
         parts.append(literals.shape(strides))
     return call("lax.slice", eqn.typed[0], *parts)
+
+
+def _slice_text(start: Any, stop: Any, step: int, size: Any) -> str | None:
+    """Return the slice of one axis, None if it depends on a symbolic dimension."""
+    if step == 1 and start == 0 and stop == size:
+        return ":"
+    if not all(isinstance(n, int) for n in (start, stop, size)):
+        return None
+    text = f"{start or ''}:{stop if stop < size else ''}"
+    return text if step == 1 else f"{text}:{step}"
 
 
 @rule("dynamic_slice")
@@ -145,9 +200,40 @@ def _numbers(numbers: Any) -> str:
     return f"lax.{type(numbers).__name__}({', '.join(given)})"
 
 
-@rule("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
+_NUMPY = {
+    "reduce_sum": "sum",
+    "reduce_prod": "prod",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_and": "all",
+    "reduce_or": "any",
+}
+
+
+@rule(*_NUMPY, "reduce_xor")
 def _reduce(eqn: Equation) -> str:
+    axes, x = tuple(sorted(int(a) for a in eqn.params["axes"])), eqn.inputs[0]
+    if _is_numpy_reduction(eqn, axes):
+        rank = len(x.shape)
+        axis = None if len(axes) == rank else axes if len(axes) > 1 else -1 if axes[0] == rank - 1 else axes[0]
+        return call(f"jnp.{_NUMPY[eqn.name]}", eqn.typed[0], axis=axis, keepdims=eqn.params.get("keepdims"))
+    if eqn.params.get("keepdims"):
+        reduced = call(f"lax.{eqn.name}", eqn.typed[0], axes=axes)
+        return call("jnp.expand_dims", reduced, literals.value(axes))
     return call(f"lax.{eqn.name}", eqn.typed[0], axes=tuple(int(a) for a in eqn.params["axes"]))
+
+
+def _is_numpy_reduction(eqn: Equation, axes: Sequence[int]) -> bool:
+    """Return whether a function of `jax.numpy` has the same jaxpr: no wider sums, no error for empty axes."""
+    x = eqn.inputs[0]
+    if not axes or eqn.name not in _NUMPY:
+        return False
+    if eqn.name in ("reduce_sum", "reduce_prod"):
+        return x.dtype in (np.float32, np.float64, np.complex64, np.complex128)
+    if eqn.name in ("reduce_max", "reduce_min"):
+        real = not jax.numpy.issubdtype(x.dtype, np.complexfloating)
+        return real and all(isinstance(x.shape[a], int) and x.shape[a] > 0 for a in axes)
+    return x.dtype == np.bool_
 
 
 @rule("argmax", "argmin")

@@ -34,6 +34,12 @@ def _precision(precision: Any) -> str:
     return literals.value(precision)
 
 
+@rule("einsum")
+def _einsum(eqn: Equation) -> str:
+    subscripts = f"{','.join(eqn.params['operands'])}->{eqn.params['result']}"
+    return call("jnp.einsum", literals.value(subscripts), *eqn.typed)
+
+
 @rule("conv_general_dilated")
 def _conv(eqn: Equation) -> str:
     p = eqn.params

@@ -37,7 +37,7 @@ def _check_rounds(rounds: int, delta: float) -> None:
 
 
 def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str) -> tuple[Any, Any]:
-    """Return the accountant's factory, and a function from a noise multiplier to a round's event."""
+    """Return the accountant's factory, and a function from noise to an event."""
     _check("clients_per_round", clients_per_round, above=0)
     _check("num_clients", num_clients, least=1, whole=True)
     if clients_per_round > num_clients:

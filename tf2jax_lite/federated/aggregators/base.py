@@ -1,4 +1,4 @@
-"""The interface of factories, arithmetic over rows of clients, stages before an aggregation."""
+"""The interface of factories, arithmetic over clients' rows, and stages."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def cast_like(value: PyTree, template: PyTree) -> PyTree:
 
 
 def rows(factor: Any, leaf: Any) -> Any:
-    """Return ``factor`` of shape (n,) shaped to broadcast against ``leaf`` of shape (n, ...)."""
+    """Return ``factor`` (n,) shaped to broadcast against ``leaf`` (n, ...)."""
     return jnp.reshape(factor, (-1, *(1,) * (leaf.ndim - 1)))
 
 
@@ -117,7 +117,7 @@ def keep_rows(update: PyTree, mask: Any) -> PyTree:
 
 
 def scale_rows(update: PyTree, factor: Any) -> PyTree:
-    """Return each client's update times its ``factor`` (n,), in float32 or wider; a factor of 0 gives 0."""
+    """Scale each client's update by ``factor`` (n,), in float32; 0 gives 0."""
 
     def scale(x: Any) -> Any:
         x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -159,7 +159,7 @@ def row_norms(update: PyTree, order: float = 2.0) -> Any:
 
 
 def tree_norm(tree: PyTree) -> Any:
-    """Return the L2 norm of a pytree of arrays, float32 or wider (); 0 without any number. See `row_norms`."""
+    """Return a pytree's L2 norm () in float32 or wider; 0 if it is empty."""
     filled = [x[None] for x in jax.tree.leaves(tree) if x.size]
     return row_norms(filled)[0] if filled else jnp.float32(0)
 
@@ -179,7 +179,7 @@ def factor_to_one(largest: Any) -> Any:
 
 
 def client_keys(key: Any, index: Any) -> Any:
-    """Return a key for each client, (n,), which depends on nothing but the round's key and the client's place."""
+    """Return each client's key, (n,), by the round's key and the client's index."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 

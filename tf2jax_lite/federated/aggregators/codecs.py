@@ -50,7 +50,7 @@ class Codec(abc.ABC):
 
 
 def _near_one(x: Any) -> tuple[Any, Any]:
-    """Return the numbers times a power of two that brings them to about 1, and that power."""
+    """Return numbers times a power of two that makes them about 1, and that power."""
     factor = factor_to_one(jnp.max(jnp.abs(x)))
     return x * factor, factor
 
@@ -83,7 +83,7 @@ class UniformQuantizer(Codec):
             raise InputError(f'{type(self).__name__}: coding is "fixed" or "entropy", not {self.coding!r}.')
 
     def encode(self, x: Any, key: Any, shared_key: Any) -> Any:
-        """See `Codec.encode`: the levels, int32 (d,), with the smallest number and half the distance of levels."""
+        """See `Codec.encode`: int32 levels (d,), minimum, and half a level's distance."""
         del shared_key
         return self._encoded(*_near_one(x), key)
 

@@ -1,4 +1,4 @@
-"""The geometric median: Weiszfeld's steps, in which distant updates enter only by their direction."""
+"""The geometric median by Weiszfeld's steps: distant updates count less."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class GeometricMedianFactory(BufferedFactory):
         return point, {"num_iterations": number, "distance": pull.distance}
 
     def _pull(self, update: Any, share: Any, largest: Any, point: Any) -> _Pull:
-        """Return the clients' effect on ``point``; ``largest`` are their largest magnitudes, (n,)."""
+        """Return clients' effect on ``point``; ``largest`` (n,) are their maxima."""
         here = jnp.max(jnp.stack([jnp.max(jnp.abs(p)) for p in jax.tree.leaves(point) if p.size]))
         factor = factor_to_one(jnp.maximum(largest, here))
 
@@ -106,7 +106,7 @@ class GeometricMedianFactory(BufferedFactory):
 
 
 def _near_mean(update: Any, share: Any) -> Any:
-    """Return the weighted mean of the clients whose norms are at most twice the weighted median of the norms."""
+    """Return the mean of clients with norms up to twice the weighted median."""
     norms = row_norms(update)
     order = jnp.argsort(norms)
     middle = norms[order][jnp.argmax(jnp.cumsum(share[order]) >= 0.5 * jnp.sum(share))]

@@ -14,7 +14,7 @@ __all__ = ["rotate", "rotate_back", "rotated_size", "walsh_hadamard"]
 
 
 def walsh_hadamard(x: Any) -> Any:
-    """Return the orthonormal Walsh-Hadamard transform (its own inverse) of a vector (d,); d is a power of two."""
+    """Return the orthonormal, self-inverse transform of a vector (2^k,)."""
     d = x.shape[0]
     step = 1
     while step < d:
@@ -30,7 +30,7 @@ def rotated_size(size: int) -> int:
 
 
 def rotate(x: Any, key: Any) -> Any:
-    """Return a random rotation of (d,), padded with zeros to a power of two: random signs, then Hadamard."""
+    """Return a random rotation of (d,) padded: random signs, then Hadamard."""
     size = rotated_size(x.shape[0])
     padded = jnp.concatenate([x, jnp.zeros((size - x.shape[0],), x.dtype)])
     return walsh_hadamard(padded * jax.random.rademacher(key, (size,), x.dtype))

@@ -1,4 +1,4 @@
-"""Differential privacy at the level of clients. See tff.aggregators.DifferentiallyPrivateFactory.
+"""Differential privacy of clients (DifferentiallyPrivateFactory in TFF).
 
 Clip each update, add them, add Gaussian noise, divide by the expected number of clients. Noise is drawn in floating
 point from JAX's generator: good for research; a deployment that has to resist attacks on floating-point noise
@@ -89,7 +89,7 @@ class DifferentiallyPrivateFactory(Factory):
 
     @classmethod
     def gaussian_fixed(cls, noise_multiplier: float, clients_per_round: float, clip: float) -> Self:
-        """Fixed clipping. See tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed."""
+        """Clip by a fixed norm (tff DifferentiallyPrivateFactory.gaussian_fixed)."""
         return cls(noise_multiplier, clients_per_round, clip)
 
     @classmethod

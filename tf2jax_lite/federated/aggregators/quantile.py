@@ -1,5 +1,7 @@
-"""A norm that follows a quantile of the clients' norms. Andrew et al. 2021, "Differentially Private Learning with
-Adaptive Clipping"; tff.aggregators.PrivateQuantileEstimationProcess.
+"""A norm that follows a quantile of the clients' norms.
+
+Sources: Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping";
+tff.aggregators.PrivateQuantileEstimationProcess.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ __all__ = ["compression_aggregator", "dp_aggregator", "robust_aggregator", "secu
 
 
 def default_zeroing(inner: Factory) -> ZeroingFactory:
-    """Zero updates far beyond the 98th percentile of the largest magnitudes: broken updates, not unusual ones."""
+    """Zero broken updates, far beyond the 98th percentile of magnitudes."""
     return ZeroingFactory(QuantileEstimation(10.0, 0.98, math.log(10.0), multiplier=2.0, increment=1.0), inner)
 
 
@@ -49,7 +49,10 @@ def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: 
 def compression_aggregator(
     codec: Codec | None = None, *, zeroing: bool = True, clipping: bool = True, weighted: bool = True
 ) -> Factory:
-    """Return `robust_aggregator` over compressed updates; 256 levels after a rotation by default."""
+    """Return `robust_aggregator` over compressed updates, by default 8 bits.
+
+    A rotation comes before the quantization to 256 levels.
+    """
     inner = CompressionFactory(codec or RotatedUniformQuantizer(256), _mean(weighted))
     return _around(inner, zeroing, clipping)
 

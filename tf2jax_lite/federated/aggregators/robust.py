@@ -1,4 +1,4 @@
-"""Aggregations that are robust to a minority of Byzantine clients, with equal client weights.
+"""Aggregations robust to a minority of Byzantine clients, equally weighted.
 
 These need all updates at once, so the accumulator holds one row for each client of the cohort: memory is the cohort's
 padded size times one update. Rows are placed by the client's index: chunks and their order change nothing.
@@ -77,7 +77,7 @@ def _sorted_rows(x: Any, mask: Any) -> Any:
 
 
 def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
-    """Return the mean, by coordinate, of values with ranks in [first, last]; zero where there are no clients."""
+    """Return each coordinate's mean of ranks in [first, last]; 0 if no clients."""
     rank = jnp.arange(mask.shape[0])
     chosen = (rank >= first) & (rank <= last) & jnp.any(mask)
     number = jnp.maximum(jnp.sum(chosen), 1)
@@ -90,7 +90,7 @@ def _mean_of_ranks(update: Any, mask: Any, first: Any, last: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class CoordinateMedianFactory(BufferedFactory):
-    """The median of each coordinate; of an even number of clients, the mean of the middle two (Yin et al., 2018)."""
+    """The median of each coordinate, of the middle two if even (Yin et al., 2018)."""
 
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
         """See `BufferedFactory.combine`."""
@@ -124,7 +124,7 @@ class TrimmedMeanFactory(BufferedFactory):
 
 
 def _squared_distances(update: Any) -> Any:
-    """Return squared distances between clients, float32 (n, n); row by row, in the memory of the updates."""
+    """Return clients' squared distances, float32 (n, n), without extra memory."""
     leaves = [x.reshape(x.shape[0], -1) for x in jax.tree.leaves(update)]
 
     def from_one(one: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Excludes clients with unusable updates, and counts them."""
+"""Exclude clients with unusable updates, and count them."""
 
 from __future__ import annotations
 

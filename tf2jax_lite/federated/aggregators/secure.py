@@ -1,4 +1,4 @@
-"""A simulation of secure aggregation: the server sees sums of masked integers alone.
+"""A simulation of secure aggregation: the server sees masked sums alone.
 
 After Bonawitz et al. 2017 (pairwise masks, own masks, recovery from dropped clients) and Bell et al. 2020 (masks with
 some neighbors only). Numbers become integers modulo 2**k. Client i adds a mask of its own, and for each neighbour j a
@@ -83,7 +83,7 @@ class SecureSumFactory(Factory):
         return jax.tree.map(leaf, update)
 
     def client_mask(self, template: Any, key: Any, index: Any, num_clients: int) -> Any:
-        """Return all that the client at ``index`` adds to its update: pytree of uint32 in the template's shapes."""
+        """Return what client ``index`` adds to its update: a pytree of uint32."""
         mask, offsets = _draw(template, _own_key(key, index)), self._offsets(num_clients)
         if offsets.size:
 
@@ -147,7 +147,7 @@ class SecureSumFactory(Factory):
         return AggregationProcess(lambda: (), zero, accumulate, merge, report)
 
     def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
-        """Take off the survivors' own masks, and their masks with those that did not answer."""
+        """Remove the survivors' own masks, and those shared with dropped clients."""
         size = survived.shape[0]
         offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), self._offsets(size)])
 
@@ -193,7 +193,7 @@ def _draw(template: Any, key: Any) -> Any:
 
 
 def _pair(template: Any, key: Any, i: Any, j: Any) -> Any:
-    """Return the mask that client ``i`` adds for client ``j``: that of the pair, or its negative."""
+    """Return client ``i``'s mask for ``j``: that of the pair, or its negative."""
     low, high = jnp.minimum(i, j), jnp.maximum(i, j)
     pair_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), low), high)
     return jax.tree.map(lambda m: jnp.where(i < j, m, -m), _draw(template, pair_key))

@@ -1,4 +1,4 @@
-"""Agnostic federated averaging: minimizes the loss of the worst mixture of domains.
+"""Agnostic federated averaging: minimize the worst mixture of domains.
 
 Sources: Mohri et al. 2019, Ro et al. 2021 ("Communication-Efficient Agnostic Federated Averaging");
 fedjax.algorithms.agnostic_fed_avg.
@@ -57,7 +57,7 @@ class _Carry(NamedTuple):
 
 
 def _check_domains(examples: Mapping[str, Any], who: str, domains: int, key_name: str) -> None:
-    """Refuse domains that there are none of: an index beyond the weights would take another domain's."""
+    """Raise for domains that do not exist: an index may address another's weight."""
     found = _domain(examples, key_name)
     for wrong in np.unique(found[(found < 0) | (found >= domains)])[:1]:
         raise InputError(f"{who}: {key_name!r} names domain {wrong}; there are domains 0 to {domains - 1}")

@@ -61,7 +61,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
 
 
 def _trained(work: ClientWork) -> ClientWork:
-    """Return a work that gives each client's update as its output; nothing is aggregated."""
+    """Return a work whose output is each client's update, without aggregation."""
 
     def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
         result = work.client_final(state, message, carry)

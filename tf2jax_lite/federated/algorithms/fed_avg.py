@@ -1,4 +1,4 @@
-"""Federated averaging and its near relatives: one client work, one mean, one server optimizer.
+"""Federated averaging and variants: one work, one mean, one optimizer.
 
 Sources: McMahan et al. 2017 (FedAvg), Li et al. 2018 (FedProx), Reddi et al. 2020 (FedOpt);
 tff.learning.algorithms.build_weighted_fed_avg and its siblings.

@@ -42,7 +42,7 @@ def _second_moment(name: str, beta_2: float, v: Any, square: Any) -> Any:
 
 
 def _adaptive(name: str, beta_1: float, beta_2: float, tau: float, start: float) -> optax.GradientTransformation:
-    """Return the paper's step for a rate of 1, as TFF and the paper's own code take it.
+    """Return the paper's step for a rate of 1, as TFF and the paper's code.
 
     optax's have tau elsewhere: its Adam and Yogi correct the moments and not the rate, its Adagrad has it under the
     root; and its Yogi starts the first moment above 0, which moves weights that no client has moved.

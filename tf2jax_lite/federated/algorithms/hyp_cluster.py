@@ -1,4 +1,4 @@
-"""HypCluster: several models at once, each client trains the one that fits it best.
+"""HypCluster: several models, of which each client trains the best fitting.
 
 Sources: Mansour et al. 2020, "Three Approaches for Personalization with Applications to Federated Learning";
 fedjax.algorithms.hyp_cluster.

@@ -33,7 +33,7 @@ def _has_form(kind: Any) -> bool:
 
 
 def _is_pair(kind: Any) -> bool:
-    """Return whether ``kind`` is ``(dtype, shape)``: a pair whose second is sizes, which no pair of types is."""
+    """Return whether ``kind`` is ``(dtype, shape)``, not a pair of types."""
     if not (isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[1], tuple | list)):
         return False
     return all(size is None or isinstance(size, int) for size in kind[1]) and not isinstance(kind[0], tuple | list)
@@ -41,7 +41,7 @@ def _is_pair(kind: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """A type of arrays; sizes that are None are left open, which JAX's own struct does not take since 0.11."""
+    """A type of arrays with sizes of None, which JAX's struct rejects since 0.11."""
 
     shape: tuple[int | None, ...]
     dtype: Any

@@ -1,4 +1,6 @@
-"""Mime and Mime Lite: clients step with the server's optimizer state, which only the server updates.
+"""Mime and Mime Lite: clients step with the server's optimizer state.
+
+Only the server updates that state.
 
 Source: Karimireddy et al. 2020, "Mime: Mimicking Centralized Stochastic Algorithms in Federated Learning";
 fedjax.algorithms.mime and mime_lite, tff.learning.algorithms.build_mime_lite.
@@ -45,7 +47,7 @@ class _Message(NamedTuple):
 
 
 def _mimicking(base: optax.GradientTransformation, state: PyTree, correction: PyTree) -> optax.GradientTransformation:
-    """Return ``base`` with its state fixed, applied to gradients plus ``correction`` (None for none)."""
+    """Return ``base`` with fixed state, for gradients plus ``correction``."""
 
     def update(grads: PyTree, unused: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         corrected = grads if correction is None else jax.tree.map(jnp.add, grads, correction)
@@ -62,7 +64,7 @@ def _client_work(
     *,
     lite: bool,
 ) -> ClientWork:
-    """Returns the training pass: that of FedAvg, whose optimizer is made of the message."""
+    """Return FedAvg's training pass, with an optimizer made of the message."""
     grad = model_grad(with_cpu_rules(model))
 
     def work(message: _Message, correction: PyTree = None) -> ClientWork:
@@ -154,5 +156,5 @@ def build_mime(
 def build_mime_lite(
     model: Model, base_optimizer: optax.GradientTransformation, **options: Any
 ) -> LearningProcess[LearningState]:
-    """Build Mime Lite: y <- y - U(g(y), s) at clients; the server as in `build_mime`, whose arguments it takes."""
+    """Build Mime Lite: y <- y - U(g(y), s) at clients; see `build_mime`."""
     return build_mime(model, base_optimizer, lite=True, **options)

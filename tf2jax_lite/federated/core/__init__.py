@@ -1,4 +1,4 @@
-"""JAX in the federated language: the library ``federated-language`` (extra ``core``) with JAX computations.
+"""JAX computations in the federated language (extra ``core``).
 
 ``federated_language.federated_computation`` expresses placements and communication; `jax_computation` makes the local
 computations from JAX functions; `set_default_context` selects execution in this process.

@@ -1,4 +1,4 @@
-"""Runs computations of the federated language in this process."""
+"""Run computations of the federated language in this process."""
 
 from __future__ import annotations
 

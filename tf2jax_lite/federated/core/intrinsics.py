@@ -1,4 +1,4 @@
-"""The federated language's intrinsics. Source: federated_language.framework.*, tff's reference semantics.
+"""Intrinsics of the federated language (federated_language.framework, TFF).
 
 Sums and means of floats are accumulated in float64 (complex128) and rounded once; sums of integers wrap around.
 """

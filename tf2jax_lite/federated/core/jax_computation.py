@@ -47,7 +47,7 @@ class JaxComputation(fl.framework.ConcreteComputation):
 
 
 class _TracingContext(fl.framework.SyncContext):
-    """In force while a JAX function is traced: computations that it calls become part of it."""
+    """In force while a JAX function is traced; called computations join it."""
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Call a JAX computation with tracers."""
@@ -80,7 +80,7 @@ def _flatten(value: Any, type_spec: fl.Type) -> list[Any]:
 
 
 def _python(type_spec: fl.Type, leaf: Callable[[fl.Type], Any]) -> Any:
-    """Return the Python containers of a type, with ``leaf(tensor_type)`` for each tensor."""
+    """Return a type's Python containers, with ``leaf(tensor_type)`` as tensors."""
     if isinstance(type_spec, fl.StructType):
         elements = structure.Struct((name, _python(element, leaf)) for name, element in type_spec.items())
         return fl.framework.type_to_py_container(elements, type_spec)
@@ -212,7 +212,7 @@ def _arrays(result: Any, orders: _Orders) -> Any:
 
 
 def _result(result: Any, orders: _Orders, name: str) -> tuple[fl.Type, list[Any]]:
-    """Return a JAX function's result as its type and its arrays, in the order of the type."""
+    """Return a result as its type and its arrays, in the order of the type."""
     if result is None:
         raise FederatedTypeError(f"{name} returned None; a computation returns a value")
     try:

@@ -1,4 +1,7 @@
-"""Types of the federated language from dtypes, arrays and structures of them; and structures as lists of leaves."""
+"""Types of the federated language from dtypes, arrays and structures.
+
+There are also structures as lists of leaves.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,7 @@ def _tensor_type(array: Any) -> fl.TensorType:
 
 
 def _scalar(spec: Any) -> Any:
-    """Return numpy's scalar type for a dtype, or a scalar type of numpy or JAX (``jnp.float32``); None for others."""
+    """Return numpy's scalar type for a dtype or scalar type; None for others."""
     if isinstance(spec, type):
         known = issubclass(spec, np.generic | bool) or isinstance(getattr(spec, "dtype", None), np.dtype)
         return np.dtype(spec).type if known else None

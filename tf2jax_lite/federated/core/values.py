@@ -125,7 +125,7 @@ def _tensor(value: Any, type_spec: fl.TensorType, path: str) -> Any:
 
 
 def _from_python(value: Any, wanted: np.dtype, message: str) -> np.ndarray:
-    """Numbers written in Python have no dtype of their own: they take the wanted one if it holds them."""
+    """Convert Python numbers, which have no dtype, to the wanted one if exact."""
     try:
         array = np.asarray(value)
         order = "biufc"

@@ -1,4 +1,4 @@
-"""Clients' data: datasets, federated datasets in memory and in files, samplers, partitioners.
+"""Clients' data: datasets in memory and in files, samplers, partitioners.
 
 Entries: `ClientDataset` (one client), `FederatedData` (many), the samplers, and the ``partition_*`` functions.
 

@@ -238,7 +238,7 @@ def index_table(total: int, hparams: ShuffleRepeatBatchHParams, seed: Any) -> np
 
 
 def num_steps(total: int, hparams: ShuffleRepeatBatchHParams) -> int | None:
-    """Return the number of batches of `ClientDataset.shuffle_repeat_batch`; None if infinite."""
+    """Return the number of `shuffle_repeat_batch` batches; None if infinite."""
     if total == 0:
         return 0
     steps = hparams.num_steps

@@ -61,7 +61,7 @@ class FederatedData(abc.ABC):
         """Return the stored examples."""
 
     def _contains(self, client_id: ClientId) -> bool:
-        """Return whether `slice` left the client in (whether it exists, ``_size`` and ``_read`` say)."""
+        """Return whether `slice` left the client in; ``_size`` says if it exists."""
         try:
             return (self._start is None or client_id >= self._start) and (self._stop is None or client_id < self._stop)
         except TypeError:
@@ -147,13 +147,13 @@ class FederatedData(abc.ABC):
         return new
 
     def preprocess_client(self: D, fn: Callable[[ClientId, Examples], Examples]) -> D:
-        """Return the same clients with ``fn(client_id, examples) -> examples`` applied whenever one is read."""
+        """Return clients with ``fn(client_id, examples)`` applied at each read."""
         new = copy.copy(self)
         new._client_fns = self._client_fns.append(fn)
         return new
 
     def preprocess_batch(self: D, fn: Callable[[Examples], Examples]) -> D:
-        """Return the same clients with ``fn(examples) -> examples`` applied to each batch when it is made."""
+        """Return clients with ``fn(examples)`` applied to each batch when made."""
         new = copy.copy(self)
         new._batch_fns = self._batch_fns.append(fn)
         return new

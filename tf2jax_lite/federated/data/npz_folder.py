@@ -19,7 +19,7 @@ MAX_CLIENT_BYTES = 1 << 32
 
 
 def npz_file_name(client_id: str) -> str:
-    """Return the file's name for a client: its id with ``/`` and the like as ``%2F``, and ``.npz``."""
+    """Return a client's file name: its id, percent-encoded, and ``.npz``."""
     return quote(client_id, safe=" ") + ".npz"
 
 

@@ -1,4 +1,4 @@
-"""Makes clients from one dataset. Every example goes to exactly one client.
+"""Make clients from one dataset. Every example goes to exactly one client.
 
 Sources: McMahan et al. 2017 (few labels a client); Hsu et al. 2019 and Li et al. 2021, "Federated Learning on Non-IID
 Data Silos" (Dirichlet skew of labels and of quantity).
@@ -192,7 +192,7 @@ def _labels(arrays: dict[str, np.ndarray], label: str) -> list[np.ndarray]:
 
 
 def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
-    """Proportions from Dirichlet(alpha, ..., alpha); a single one, drawn evenly, where alpha is too small for that."""
+    """Draw proportions from Dirichlet(alpha, ...); one of them for tiny alpha."""
     proportions = rng.dirichlet(np.full(size, alpha))
     return proportions if np.isfinite(proportions).all() else np.eye(size)[rng.integers(size)]
 

@@ -1,4 +1,7 @@
-"""All clients' examples as one dataset, to evaluate, and to train centrally as a baseline. Source: fedjax.core."""
+"""All clients' examples as one dataset, for evaluation and baselines.
+
+Source: fedjax.core.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ClientPreprocessor:
         return dict(examples)
 
     def __bool__(self) -> bool:
-        """Return whether there is any function: without one, sizes are known without reading examples."""
+        """Return whether there is any function; without, sizes are known unread."""
         return bool(self._fns)
 
     def append(self, fn: Callable[[Any, Examples], Examples]) -> ClientPreprocessor:

@@ -1,4 +1,4 @@
-"""One client's examples as bytes: the safetensors format, so that reading never runs code.
+"""One client's examples in the safetensors format, which never runs code.
 
 Dtypes that safetensors lacks are kept as bytes, with the dtype in the metadata: strings (fixed-width, and objects of
 varying length), bfloat16 and other dtypes of ml_dtypes, complex128, dates.

@@ -62,7 +62,7 @@ class ClientSampler(abc.ABC):
         self._round_num = int(round_num)
 
     def sample(self) -> Sample:
-        """Return the next round's cohort: a list of (id, dataset, JAX key for the client's random numbers)."""
+        """Return the next cohort: a list of (id, dataset, JAX key)."""
         cohort = list(self._draw(self._round_num))
         keys = jax.random.split(jax.random.fold_in(self._key(), self._round_num), len(cohort))
         self._round_num += 1

@@ -1,4 +1,4 @@
-"""Seeds of random numbers on the host: ints, sequences of ints, and JAX keys, as numpy generators."""
+"""Seeds on the host: ints, sequences, and JAX keys as numpy generators."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
             raise DataError(f"cannot write client {client_id!r} to {self.path}: {error}") from error
 
     def add_many(self, clients: Iterable[tuple[ClientId, Examples]]) -> None:
-        """Write many clients: pairs (id, examples), each written before the next is asked for. See `add`."""
+        """Write many clients, pairs (id, examples), one at a time. See `add`."""
         for client_id, examples in clients:
             self.add(client_id, examples)
 

@@ -65,7 +65,7 @@ class SQLiteFile:
         return self._local.connection
 
     def _unwritten(self) -> str:
-        """Return URI options that prevent a WAL file beside a file that was closed in WAL mode."""
+        """Return URI options that prevent a WAL file beside a closed WAL database."""
         with open(self.path, "rb") as file:
             header = file.read(20)
         log = self.path.with_name(f"{self.path.name}-wal")

@@ -1,4 +1,4 @@
-"""Federated training over a network with Flower (extra ``flower``), from the blocks of the simulation.
+"""Federated training over a network with Flower (extra ``flower``).
 
 Entries: `client_app` and `server_app` return Flower's apps for a model and a process.
 

@@ -54,7 +54,7 @@ def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyT
 
 
 def scalars(tree: PyTree) -> dict[str, Any]:
-    """Return the numbers in a pytree by their paths (``loss``, ``aggregator/clipped``); larger arrays are left out."""
+    """Return a pytree's numbers by path (``aggregator/clipped``), without arrays."""
     found = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if jnp.ndim(leaf) == 0 and jnp.issubdtype(jnp.result_type(leaf), jnp.number):

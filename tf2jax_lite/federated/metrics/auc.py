@@ -1,4 +1,4 @@
-"""The area under a curve, from a histogram over thresholds: mergeable, and equal to tf.keras.metrics.AUC."""
+"""The area under a curve, from a mergeable histogram, as tf.keras.metrics.AUC."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AUCStat(Stat):
         )
 
     def confusion(self) -> dict[str, Any]:
-        """Return counts at each threshold: true and false positives and negatives, each (thresholds,)."""
+        """Return true and false positives and negatives by threshold, each (n,)."""
         above = [jnp.cumsum(h[::-1], dtype=h.dtype)[::-1][1:] for h in (self.positive, self.negative)]
         return {
             "true_positives": above[0],
@@ -91,7 +91,7 @@ class AUCStat(Stat):
         return jnp.sum((x[:-1] - x[1:]) * pairs[self.summation_method])
 
     def _precision_recall(self, hit: Any, false: Any, missed: Any) -> Any:
-        """Between two thresholds true positives grow linearly with all positives (Davis and Goadrich, 2006)."""
+        """Integrate with true positives linear in positives (Davis, Goadrich 2006)."""
         said = hit + false
         gained, more = hit[:-1] - hit[1:], said[:-1] - said[1:]
         rate = _ratio(gained, jnp.maximum(more, 0))

@@ -78,7 +78,7 @@ class PerDomainMetric(Metric):
         return PerDomainStat(jax.vmap(place)(jnp.arange(self.num_domains) == domain, self.zero().stat))
 
     def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> PerDomainStat:
-        """See `Metric.evaluate_examples`: the base metric once for each domain, under a mask."""
+        """See `Metric.evaluate_examples`: the base metric of each domain by mask."""
         domains = self._domain(batch)
         in_domain = (domains == jnp.arange(self.num_domains)[:, None]) & mask
         return PerDomainStat(jax.vmap(lambda m: self.base.evaluate_examples(batch, predictions, m))(in_domain))

@@ -27,7 +27,10 @@ MASK_KEY = "__mask__"
 
 @dataclasses.dataclass(frozen=True)
 class Metric(abc.ABC):
-    """A metric: a frozen, hashable dataclass of options (a static argument of `jax.jit`) with two pure functions."""
+    """A frozen, hashable dataclass of options, with two pure functions.
+
+    It is a static argument of `jax.jit`.
+    """
 
     @abc.abstractmethod
     def zero(self) -> Stat:
@@ -142,6 +145,6 @@ def pick(metric: Metric, values: Any, key: str | None, what: str) -> jax.Array:
 
 
 def as_float(value: Any) -> jax.Array:
-    """Return ``value`` as float32, or as it is where it is wider: sums in half precision would lose examples."""
+    """Return ``value`` in float32 or wider: half-precision sums lose examples."""
     value = jnp.asarray(value)
     return value.astype(jnp.promote_types(value.dtype, jnp.float32))

@@ -55,7 +55,7 @@ class _SequenceMetric(TargetMetric):
 
 
 def check_tokens(metric: Metric, name: str) -> None:
-    """Raise InputError where an option of a metric is not a tuple of tokens (which a list, being mutable, is not)."""
+    """Raise InputError if a metric's option is not an (immutable) token tuple."""
     values = getattr(metric, name)
     if not isinstance(values, tuple):
         raise InputError(f"{type(metric).__name__}: {name} is a tuple of integers, as in (0,); not {values!r}.")

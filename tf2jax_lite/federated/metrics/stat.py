@@ -1,4 +1,4 @@
-"""Mergeable statistics: small pytrees, whose merged value is independent of batching.
+"""Mergeable statistics: pytrees whose merged value ignores batching.
 
 The shape is FedJAX's (fedjax.metrics.Stat). Counts are integers: int32, exact up to 2**31 - 1, or int64 where
 `jax_enable_x64` is set. (A float32 count would stop growing at 2**24.) Sums of losses are float32, or the
@@ -20,7 +20,7 @@ __all__ = ["MeanStat", "PerplexityStat", "Stat", "SumStat", "as_count", "zero_co
 
 
 def as_count(value: Any) -> jax.Array:
-    """Return ``value`` (numbers or booleans) in the dtype of counts: int64 with `jax_enable_x64`, else int32."""
+    """Return numbers or booleans in the dtype of counts: int64 or (no x64) int32."""
     return jnp.asarray(value).astype(jax.dtypes.canonicalize_dtype(jnp.int64))
 
 
@@ -30,7 +30,7 @@ def zero_count(shape: tuple[int, ...] = ()) -> jax.Array:
 
 
 def _wide(value: Any) -> jax.Array:
-    """Return half precision as float32, in which sums do not stand still, and all else as it is."""
+    """Return half precision as float32, whose sums keep growing; others as is."""
     value = jnp.asarray(value)
     narrow = jnp.issubdtype(value.dtype, jnp.floating)
     return value.astype(jnp.promote_types(value.dtype, jnp.float32)) if narrow else value
@@ -97,7 +97,7 @@ class MeanStat(Stat):
         return type(self)(_sum(self.accum, axis), _sum(self.weight, axis))
 
     def result(self) -> Any:
-        """Return the mean, float, shape (...); 0 where nothing was added, as Keras and FedJAX have it."""
+        """Return the mean, float (...); 0 if nothing was added, as in Keras."""
         weight = jnp.asarray(self.weight)
         empty = weight == 0
         return jnp.where(empty, 0.0, self.accum / jnp.where(empty, jnp.ones((), weight.dtype), weight))

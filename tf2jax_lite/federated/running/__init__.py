@@ -1,4 +1,4 @@
-"""Runs rounds: splits cohorts into chunks, and executes chunks by one of several backends.
+"""Run rounds: split cohorts into chunks, and execute them by a backend.
 
 Entry: `runner.CohortRunner`.
 

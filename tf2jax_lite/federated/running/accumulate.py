@@ -1,4 +1,4 @@
-"""Accumulates clients' messages: the aggregator's accumulator, and counts and outputs beside it."""
+"""Accumulate clients' messages: accumulator, counts and outputs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is_stat(value: Any) -> bool:
 
 
 def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
-    """Return rows of ``new`` where ``mask`` is True, else of ``old``; NaN in the other is ignored."""
+    """Return rows of ``new`` where ``mask``, else of ``old``; NaN do not mix."""
 
     def one(n: Any, o: Any) -> Any:
         return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (jnp.ndim(n) - mask.ndim)), n, o)
@@ -70,7 +70,7 @@ def zero(
 
 
 def finite_rows(tree: PyTree, rows: int) -> Any:
-    """Return bool (rows,): whether all floating numbers in a row of ``tree`` are finite."""
+    """Return bool (rows,): whether all floats in a row of ``tree`` are finite."""
     found = jnp.ones((rows,), bool)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:

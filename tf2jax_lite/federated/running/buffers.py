@@ -1,4 +1,4 @@
-"""Reuses buffers of stacked chunks, and other expensive objects, between rounds.
+"""Reuse buffers of stacked chunks, and other expensive objects, between rounds.
 
 A chunk is megabytes. For a small model, fresh memory for each costs more than the computation: the system maps and
 clears each page, and JAX copies unaligned buffers. On a CPU, JAX reads an aligned buffer without a copy.
@@ -21,7 +21,7 @@ _BOUNDARY = 64  # bytes: alignment of buffers that XLA's CPU backend does not co
 
 
 class Arena:
-    """Named arrays for one chunk; a name's memory grows to the largest that was asked for."""
+    """Named arrays for one chunk; memory grows to the largest requested."""
 
     def __init__(self) -> None:
         self._memory: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Selects the execution backend of a cohort, by JAX's platform and the operations of a client's step."""
+"""Select a cohort's execution backend by platform and a step's operations."""
 
 from __future__ import annotations
 

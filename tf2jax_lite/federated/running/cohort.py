@@ -1,4 +1,4 @@
-"""A round's clients as stacked arrays: chunk by chunk, so that memory does not grow with the cohort."""
+"""A round's clients as stacked arrays, by chunks, so that memory is bounded."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Programs:
 
 
 def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
-    """Return the program with numpy arrays taken as where it was made: a thread may have another 64-bit mode."""
+    """Return the program for numpy arrays, in the 64-bit mode of its creation."""
 
     def run(*args: Any) -> Any:
         with jax.enable_x64(x64):
@@ -74,7 +74,7 @@ def _in_mode(compiled: Callable[..., Any], x64: bool) -> Callable[..., Any]:
 
 
 def signature(tree: PyTree) -> Any:
-    """Return a key for JAX's caches: structure, shapes and dtypes of arguments, and JAX's options."""
+    """Return a cache key: structure, shapes, dtypes, and JAX's options."""
     leaves, structure = jax.tree.flatten(tree)
     forms = tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
     return structure, forms, tuple(getattr(jax.config, name, None) for name in _OPTIONS)

@@ -1,4 +1,4 @@
-"""Runs a cohort: selects the execution backend, feeds chunks, returns the aggregated results."""
+"""Run a cohort: select the backend, feed chunks, return the aggregate."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class CohortRunner:
 
 
 def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
-    """Return the number of clients in a chunk: few if batches are large, so that a chunk is some megabytes.
+    """Return the number of clients in a chunk of some megabytes.
 
     Each chunk costs a switch between threads. The result depends only on the sizes of the cohort and a batch, so that
     it is the same in each round, and programs are compiled once.
@@ -245,7 +245,7 @@ class _Round:
             self._total = self._mesh.start(self._zero())
 
     def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
-        """Return the shapes of a client's result and of the accumulator; tracing for them takes a while."""
+        """Return the shapes of a client's result and the accumulator, by tracing."""
         runner, context, cohort_size = self._runner, self._context, self._cohort_size
         key = (cohort_size, signature((context, batch, client_input)))
         if key not in runner._shapes:

@@ -20,7 +20,7 @@ __all__ = ["fill", "lay_out", "round_up"]
 
 
 def round_up(steps: int) -> int:
-    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, ...: few shapes to compile, at most a third of padding."""
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, ...: few shapes, padding <= 1/3."""
     size = 1
     while size < steps:
         if size >= 2 and size // 2 * 3 >= steps:

@@ -1,4 +1,6 @@
-"""Computations of a chunk of clients: vmap, scan, unrolled, or a loop of jitted steps, with equal results.
+"""Computations of a chunk of clients: vmap, scan, unrolled, or a jitted loop.
+
+Results are equal.
 
 Which one is fastest depends on the backend and the model. On an accelerator clients run side by side (vmap); on a CPU
 one after another in one program (scan), which keeps a client's weights in the cache.
@@ -51,7 +53,7 @@ def client_key(context: Context, index: Any) -> Any:
 
 
 def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
-    """Return one client's batch of one step; only that is copied, not all that the client has."""
+    """Return one client's batch of a step, copying nothing more."""
 
     def take(value: Any) -> Any:
         zeros = [jnp.int32(0)] * (value.ndim - 2)
@@ -62,12 +64,12 @@ def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
 
 
 def _traced_once(work: ClientWork) -> Callable[..., PyTree]:
-    """Return the work's step, whose trace is kept: asking for its shapes and running it in a loop costs one."""
+    """Return the work's step with its trace kept, for shapes and for a loop."""
     return jax.jit(work.client_step, inline=True)
 
 
 def _settled(step: Callable[..., PyTree], context: Context, carry: PyTree, batch: PyTree) -> PyTree:
-    """Return a carry in the shapes that a step gives it, which a loop needs from the start.
+    """Return a carry in the shapes that a step gives it, as loops need.
 
     A statistic of no examples may be a scalar where those of examples have a value for each position of a sequence.
     """
@@ -115,7 +117,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
 
 def _weighed(context: Context, result: ClientResult, index: Any) -> ClientResult:
-    """Return results, of one client or of several, with the weights that they have in the mean."""
+    """Return results of one or several clients with their mean's weights."""
     if context.shares is None:
         return result
     return result._replace(weight=result.weight * jnp.asarray(context.shares)[index])
@@ -183,7 +185,10 @@ def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[
 
 
 class LoopFunctions(NamedTuple):
-    """Jitted functions: ``start(context, index, input, first batch)``, ``step(context, carry, batch)``, `finish`."""
+    """Jitted functions ``start``, ``step`` and `finish` of a loop in Python.
+
+    Arguments: ``start(context, index, input, first batch)``, ``step(context, carry, batch)``.
+    """
 
     start: Callable[..., PyTree]
     step: Callable[..., PyTree]
@@ -191,7 +196,7 @@ class LoopFunctions(NamedTuple):
 
 
 def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions:
-    """Return the functions of a loop in Python, each jitted: little but the step is compiled for a batch's shape."""
+    """Return jitted functions of a Python loop; only a step compiles by shape."""
     client_step = _traced_once(work)
 
     def start(context: Context, index: Any, client_input: PyTree, first: Any) -> PyTree:

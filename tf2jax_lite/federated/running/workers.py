@@ -1,4 +1,4 @@
-"""Accumulates chunks on parallel workers on one device, or on all devices of a mesh.
+"""Accumulate chunks on parallel workers of a device, or on a mesh's devices.
 
 XLA runs one program of small operations on one CPU core. Chunks are independent until their accumulators are merged, so
 a few workers, each with its own accumulator, keep all cores busy. A mesh does the same with devices, of all processes.
@@ -51,7 +51,7 @@ class Workers:
         self._pending: list[deque[Future[Any]]] = [deque() for _ in self._totals]
 
     def arena(self) -> Arena:
-        """Return the memory for the next chunk; only the ``write`` function passed to `fold` may write to it."""
+        """Return the next chunk's memory; only `fold`'s ``write`` may write to it."""
         # A thread writes its worker's next chunk when it is done with the last one. Without threads a chunk is written
         # while each worker still reads its last one.
         return self._arenas[self._turn % (len(self._executors) or len(self._arenas))]

@@ -1,4 +1,4 @@
-"""Gradients with respect to variables that are read after an assignment in the same call.
+"""Gradients with respect to variables read after an assignment in a call.
 
 TensorFlow takes gradients at a variable's handle: every read, before or after an assignment, is differentiated with
 respect to the variable, and no gradient flows through the assigned value. That holds for a function's results. The
@@ -59,7 +59,7 @@ Wanted = Literal["both", "results", "state"]
 
 
 def separately(run: Callable[[list[Any], Wanted], Results], args: list[Any]) -> Results:
-    """Run a function whose results and new values of variables are differentiated separately.
+    """Run a function with separate derivatives of results and new variables.
 
     Args:
       run: takes arrays, and the purpose of the run. Values do not depend on the purpose.

@@ -1,4 +1,6 @@
-"""Calls with concrete arguments, compiled: each eager run of a loop would trace and compile its body again.
+"""Calls with concrete arguments, compiled.
+
+An eager loop would trace and compile its body again in each run.
 
 The first call for some shapes runs op by op; from the second on a jitted evaluator runs, so that a function that is
 called once is compiled no more than its loops are. Programs whose behavior may differ under `jax.jit` are left out:
@@ -31,7 +33,7 @@ _Results = tuple[list[Any], dict[str, Any]]
 
 
 def is_worth_compiling(program: Program) -> bool:
-    """Return whether a program has loops, and has the same results compiled as op by op."""
+    """Return whether a program has loops, and the same results compiled."""
     loops = False
     for step in (step for function in _functions(program) for step in program.plan(function).steps):
         op = step.op  # without a bound the others with data-dependent sizes are refused rather than padded
@@ -43,7 +45,10 @@ def is_worth_compiling(program: Program) -> bool:
 
 
 def computes_in_64_bits(program: Program) -> bool:
-    """Return whether 64-bit integers are computed (not only moved or compared) of integer arguments and constants."""
+    """Return whether 64-bit integers of arguments and constants are computed.
+
+    Moves and comparisons do not count.
+    """
     captures = program.graph.captures
     for function in _functions(program):
         constants = set[int]()
@@ -124,7 +129,7 @@ class CompiledCalls:
         return out
 
     def _key(self, params: Mapping[str, Any], inputs: Sequence[Any], key: Any, promote_dtypes: bool) -> Any:
-        """Returns the shapes that an evaluator is compiled for; None if the call is to run op by op."""
+        """Return shapes to compile an evaluator for; None to run op by op."""
         values, wide = [*params.values(), *inputs], bool(jax.config.jax_enable_x64)
         if jax.config.jax_disable_jit or not all(map(_is_array, values)) or _is_traced():
             return None
@@ -144,7 +149,7 @@ def _is_static_integer(value: Any) -> bool:
 
 
 def _is_traced() -> bool:
-    """Returns whether the call is traced although no argument is."""
+    """Return whether the call is traced although no argument is."""
     return is_traced(lax.full((), np.float32(0)))
 
 

@@ -54,7 +54,7 @@ def fold(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _run(trace: Trace, step: Step, inputs: Sequence[Any]) -> list[Any] | None:
-    """Runs an op without a constant folder at once, so that it leaves no equations; None if it is to be traced.
+    """Run an op without a constant folder at once; None if it must be traced.
 
     Operands beyond 32 bits are computed with in 64-bit mode.
     """

@@ -1,4 +1,4 @@
-"""Limits of the size of folded constants and of results, checked before memory is allocated."""
+"""Limits of constants and results, checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
 
 
 def check_results(results: Sequence[Any], limit: int) -> bool:
-    """Check the shapes of a node's results while tracing: XLA ends the process where sizes overflow.
+    """Check a node's result shapes, since XLA ends the process on overflow.
 
     Args:
       results: arrays, of static or symbolic shape, and anything else.

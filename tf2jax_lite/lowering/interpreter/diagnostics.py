@@ -69,7 +69,7 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
 
 
 def is_explained(error: Exception) -> bool:
-    """Return whether an error names its node already, or is control flow of the lowering."""
+    """Return whether an error names its node, or is the lowering's control flow."""
     if isinstance(error, PreventedGradientError):
         return bool(error.node)
     explained = isinstance(error, (LoweringError, MissingKeyError, MissingParamError))
@@ -104,7 +104,7 @@ def _has_symbolic_shape(value: Any) -> bool:
 
 
 def _variant_hint(inputs: Sequence[Any]) -> str:
-    """Returns a hint for ops of arrays that get a variant; empty if no input is one."""
+    """Return a hint for ops of arrays that get a variant; empty if no input is one."""
     for position, value in enumerate(inputs):
         if is_variant(value):
             return (

@@ -1,4 +1,4 @@
-"""The position of an evaluation in the call tree, and the context that ops of the lowering get."""
+"""An evaluation's position in the call tree, and the context of its ops."""
 
 from __future__ import annotations
 

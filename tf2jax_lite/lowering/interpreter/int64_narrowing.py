@@ -1,4 +1,4 @@
-"""Warnings about 64-bit integers whose high bits are lost where JAX's 64-bit mode is off.
+"""Warnings about 64-bit integers whose high bits are lost without x64.
 
 Static values are NumPy arrays and keep 64 bits; traced ones have 32. So a call with concrete arguments can be right
 where the same function under `jax.jit` wraps, and JAX narrows the arguments of a jitted function before it runs.
@@ -42,7 +42,7 @@ class _Origin(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """The provenance of a value: its origin, if its high bits may count, and whether it is constant."""
+    """A value's origin, if its high bits may count, and whether it is constant."""
 
     origin: _Origin | None = None
     known: bool = False
@@ -64,7 +64,7 @@ def warn_of_narrowing(program: Program, name: str) -> None:
 
 
 def narrowed_values(program: Program) -> list[str]:
-    """Return descriptions of 64-bit integers that do not, or may not, fit JAX's 32 bits.
+    """Return descriptions of 64-bit integers that may not fit in 32 bits.
 
     Those are: constants, variables and tables beyond 32 bits that traced computations read, and arguments of 64 bits
     that are divided, shifted or cast to float64. An index or a label is neither.
@@ -99,7 +99,7 @@ def narrowed_values(program: Program) -> list[str]:
 
 
 def warn_if_narrowed(value: Any, where: str) -> None:
-    """Warn if a static value of 64 bits is about to lose its high bits, as a traced computation reads it."""
+    """Warn if a static 64-bit value loses its high bits in a traced computation."""
     if exceeds_32_bits(value) and not jax.config.jax_enable_x64:
         warnings.warn(
             f"{where} narrows {_largest(value)} to 32 bits, as JAX's 64-bit mode is off: the value wraps. Before "
@@ -109,7 +109,7 @@ def warn_if_narrowed(value: Any, where: str) -> None:
 
 
 class _Walk:
-    """Follows constants and arguments through a program, functions that are called included."""
+    """Follow constants and arguments through a program and its functions."""
 
     def __init__(self, program: Program, found: dict[str, None]):
         self._program = program
@@ -154,7 +154,7 @@ class _Walk:
         return [_UNKNOWN] * len(step.outputs)
 
     def _callees(self, step: Step, inputs: list[_Value]) -> list[_Value]:
-        """Follows a call, a branch or a loop: the last inputs of the node are the arguments of its functions."""
+        """Follow a call, branch or loop, whose last inputs are function arguments."""
         out: list[_Value] = [_UNKNOWN] * len(step.outputs)
         for ref in step.node.functions:
             function = self._program.function(ref.name)
@@ -182,7 +182,7 @@ class _Walk:
 
 
 def _static(step: Step) -> list[bool]:
-    """Returns for each input whether it must be static, or is not converted."""
+    """Return for each input whether it must be static, or is not converted."""
     out: list[bool] = []
     for index, count in enumerate(step.node.groups):
         partial = index < len(step.op.inputs) and step.op.inputs[index] in step.op.unconverted
@@ -191,7 +191,7 @@ def _static(step: Step) -> list[bool]:
 
 
 def _reads_high_bits(step: Step) -> bool:
-    """Whether a node's result depends on the high bits of its first operand: true division casts to float64 first."""
+    """Whether a result depends on the first operand's high bits (true division)."""
     return step.node.op in _DIVISIONS or (step.node.op == "Cast" and step.dtypes[0] == np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a node in the form that its op takes, and results in the form that a node has."""
+"""A node's inputs as its op takes them, and results as the node has them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AXES = frozenset({"axis", "concat_dim", "dimension", "perm", "reduction_indices
 
 
 class TracedInputError(StaticInputError, jax.errors.ConcretizationTypeError):
-    """A traced value where a static one is needed, under JAX's name as well: callers may catch either type."""
+    """A traced value where a static one is needed; subclass of JAX's error."""
 
 
 def grouped(step: Step, inputs: Sequence[Any]) -> list[Any]:
@@ -61,7 +61,7 @@ def each(fn: Callable[[Any], Any], arg: Any) -> Any:
 
 
 def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tuple[list[Any], bool]:
-    """Return an op's inputs in the form that its function takes, and whether it runs on each word of 64-bit integers.
+    """Return an op's inputs, and whether it runs on each word of int64.
 
     Args:
       trace: reads variables.
@@ -144,7 +144,7 @@ def _may_be_sizes(value: Any) -> bool:
 
 
 def _promoted(step: Step, args: list[Any]) -> list[Any]:
-    """Returns inputs that share a type attribute in one dtype, promoted as JAX does."""
+    """Return inputs that share a type attribute in one dtype, promoted as JAX does."""
     by_type: dict[str, list[int]] = {}
     for index, name in enumerate(step.node.input_types[: len(args)]):
         if name and not step.static[index]:
@@ -165,7 +165,7 @@ def _astype(value: Any, dtype: Any) -> Any:
 
 
 def same_varying_axes(args: list[Any]) -> list[Any]:
-    """Return arrays that vary along the same axes of a mesh, as derivative rules expect them."""
+    """Return arrays that vary along the same mesh axes, for derivative rules."""
     axes = [axes_of(v) for v in args if isinstance(v, jax.Array)]
     if len(set(axes)) < 2:
         return args
@@ -174,7 +174,7 @@ def same_varying_axes(args: list[Any]) -> list[Any]:
 
 
 def flat_results(results: Any) -> list[Any]:
-    """Return an op's results as a flat list: a value, a tuple of values, or lists of values inside one."""
+    """Return an op's results as a flat list: values, tuples, or lists inside."""
     if isinstance(results, (list, tuple)):
         flat: list[Any] = []
         for item in results:
@@ -184,7 +184,7 @@ def flat_results(results: Any) -> list[Any]:
 
 
 def check_dtypes(step: Step, results: list[Any], frame: Frame) -> None:
-    """Compare the dtypes of results with those that TensorFlow recorded, or those that JAX makes of them.
+    """Compare results' dtypes with TensorFlow's, as JAX makes them.
 
     Static vectors with symbolic dimensions have dtype object; they are replaced by ones that remember the recorded
     dtype.

@@ -106,7 +106,7 @@ def run_partially(trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence
 
 
 def _folded(trace: Trace, step: Step, inputs: list[Any]) -> list[Any] | None:
-    """Returns a node's results as far as they are static; None if none is."""
+    """Return a node's results as far as they are static; None if none is."""
     op = step.op
     assert op.fold is not None
     if op.needs_context:

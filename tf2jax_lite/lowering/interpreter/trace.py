@@ -86,7 +86,7 @@ class Trace:
         self._key = key
 
     def with_state(self, state: Mapping[str, Any]) -> Trace:
-        """Return the evaluator with a copy of another state: assignments in it do not change this one's."""
+        """Return the evaluator with a copy of another state, assigned separately."""
         other = copy.copy(self)
         other.state = dict(state)
         return other
@@ -97,7 +97,7 @@ class Trace:
 
     @property
     def key_impl(self) -> Any:
-        """The implementation of the caller's key, for ``jax.random.wrap_key_data``; None if there is no key."""
+        """The caller's key implementation for ``jax.random.wrap_key_data``, or None."""
         return None if self._key is None else jax.random.key_impl(self._key)
 
     def _root_key(self) -> Any:
@@ -111,12 +111,12 @@ class Trace:
             return self.run(self.program.plan(function), args, frame)
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:
-        """Return a library function as a Python callable of its arguments, which returns its list of results."""
+        """Return a library function as a callable that returns a result list."""
         function = self.program.function(ref.name)
         return lambda *args: [values.as_array(v) for v in self.call(function, args, frame)]
 
     def run(self, plan: Plan, args: Sequence[Any], frame: Frame) -> list[Any]:
-        """Evaluate a plan: bind the arguments, apply each step, release values after their last use."""
+        """Evaluate a plan: bind, apply each step, release values after last use."""
         env: list[Any] = [None] * plan.size
         env[: len(args)] = args
         for step in plan.steps:
@@ -164,7 +164,7 @@ class Trace:
         return results
 
     def _apply_to_variants(self, step: Step, choice: RankVariants, inputs: list[list[Any]], frame: Frame) -> list[Any]:
-        """Returns the results of a step for inputs of several ranks, in branches."""
+        """Return the results of a step for inputs of several ranks, in branches."""
 
         def run(given: list[Any]) -> list[Any]:
             branch = self.with_state(self.state)
@@ -181,7 +181,7 @@ class Trace:
         )
 
     def _traces_inconclusive(self, step: Step) -> bool:
-        """Returns whether a comparison of sizes without a result at trace time is traced."""
+        """Return whether a comparison of sizes without a result at trace time is traced."""
         if self.tracker is not None:
             return True
         if self.inconclusive is None:
@@ -190,7 +190,7 @@ class Trace:
         return True
 
     def _unify_sizes(self, step: Step, inputs: list[Any], frame: Frame, error: Exception) -> None:
-        """Assumes sizes to be equal that a node fails with, if they are data-dependent."""
+        """Assume sizes to be equal that a node fails with, if they are data-dependent."""
         if self.tracker is None or step.op.needs_context:  # the arguments of calls and loops meet in other nodes
             return
         shapes = []

@@ -1,4 +1,4 @@
-"""The carry of a compiled loop: loop variables and variables, with types that no iteration changes.
+"""The carry of a compiled loop, with types that no iteration changes.
 
 The loop is traced until the body's results have the types of its arguments (`find_fixpoint`): what an iteration changes
 widens the initial values.
@@ -35,7 +35,9 @@ Values = tuple[list[Any], dict[str, Any]]
 
 
 class _CarryChanged(Exception):
-    """The body's results have other types than its arguments. Leaves a trace in order to start again.
+    """The body's results have other types than its arguments.
+
+    Leaves a trace in order to start again.
 
     Attributes:
       before: the specs of the arguments.
@@ -51,7 +53,7 @@ class _CarryChanged(Exception):
 
 
 class _Resized(Exception):
-    """The results vary along more mesh axes than the arguments, or need a larger capacity: the carry has noted it.
+    """The carry needs more mesh axes or capacity, which it has recorded.
 
     Leaves a trace in order to start again.
     """
@@ -109,7 +111,7 @@ class Carry:
         return found if self.growing is None else self.growing.unpack(found)
 
     def keep_running(self, condition: Any, data: list[Any]) -> Any:
-        """Return whether the loop continues: it does not if an array has exceeded its capacity."""
+        """Return whether the loop continues; not if an array exceeds its capacity."""
         for value in data:
             if isinstance(value, PaddedArray) and not value.is_sure:
                 condition = jnp.logical_and(condition, jnp.logical_not(value.exceeded))
@@ -148,7 +150,7 @@ class Carry:
         return self.flag(condition)
 
     def _with_axes(self, before: Values, after: Values) -> Values:
-        """Returns the body's results, varying along the axes of its arguments."""
+        """Return the body's results, varying along the axes of its arguments."""
         (old, _), (new, tree) = jax.tree.flatten(before), jax.tree.flatten(after)
         axes = {i: axes_of(x) | axes_of(y) for i, (x, y) in enumerate(zip(old, new, strict=True))}
         if any(axes[i] != axes_of(x) for i, x in enumerate(old)):
@@ -168,7 +170,7 @@ class Carry:
         return data, {name: result(name, value) for name, value in values[1].items()}
 
     def _like_before(self, key: int | str, old: Any, new: Any) -> Any:
-        """Returns a value after an iteration in the representation before it, where that holds.
+        """Return an iteration's value in its representation before, if it holds.
 
         Lists keep flags and capacity, 64-bit integers that were one word become one word again.
         """
@@ -187,13 +189,13 @@ class Carry:
         return found is not None
 
     def allow_longer_inside(self) -> bool:
-        """Prepare lists for being longer within an iteration than after it; False if they are already."""
+        """Prepare lists for being longer inside an iteration; False if they are."""
         found = self.lists.allow_longer_inside(self.data)
         self.data = self.data if found is None else found
         return found is not None
 
     def resize(self) -> None:
-        """Give arrays that change their sizes the capacities that the last trace has shown to be needed."""
+        """Give resizing arrays the capacities that the last trace needs."""
         if self.growing is not None:
             self.data = {i: self.growing.restart(i) if isinstance(v, PaddedArray) else v for i, v in self.data.items()}
 
@@ -219,7 +221,7 @@ class Carry:
             raise OpError(f"the types of the loop variables have no fixpoint ({', '.join(names)})")
 
     def _widen_value(self, where: dict[Any, Any], key: int | str, name: str, before: Any, after: Any) -> bool:
-        """Changes one initial value, if an iteration changes its type; returns whether it did."""
+        """Widen an initial value if an iteration changes its type; return if so."""
         is_list = isinstance(before, TensorList) and isinstance(after, TensorList)
         if is_list:
             self.lists.measure(key, before, after)
@@ -246,7 +248,7 @@ class Carry:
 
 
 def _is_resized(before: Any, after: Any) -> bool:
-    """Returns whether an iteration changes nothing but the sizes of an array."""
+    """Return whether an iteration changes nothing but the sizes of an array."""
     old = before.buffer if isinstance(before, PaddedArray) else before
     if not isinstance(old, jax.ShapeDtypeStruct) or not isinstance(after, jax.ShapeDtypeStruct):
         return False

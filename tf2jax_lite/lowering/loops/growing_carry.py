@@ -88,7 +88,7 @@ class PaddedArray:
         return functools.reduce(jnp.logical_or, [n > jnp.asarray(limit).astype(np.int32) for n, limit in pairs])
 
     def stay_exceeded(self, before: PaddedArray) -> PaddedArray:
-        """Return the array with the sizes of ``before`` where those had exceeded their capacities."""
+        """Return the array with sizes of ``before`` that exceeded their capacities."""
         if self.is_sure:
             return self
         capacities = [jnp.asarray(capacity).astype(np.int32) for capacity in self.capacities.values()]
@@ -147,7 +147,7 @@ class GrowingCarry:
         return self._starts[key].shape[axis]
 
     def _guess(self, size: Any, after: Any) -> Any:
-        """Returns a first capacity, before the growth is known."""
+        """Return a first capacity, before the growth is known."""
         more = after - size
         return size + more * (self._trips or 1) if isinstance(more, int) and more > 0 else size
 
@@ -163,7 +163,7 @@ class GrowingCarry:
         return out
 
     def _truncated(self, key: int, value: PaddedArray, leaders: dict[int, Any], capacities: Any) -> Any:
-        """Returns an array truncated to its actual sizes; those of one group are equal."""
+        """Return an array truncated to its actual sizes; those of one group are equal."""
         x = value.buffer
         for axis, count in zip(value.axes, value.counts, strict=True):
             count = leaders.setdefault(self._groups[key, axis], count)
@@ -177,7 +177,7 @@ class GrowingCarry:
         return x
 
     def pack(self, key: int, before: Any, after: Any) -> Any:
-        """Return a result of an iteration, padded as before; unchanged if its rank, dtype or other sizes differ."""
+        """Return a result, padded as before; unchanged if other properties differ."""
         if not isinstance(before, PaddedArray) or not isinstance(after, jax.Array) or after.ndim != before.buffer.ndim:
             return after
         fits = all(axis in before.axes or n == before.buffer.shape[axis] for axis, n in enumerate(after.shape))
@@ -189,7 +189,7 @@ class GrowingCarry:
             return PaddedArray.of(after, before.capacities, before.is_sure).stay_exceeded(before)
 
     def is_stable(self, values: Mapping[int, Any]) -> bool:
-        """Return whether capacities are those that the results of `pack` need; if not, change them."""
+        """Return whether `pack` fits the capacities; if not, change them."""
         padded = [key for key, value in values.items() if isinstance(value, PaddedArray)]
         dims = [(key, axis) for key in padded for axis in values[key].axes]
         parts: dict[tuple[int, str], list[tuple[int, int]]] = {}
@@ -214,7 +214,7 @@ class GrowingCarry:
         return not changed
 
     def restart(self, key: int) -> Any:
-        """Return the initial value of a loop variable after `is_stable` has changed its capacity."""
+        """Return a loop variable's initial value after a change of its capacity."""
         return PaddedArray.of(self._starts[key], self._capacities[key], self._is_sure)
 
     def _needed(self, parts: list[list[tuple[int, int]]]) -> dict[tuple[int, int], Any]:
@@ -230,7 +230,7 @@ class GrowingCarry:
         return capacities
 
     def _shapes(self) -> dict[int, tuple[Any, Any]]:
-        """Returns the shapes in the first two iterations of loop variables that change by a constant."""
+        """Return two iterations' shapes of loop variables that change constantly."""
         found = {}
         for key, capacities in self._capacities.items():
             shape = self._starts[key].shape
@@ -242,7 +242,7 @@ class GrowingCarry:
         return found
 
     def _capacity(self, size: Any, before: Any, change: Any) -> Any:
-        """Returns the capacity of a size that changes by ``change`` in an iteration that starts with ``before``."""
+        """Return the capacity of a size that starts at ``before`` plus ``change``."""
         change = self._tracker.bound_in_terms_of(change, before)
         more = change if isinstance(change, int) else dim_upper_bound(change)
         if isinstance(more, int) and more <= 0:
@@ -273,7 +273,7 @@ class GrowingCarry:
         return capacity
 
     def results(self, values: Mapping[int, Any]) -> dict[int, Any]:
-        """Return the loop's results: arrays of static sizes where those are known, else of data-dependent ones."""
+        """Return results as arrays of static sizes where known, else dynamic."""
         leaders: dict[int, Any] = {}
         out = dict(values)
         for key, value in values.items():
@@ -297,7 +297,7 @@ class GrowingCarry:
 
 @contextlib.contextmanager
 def _shape_errors_as_ours() -> Iterator[None]:
-    """Raise `GrowthError` for JAX's errors about shapes, so that the loop may be unrolled."""
+    """Raise `GrowthError` for JAX's shape errors, so that the loop may unroll."""
     try:
         yield
     except (TypeError, ValueError, InconclusiveDimensionOperation) as error:
@@ -306,7 +306,7 @@ def _shape_errors_as_ours() -> Iterator[None]:
 
 
 def _change(start: Any, before: Any, after: Any) -> Any:
-    """Returns by how much an iteration changes a size: a number if it is constant for all sizes that can occur.
+    """Return the change of a size in an iteration, a number if it is constant.
 
     That of ``x[-1:]`` is 1 only if there is one: a size that starts with 1 at least, and never is less, has one.
     """
@@ -321,7 +321,7 @@ def _change(start: Any, before: Any, after: Any) -> Any:
 
 
 def _resized(x: Any, size: Any) -> Any:
-    """Returns an array truncated, or padded with zeros, to a number of rows."""
+    """Return an array truncated, or padded with zeros, to a number of rows."""
     if isinstance(x.shape[0], int) and x.shape[0] > size:
         return lax.slice_in_dim(x, 0, size)
     return lax.pad(x, jnp.zeros((), x.dtype), [(0, size - x.shape[0], 0), *[(0, 0, 0)] * (x.ndim - 1)])

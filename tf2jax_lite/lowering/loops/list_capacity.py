@@ -29,7 +29,7 @@ Key = int | str
 
 
 class _Capacity(NamedTuple):
-    """The capacity that a list is carried with; see `TensorList` for the flags, which hold at the start of iterations.
+    """A list's capacity in a carry, and `TensorList`'s flags before iterations.
 
     Attributes:
       slots: the number of elements that the buffer has.
@@ -95,12 +95,12 @@ class ListCapacities:
         self._exceeds_inside = False
 
     def start(self, data: Mapping[int, Any]) -> dict[int, Any]:
-        """Return the initial loop variables; lists whose length changes between iterations are traced."""
+        """Return initial loop variables; lists of changing length are traced."""
         resizing = set() if self._folded is None else self._folded.resizing
         return {i: self._traced(i, v, self._counted(i)) if i in resizing else v for i, v in data.items()}
 
     def allow_writes_anywhere(self, data: Mapping[int, Any]) -> dict[int, Any] | None:
-        """Return the initial loop variables for writes to lists at traced positions; None if they are already."""
+        """Return loop variables for writes at traced positions; None if they are."""
         if self._writes_anywhere:
             return None
         self._writes_anywhere = True
@@ -112,7 +112,7 @@ class ListCapacities:
         return out
 
     def allow_longer_inside(self, data: Mapping[int, Any]) -> dict[int, Any] | None:
-        """Return the initial loop variables for lists that are longer within iterations; None if none can be."""
+        """Return loop variables for lists longer inside; None if none can be."""
         if self._exceeds_inside:
             return None
         self._exceeds_inside = True
@@ -137,7 +137,7 @@ class ListCapacities:
         return dataclasses.replace(value, has_capacity=key in self._sufficed)
 
     def like_before(self, key: Key, old: TensorList, new: TensorList) -> TensorList:
-        """Return the list after an iteration with the flags and the capacity before it, where they hold."""
+        """Return an iteration's list with flags and capacity before it, if they hold."""
         uniform = None if old.uniform_element is None else new.uniform_element
         if not old.is_traced:
             return dataclasses.replace(
@@ -165,7 +165,7 @@ class ListCapacities:
         )
 
     def _fits(self, key: Key, old: TensorList, new: TensorList) -> bool:
-        """Returns whether the list after an iteration fits the capacity that the loop carries it with."""
+        """Return whether a list after an iteration fits the carried capacity."""
         if self._is_counted(key):
             return True
         if old.free_slots is None or new.free_slots is None:
@@ -187,7 +187,7 @@ class ListCapacities:
         self._growths[key] = _Growth(old.start, more, peak)
 
     def widened(self, key: Key, value: TensorList, before: TensorList, after: TensorList) -> TensorList | None:
-        """Return the initial list for a body that changes it; None if no capacity makes the difference.
+        """Return the initial list for a body that changes it; None if none fits.
 
         Args:
           key: of the list.
@@ -223,7 +223,7 @@ class ListCapacities:
         )
 
     def _traced(self, key: Key, value: TensorList, capacity: _Capacity) -> TensorList:
-        """Returns a list of traced length."""
+        """Return a list of traced length."""
         self._chosen[key] = capacity
         is_static = isinstance(value.length, int)
         length = as_carried(np.asarray(value.length, np.int32)) if is_static else jnp.asarray(value.length, np.int32)
@@ -235,13 +235,13 @@ class ListCapacities:
         return isinstance(key, int) and self._folded is not None and key in self._folded.capacity
 
     def _counted(self, key: Key) -> _Capacity:
-        """Returns the capacity of a list whose lengths are known from folding the loop."""
+        """Return the capacity of a list whose lengths are known from folding the loop."""
         assert isinstance(key, int) and self._folded is not None
         slots = self._folded.capacity[key]
         return _Capacity(slots, slots - self._folded.longest[key], not self._exceeds_inside)
 
     def _changed(self, key: Key, before: TensorList, after: TensorList) -> _Capacity:
-        """Returns the capacity of a list that an iteration changes."""
+        """Return the capacity of a list that an iteration changes."""
         if self._is_counted(key):
             return self._counted(key)
         growth = self._growths.get(key)
@@ -266,7 +266,7 @@ class ListCapacities:
         return _Capacity(slots, free if isinstance(free, int) else 0)
 
     def _guess(self, key: Key, lst: TensorList, slots: Any, more: Any) -> _Capacity:
-        """Returns the capacity of a list whose growth is not known for sure.
+        """Return the capacity of a list whose growth is not known for sure.
 
         Args:
           key: of the list.
@@ -315,7 +315,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_at_most(a: Any, b: Any) -> bool:
-    """Returns whether one count is at most another, for sure."""
+    """Return whether one count is at most another, for sure."""
     difference = b - a
     return isinstance(difference, int) and difference >= 0
 
@@ -325,13 +325,13 @@ def _larger(a: Any, b: Any) -> Any:
 
 
 def _with_rows(lst: TensorList, like: Any, capacity: _Capacity) -> TensorList:
-    """Returns a list without a buffer with one of zeros, like another buffer."""
+    """Return a list without a buffer with one of zeros, like another buffer."""
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((capacity.slots, *leaf.shape[1:]), leaf.dtype), like)
     return lst.with_buffer(specs.coerce(None, rows)).with_free_slots(capacity.free)
 
 
 def _with_capacity(lst: TensorList, capacity: _Capacity, length: Any) -> TensorList:
-    """Returns a packed list with another capacity, and its length as given."""
+    """Return a packed list with another capacity, and its length as given."""
     resized = lst.with_capacity(capacity.slots)
     resized = dataclasses.replace(
         resized.with_buffer(resized.buffer, length), uniform_element=lst.uniform_element, has_capacity=capacity.suffices

@@ -1,4 +1,4 @@
-"""Compiled loops: ``lax.scan`` where the trip count is static or bounded, ``lax.while_loop`` otherwise."""
+"""Compiled loops: ``lax.scan`` for bounded trip counts, else ``while_loop``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Loop:
         return bool(self.written) or any(bool(effects(function)) for function in (self.cond, self.body))
 
     def frame(self, counter: Any) -> Frame:
-        """Return the frame of an iteration: an iteration is unconditional if its number is static."""
+        """Return an iteration's frame; it is unconditional if its number is static."""
         return self.ctx.frame.enter(self.ctx.step, counter, unconditional=static.static_value(counter) is not None)
 
     def arguments(self, changed: Mapping[int, Any]) -> list[Any]:
@@ -77,7 +77,7 @@ class Loop:
     def iterate(
         self, args: list[Any], state: dict[str, Any], counter: Any, wanted: list[int]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Run the body once, and return some of its results and the variables that the loop assigns to."""
+        """Run the body once; return wanted results and assigned variables."""
         plan = self.ctx.trace.program.plan_of(self.body, [self.body.outputs[i] for i in wanted], effects=True)
         results, state = self._run(plan, args, state, counter)
         return results, {name: state[name] for name in self.written if name in state}
@@ -103,7 +103,7 @@ class Loop:
         )
 
     def _growing(self, folded: FoldedLoop | None) -> GrowingCarry | None:
-        """Returns the carry of arrays that change their sizes; None if data-dependent sizes are not supported here."""
+        """Return the carry of resizing arrays; None if not supported here."""
         if self.ctx.trace.tracker is None:
             return None
         if folded is None:
@@ -112,7 +112,7 @@ class Loop:
         return GrowingCarry(self.ctx.trace.tracker, folded.trips, folded.exact, can_unroll)
 
     def gated(self, go: Any, args: list[Any], state: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the operands of an iteration, whose gradients are stopped where the loop has ended.
+        """Return operands whose gradients are stopped where the loop has ended.
 
         Under vmap both sides of a ``lax.cond`` run. After the end, the body's derivative may not be finite, and NaN
         times 0 is NaN: this stops it from reaching other values.
@@ -193,7 +193,7 @@ def scan_loop(loop: Loop, folded: FoldedLoop) -> list[Any]:
 
 
 def _scan(loop: Loop, step: Callable[..., Any], start: Any, xs: Any, trips: int) -> Any:
-    """Runs ``lax.scan``, optimized, and returns the last carry."""
+    """Run ``lax.scan``, optimized, and return the last carry."""
     program = loop.ctx.trace.program
     mode = program.config.loop_checkpoint
     if mode == "none":
@@ -204,7 +204,7 @@ def _scan(loop: Loop, step: Callable[..., Any], start: Any, xs: Any, trips: int)
 
 
 def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, *, mode: str) -> tuple[Any, Any]:
-    """Runs ``lax.scan`` with checkpoints of the carry, from which gradients recompute iterations.
+    """Run ``lax.scan`` with checkpoints of the carry for gradients.
 
     ``mode`` is the option ``loop_checkpoint``.
     """
@@ -282,7 +282,7 @@ def while_loop(loop: Loop, folded: FoldedLoop | None) -> list[Any]:
 
 
 def _forward_only(loop: Loop, results: Any, folded: FoldedLoop | None) -> Any:
-    """Returns results that raise an error in reverse mode."""
+    """Return results that raise an error in reverse mode."""
     node, path = loop.ctx.step.node, loop.ctx.frame.path
     where = f"node {node.name!r} ({node.op})" + (f" in {' > '.join(path)}" if path else "")
     if folded is not None:

@@ -2,7 +2,7 @@
 
 A loop variable is *static* if it starts static and its next value depends on static loop variables alone, through ops
 with a constant folder. Folding those and the condition gives the trip count: exactly, if the condition depends on
-nothing else, or an upper bound, if they suffice to end the loop (``i < n and loss > limit``). Of tensor lists the
+them alone, or an upper bound, if they suffice to end the loop (``i < n and loss > limit``). Of tensor lists the
 length is static, and the elements as long as they are.
 """
 
@@ -77,7 +77,7 @@ def invariants(body: ir.Function) -> set[int]:
 
 
 def static_part(value: Any) -> Any:
-    """Return the static part of a value: itself (a TensorArray's handle, too), the length of a list, or `UNKNOWN`."""
+    """Return a value's static part: itself, a list's length, or `UNKNOWN`."""
     if isinstance(value, TensorList):
         if value.is_foldable:
             return value
@@ -137,7 +137,7 @@ def static_results(trace: Trace, cond: ir.Function, body: ir.Function, start: Se
 
 
 def _without_peak(value: Any) -> Any:
-    """Returns a value, without the capacity that a list needed before the loop."""
+    """Return a value, without the capacity that a list needed before the loop."""
     return dataclasses.replace(value, max_length=0) if isinstance(value, TensorList) else value
 
 
@@ -146,7 +146,7 @@ def _is_small(value: Any) -> bool:
 
 
 def _bounded(value: Any) -> Any:
-    """Returns a value, of lists of many elements their length alone."""
+    """Return a value, of lists of many elements their length alone."""
     if isinstance(value, TensorList) and value.buffer is not UNKNOWN and value.length > _MAX_STATIC_SIZE:
         return value.abstracted()
     return value
@@ -226,7 +226,7 @@ class _Folding:
             self._record(results)
 
     def _record(self, results: Sequence[Any]) -> None:
-        """Notes an iteration, and takes its results for the next one."""
+        """Record an iteration, and use its results for the next one."""
         loop, following = self._loop, list(self._current)
         for i, value in zip(self._order, results, strict=True):
             before = self._current[i]
@@ -264,7 +264,7 @@ class _Shapes(NamedTuple):
 
 
 def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int, Callable[[int], Any]]]:
-    """Folds the steps of a plan that depend on the shapes of arguments alone.
+    """Fold the steps of a plan that depend on the shapes of arguments alone.
 
     Returns:
       The plan of the other steps, the values of its slots before it runs, and by slot functions of the iteration for
@@ -290,7 +290,7 @@ def _with_shapes(plan: Plan, shapes: _Shapes) -> tuple[Plan, list[Any], dict[int
 
 
 def _answer(step: Step, shapes: _Shapes, numbers: Sequence[int], position: int, trip: int) -> Any:
-    """Returns a result of a step that depends on shapes of loop variables, in an iteration."""
+    """Return a step's result that depends on loop variables' shapes."""
     inputs = [shapes.at(number, trip) for number in numbers]
     assert step.op.fold is not None
     found = step.op.fold(inputs if step.node.groups[0] is not None else inputs[0], **step.kwargs)
@@ -298,7 +298,7 @@ def _answer(step: Step, shapes: _Shapes, numbers: Sequence[int], position: int, 
 
 
 def _foldable(plan: Plan, args: Sequence[Any]) -> Plan:
-    """Returns the plan without steps that cannot be folded, given the arguments, `UNKNOWN` where they are traced."""
+    """Return the plan's foldable steps; traced arguments are `UNKNOWN`."""
     unfoldable = {slot for slot, value in enumerate(args) if value is UNKNOWN}
     steps = []
     for step in plan.steps:
@@ -316,7 +316,7 @@ def _foldable(plan: Plan, args: Sequence[Any]) -> Plan:
 def _without_invariants(
     trace: Trace, plan: Plan, args: Sequence[Any], slots: Sequence[Any], changing: Sequence[int]
 ) -> tuple[Plan, list[Any]]:
-    """Runs the loop-invariant steps of a plan, and leaves out those that return their input.
+    """Run loop-invariant steps of a plan, and omit those that return an input.
 
     Returns:
       The plan of the other steps, and the values of its slots before it runs.
@@ -341,7 +341,7 @@ def _without_invariants(
 
 
 def _can_be_decided(test: Plan, order: Sequence[int]) -> bool:
-    """Returns whether static variables can decide a condition: it reads some and ends in LogicalAnd, If or the like."""
+    """Return whether static variables can decide a condition (LogicalAnd, If)."""
     if not any(slot in order for step in test.steps for slot in step.inputs):
         return False
     made = {slot: step for step in test.steps for slot in step.outputs}

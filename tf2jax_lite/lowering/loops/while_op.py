@@ -76,7 +76,7 @@ def while_(ctx: Context, input: list[Any], *, cond: ir.FunctionRef, body: ir.Fun
 
 
 def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[Any] | None:
-    """Runs a loop whose condition depends on the size of a growing array; None if its trip count is not known then.
+    """Run a loop with a condition on a growing array's size; None if unknown.
 
     Args:
       loop: the loop.
@@ -91,12 +91,12 @@ def _counted_by_size(loop: Loop, shapes: Mapping[int, tuple[Any, Any]]) -> list[
 
 
 def _all_static(loop: Loop) -> bool:
-    """Returns whether no value is traced: outside ``jit``, unrolling leaves no equations."""
+    """Return whether no value is traced, so that unrolling adds no equations."""
     return not any(is_traced(v) for v in jax.tree.leaves((loop.start, loop.ctx.trace.state)))
 
 
 def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
-    """Returns whether a loop inside the body starts from, or is bounded by, a static loop variable."""
+    """Return whether an inner loop's start or bound is a static loop variable."""
     program = loop.ctx.trace.program
     for node in loop.body.nodes:
         if "cond" in node.attrs and "body" in node.attrs:
@@ -109,7 +109,7 @@ def _inner_loop_depends_on(loop: Loop, static: set[int]) -> bool:
 
 
 def _unrolled(loop: Loop, folded: FoldedLoop) -> list[Any]:
-    """Runs the body once for each iteration of the folded loop."""
+    """Run the body once for each iteration of the folded loop."""
     args = list(loop.start)
     trace = loop.ctx.trace
     for number in range(folded.trips):
@@ -123,7 +123,7 @@ def _unrolled(loop: Loop, folded: FoldedLoop) -> list[Any]:
 
 
 def _unrolled_while_static(loop: Loop) -> list[Any] | None:
-    """Runs the loop as Python would; None if the condition is not static in some iteration.
+    """Run the loop as Python would; None if a condition is not static.
 
     Outside ``jax.jit`` it always is. Inside, conditions on shapes and on the lengths of lists are.
     """

@@ -1,4 +1,4 @@
-"""Merges of branch results, and the representation of values that branches and loops carry."""
+"""Merge of branch results, and values as branches and loops carry them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_STATIC_NUMBERS = 1 << 16  # of a stack that stays static: it is searched fo
 
 
 class _Undefined:
-    """A placeholder for a result that a branch does not have, and that is not read if that branch is taken."""
+    """A placeholder for a result that a branch lacks, not read if it is taken."""
 
     def __repr__(self) -> str:
         return "UNDEFINED"
@@ -49,7 +49,7 @@ UNDEFINED = _Undefined()
 
 
 class UndefinedValueError(OpError):
-    """A value is read that no branch defines: the code that is being traced cannot run."""
+    """A value is read that no branch defines, in code that cannot run."""
 
 
 IMPOSSIBLE = (EmptyListError, UndefinedValueError)
@@ -57,12 +57,12 @@ IMPOSSIBLE = (EmptyListError, UndefinedValueError)
 
 
 def is_carried(value: Any) -> bool:
-    """Return whether a value is data (arrays, tensor lists), rather than a symbol such as a variable's handle."""
+    """Return whether a value is data, rather than a symbol such as a handle."""
     return isinstance(value, (jax.Array, np.ndarray, np.generic)) or _is_pytree_handle(value)
 
 
 def is_variant(value: Any) -> bool:
-    """Return whether a value is a scalar or vector of variants in TensorFlow: a list, a map, a ragged row."""
+    """Return whether TensorFlow has a value as variants: list, map, ragged row."""
     return _is_pytree_handle(value) and not isinstance(value, WordArray)
 
 
@@ -71,7 +71,7 @@ def _is_pytree_handle(value: Any) -> bool:
 
 
 def as_traced(value: Any) -> Any:
-    """Return data for JAX control flow: every leaf an array of canonical dtype, strongly typed.
+    """Return data for JAX control flow: canonical, strongly typed arrays.
 
     Raises:
       OpError: it is a tensor list whose elements differ in shape.
@@ -89,7 +89,7 @@ def as_traced(value: Any) -> Any:
 
 
 def as_carried(value: Any) -> Any:
-    """Return data for the initial carry of a loop: as `as_traced`, but static integers stay static.
+    """Return data for an initial carry: `as_traced` except static integers.
 
     They may be the indices that the loop reads and writes.
 
@@ -172,7 +172,7 @@ class _Rule(Protocol):
         ...
 
     def unpack(self, results: Iterator[Any], call: _Call) -> Any:
-        """Return the result, given the arrays that branches returned for it, and following ones."""
+        """Return the result from arrays of branches, and the arrays after them."""
         ...
 
 
@@ -275,7 +275,7 @@ def _rule(
     *,
     is_variant: bool,
 ) -> _Rule:
-    """Returns the rule for a result.
+    """Return the rule for a result.
 
     Args:
       position: of the result, for messages.

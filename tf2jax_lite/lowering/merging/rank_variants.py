@@ -1,4 +1,4 @@
-"""Results whose ranks differ between branches, such as rows of losses, or the number 0 where there are none.
+"""Branch results of different ranks, such as rows of losses or a 0.
 
 Their rank is unknown to TensorFlow. They are a tagged union: a value per branch, of which one is valid. Nodes that read
 them run on each, in branches with the same index, until results have one shape: the mean of either is a scalar.
@@ -85,7 +85,7 @@ class RankVariants:
 
 @dataclasses.dataclass(frozen=True)
 class RankLayout:
-    """The layout in which branches return `RankVariants`: each its own value, and zeros for those of others.
+    """The layout in which branches return `RankVariants`, with zeros for others.
 
     Attributes:
       specs: for each branch a `jax.ShapeDtypeStruct`, or `SizeVariants` if it creates data-dependent sizes.
@@ -106,7 +106,7 @@ class RankLayout:
         return cls(specs, tuple(static), mark, problem)
 
     def pack(self, branch: int, value: Any) -> list[Any]:
-        """Return the values that a branch returns for its result; static ones are left out."""
+        """Return a branch's values for its result, without static ones."""
         out = []
         for i, (spec, static) in enumerate(zip(self.specs, self.static, strict=True)):
             own = value if i == branch else None
@@ -117,7 +117,7 @@ class RankLayout:
         return out
 
     def unpack(self, results: Iterator[Any], index: Any, tracker: Any) -> tuple[Any, ...]:
-        """Return the results of all branches, given the values that branches returned from `pack`."""
+        """Return all branches' results, given the values from `pack`."""
         found = []
         for spec, static in zip(self.specs, self.static, strict=True):
             if static is not None:

@@ -27,7 +27,7 @@ __all__ = ["SizeVariants", "SizeVariantsError", "in_branch"]
 
 
 class SizeVariantsError(UnboundedError):
-    """Branches have results of different sizes, and the size that is taken depends on values."""
+    """Branches have results of different sizes, and values decide between them."""
 
     def __init__(self, problem: str):
         OpError.__init__(self, problem)
@@ -49,7 +49,7 @@ class SizeVariants:
 
     @classmethod
     def of_results(cls, column: list[Any]) -> SizeVariants | None:
-        """Return the variants of the results of branches; None if they differ in more than their sizes.
+        """Return the variants of branch results; None if more than sizes differ.
 
         Args:
           column: for each branch a `jax.ShapeDtypeStruct`, None if it has no such result, or anything else.
@@ -71,7 +71,7 @@ class SizeVariants:
 
     @classmethod
     def of_branch(cls, spec: jax.ShapeDtypeStruct, tracker: DynamicShapes | None, mark: int) -> SizeVariants | None:
-        """Return a result with data-dependent sizes that a branch creates; None if it has no such sizes.
+        """Return a branch's result with dynamic sizes; None without such sizes.
 
         Args:
           spec: the spec of the result.
@@ -88,7 +88,7 @@ class SizeVariants:
         return cls(tuple(shape), spec.dtype, sizes) if sizes and None not in shape else None
 
     def pack(self, value: Any) -> list[Any]:
-        """Return a branch's result padded with zeros, and its sizes along axes along which branches differ."""
+        """Return a branch's zero-padded result, and its sizes that vary by branch."""
         if value is None:
             return [jnp.zeros(self.shape, self.dtype), *[np.int32(0)] * len(self.sizes)]
         padding = [(0, bound - size, 0) for size, bound in zip(value.shape, self.shape, strict=True)]
@@ -96,7 +96,7 @@ class SizeVariants:
         return [lax.pad(value, jnp.zeros((), self.dtype), padding), *sizes]
 
     def unpack(self, results: Iterator[Any], index: Any, tracker: DynamicShapes, mark: int) -> Any:
-        """Return the result of the branch that was taken, given the values that branches returned from `pack`.
+        """Return the taken branch's result, given the values from `pack`.
 
         Args:
           results: those values, and following ones.
@@ -116,7 +116,7 @@ class SizeVariants:
 
 
 def in_branch(value: Any, tracker: DynamicShapes, index: Any, branch: int) -> Any:
-    """Return a value within a branch, where sizes that depend on the same index are those of the branch.
+    """Return a value in a branch, with sizes of that index as the branch's.
 
     Args:
       value: a value from outside the branch.

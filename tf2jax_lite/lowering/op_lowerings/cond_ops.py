@@ -38,7 +38,7 @@ def _host_if(ctx: Context, cond: Any, input: list[Any], *, then_branch: Any, els
 
 
 def _in_all_branches(results: list[list[Any]]) -> list[Any]:
-    """Returns the static part of results if the branch is not static."""
+    """Return the static part of results if the branch is not static."""
     return [functools.reduce(_in_both, column) for column in zip(*results, strict=True)]
 
 
@@ -81,7 +81,7 @@ def if_(ctx: Context, cond: Any, input: list[Any], *, then_branch: ir.FunctionRe
 
 @op("Case", "StatelessCase", fold=_host_case)
 def case(ctx: Context, branch_index: Any, input: list[Any], *, branches: list[ir.FunctionRef]) -> Any:
-    """Run the function with the given index; an index out of range runs the last one. See tf.raw_ops.Case."""
+    """Run the function at an index, or the last one. See tf.raw_ops.Case."""
     found = static.static_value(branch_index)
     last = len(branches) - 1
     if found is not None:
@@ -96,7 +96,7 @@ def _run(ctx: Context, ref: ir.FunctionRef, args: Sequence[Any]) -> list[Any]:
 
 
 def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args: Sequence[Any]) -> list[Any]:
-    """Trace every branch under ``lax.switch``; values assigned to variables are results of the branches."""
+    """Trace every branch under ``lax.switch``; assigned variables are results."""
     trace = ctx.trace
     functions = [trace.program.function(ref.name) for ref in refs]
     written = sorted({name for function in functions for name in written_variables(ctx, function, args)})
@@ -135,7 +135,7 @@ def select_branch(ctx: Context, index: Any, refs: Sequence[ir.FunctionRef], args
 
 
 def written_variables(ctx: Context, function: ir.Function, args: Sequence[Any]) -> list[str]:
-    """Return the names of the variables that a call of ``function`` with ``args`` assigns to."""
+    """Return names of variables that ``function`` called with ``args`` assigns."""
     names = []
     for kind, which in ctx.trace.program.effects(function).writes:
         if kind == "name":

@@ -36,7 +36,7 @@ def _moves(value: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _GradientCall:
-    """The arguments of a gradient function, and the operands of the primitive `custom_gradient` that they are made of.
+    """Arguments of a gradient function, and of the primitive made of them.
 
     The arguments are an upstream gradient for each result of the node, then the captured values:
 
@@ -66,7 +66,7 @@ class _GradientCall:
         return [None if o >= 0 else v for v, o in zip(data, self.own, strict=True)]
 
     def upstream(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Return the upstream gradients, given the cotangents of the differentiated results."""
+        """Return upstream gradients, given the differentiated results' cotangents."""
         # TensorFlow's complex gradients are conjugates of JAX's cotangents.
         given = dict(zip(self.differentiated, map(jnp.conj, cotangents), strict=True))
         return [given[i] if i in given else _zero_gradient(value) for i, value in enumerate(self.output)]
@@ -100,7 +100,7 @@ def custom_gradient(
     positions: Sequence[int],
     own: Sequence[int],
 ) -> list[Any]:
-    """Return ``output``, whose gradient with respect to ``input`` a gradient function computes.
+    """Return ``output``, with the gradient that a gradient function computes.
 
     No other value gets a gradient.
 
@@ -181,7 +181,7 @@ def no_further_gradient(ctx: Context, input: list[Any], *, order: int) -> list[A
 
 @op("_Recompute")
 def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Sequence[int]) -> list[Any]:
-    """Call ``f`` under jax.checkpoint: the backward pass recomputes it, with the same random numbers.
+    """Call ``f`` under jax.checkpoint, with the same random numbers in both passes.
 
     Args:
       ctx: the lowering.
@@ -212,7 +212,7 @@ def recompute(ctx: Context, input: list[Any], *, f: ir.FunctionRef, stopped: Seq
 
 
 def _key_of_gradient(trace: Trace, function: ir.Function, frame: Frame) -> Any:
-    """Returns the key data for a function that runs later, if it draws: the frame's trace may have ended by then."""
+    """Return key data for a function that draws after its trace has ended."""
     if trace.key_impl is not None and trace.program.effects(function).needs_key:
         return jax.random.key_data(frame.key())
     return None
@@ -223,7 +223,7 @@ Variables = tuple[dict[str, Any], dict[str, Any] | None]
 
 
 def _variables(trace: Trace, handles: Sequence[values.VariableHandle]) -> Variables:
-    """Returns the variables of some handles, as arrays, for a function that runs in another trace."""
+    """Return handles' variables as arrays, for a function in another trace."""
 
     def of(values: Mapping[str, Any]) -> dict[str, Any]:
         return {v.name: jax.tree.map(as_traced, values[v.name]) for v in handles if v.name in values}
@@ -232,7 +232,7 @@ def _variables(trace: Trace, handles: Sequence[values.VariableHandle]) -> Variab
 
 
 def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple[Trace, Frame]:
-    """Returns an evaluator and a frame for a function that runs in another trace, given variables and key data."""
+    """Return evaluator and frame of another trace, for variables and key data."""
     typed = None if key is None else jax.random.wrap_key_data(key, impl=trace.key_impl)
     state, initial = variables
     inner = Trace(
@@ -250,7 +250,7 @@ def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple
 
 
 def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
-    """Returns a gradient as the cotangent of ``value``."""
+    """Return a gradient as the cotangent of ``value``."""
     gradient = jnp.conj(jnp.asarray(values.as_array(gradient))).astype(value.dtype)
     try:
         return jnp.broadcast_to(gradient, value.shape)
@@ -263,7 +263,7 @@ def _as_gradient(ctx: Context, position: int, gradient: Any, value: Any) -> Any:
 
 @op("SymbolicGradient")
 def symbolic_gradient(ctx: Context, input: list[Any], *, f: ir.FunctionRef) -> list[Any]:
-    """Return the gradients with respect to the arguments of ``f``. See tf.raw_ops.SymbolicGradient.
+    """Return gradients with respect to ``f``'s arguments. See SymbolicGradient.
 
     Args:
       ctx: the lowering.

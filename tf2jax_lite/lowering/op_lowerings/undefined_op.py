@@ -13,7 +13,9 @@ __all__: list[str] = []
 
 @op("_Undefined")
 def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
-    """Return a placeholder for a result that only the other branch of an If has, and that no live node reads.
+    """Return a placeholder for a result that only the other branch of an If has.
+
+    No live node reads it.
 
     `passes.control_flow_v1` makes such nodes; where branches meet, zeros take the place
     (lowering/merging/branch_merge.py).

@@ -18,13 +18,13 @@ __all__: list[str] = []
 
 @op("VarHandleOp")
 def var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None, allowed_devices: Any = ()) -> VariableHandle:
-    """Return the handle of the variable that the node is named after. See tf.raw_ops.VarHandleOp."""
+    """Return the handle of the node's variable. See tf.raw_ops.VarHandleOp."""
     return _handle(ctx, dtype, shape)
 
 
 @op("_XlaAotOnlyVarHandleOp")
 def xla_var_handle(ctx: Context, *, dtype: Any = None, shape: Any = None) -> VariableHandle:
-    """Return the handle of the variable that the node is named after, as VarHandleOp does."""
+    """Return the handle of the node's variable, as VarHandleOp does."""
     return _handle(ctx, dtype, shape)
 
 
@@ -34,7 +34,7 @@ def _handle(ctx: Context, dtype: Any, shape: Any) -> VariableHandle:
 
 @op("StackV2")
 def stack(ctx: Context, max_size: Any, *, elem_type: Any, stack_name: str = "") -> VariableHandle:
-    """Create an empty stack, whose contents are part of the variables' state. See tf.raw_ops.StackV2."""
+    """Create an empty stack in the variables' state. See tf.raw_ops.StackV2."""
     found = static_value(max_size)
     if found is None:
         raise OpError("the size of a stack must be known while tracing")

@@ -1,4 +1,4 @@
-"""XlaCallModule: a serialized StableHLO module inside a TensorFlow graph, evaluated in JAX."""
+"""XlaCallModule: a StableHLO module in a TensorFlow graph, run in JAX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops without an implementation: nodes are compiled to StableHLO for the shapes at hand, and imported."""
+"""Ops without implementation, compiled to StableHLO for given shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["fallback_ops"]
 def fallback_ops(
     nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: NodeCompiler
 ) -> dict[str, registry.Op]:
-    """Return an implementation by compilation for each op that is not known and can be compiled.
+    """Return implementations by compilation of unknown ops that compile.
 
     Args:
       nodes: all nodes of a graph.

@@ -1,4 +1,4 @@
-"""Dilated convolutions that graphs express by SpaceToBatchND, a convolution and BatchToSpaceND.
+"""Dilated convolutions written as SpaceToBatchND, conv, BatchToSpaceND.
 
 ``tf.nn.convolution`` with ``dilations``, and with it Keras, writes these three (with ExpandDims and Squeeze around a
 1-D convolution). JAX's convolution has a kernel dilation: it needs neither padding to whole blocks, whose results are
@@ -39,7 +39,7 @@ _CONVOLUTIONS = {conv.conv2d: _dense, conv.conv3d: _dense, depthwise_conv.depthw
 
 
 class _Deferred(NamedTuple):
-    """Steps that have not run, each with its inputs except the result of the one before (the first has all)."""
+    """Steps that have not run, with inputs; the first has all, others lack one."""
 
     steps: tuple[tuple[Step, list[Any]], ...]
 
@@ -68,7 +68,7 @@ def run(plan: Plan) -> Plan:
 
 
 def _before(plan: Plan, last: Step, made_by: Mapping[int, int]) -> Iterator[int]:
-    """Yields the indices of the steps that lead to ``last``, from the last to the first, as long as their ops fit."""
+    """Yield indices of steps that lead to ``last``, backwards, while ops fit."""
     expected: list[Any] = [_CONVOLUTIONS, (space_to_batch.space_to_batch_nd,)]
     index = made_by.get(last.inputs[0])
     if index is not None and plan.steps[index].op.fn is shape.squeeze:
@@ -119,7 +119,7 @@ def _resolve(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
 
 
 class _Dimension(NamedTuple):
-    """A dimension: its size, the dilation, and the padding and cropping before and after."""
+    """A dimension: size, dilation, and padding and cropping at both ends."""
 
     size: Any
     dilation: int
@@ -130,7 +130,7 @@ class _Dimension(NamedTuple):
 
 
 def _dimensions(x: Any, block_shape: Any, paddings: Any, back: Sequence[Any]) -> list[_Dimension] | None:
-    """Returns all dimensions of an array that goes into blocks and, as ``back`` says, out; None if not static."""
+    """Return dimensions of an array in blocks and back; None if not static."""
     found = [static.static_value(v) for v in (block_shape, paddings, *back)]
     if any(v is None for v in found):
         return None
@@ -160,7 +160,7 @@ def _plain(value: Any) -> Any:
 
 
 def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int | None:
-    """Returns the axis, not the batch's, that is inserted and dropped again; None if two axes differ."""
+    """Return the inserted and dropped non-batch axis; None if they differ."""
     given = static.static_value(expanding[1][0])
     dropped = squeezing.kwargs.get("squeeze_dims") or ()
     if given is None or given.size != 1 or given.dtype == object or len(dropped) != 1:
@@ -170,7 +170,7 @@ def _axis(expanding: tuple[Step, list[Any]], squeezing: Step, rank: int) -> int 
 
 
 def _dilated(step: Step, dims: Sequence[_Dimension], kernel: Any) -> Step | None:
-    """Returns a dilated convolution that computes the same as this one between the blocks; None if there is none."""
+    """Return an equal dilated convolution for one between blocks, or None."""
     data_format = step.kwargs.get("data_format") or ""
     if len(data_format) != len(dims) or np.ndim(kernel) != len(dims):
         return None
@@ -201,7 +201,7 @@ def _padding(
     strides: Sequence[int],
     inner: Sequence[int],
 ) -> list[tuple[int, int]] | None:
-    """Returns the padding of the dilated convolution, negative where results are cropped; None if there is none.
+    """Return the dilated convolution's padding, negative for crops, or None.
 
     Blocks convolve the elements of each residue modulo the dilation separately, as a dilated convolution does, with as
     many results. Each result that is cropped is one element less of padding.
@@ -228,5 +228,5 @@ def _padding(
 
 
 def _divided(size: Any, dilation: int) -> Any:
-    """Returns the number of blocks in a size; None if it is not a multiple of the dilation."""
+    """Return the number of blocks in a size; None if it is not a multiple."""
     return size // dilation if size % dilation == 0 else None

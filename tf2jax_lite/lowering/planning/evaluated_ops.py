@@ -1,4 +1,4 @@
-"""Ops without an implementation whose inputs are all static: TensorFlow evaluates them while tracing."""
+"""Ops without implementation and with static inputs, run by TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .keywords import signature_of
 __all__ = ["evaluated_ops"]
 
 _TRACED = (
-    "it takes what is not known while tracing, and runs on strings that are known alone; JAX has no string arrays. If "
+    "an input is not static, and it runs on static strings only; JAX has no string arrays. If "
     "it prepares the inputs, leave it in TensorFlow: convert_saved_model(..., split_host=True)"
 )
 
@@ -26,7 +26,7 @@ _TRACED = (
 def evaluated_ops(
     nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], evaluator: NodeEvaluator
 ) -> dict[str, registry.Op]:
-    """Return an implementation by evaluation for each op that is not known and can be evaluated.
+    """Return implementations by evaluation of unknown ops with kernels.
 
     Args:
       nodes: all nodes of a graph.

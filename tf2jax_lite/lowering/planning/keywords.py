@@ -1,4 +1,4 @@
-"""Signatures of implementations that are made for the attributes of a graph's nodes."""
+"""Signatures of implementations made for the attributes of graph nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INPUTS = "inputs"
 
 
 def signature_of(attrs: Iterable[str], first: str | None = None) -> inspect.Signature:
-    """Return a signature that takes any inputs, and each of some attributes as a keyword, None by default.
+    """Return a signature of any inputs, and attributes as keywords (None).
 
     Attributes whose names are no Python identifiers are left out: plans raise an error for them.
 

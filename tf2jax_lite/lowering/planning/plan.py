@@ -1,4 +1,4 @@
-"""A function made ready to run: inputs are slots, attributes are keywords, values are released after their last use."""
+"""A runnable function: slots as inputs, keywords, and values' last uses."""
 
 from __future__ import annotations
 
@@ -132,7 +132,10 @@ def _used_out_of_scope(node: ir.Node, function: str, first: Mapping[str, int]) -
 
 
 class _NodePlan(NamedTuple):
-    """The parts of a step that depend on the node's spec alone, not on its name and inputs."""
+    """The parts of a step that depend on the node's spec alone.
+
+    They do not depend on its name and inputs.
+    """
 
     op: registry.Op
     static: tuple[bool, ...]
@@ -210,7 +213,7 @@ def _prepare(
     rereads_operands: Callable[[ir.Node, registry.Op], bool],
     callee: Callable[[ir.Node, registry.Op], CalleeSummary | None],
 ) -> _NodePlan:
-    """Returns the parts of a step that depend on its node's spec alone; see `make_plan`."""
+    """Return a step's parts that depend on its node's spec; see `make_plan`."""
     entry = ops[node.op]
     kwargs, functions = node_kwargs(node, entry, where)
     if entry.check is not None:
@@ -231,7 +234,7 @@ def _prepare(
 
 
 def _releases(slots: Sequence[Sequence[int]], results: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """Returns for each step the slots, of those it reads or writes, without a later use."""
+    """Return for each step its read or written slots without a later use."""
     used = bytearray(size)
     for slot in results:
         used[slot] = 1
@@ -247,7 +250,7 @@ def _releases(slots: Sequence[Sequence[int]], results: Sequence[int], size: int)
 
 
 def node_kwargs(node: ir.Node, entry: registry.Op, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keywords for a node's attributes: plain values, and references to functions.
+    """Return keywords for attributes: plain values, references to functions.
 
     Raises:
       UnsupportedAttributeError: an attribute is not handled, or one that the op needs is missing.

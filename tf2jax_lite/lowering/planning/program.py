@@ -117,7 +117,7 @@ class Program:
         return self._plan(function, None, False)
 
     def plan_of(self, function: ir.Function, outputs: Iterable[ir.TensorRef], *, effects: bool) -> Plan:
-        """Return the plan of a function restricted to some outputs, with or without its side effects."""
+        """Return a function's plan for outputs, with or without side effects."""
         return self._plan(function, tuple(outputs), effects)
 
     def effects(self, function: ir.Function) -> Effects:
@@ -125,7 +125,7 @@ class Program:
         return self._effects.of_function(function)
 
     def _wide_variables(self) -> frozenset[str]:
-        """Returns the names of the variables that hold 64-bit state, such as that of a random generator."""
+        """Return variables of 64-bit state, such as that of a random generator."""
         captured = {c.index: c.value for c in self.graph.captures}
         names = set()
         for kind, which in self._effects.of_function(self.graph.main).int64_state:
@@ -158,12 +158,12 @@ class Program:
         return found
 
     def _callee(self, node: ir.Node, entry: registry.Op) -> CalleeSummary | None:
-        """Returns the summary of the function that a node calls; None if it is not a plain call."""
+        """Return the summary of a called function; None for others than plain calls."""
         called = node.attrs.get("f") if node.op in CALLS and entry.needs_context else None
         return self.plan(self.function(called.name)).summary if isinstance(called, ir.FunctionRef) else None
 
     def _rereads_operands(self, node: ir.Node, entry: registry.Op) -> bool:
-        """Returns whether a node, or one in a function that it calls, is a contraction."""
+        """Return whether a node, or one in a function that it calls, is a contraction."""
         return entry.pattern is Pattern.CONTRACTION or any(self._has_contraction(ref.name) for ref in node.functions)
 
     def _has_contraction(self, name: str) -> bool:
@@ -267,7 +267,7 @@ class Program:
 
 
 def unsupported_error(nodes: list[tuple[str, str, str]], effects: Collection[str] = ()) -> UnsupportedOpsError:
-    """Returns the error that lists ``(op, node, function)`` entries; ``effects`` are ops that change something."""
+    """Return the error that lists (op, node, function); ``effects`` are ops."""
     ops = sorted({op for op, _, _ in nodes})
     lines = [
         f"  {op}: node {node!r} in function {function!r}"

@@ -1,4 +1,4 @@
-"""Transpose sinking: an op between a transposition and its inverse works along another axis instead.
+"""Transpose sinking: an op between inverse transposes works on another axis.
 
 TensorFlow has softmax along the last axis alone: ``tf.nn.softmax(x, axis=1)`` is Transpose, Softmax, Transpose. The
 permutations are known only while tracing, but the three nodes are in the graph. The first two steps return a
@@ -60,7 +60,7 @@ def _is_transpose(step: Step) -> bool:
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...] | None:
-    """Returns a permutation of ``rank`` axes if it is static and valid, else None."""
+    """Return a permutation of ``rank`` axes if it is static and valid, else None."""
     found = static.static_value(perm)
     if found is None or found.dtype == object or found.shape != (rank,):
         return None
@@ -95,5 +95,5 @@ def _combine(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
 
 
 def _axis_impl(step: Step) -> Callable[..., Any] | None:
-    """Return what a step's op does along a given axis; None if it only works along the last one."""
+    """Return what an op does along an axis; None if only the last one works."""
     return AXIS_IMPLS.get(step.op.fn) if isinstance(step.op.fn, Hashable) else None

@@ -1,4 +1,4 @@
-"""Evaluation of equations of a loop's body for all iterations at once, as ``jax.vmap`` over iterations."""
+"""Evaluation of a loop body's equations for all iterations, as ``jax.vmap``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def batch_equations(eqns: Sequence[Any], constants: Mapping[Any, Any], xs: Mappi
 
 
 def _batched_call(closed: Any, operands: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Evaluates a called jaxpr; None where a result is the same in all iterations."""
+    """Evaluate a called jaxpr; None where a result is the same in all iterations."""
     args = list(zip(closed.jaxpr.invars, operands, axes, strict=True))
     constants = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     constants |= {v: value for v, value, axis in args if axis is None}
@@ -83,7 +83,7 @@ def is_static(value: Any) -> bool:
 
 
 def _folded_if_static(fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """Calls a function, at once where all operands are static: indices are static then, too."""
+    """Call a function, at once for static operands: indices stay static."""
     if all(map(is_static, operands)):
         with jax.ensure_compile_time_eval():
             return [np.asarray(r) for r in fn(*operands)]
@@ -91,7 +91,7 @@ def _folded_if_static(fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
 
 
 def _slices_in_order(eqn: Any, operands: Sequence[Any], axes: Sequence[int | None]) -> list[Any] | None:
-    """Returns the stacked slices of an array that iterations read at consecutive indices; None for other equations.
+    """Return slices read at consecutive indices, stacked; None for others.
 
     Dynamic slices at one index per iteration are a gather in general. At consecutive indices they are one slice.
     """
@@ -117,7 +117,7 @@ def _slices_in_order(eqn: Any, operands: Sequence[Any], axes: Sequence[int | Non
 
 
 def consecutive(indices: np.ndarray, size: Any) -> tuple[int, int] | None:
-    """Return the least of consecutive indices and their step, 1 or -1; None if they are not consecutive.
+    """Return consecutive indices' minimum and step, 1 or -1; None if they are not.
 
     Args:
       indices: one for each iteration.

@@ -1,4 +1,4 @@
-"""The body of a ``lax.scan`` as equations, and the values that the loop starts with."""
+"""The body of a ``lax.scan`` as equations, and the loop's initial values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Body:
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The body as a jaxpr of constants, carry and inputs, in this order; it returns `results`."""
+        """The body as a jaxpr of constants, carry and inputs, to `results`."""
         # JAX 0.11 does not construct jaxprs with constants whose values are not given: all are inputs.
         invars = [*self.constants, *self.carry, *self.xs]
         return Jaxpr((), invars, self.results, list(self.eqns), self.effects, self.debug_info)

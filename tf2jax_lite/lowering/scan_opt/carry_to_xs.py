@@ -31,7 +31,7 @@ __all__ = ["run"]
 
 @dataclasses.dataclass(frozen=True)
 class _OutputBuffer:
-    """A carried buffer that every iteration writes one element of, at consecutive indices.
+    """A carried buffer with one element written per iteration, consecutively.
 
     Attributes:
       value: the element that an iteration writes: a variable of the jaxpr, or a literal.
@@ -48,7 +48,7 @@ class _OutputBuffer:
     element: Any = None
 
     def after_loop(self, start: Any, rows: Any) -> Any:
-        """Returns the buffer after the loop, given that before it, and the elements of all iterations."""
+        """Return the buffer after the loop, given iterations' elements."""
         if self.step < 0:
             rows = rows[::-1] if isinstance(rows, np.ndarray) else lax.rev(rows, (0,))
         if rows.shape[0] == start.shape[0]:
@@ -59,7 +59,7 @@ class _OutputBuffer:
 
 
 def run(body: Body) -> Body:
-    """Replace carried buffers by inputs and outputs of the scan where iterations access consecutive elements.
+    """Replace carried buffers by xs and ys where access is consecutive.
 
     Carried counters and carried values that no iteration changes are not carried either.
     """
@@ -100,7 +100,7 @@ def run(body: Body) -> Body:
 def _input_elements(
     eqns: Sequence[Any], stacks: Mapping[Any, Any], indices: Mapping[Any, np.ndarray]
 ) -> dict[Any, Any]:
-    """Returns the variables that are elements of stacks, with the elements of all iterations."""
+    """Return the variables that are stacks' elements, with all iterations'."""
     slices = [e for e in eqns if e.primitive is lax.dynamic_slice_p and e.invars[0] in stacks]
     found = {}
     for eqn in slices:
@@ -112,7 +112,7 @@ def _input_elements(
 
 
 def _reads_consecutive(eqn: Any, indices: Mapping[Any, np.ndarray]) -> bool:
-    """Returns whether iterations read consecutive elements of a stack along its first axis."""
+    """Return whether iterations read consecutive elements of axis 0."""
     stack, start, *others = eqn.invars
     if not (isinstance(start, Var) and start in indices and eqn.params["slice_sizes"][0] == 1):
         return False
@@ -120,7 +120,7 @@ def _reads_consecutive(eqn: Any, indices: Mapping[Any, np.ndarray]) -> bool:
 
 
 def _output_buffers(body: Body, eqns: Sequence[Any], indices: Mapping[Any, np.ndarray]) -> dict[Any, _OutputBuffer]:
-    """Returns the carried buffers that iterations write consecutive elements of, and read only before that."""
+    """Return carried buffers with consecutive writes, read only before them."""
     uses = collections.Counter(v for e in eqns for v in e.invars if isinstance(v, Var))
     uses.update(variables(body.results))
     defined_by = {v: e for e in eqns for v in e.outvars}
@@ -146,7 +146,7 @@ def _output_buffers(body: Body, eqns: Sequence[Any], indices: Mapping[Any, np.nd
 
 
 def _reads_before_write(eqn: Any, written: np.ndarray, indices: Mapping[Any, np.ndarray]) -> bool:
-    """Returns whether iterations read consecutive elements, each before one is written at its index."""
+    """Return whether iterations read elements, each before its write."""
     read = indices.get(eqn.invars[1]) if _reads_consecutive(eqn, indices) else None
     if read is None:
         return False
@@ -155,7 +155,7 @@ def _reads_before_write(eqn: Any, written: np.ndarray, indices: Mapping[Any, np.
 
 
 def _invariant_values(eqns: Sequence[Any], constants: Mapping[Any, Any], wanted: Sequence[Any]) -> dict[Any, Any]:
-    """Returns ``constants`` with the loop-invariant ones of the wanted variables added."""
+    """Return ``constants`` with the loop-invariant ones of the wanted variables added."""
     values = dict(constants)
     missing = [v for v in variables(wanted) if v not in values]
     if missing:
@@ -167,7 +167,7 @@ def _invariant_values(eqns: Sequence[Any], constants: Mapping[Any, Any], wanted:
 def _with_static_rows(
     buffer: _OutputBuffer, start: Any, invariants: Mapping[Any, Any], indices: Mapping[Any, np.ndarray], trips: int
 ) -> _OutputBuffer:
-    """Returns the buffer with the elements of all iterations, where they are static or loop-invariant."""
+    """Return the buffer with all elements, if static or loop-invariant."""
     value = buffer.value
     if isinstance(value, Var) and value in indices:
         return dataclasses.replace(buffer, rows=indices[value])
@@ -179,7 +179,10 @@ def _with_static_rows(
 
 
 def _with_marks(values: Any, marks: Any) -> Any:
-    """Returns values with lists of equal elements marked so; ``marks`` has the element as the buffer of such a list."""
+    """Return values with lists of equal elements marked; see ``marks``.
+
+    It has the element as the buffer of such a list.
+    """
 
     def is_list(value: Any) -> bool:
         return isinstance(value, TensorList)
@@ -194,7 +197,7 @@ def _with_marks(values: Any, marks: Any) -> Any:
 
 
 def _writes_one_element(dimensions: Any, rank: int) -> bool:
-    """Returns whether a scatter writes one element along the first axis."""
+    """Return whether a scatter writes one element along the first axis."""
     return (
         tuple(dimensions.update_window_dims) == tuple(range(rank - 1))
         and tuple(dimensions.inserted_window_dims) == tuple(dimensions.scatter_dims_to_operand_dims) == (0,)
@@ -203,7 +206,7 @@ def _writes_one_element(dimensions: Any, rank: int) -> bool:
 
 
 def _inlined(eqn: Any) -> list[Any]:
-    """Returns the equations of a call that reads an element of a stack; other equations as they are."""
+    """Return a call's equations if it reads a stack's element, else itself."""
     if eqn.primitive.name != "jit":
         return [eqn]
     inner, consts = eqn.params["jaxpr"].jaxpr, eqn.params["jaxpr"].consts

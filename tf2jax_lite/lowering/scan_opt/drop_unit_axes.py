@@ -23,7 +23,7 @@ __all__ = ["run"]
 
 
 def run(body: Body) -> Body:
-    """Remove axes of size one from inputs that are not static, and from carried factors of matmuls."""
+    """Remove unit axes from traced inputs, and from carried matmul factors."""
     before, after = [], []
 
     def squeezed(var: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loop-invariant factors of matmuls (a slice of the weights), computed before the loop.
+"""Loop-invariant factors of matmuls (weight slices), made before the loop.
 
 `weight_gradients` then batches the gradients with respect to such factors, too, as a GRU that resets its state before
 the matmul has them.

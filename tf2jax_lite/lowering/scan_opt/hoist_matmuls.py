@@ -1,4 +1,4 @@
-"""Matmuls of an iteration's inputs, made for all iterations at once before the loop.
+"""Matmuls of inputs, made for all iterations at once before the loop.
 
 TensorFlow's recurrent layers multiply each step's input by the kernel inside the loop. With few rows a matmul takes the
 time of reading the weights, so one matmul for all steps is faster. Elementwise operations on its result (a bias, gates)
@@ -41,7 +41,10 @@ __all__ = ["run"]
 
 
 def run(body: Body) -> Body:
-    """Make matmuls of inputs before the loop; their results become inputs. Removes dead equations and inputs."""
+    """Make matmuls of inputs before the loop; remove dead equations and inputs.
+
+    Their results become inputs.
+    """
     matmuls = [eqn.outvars[0] for eqn in _input_matmuls(body)]
     made = set(matmuls)
     left = live_equations([e for e in body.eqns if not e.outvars or e.outvars[0] not in made], body.results)
@@ -53,7 +56,7 @@ def run(body: Body) -> Body:
 
 
 def _input_matmuls(body: Body) -> list[Any]:
-    """Returns the matmuls of few rows of a value made of inputs by a loop-invariant one."""
+    """Return matmuls of few rows between input values and invariant ones."""
     invariant, varying, found = set(body.constants), set(body.xs), []
     for eqn in body.eqns:
         used = set(variables(eqn.invars))

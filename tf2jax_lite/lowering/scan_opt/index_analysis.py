@@ -1,4 +1,4 @@
-"""Induction variables: the integers of a loop's body whose values in all iterations are static.
+"""Induction variables: integers of a body with static values throughout.
 
 They come from static inputs, from carried counters (such as the length of a list that each iteration extends), and
 from static stacks of indices (such as those that an earlier loop saved for its gradient).

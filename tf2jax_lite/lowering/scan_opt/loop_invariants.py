@@ -35,14 +35,14 @@ def invariant_variables(eqns: Sequence[Any], constants: Iterable[Any]) -> set[An
 
 
 def _sizes_of(eqn: Any) -> list[str]:
-    """Returns the names of data-dependent dimensions that an equation defines."""
+    """Return the names of data-dependent dimensions that an equation defines."""
     if eqn.primitive not in (truncate_p, dynamic_reshape_p):
         return []
     return [name for name in eqn.params.get("names", [eqn.params.get("name")]) if name]
 
 
 def _sizes_in(eqn: Any) -> set[str]:
-    """Returns the names of data-dependent dimensions in an equation, which need not be inputs: see ``iota``."""
+    """Return dynamic dimensions in an equation, inputs or not: see ``iota``."""
     dims = [d for v in eqn.outvars for d in getattr(v.aval, "shape", ()) if not isinstance(d, int)]
     for value in eqn.params.values():
         dims += filter(is_symbolic_dim, value if isinstance(value, tuple) else [value])

@@ -29,7 +29,7 @@ __all__ = ["run"]
 
 
 def run(body: Body) -> Body:
-    """Materialize values that are made of inputs without getting larger, and that are split into several slices."""
+    """Materialize input values, not larger, that are split into several slices."""
     views, slices = set(body.xs), collections.Counter[Any]()
     used = {v for eqn in body.eqns for v in variables(eqn.invars)}
     for eqn in body.eqns:

@@ -60,14 +60,14 @@ def run(body: Body) -> Body:
 
 
 def _over_all_iterations(matmul: Any, factors: Sequence[Any]) -> Any:
-    """Returns the sum of a matmul over all iterations, given its stacked factors."""
+    """Return the sum of a matmul over all iterations, given its stacked factors."""
     contract, batch = matmul.params["dimension_numbers"]
     dims = tuple((0, *(d + 1 for d in side)) for side in contract)
     return lax.dot_general_p.bind(*factors, **{**matmul.params, "dimension_numbers": (dims, batch)})
 
 
 def _accumulated_matmuls(body: Body) -> dict[Any, Any]:
-    """Returns the carried variables that are only added to, and the matmul that each iteration adds."""
+    """Return variables that are only added to, with each iteration's matmul."""
     uses = collections.Counter(v for e in body.eqns for v in variables(e.invars))
     uses.update(variables(body.results))
     defined_by = {v: e for e in body.eqns for v in e.outvars}
@@ -86,7 +86,7 @@ def _accumulated_matmuls(body: Body) -> dict[Any, Any]:
 
 
 def _pays(eqn: Any, trips: int) -> bool:
-    """Returns whether an equation is a matmul of few rows whose result is larger than its factors."""
+    """Return whether a matmul has few rows, and a result larger than factors."""
     if eqn.primitive is not lax.dot_general_p or not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact):
         return False
     contract, batch = eqn.params["dimension_numbers"]
@@ -98,7 +98,7 @@ def _pays(eqn: Any, trips: int) -> bool:
 
 
 def _stacked_inputs(body: Body, factors: Sequence[Any]) -> dict[Any, Any]:
-    """Returns, of those factors that are inputs of iterations in another shape, the values of all iterations."""
+    """Return inputs' values in all iterations, of factors in another shape."""
     defined_by = {v: e for e in body.eqns for v in e.outvars}
     found = {}
     for factor in factors:

@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 
 def run(body: Body) -> Body:
-    """Recompute carried values after the loop that are not read in it and depend on its other results alone."""
+    """Recompute carried values after the loop if other results suffice."""
     used = {v for e in body.eqns for v in variables(e.invars)}.union(variables(body.results))
     pairs = list(zip(body.carry, body.carry_out, strict=True))
     # Values in ``ys`` are not those of the last iteration alone.

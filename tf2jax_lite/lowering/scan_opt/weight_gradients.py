@@ -1,4 +1,4 @@
-"""Gradients with respect to the weights of a scan's matmuls, made of all iterations at once after the loop.
+"""Weight gradients of a scan's matmuls, of all iterations at once at the end.
 
 JAX accumulates such a gradient iteration by iteration: with few rows each term is a matmul whose result is as large as
 the weights, read and written every time. Here the derivative of ``h @ w`` with respect to ``w`` leaves the loop. For a
@@ -53,18 +53,18 @@ class _Matmul(NamedTuple):
         return self.eqn.invars[self.side]
 
     def operands(self, factor: Any, weights: Any) -> tuple[Any, Any]:
-        """Returns the other factor and weights in the order of the equation."""
+        """Return the other factor and weights in the order of the equation."""
         return (factor, weights) if self.side else (weights, factor)
 
 
 def run(body: Body) -> Body:
-    """Batch the gradients with respect to the weights of matmuls of few rows over iterations."""
+    """Batch weight gradients of matmuls of few rows over iterations."""
     matmuls = [] if body.effects else _matmuls_by_weights(body)
     return dataclasses.replace(body, loop=_Differentiated(body.loop, matmuls).run) if matmuls else body
 
 
 def _matmuls_by_weights(body: Body) -> list[_Matmul]:
-    """Returns the matmuls of few rows by loop-invariant weights."""
+    """Return the matmuls of few rows by loop-invariant weights."""
     weights = {v for v in body.constants if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
     found = []
     for eqn in body.eqns:
@@ -121,7 +121,7 @@ class _Differentiated:
     def _jvp(
         self, body: Body, inputs: Sequence[Any], primals: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Returns results and tangents, given the values and tangents of the body's inputs.
+        """Return results and tangents, given the values and tangents of the body's inputs.
 
         `SymbolicZero` tangents stay out, as zeros would meet derivatives that are not finite.
         """
@@ -161,7 +161,7 @@ class _Differentiated:
 
 
 def _used_elsewhere(body: Body, matmuls: Sequence[_Matmul]) -> set[Any]:
-    """Returns the variables that are read other than as the weights of the matmuls."""
+    """Return the variables that are read other than as the weights of the matmuls."""
     sides = {id(m.eqn): m.side for m in matmuls}
     used = {v for e in body.eqns for i, v in enumerate(e.invars) if sides.get(id(e)) != i and isinstance(v, Var)}
     return used.union(variables(body.results))
@@ -169,7 +169,7 @@ def _used_elsewhere(body: Body, matmuls: Sequence[_Matmul]) -> set[Any]:
 
 @jax.custom_jvp
 def _with_tangent_of(value: Any, addend: Any) -> Any:
-    """Returns ``value``, with the tangent of ``addend`` added to its own."""
+    """Return ``value``, with the tangent of ``addend`` added to its own."""
     return value
 
 
@@ -179,7 +179,7 @@ def _with_tangent_of_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _with_contraction_last(matmul: _Matmul, weights: Any) -> tuple[dict[str, Any], Any]:
-    """Returns a matmul's parameters for weights whose contracted dimensions come last, and those weights.
+    """Return a matmul's parameters, and weights with contracted axes last.
 
     With few rows, the matmul that the gradient comes back by is faster with them: it contracts the first dimensions.
     """
@@ -192,7 +192,7 @@ def _with_contraction_last(matmul: _Matmul, weights: Any) -> tuple[dict[str, Any
 
 
 def _matmul(matmul: _Matmul, factor: Any, weights: Any, params: dict[str, Any], transposed: Any) -> Any:
-    """Returns a matmul whose tangent with respect to ``factor`` is made with the transposed weights."""
+    """Return a matmul with its tangent made with transposed weights."""
 
     @jax.custom_jvp
     def product(factor: Any, weights: Any, transposed: Any) -> Any:
@@ -220,7 +220,7 @@ def _iteration(
     transposed: Sequence[tuple[dict[str, Any], Any]],
     addends: Sequence[Any],
 ) -> tuple[list[Any], list[Any]]:
-    """Runs an iteration with weights that have no tangents in the matmuls.
+    """Run an iteration with weights that have no tangents in the matmuls.
 
     Args:
       body: the loop's body.
@@ -248,6 +248,6 @@ def _iteration(
 
 
 def _over_iterations(matmul: _Matmul, factors: Any, weights: Any) -> Any:
-    """Returns the matmuls of all iterations' factors by the same weights."""
+    """Return the matmuls of all iterations' factors by the same weights."""
     axes = matmul.operands(0, None)
     return jax.vmap(lambda *a: bind(matmul.eqn, *a)[0], in_axes=axes)(*matmul.operands(factors, weights))

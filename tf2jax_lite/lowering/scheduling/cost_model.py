@@ -1,4 +1,4 @@
-"""Thresholds of optimizations that trade memory traffic, kernel count and matmul efficiency on XLA:CPU.
+"""Thresholds between memory traffic, kernel count and matmul efficiency.
 
 Measured with JAX 0.10 on two cores with AVX-512 unless stated otherwise. None of them changes values. Modules read
 them when they decide (``cost_model.NAME``), so that tests and experiments can set them.

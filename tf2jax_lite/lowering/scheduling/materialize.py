@@ -1,4 +1,4 @@
-"""The values of a function that are computed once, because XLA would compute them again for distant uses.
+"""Values computed once, as XLA would compute them again for distant uses.
 
 XLA fuses elementwise operations into their users. That is right for a value whose uses re-converge soon, as those of
 ``x`` do in ``x * sigmoid(x)``: they are one loop. It is wrong (`tf2jax_lite.xla_cpu.materialize`)
@@ -48,7 +48,7 @@ class CalleeSummary:
 
     @functools.cached_property
     def before_contractions(self) -> ArgumentUses:
-        """The uses of its arguments, where barriers are steps that read operands repeatedly."""
+        """The uses of its arguments, with contraction operands as barriers."""
         return self._graph.before_contractions.of_arguments(self._graph.arguments)
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class CalleeSummary:
 
 
 def run(plan: Plan) -> Plan:
-    """Choose the results of steps to materialize, and summarize the function for its callers.
+    """Choose step results to materialize, and summarize the function.
 
     Results of barriers are in memory anyway, and values that depend on variables and constants alone are not chosen.
     """
@@ -88,7 +88,7 @@ class _FunctionUses:
 
     @functools.cached_property
     def before_contractions(self) -> Uses:
-        """Uses where barriers are steps that read operands repeatedly."""
+        """Use where barriers are steps that read operands repeatedly."""
         return analyze_uses(
             self.steps,
             self.outputs,
@@ -100,7 +100,7 @@ class _FunctionUses:
 
     @functools.cached_property
     def before_loops(self) -> Uses:
-        """Uses where barriers are the ends of fused loops: values in memory, and reads at other offsets."""
+        """Return uses with fused loops' ends as barriers: stores, offset reads."""
         return analyze_uses(
             self.steps,
             self.outputs,
@@ -117,7 +117,7 @@ def _reaches_contraction(step: Step) -> bool:
 
 
 def _is_in_memory(step: Step) -> bool:
-    """Returns whether a step's results are in memory, whatever uses them."""
+    """Return whether a step's results are in memory, whatever uses them."""
     return (
         step.rereads_operands
         or step.op.pattern is Pattern.MATERIALIZED
@@ -126,7 +126,7 @@ def _is_in_memory(step: Step) -> bool:
 
 
 def _fusible_slots(steps: Sequence[Step], size: int) -> bytearray:
-    """Returns for each slot whether XLA fuses the step that computes it into its users."""
+    """Return for each slot whether XLA fuses the step that computes it into its users."""
     fusible = bytearray(size)
     for step in steps:
         if step.callee is not None:
@@ -141,7 +141,7 @@ def _fusible_slots(steps: Sequence[Step], size: int) -> bytearray:
 def _costs(
     steps: Sequence[Step], varying: bytearray, in_memory: bytearray, size: int, recomputed: bytearray | None
 ) -> list[int]:
-    """Returns for each slot the elementwise operations since the last values in memory.
+    """Return for each slot the elementwise operations since the last values in memory.
 
     Operations at the same offset of a loop count as the longest path through them, those at other offsets are added.
 
@@ -189,7 +189,7 @@ def _costs(
 
 
 def _varying_slots(steps: Sequence[Step], arguments: Sequence[bool], size: int) -> bytearray:
-    """Returns for each slot whether its value depends on a numeric argument."""
+    """Return for each slot whether its value depends on a numeric argument."""
     varying = bytearray(size)
     varying[: len(arguments)] = bytes(arguments)
     for step in steps:

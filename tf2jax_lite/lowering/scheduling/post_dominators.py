@@ -1,4 +1,4 @@
-"""Post-dominator analysis of a plan: for each value, whether its uses re-converge before the next barrier.
+"""Post-dominators of a plan: whether a value's uses meet before a barrier.
 
 A barrier is a step whose operands or results are in memory, so that XLA does not fuse across it. The uses of a value
 diverge if no step before the function's end lies on all paths from them (their lowest common post-dominator is the
@@ -113,7 +113,7 @@ def analyze_uses(
 
 
 class _UseGraph:
-    """The users of each slot as nodes of the post-dominator tree, for the steps from some step to the last."""
+    """Users of each slot, as post-dominator tree, from some step to the last."""
 
     def __init__(self, outputs: Sequence[int], size: int):
         self.tree = PostDominatorTree()
@@ -124,7 +124,7 @@ class _UseGraph:
             self.users[slot].append(_EXIT)
 
     def join(self, slot: int) -> int:
-        """Note the uses of a value all of whose users are known, and return their lowest common post-dominator."""
+        """Record a value's uses; return their lowest common post-dominator."""
         users = self.users[slot]
         node = functools.reduce(self.tree.lca, users)
         self.uses.reach_barrier[slot] = any(self._reaches_barrier[user] for user in users)

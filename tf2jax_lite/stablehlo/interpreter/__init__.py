@@ -1,4 +1,4 @@
-"""Evaluates StableHLO ops as JAX calls: one rule per op.
+"""Evaluate StableHLO ops as JAX calls: one rule per op.
 
 Entry: `core.Run.call`, which evaluates a function of a module.
 

@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _along(ctx: OpContext, x: Any, *vectors: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """Return the axes that are reduced, and vectors of features brought to the rank of ``x``."""
+    """Return the reduced axes, and feature vectors in the rank of ``x``."""
     axis = int(ctx.attr("feature_index"))
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]

@@ -1,4 +1,7 @@
-"""Collectives on one device, which ``shard_map`` over a mesh of one leaves in a module. Others are refused."""
+"""Collectives on one device, from ``shard_map`` over a mesh of one.
+
+Others raise `UnsupportedError`.
+"""
 
 from __future__ import annotations
 

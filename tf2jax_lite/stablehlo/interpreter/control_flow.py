@@ -82,7 +82,7 @@ def _case(ctx: OpContext, index: Any) -> Any:
 
 
 def _is_in_range(ctx: OpContext) -> bool:
-    """Return whether an index is not negative: jax clamps it, or makes it from a boolean."""
+    """Return whether an index is not negative, as jax clamps or makes it."""
     (number,) = ctx.op.operands
     maker = next((op for op in ctx.ops if number in op.results), None)
     if maker is None:

@@ -1,4 +1,4 @@
-"""Evaluates functions of a module over an environment of values; other modules register the rules of ops."""
+"""Evaluate a module's functions; other modules register the rules of ops."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def full(value: Any, shape: Sequence[Any]) -> Any:
 
 
 def materialize(value: Any, dtype: Any = None) -> Any:
-    """Return a value as an operand of ``jax.lax``: no symbolic entries, no deferred broadcast, no large splat."""
+    """Return a value as an operand of ``jax.lax``: nothing symbolic or deferred."""
     if isinstance(value, LazyBroadcast):
         if np.ndim(value.value) == 0:
             return full(value.value, value.shape)
@@ -269,7 +269,7 @@ class Run:
         return fn if found == expected or found == expected - {"broadcast_in_dim"} else None
 
     def region(self, region: Region, args: Sequence[Any], env: dict[int, Any]) -> list[Any]:
-        """Evaluate a region; ``env`` has the values of enclosing regions, and gets the region's values."""
+        """Evaluate a region; ``env`` has the enclosing values, and gets the region's."""
         env.update(zip(region.args, args, strict=True))
         for op in region.ops:
             results = self._apply(op, env, region.ops)
@@ -359,7 +359,10 @@ def _base_name(function: Function) -> str:
 
 
 def _divided(function: Function, args: Sequence[Any]) -> Any:
-    """Divide symbolic dimensions, whose signs, needed by jax.numpy's division, are not always known."""
+    """Divide symbolic dimensions, whose signs are not always known.
+
+    The division of jax.numpy needs the signs.
+    """
     if len(args) < 2 or len(function.result_types) != 1 or not all(map(is_static, args[-2:])):
         return None
     a, b = args[-2:]

@@ -1,4 +1,4 @@
-"""Runs while loops with a known trip count as ``lax.scan``, with slices at the counter as xs and ys."""
+"""Run while loops of known trip count as ``lax.scan``, with slices as xs, ys."""
 
 from __future__ import annotations
 

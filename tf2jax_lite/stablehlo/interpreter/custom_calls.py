@@ -1,4 +1,4 @@
-"""Custom calls that JAX generates: linear algebra on the CPU, top_k, shape assertions, placements."""
+"""Custom calls of JAX: linear algebra, top_k, shape assertions, placements."""
 
 from __future__ import annotations
 

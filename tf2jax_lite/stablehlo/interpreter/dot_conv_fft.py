@@ -1,4 +1,4 @@
-"""Products: dot_general and convolution; Fourier transforms, factorizations and triangular solves."""
+"""Rules for dot_general, convolution, FFT, factorizations, triangular solves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PRECISIONS = {"DEFAULT": lax.Precision.DEFAULT, "HIGH": lax.Precision.HIGH, "HI
 
 
 def precision_of(attrs: Mapping[str, Any]) -> Any:
-    """Return the precision that a product's attributes ask for, as jax.lax takes it; None for the default."""
+    """Return the attributes' precision as jax.lax takes it; None by default."""
     config = attrs.get("precision_config") or ()
     if all(p == "DEFAULT" for p in config):
         return None
@@ -118,7 +118,7 @@ def _convolve(ctx: OpContext, lhs: Any, rhs: Any, padding: list[tuple[Any, Any]]
 
 
 def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) -> Any:
-    """Convolves.
+    """Convolve.
 
     Args:
       lhs: the array, of any rank from 2 on.
@@ -171,7 +171,7 @@ def convolution(lhs: Any, rhs: Any, attrs: Mapping[str, Any], preferred: Any) ->
 
 
 def _padded(lhs: Any, rhs: Any, attrs: Mapping[str, Any], padding: Any, ones: Any) -> tuple[Any, Any]:
-    """Pad by symbolic numbers, which a convolution in jax.lax takes only where its padding has a name."""
+    """Pad by symbolic numbers, which jax.lax's convolutions take as names only."""
     numbers = attrs["dimension_numbers"]
     axes, spatial = numbers["input_spatial_dimensions"], numbers["kernel_spatial_dimensions"]
     if set(ones("lhs_dilation")) <= {1}:

@@ -1,4 +1,4 @@
-"""Rules for elementwise ops: arithmetic, comparisons, select, clamp and conversions."""
+"""Rules for elementwise ops: arithmetic, comparison, select, clamp, convert."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["elementwise", "folding", "order_key"]
 
 
 def elementwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, fold: Any = None) -> Any:
-    """Apply a function of ``jax.lax`` that broadcasts; the result stays a `LazyBroadcast` if all arguments are."""
+    """Apply a broadcasting function; of `LazyBroadcast`s alone it stays one."""
     if any(isinstance(v, Vector) for v in args) and fold is not None:
         return _itemwise(fn, args, dtypes, fold)
     args = tuple(
@@ -71,7 +71,10 @@ def _define(name: str, fn: Callable[..., Any], fold: Callable[..., Any] | None =
 
 
 def _check_width(ctx: OpContext, name: str, args: tuple[Any, ...]) -> None:
-    """Raise `UnsupportedError` for shifts beyond 32 bits without x64, as in packing two words into 64 bits."""
+    """Raise `UnsupportedError` for shifts beyond 32 bits without x64.
+
+    Packing of two words into 64 bits has such shifts.
+    """
     type_ = ctx.op.types[0]
     if name != "shift_left" or canonical(type_.dtype) == type_.dtype or not is_splat(args[1]):
         return
@@ -80,7 +83,10 @@ def _check_width(ctx: OpContext, name: str, args: tuple[Any, ...]) -> None:
 
 
 def folding(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a constant folder from a numpy function: splats stay splats, dtypes are the module's."""
+    """Return a constant folder from a numpy function; splats stay splats.
+
+    Dtypes are the module's.
+    """
 
     def fold(ctx: OpContext, *args: Any) -> Any:
         dtype = canonical(ctx.op.types[0].dtype)
@@ -116,7 +122,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _largest(a: Any, b: Any) -> Any:
-    """Return the maximum; of dimensions whose comparison is inconclusive, a symbolic maximum."""
+    """Return the maximum, symbolic if dimensions' comparison is inconclusive."""
     return np.frompyfunc(max_dim, 2, 1)(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
 
 
@@ -135,7 +141,7 @@ def _nonnegative(value: Any) -> bool:
 
 
 def _shifted(fn: Callable[..., Any], a: Any, b: Any) -> Any:
-    """Shift bits of signed or unsigned integers; by the width of the type or more, the result is 0."""
+    """Shift bits of integers; by the type's width or more, the result is 0."""
     words, width = np.dtype(f"u{a.dtype.itemsize}"), 8 * a.dtype.itemsize
     by = np.asarray(b).astype(words)
     moved = fn(np.asarray(a).astype(words), np.minimum(by, words.type(width - 1)))
@@ -214,14 +220,14 @@ _COMPARE = {
 
 
 def order_key(x: Any) -> Any:
-    """Return signed integers in the total order of floats: -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+    """Return integers in floats' total order: -NaN, -inf, -0, 0, inf, NaN."""
     bits = {2: np.int16, 4: np.int32, 8: np.int64, 1: np.int8}[np.dtype(x.dtype).itemsize]
     raw = lax.bitcast_convert_type(x, bits)
     return jnp.where(raw < 0, raw ^ bits(np.iinfo(bits).max), raw)
 
 
 def _total_order(direction: str, a: Any, b: Any) -> Any:
-    """Compare in the total order of floats; JAX has three of these comparisons, as primitives only."""
+    """Compare in the total order of floats, by JAX's primitives if possible."""
     if direction in ("GT", "GE"):
         return _total_order({"GT": "LT", "GE": "LE"}[direction], b, a)
     if direction == "NE":

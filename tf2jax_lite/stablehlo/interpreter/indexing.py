@@ -42,7 +42,7 @@ def _dynamic_update_slice(ctx: OpContext, x: Any, update: Any, *starts: Any) -> 
 
 
 def _with_last(indices: Any, axis: int) -> Any:
-    """Brings the dimension that holds index vectors to the end."""
+    """Bring the dimension that holds index vectors to the end."""
     if axis == indices.ndim:
         return lax.reshape(indices, (*indices.shape, 1))
     if axis == indices.ndim - 1:

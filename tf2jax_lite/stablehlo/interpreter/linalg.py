@@ -1,4 +1,4 @@
-"""Linear algebra: the LAPACK kernels of the CPU, their likes on GPUs, and TPU's own, all as ``jax.lax.linalg``."""
+"""Linear algebra as ``jax.lax.linalg``, from kernels of CPU, GPU and TPU."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _geqrf(ctx: OpContext, x: Any) -> Any:
 
 
 def _only_makes_q(ctx: OpContext) -> bool:
-    """Return whether the scales are read by orgqr alone, and the matrix only above its diagonal or by orgqr."""
+    """Return whether scales are orgqr's alone, and so is the lower matrix."""
     packed, taus = ctx.op.results
     readers = [op for op in ctx.ops if taus in op.operands]
     made = [op for op in readers if "gqr" in str(op.attrs.get("call_target_name", ""))]

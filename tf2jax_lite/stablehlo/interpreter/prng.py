@@ -87,7 +87,7 @@ def _bitcast(ctx: OpContext, x: Any) -> Any:
 
 
 def threefry(*words: Any) -> Any:
-    """Returns two words of random bits for each pair of a key's and a counter's words."""
+    """Return two words of random bits for each pair of a key's and a counter's words."""
     return threefry2x32_p.bind(*map(jnp.asarray, words))
 
 

@@ -1,4 +1,4 @@
-"""Reductions over axes and windows, by the named functions of jax.lax if they exist."""
+"""Reductions over axes and windows, by named functions of jax.lax."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def windowed(region: Region, fn: Any, inputs: Any, inits: Any, window: tuple[Any
 
 
 def _gathering(region: Region) -> str:
-    """Recognize a maximum or minimum that takes a second number along: its kind, or ""."""
+    """Return the kind of an extreme that takes a second number along, or ""."""
     if len(region.returns) != 2:
         return ""
     x, t, y, s = (("arg", n) for n in range(4))

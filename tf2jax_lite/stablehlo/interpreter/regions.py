@@ -1,4 +1,4 @@
-"""Classifies small computations: a monoid, a comparison, or neither."""
+"""Classify small computations: a monoid, a comparison, or neither."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COMMUTATIVE = {"add", "multiply", "maximum", "minimum", "and", "or", "xor"}
 
 
 def expression(region: Region, value: int, constants: Any = None) -> Any:
-    """Return a value of a region as nested tuples: ("arg", i), ("constant", scalar), or (op, detail, *operands)."""
+    """Return a region's value as ("arg", i), ("constant", x), or (op, detail, ...)."""
     made: dict[int, Op] = {v: op for op in region.ops for v in op.results}
     args = {v: i for i, v in enumerate(region.args)}
 

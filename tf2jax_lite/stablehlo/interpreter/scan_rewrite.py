@@ -40,7 +40,7 @@ class _Expanded:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """The index at which iteration t reads or writes an array: a * t + b along ``axis``."""
+    """The index, t * a + b along ``axis``, that iteration t reads or writes."""
 
     source: int
     axis: int
@@ -139,7 +139,7 @@ class Rewrite:
         return self.returns[i] == self.body.args[i]
 
     def plan(self, induction: set[int]) -> Plan:
-        """Return the plan; ``induction`` has the positions of carries that are induction variables."""
+        """Return the plan; ``induction`` has positions of induction variables."""
         body, count = self.body, len(self.body.args)
         fixed = [i for i in range(count) if self._fixed(i)]
         writes: dict[int, _Update] = {
@@ -211,7 +211,7 @@ class Rewrite:
                     mapping[op.results[0]] = alias
 
     def _inlines(self, callee: str, operands: Sequence[int]) -> bool:
-        """Return whether to inline a call: it has an induction variable or a whole sliced array as argument."""
+        """Return whether to inline a call on an induction variable or whole array."""
         for number in operands:
             known = self.known.get(number)
             if isinstance(known, Affine) and known.a != 0:
@@ -348,7 +348,7 @@ class Rewrite:
     # ---- slices and updates ----
 
     def _place(self, source: int, sizes: Any, starts: Sequence[Affine | None], whole: Any = ()) -> Access | None:
-        """Return the axis of a slice at the loop counter, if all other axes are taken whole."""
+        """Return a slice's axis at the loop counter, if other axes are whole."""
         shape = self.shapes.get(source) or getattr(self.env.get(source), "shape", None)
         if shape is None or len(shape) != len(starts):
             return None

@@ -1,4 +1,4 @@
-"""Ops that make, move and cut arrays, and those whose shapes are worked out while tracing."""
+"""Ops that make, move and cut arrays, also of computed shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorting: comparators that order by keys become ``lax.sort``; any other one ranks all pairs."""
+"""Sorting: key comparators become ``lax.sort``; others rank all pairs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _ascending(x: Any, direction: str, normal: bool) -> Any:
 
 
 def _keys(tree: Any) -> list[tuple[int, str, bool]] | None:
-    """Read a comparator as operand, direction, and whether -0 is 0 and all NaN are one, for each key in turn."""
+    """Read a comparator's keys: operand, direction, and equality of 0s and NaNs."""
     if tree[0] == "compare" and tree[1] in ("LT", "GT"):
         key = _key(tree[2], tree[3])
         return None if key is None else [(key[0], tree[1], key[1])]
@@ -79,7 +79,7 @@ def _key(left: Any, right: Any) -> tuple[int, bool] | None:
 
 
 def _unwrapped(tree: Any) -> tuple[int, bool, str] | None:
-    """Return the argument, whether it is normalized as jax does it, and which part of it is meant."""
+    """Return the argument, whether jax normalized it, and its part."""
     if tree[0] == "arg":
         return tree[1], False, ""
     if tree[0] in ("real", "imag") and tree[2][0] == "arg":
@@ -98,7 +98,7 @@ def _unwrapped(tree: Any) -> tuple[int, bool, str] | None:
 
 
 def _ranks(ctx: OpContext, operands: tuple[Any, ...], axis: int) -> Any:
-    """Return each element's rank by pairwise comparison, in time and space quadratic in the length."""
+    """Return ranks by pairwise comparison, in quadratic time and space."""
     compare = ctx.region(0)
     size = operands[0].shape[axis]
     moved = [jnp.moveaxis(x, axis, -1) for x in operands]

@@ -1,4 +1,4 @@
-"""Parses bytes of a StableHLO module to plain data.
+"""Parse bytes of a StableHLO module to plain data.
 
 Entry: `mlir_reader.read`.
 

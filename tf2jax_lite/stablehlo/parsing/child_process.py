@@ -1,4 +1,4 @@
-"""Parses StableHLO in a process of its own, which may crash: run as a script, with jaxlib alone.
+"""Parse StableHLO in a process that may crash: a script with jaxlib alone.
 
 Reads ``<length: 8 bytes><payload>`` from standard input, over and over, and answers each with one byte: ``n`` if MLIR
 says that it cannot read the payload, ``m`` if that takes too much memory, ``f`` if it reads a module without a function
@@ -13,7 +13,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)+)(?:complex<)?[a-zA-Z]+(\d+)")
 
 
 def _bytes(text):
-    """Return the bytes of the largest tensor in the text of a type; unknown dimensions count as 1."""
+    """Return a text's largest tensor in bytes; unknown dimensions count as 1."""
     most = 0
     for dims, bits in _TENSOR.findall(text.replace("?x", "")):
         size = int(bits)
@@ -24,7 +24,7 @@ def _bytes(text):
 
 
 def _look(ir, root):
-    """Access all text that the reader will read: invalid UTF-8 ends the process, as of jaxlib 0.10.
+    """Access all text to be read: invalid UTF-8 ends the process (jaxlib 0.10).
 
     Returns how many bytes the largest tensor takes.
     """
@@ -77,7 +77,7 @@ def _name(ir, op):
 
 
 def _limit_memory(size):
-    """Limit memory: counts in damaged bytecode may ask for gigabytes; valid bytecode needs a dozen times its size."""
+    """Limit memory to a dozen times the bytecode's size: its counts may lie."""
     try:
         import resource
 

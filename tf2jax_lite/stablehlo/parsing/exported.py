@@ -1,4 +1,4 @@
-"""Reads serialized containers of ``jax.export`` from untrusted sources."""
+"""Read serialized containers of ``jax.export`` from untrusted sources."""
 
 from __future__ import annotations
 

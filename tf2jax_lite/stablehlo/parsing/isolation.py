@@ -1,4 +1,4 @@
-"""Parses a StableHLO payload in a child process first, since MLIR may crash on a damaged one.
+"""Parse StableHLO in a child process first, since MLIR may crash on it.
 
 The child process is started once and reused, so a payload costs about as much as two reads. This process reads only
 payloads that the child has read.
@@ -42,7 +42,7 @@ class _Parser:
         self._known: dict[bytes, bytes] = {}
 
     def answer(self, payload: bytes) -> bytes:
-        """Return the process's answer (see `parser_process`); nothing if it ends or exceeds the time."""
+        """Return the process's answer; "" if it ends or exceeds the time."""
         key = hashlib.sha256(payload).digest()
         with self._lock:
             if key not in self._known:
@@ -96,7 +96,7 @@ class _Parser:
 
 
 def _read_byte(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """Return an answer, or nothing if the process ends, or works for longer than that without one."""
+    """Return an answer's byte; nothing if the process ends or works too long."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     begin = _seconds_used(process.pid)
@@ -108,7 +108,7 @@ def _read_byte(process: subprocess.Popen[bytes], seconds: float) -> bytes:
 
 
 def _seconds_used(pid: int) -> float:
-    """Return a process's processor time where the system tells it: on a busy machine the clock says nothing."""
+    """Return a process's CPU time if known: busy machines distort the clock."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

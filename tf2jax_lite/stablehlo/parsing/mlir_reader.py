@@ -1,4 +1,6 @@
-"""Reads StableHLO with MLIR's bindings into plain data; besides `child_process`, the only user of MLIR.
+"""Read StableHLO with MLIR's bindings into plain data.
+
+Only `child_process` uses MLIR besides.
 
 Used: ``jax.extend.mlir`` (a documented part of JAX) and its ``ir``, ``stablehlo`` and ``chlo`` modules.
 """

@@ -156,7 +156,7 @@ def free_values(region: Region) -> set[int]:
 def finish(
     args: Sequence[int], ops: Sequence[Op], returns: Iterable[int], effectful: Callable[[str], bool] = lambda _: True
 ) -> tuple[Op, ...]:
-    """Drop unused ops; record each remaining op's read results and the values that die there."""
+    """Drop unused ops; record each op's read results and last uses."""
     needed = set(returns)
     out: list[Op] = []
     seen = set(needed)
@@ -176,7 +176,7 @@ def finish(
 
 
 def renamed(region: Region, mapping: Mapping[int, int]) -> Region:
-    """Copy a region whose own values get new numbers and whose outer ones follow the mapping."""
+    """Copy a region with new numbers for its values, mapped outer ones."""
     inner = dict(mapping)
     args = tuple(next(numbers) for _ in region.args)
     inner.update(zip(region.args, args, strict=True))

@@ -1,4 +1,4 @@
-"""Peepholes: operations that JAX's lowering expands, restored with the original's derivatives and sizes."""
+"""Peepholes: ops that JAX expands, with original derivatives and sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], 
 
 
 def repeated(number: int, made: Mapping[int, Op]) -> Any:
-    """Return the scalar that a value repeats, if it is a constant; ``made`` are ops by the values that they make."""
+    """Return the scalar that a constant repeats; ``made`` has ops by value."""
     op = made.get(number)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim"):
         op = made.get(op.operands[0])
@@ -53,7 +53,7 @@ def repeated(number: int, made: Mapping[int, Op]) -> Any:
 
 
 def _logistic(op: Op, made: Mapping[int, Op]) -> Op | None:
-    """1 / (1 + exp(-x)): its derivative is that of the logistic function, without inf * 0."""
+    """Match 1 / (1 + exp(-x)), for the logistic derivative without inf * 0."""
     one, below = op.operands
     add = made.get(below)
     if add is None or add.name != "stablehlo.add" or repeated(one, made) != 1:
@@ -127,7 +127,10 @@ _SPECIAL = {"bessel_i1e", "digamma", "erf_inv", "lgamma"}
 
 
 def _named(ops: Sequence[Op], returns: Sequence[int]) -> list[Op]:
-    """Replace runs of ops that carry a special function's name, take its arguments and make one result."""
+    """Replace runs of ops by the special function that names them.
+
+    They take its arguments and make one result.
+    """
     groups: dict[str, list[int]] = {}
     for i, op in enumerate(ops):
         if op.name != "stablehlo.constant" and op.where.rpartition("/")[2] in _SPECIAL:

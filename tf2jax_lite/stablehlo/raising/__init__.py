@@ -1,4 +1,6 @@
-"""Raises ops that JAX's lowering expanded to the original call: special functions, random bits, factorizations.
+"""Raise ops that JAX expanded to the original call.
+
+Examples: special functions, random bits, factorizations.
 
 Entry: `recognizer.parse`, which reads a module and raises it.
 

@@ -1,4 +1,4 @@
-"""Cheap search for calls that JAX may have expanded; `recognizer` proves or drops each candidate."""
+"""Cheap search for expanded calls; `recognizer` proves or drops each."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _complex_function(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]
 
 @_starts_at("stablehlo.while")
 def _series(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
-    """Find a series or a continued fraction: a loop over many floats of one shape, ended by a bool."""
+    """Find a series: a loop over floats of one shape, ended by a bool."""
     floats = [t for t in op.types if _is_float(t)]
     masks = [t for t in op.types if isinstance(t, TensorType) and t.dtype == np.bool_]
     shapes = {t.shape for t in op.types if isinstance(t, TensorType)} - {()}
@@ -126,7 +126,7 @@ def _products(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
 
 
 def _ragged_dot(op: Op) -> Iterator[Idiom]:
-    """Find a ragged dot: operands repeated for each group, with the rows of other groups masked."""
+    """Find a ragged dot: operands repeated by group, with others' rows masked."""
     lhs, rhs = op.operand_types
     dims = op.attrs["dot_dimension_numbers"]
     left, right = dims["lhs_contracting_dimensions"], dims["rhs_contracting_dimensions"]
@@ -212,7 +212,7 @@ def _complex_convolution(op: Op, region: Region, makers: Makers) -> Iterator[Idi
 
 @_starts_at("stablehlo.reduce_window")
 def _window_tangent(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
-    """Find the tangent of a max pooling on GPU and TPU: primals and tangents packed in words of twice the width."""
+    """Find a max pooling's tangent on GPU and TPU: pairs packed in wide words."""
     if len(op.types) != 1 or not _tensors(op.operand_types) or op.types[0].dtype not in (np.uint32, np.uint64):
         return
     shape = op.operand_types[0].shape
@@ -330,14 +330,14 @@ def _randomness(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
 
 @_starts_at("func.call")
 def _implementation(op: Op, region: Region, makers: Makers) -> Iterator[Idiom]:
-    """Find calls of ``lgamma_impl`` and similar, to which JAX lowers some functions since 0.12."""
+    """Find calls of ``lgamma_impl`` and similar, JAX's lowering since 0.12."""
     function, found, _ = str(op.attrs["callee"]).partition("_impl")
     if found and function in _NAMED and _is_float(op.types[0]):
         yield _function(function, op.types[0])
 
 
 def _batches(keys: tuple[int, ...], counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the shapes of a batch of keys and of each key's results, whose words have one rank."""
+    """Yield shapes of key batches and of results, whose words have one rank."""
     if not keys:
         yield (), counts
     elif len(keys) == len(counts):

@@ -1,4 +1,4 @@
-"""Raises several ops to one call of ``jax.lax``: integer powers, select chains, tiles, stacks."""
+"""Raise several ops to one jax.lax call: powers, select chains, tiles, stacks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _Compounds:
     # ---- select chains ----
 
     def _choice(self, op: Op) -> Op | None:
-        """Match a binary search over comparisons with 1, 2, ..., the lowering of lax.select_n."""
+        """Match a binary search over comparisons, as select_n is lowered."""
         test = self.made.get(op.operands[0])
         if test is None or test.name != "stablehlo.compare" or test.attrs["comparison_direction"] != "LT":
             return None

@@ -1,4 +1,4 @@
-"""The catalog of calls that JAX's lowering expands, each with a function that calls it again."""
+"""The catalog of expanded calls, each with a function that calls it again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Idiom:
 
 
 def frozen(value: Any) -> Any:
-    """Return an attribute as a hashable value: pairs for a mapping, tuples for arrays and lists."""
+    """Return an attribute hashable: pairs for mappings, tuples for arrays, lists."""
     if isinstance(value, dict):
         return tuple((k, frozen(v)) for k, v in value.items())
     if hasattr(value, "tolist"):

@@ -1,4 +1,4 @@
-"""Raises ops that JAX's lowering expanded to the call again: special functions, random bits, factorizations.
+"""Raise ops that JAX expanded to calls, by comparison with JAX's lowering.
 
 There are no stored patterns. Where a module may hold, say, ``igamma``, the installed JAX lowers that call for the types
 at hand, and the result is compared with the module op by op (`subgraph_match`). So a match is a proof, also for
@@ -45,7 +45,7 @@ def parse(payload: bytes | str, *, own: bool = False) -> Module:
 
 @functools.lru_cache(maxsize=256)
 def _patterns(idiom: Idiom, settings: Any) -> tuple[Module, ...]:
-    """Return the modules to which JAX lowers an idiom with the current settings; none if it fails.
+    """Return the modules to which JAX lowers an idiom now; none if it fails.
 
     If the lowering is a call of one function, the function's body is a second pattern.
     """
@@ -71,7 +71,7 @@ _SHAPELESS = {"stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.res
 
 
 def _outline(idiom: Idiom, settings: Any) -> collections.Counter[str]:
-    """Return the op histogram of an elementwise idiom; computed once for all shapes, as a cheap filter."""
+    """Return an idiom's op histogram for all shapes, as a cheap filter."""
     if idiom.options or len(set(idiom.types)) != 1 or idiom.name not in ELEMENTWISE:
         return collections.Counter()
     scalar = dataclasses.replace(idiom, types=tuple(TensorType(t.dtype, ()) for t in idiom.types))
@@ -87,7 +87,7 @@ def _settings() -> tuple[Any, ...]:
 
 
 class _Search:
-    """The search through one function; values keep their numbers, so that the original ops are compared."""
+    """The search through one function; values keep their numbers to compare."""
 
     def __init__(self, function: Function, module: Module, effectful: Callable[[str], bool]):
         self.module, self.effectful = module, effectful

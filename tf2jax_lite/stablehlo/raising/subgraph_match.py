@@ -122,7 +122,7 @@ class Matcher:
         return same_attributes(op.attrs, other.attrs)
 
     def _same_function(self, ours: str, theirs: str) -> bool:
-        """Return whether two functions compute the same; they read no values but their arguments."""
+        """Return whether two functions, of their arguments alone, are equal."""
         key = ours, theirs
         if key not in self._functions:
             self._functions[key] = False  # during the comparison: recursive functions do not match

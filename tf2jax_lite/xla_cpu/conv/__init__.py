@@ -4,7 +4,7 @@
 (`ConvParams`, which predicates and lowerings take, and their shared array operations) and `cost_model` (all
 thresholds). The other modules have a rule or two each and are named for the transformation:
 
-- one product: `matmul`, `filter_grad` (a product per tap), `im2col`, `winograd`, `kernel_dilation` (to Winograd);
+- one product: `matmul`, `im2col`, `winograd`, `kernel_dilation` (to Winograd);
 - groups: `depthwise`, `channel_blocking` (of depthwise), `grouped`, `grouped_as_depthwise`;
 - zeros between values: `input_dilation` (polyphase);
 - better shapes for XLA's own convolution: `width_folding`, `narrow_image`, `row_packing`, `padding`;

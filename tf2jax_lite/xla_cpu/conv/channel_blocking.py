@@ -26,7 +26,7 @@ __all__ = ["filter_sums", "has_channel_blocks", "sum_by_blocks"]
 
 
 def has_channel_blocks(conv: ConvParams) -> bool:
-    """Return whether a depthwise convolution goes through its output channels by blocks: channels have to come last."""
+    """Return whether a depthwise convolution, channels last, goes by blocks."""
     channels, block = conv.out_channels, cost_model.DEPTHWISE_BLOCK
     return (
         conv.lhs_spec[1] == len(conv.lhs_spec) - 1
@@ -98,7 +98,7 @@ def _has_long_rows(conv: ConvParams) -> bool:
 
 
 def _tap_sums(padded: Any, grad: Any, conv: ConvParams, dims: Sequence[int], axes: Sequence[int]) -> Sequence[Any]:
-    """Return for each tap the sum over ``axes`` of the images' values at the tap times ``grad``."""
+    """Return each tap's sum over ``axes`` of the images' values times ``grad``."""
     products = []
     for tap in taps(conv.result):
         starts = [t * s for t, s in zip(tap, conv.strides, strict=True)]

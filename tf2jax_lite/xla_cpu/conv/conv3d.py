@@ -1,4 +1,4 @@
-"""3-D convolutions by 2-D ones: one for each plane of the kernel, or block by block along the depth.
+"""3-D convolutions by 2-D ones, per kernel plane or per depth block.
 
 XLA's 3-D convolution on CPU lacks the fast code of its 2-D convolution.
 
@@ -9,8 +9,6 @@ along the image, and the kernel's rows are further output channels of one convol
 added up. With few outputs that is faster for smaller volumes, too, as XLA computes sixteen and more at once: a half to
 a sixth of the time (two cores with AVX-512, JAX 0.10). With many channels planes by Winograd's filtering (`winograd`)
 are faster: 0.55 to 1.0 of the blocks' time there.
-
-Small volumes of few channels are one 2-D convolution, with the values at all depths of the kernel as channels.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ from . import cost_model
 from .params import ConvParams, pad, reorder, strided_slice
 from .winograd import is_winograd
 
-__all__ = ["by_depth_block", "by_plane", "has_depth_blocks", "is_by_plane", "is_stacked", "stacked"]
+__all__ = ["by_depth_block", "by_plane", "has_depth_blocks", "is_by_plane"]
 
 _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 
 def is_by_plane(conv: ConvParams) -> bool:
-    """Return whether a single-group convolution is a 3-D one whose kernel has few planes."""
+    """Return whether a single-group convolution is 3-D with few kernel planes."""
     return conv.rank == 3 and conv.window[0] <= cost_model.MAX_UNROLLED_DEPTH and not conv.has_lhs_dilation
 
 
@@ -54,7 +52,7 @@ def _has_static_sizes(conv: ConvParams) -> bool:
 
 
 def has_depth_blocks(conv: ConvParams) -> bool:
-    """Return whether a convolution, as `is_by_plane` and without negative padding, goes block by block."""
+    """Return whether an unnegatively padded `is_by_plane` goes block by block."""
     if not is_by_plane(conv) or not _has_static_sizes(conv) or max(conv.strides) > 1:
         return False
     span, outputs = (conv.window[2] - 1) * conv.rhs_dilation[2], conv.out_channels
@@ -115,31 +113,8 @@ def by_depth_block(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     return reorder(results, (0, 4, 1, 2, 3), conv.out_spec)
 
 
-def is_stacked(conv: ConvParams) -> bool:
-    """Return whether a convolution, as `is_by_plane`, is one 2-D convolution with the kernel's depths as channels."""
-    if not is_by_plane(conv) or not _has_static_sizes(conv) or max(conv.strides) > 1:
-        return False
-    fits = conv.in_channels in cost_model.STACKED_CHANNELS and conv.out_channels in cost_model.STACKED_OUTPUTS
-    return fits and _floats(conv) < cost_model.STACKED_MAX_FLOATS
-
-
-def stacked(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_stacked` holds, in the dtype of sums."""
-    values, keywords = _images(lhs, conv)
-    kernel = reorder(rhs.astype(conv.sum_dtype), conv.rhs_spec, (4, 3, 0, 1, 2))
-    batch, depth = values.shape[0], conv.result[0]
-    starts = [plane * conv.rhs_dilation[0] for plane in range(conv.window[0])]
-    planes = [strided_slice(values, (1,), (start,), (depth,), conv.strides[:1]) for start in starts]
-    images = lax.concatenate(planes, 4)
-    images = lax.reshape(images, (batch * depth, *images.shape[2:]))
-    kernel = lax.transpose(kernel, (1, 2, 0, 3, 4))
-    kernel = lax.reshape(kernel, (*kernel.shape[:2], images.shape[-1], kernel.shape[-1]))
-    out = conv.convolve(images, kernel, **keywords)
-    return reorder(lax.reshape(out, (batch, depth, *out.shape[1:])), (0, 4, 1, 2, 3), conv.out_spec)
-
-
 def _images(lhs: Any, conv: ConvParams) -> tuple[Any, dict[str, Any]]:
-    """Return volumes padded along their depth, and the parameters of a convolution of their planes."""
+    """Return volumes padded in depth, and parameters to convolve planes."""
     values = pad(reorder(lhs.astype(conv.sum_dtype), conv.lhs_spec, (0, 4, 1, 2, 3)), (1,), conv.pads[:1])
     return values, {
         "window_strides": conv.strides[1:],

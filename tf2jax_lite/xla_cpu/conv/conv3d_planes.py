@@ -1,4 +1,4 @@
-"""3-D convolutions by kernels of size (1, k, k) or (k, 1, 1), each as one 2-D convolution.
+"""3-D convolutions by (1, k, k) or (k, 1, 1) kernels, as one 2-D one.
 
 A (1, k, k) kernel convolves each plane as an image. A (k, 1, 1) kernel convolves one image whose columns are all those
 of a plane. Networks for videos have both, one after the other (Tran et al., "A closer look at spatiotemporal
@@ -19,7 +19,7 @@ _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 
 def is_2d(conv: ConvParams) -> bool:
-    """Return whether a single-group convolution is a 3-D one with a (1, k, k) or (k, 1, 1) kernel."""
+    """Return whether a single-group kernel is (1, k, k) or (k, 1, 1)."""
     if conv.rank != 3:
         return False
     return _is_plane(conv) or conv.window[1:] == conv.lhs_dilation[1:] == (1, 1)

@@ -40,7 +40,7 @@ def is_depthwise(conv: ConvParams) -> bool:
 
 
 def has_few_taps(conv: ConvParams, channels: int = 1) -> bool:
-    """Return whether a sum over the kernel's taps, of so many channels each, is short enough to be unrolled."""
+    """Return whether a sum over taps of channels is short enough to unroll."""
     few = math.prod(conv.window) * channels <= cost_model.MAX_UNROLLED_TAPS
     return few and (not conv.has_lhs_dilation or max(conv.strides) == 1)
 
@@ -51,7 +51,7 @@ def is_unrolled_depthwise(conv: ConvParams) -> bool:
 
 
 def is_outlined_depthwise(conv: ConvParams) -> bool:
-    """Return whether a depthwise convolution is costly enough for a function of its own."""
+    """Return whether a depthwise convolution is worth an outlined function."""
     return is_unrolled_depthwise(conv) and math.prod(conv.window) >= cost_model.OUTLINE_MIN_TAPS
 
 
@@ -61,7 +61,7 @@ def is_blocked_depthwise(conv: ConvParams) -> bool:
 
 
 def _operands(lhs: Any, rhs: Any, conv: ConvParams) -> tuple[Any, dict[tuple[int, ...], Any]]:
-    """Return the input, each channel as often as it has results, and the weights ``(1, channels)`` of each tap."""
+    """Return inputs repeated by result, and each tap's weights (1, channels)."""
     lhs, rhs = lhs.astype(conv.sum_dtype), rhs.astype(conv.sum_dtype)
     repeats = rhs.shape[conv.rhs_spec[0]] // lhs.shape[conv.lhs_spec[1]]
     if repeats > 1:
@@ -74,14 +74,14 @@ def _operands(lhs: Any, rhs: Any, conv: ConvParams) -> tuple[Any, dict[tuple[int
 
 
 def depthwise_by_blocks(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_blocked_depthwise` holds, in the dtype of sums."""
+    """Return an `is_blocked_depthwise` convolution, in the dtype of sums."""
     lhs, weights = _operands(lhs, rhs, conv)
     out = sum_by_blocks(pad(lhs, conv.lhs_spec[2:], conv.pads), weights, conv)
     return reorder(out, conv.lhs_spec, conv.out_spec)
 
 
 def depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a depthwise convolution, in the dtype of sums; a channel may have several results."""
+    """Return a depthwise convolution with any multiplier, in the dtype of sums."""
     channel, dims = conv.lhs_spec[1], conv.lhs_spec[2:]
     lhs, weights = _operands(lhs, rhs, conv)
 
@@ -102,7 +102,10 @@ def depthwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _by_phase(lhs: Any, conv: ConvParams, add_product: Any) -> Any:
-    """Convolve with input dilation: each phase of the output has taps of its own; phases are interleaved at the end."""
+    """Convolve with input dilation: each output phase has its own taps.
+
+    Phases are interleaved at the end.
+    """
     dims = conv.lhs_spec[2:]
     counts, phases_by_dim = phases_of(conv)
     shape = list(lhs.shape)
@@ -120,7 +123,7 @@ def _by_phase(lhs: Any, conv: ConvParams, add_product: Any) -> Any:
 
 
 def is_depthwise_filter_gradient(conv: ConvParams) -> bool:
-    """Return whether a convolution is the filter gradient of a depthwise one with few taps.
+    """Return whether this is a filter gradient of a depthwise one with few taps.
 
     Its "batch" is the channels, its "features" the examples, its "kernel" the gradient with respect to the output.
     """

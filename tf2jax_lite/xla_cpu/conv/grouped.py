@@ -1,4 +1,4 @@
-"""Grouped convolutions: one group after the other, and 1x1 kernels as one batched product.
+"""Grouped convolutions: by group, and 1x1 kernels as one batched product.
 
 XLA takes the groups of a filter gradient for one large convolution most of whose products are dropped, and is slow
 where a group has few channels. Each group by itself is an ordinary convolution, to which all rules apply. With a 1x1
@@ -38,7 +38,7 @@ def has_groups(conv: ConvParams) -> bool:
 
 
 def is_grouped(conv: ConvParams) -> bool:
-    """Return whether groups have rules: XLA takes long for them, and far longer for their filter gradients."""
+    """Return whether groups have rules: XLA is slow, most for filter gradients."""
     if not has_groups(conv) or is_depthwise(conv):
         return False
     if conv.batch_groups > 1:
@@ -54,7 +54,7 @@ def is_grouped(conv: ConvParams) -> bool:
 
 
 def group_channels(conv: ConvParams) -> int:
-    """Return the number of a group's input channels; of a filter gradient's, which are its batch."""
+    """Return a group's input channels; of a filter gradient's, its batch."""
     return (conv.in_channels if conv.groups > 1 else conv.batch) // (conv.groups * conv.batch_groups)
 
 
@@ -102,7 +102,7 @@ def _convolve_group(conv: ConvParams, lhs: Any, rhs: Any) -> Any:
 
 
 def is_grouped_pointwise(conv: ConvParams) -> bool:
-    """Return whether each group is one matrix product: a 1x1 kernel, or the gradient of such a filter."""
+    """Return whether each group is one matrix product: 1x1, or its gradient."""
     if not is_grouped(conv) or not has_static_sizes(conv):
         return False
     if conv.batch_groups > 1:
@@ -111,7 +111,7 @@ def is_grouped_pointwise(conv: ConvParams) -> bool:
 
 
 def pointwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_grouped_pointwise` holds, in the dtype of sums."""
+    """Return an `is_grouped_pointwise` convolution, in the dtype of sums."""
     return (_pointwise if conv.groups > 1 else _pointwise_filter_gradient)(lhs, rhs, conv)
 
 

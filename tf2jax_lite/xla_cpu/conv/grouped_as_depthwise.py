@@ -1,4 +1,6 @@
-"""Convolutions of groups of few channels: a sum of depthwise convolutions, one for each channel index in a group.
+"""Convolutions of narrow groups as sums of depthwise ones.
+
+There is one for each channel index in a group.
 
 Matrix products of groups have as few columns as a group has channels, and need an im2col. Here the first channels of
 all groups, each as often as its group has results, are convolved depthwise, then the second ones, and so on; and so
@@ -28,19 +30,19 @@ __all__ = ["by_channel_of_group", "is_sum_of_depthwise"]
 
 
 def is_sum_of_depthwise(conv: ConvParams) -> bool:
-    """Return whether groups of so few channels are convolved channel index by channel index."""
+    """Return whether narrow groups go channel index by channel index."""
     if not is_grouped(conv) or not has_static_sizes(conv):
         return False
     channels = group_channels(conv)
     if conv.batch_groups > 1:
         few = math.prod(conv.result) * channels <= cost_model.MAX_UNROLLED_TAPS and not conv.has_lhs_dilation
-        return few and channels <= cost_model.GROUP_MAX_CHANNELS_OF_FILTER_GRADIENT
+        return few and channels <= cost_model.GROUP_MAX_CHANNELS
     one_result = conv.groups == conv.out_channels
     return has_few_taps(conv, channels) and (channels <= cost_model.GROUP_MAX_CHANNELS or one_result)
 
 
 def by_channel_of_group(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_sum_of_depthwise` holds, in the dtype of sums."""
+    """Return an `is_sum_of_depthwise` convolution, in the dtype of sums."""
     return (_sum_of_depthwise if conv.groups > 1 else _filter_gradient)(lhs, rhs, conv)
 
 
@@ -79,7 +81,7 @@ def _summed(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution with groups of the batch: the filter gradient of `_sum_of_depthwise`.
+    """Return a convolution with batch groups: `_sum_of_depthwise`'s gradient.
 
     Its "batch" is the channels, its "features" the examples, its "kernel" the gradient with respect to the output, and
     its results the taps of the filter.

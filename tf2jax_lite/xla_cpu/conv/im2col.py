@@ -1,11 +1,8 @@
-"""Convolutions by im2col: the values of each window side by side, for one matrix product.
+"""Convolutions by im2col: windows' values beside each other, one product.
 
-For few windows with many weights, which XLA's convolution reads slowly, all at once. For filter gradients, whose image
-and gradient a product for each tap (`filter_grad`) would read from memory each time, some rows of windows at a time, in
-the cache; the products of all rows are added up. Of small images several make up such rows. That takes a half to four
-fifths of the time of one product after the other, a fourth where there were many values, and a fourth of XLA's time for
-large images of few channels (two cores with AVX2, JAX 0.10; with AVX-512 0.4 to 1.0, of volumes too, and a half to nine
-tenths for many small images).
+For few windows with many weights, which XLA's convolution reads slowly, all at once. For filter gradients some rows of
+windows at a time, in the cache; the products of all rows are added up. Of small images several make up such rows. That
+takes a fourth of XLA's time for large images of few channels (two cores with AVX2, JAX 0.10; with AVX-512 0.4 to 1.0).
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ def is_im2col(conv: ConvParams) -> bool:
 
 
 def im2col(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_im2col` holds, in the dtype of sums; a loop, which compiles fast."""
+    """Return an `is_im2col` convolution, in the dtype of sums, by a loop."""
     rank = conv.rank
     dims = tuple(range(1, rank + 1))
     padded = pad(reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims)), dims, conv.pads)
@@ -100,10 +97,10 @@ def has_rows(conv: ConvParams) -> bool:
         return False
     limits = cost_model.FILTER_MIN_CHANNELS, cost_model.FILTER_MAX_CHANNELS_OF_TWO_TAPS
     if conv.rank == 2 and results == 2 and limits[0] <= channels <= limits[1]:
-        return False  # two products, of short rows, take less than it does to move them
+        return False  # XLA takes less than it does to move them
     values = images * window * (channels + outputs)
     per_tap = cost_model.FILTER_MIN_WINDOW_PER_TAP
-    if conv.rank == 3 and results > cost_model.FILTER_FEW_TAPS:  # a product for each tap reads them so many times
+    if conv.rank == 3 and results > cost_model.FILTER_FEW_TAPS:
         few = channels <= cost_model.FILTER_MAX_CHANNELS or (
             channels <= 2 * cost_model.FILTER_MAX_CHANNELS and values < cost_model.FILTER_MAX_FLOATS_OF_VOLUMES
         )
@@ -172,7 +169,7 @@ def by_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _windows(part: Any, conv: ConvParams, block: Sequence[int]) -> Any:
-    """Return the values of windows; for many taps one dimension after the other, which is less code.
+    """Return the values of windows; of many taps, one dimension after another.
 
     Args:
       part: an image's rows, its channels last.

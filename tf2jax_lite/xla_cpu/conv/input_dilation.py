@@ -1,4 +1,4 @@
-"""Convolutions with input dilation: transposed ones, and input gradients of strided ones.
+"""Convolutions with input dilation: transposed, and strided ones' gradients.
 
 Computed as one convolution, most products are with the zeros between the input's values. A result meets values only at
 every ``dilation``-th tap, and these taps repeat with the dilation as the period: so each *phase* of the results is a
@@ -21,7 +21,7 @@ __all__ = ["has_polyphase", "is_non_overlapping", "non_overlapping", "phases_of"
 
 
 def is_non_overlapping(conv: ConvParams) -> bool:
-    """Return whether each result meets one value at most: the kernel is no longer than the dilation."""
+    """Return whether results meet at most one value: kernel within dilation."""
     if not conv.has_lhs_dilation or max(conv.strides) > 1:
         return False
     sizes = zip(conv.window, conv.lhs_dilation, conv.rhs_dilation, strict=True)
@@ -29,7 +29,7 @@ def is_non_overlapping(conv: ConvParams) -> bool:
 
 
 def non_overlapping(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_non_overlapping` holds: one product gives each value's patch of results."""
+    """Return an `is_non_overlapping` convolution: one product for all patches."""
     rank = conv.rank
     dims = range(1, rank + 1)
     values = reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims))
@@ -82,7 +82,10 @@ def phases_of(conv: ConvParams) -> tuple[list[int], list[list[list[tuple[int, in
 
 
 def polyphase(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution with input dilation, no strides and one group; phases may have negative padding."""
+    """Return a convolution with input dilation, unstrided, in one group.
+
+    Phases may have negative padding.
+    """
     counts, dims = phases_of(conv)
     parts = []
     for phases in itertools.product(*dims):

@@ -1,4 +1,4 @@
-"""Convolutions with kernel dilation: the phases go into the batch, and their results back.
+"""Convolutions with kernel dilation: phases go into the batch and back.
 
 A dilated 3x3 convolution is not one for Winograd's filtering (`winograd`). With each phase's values as an image of its
 own it is, which pays for moving them as long as little is padded for whole phases.
@@ -20,7 +20,7 @@ __all__ = ["batched_phases", "has_batched_phases"]
 
 
 def has_batched_phases(conv: ConvParams) -> bool:
-    """Return whether phases of a single-group convolution go into the batch; a symbolic batch never does."""
+    """Return whether one group's phases go into the (static) batch."""
     if max(conv.rhs_dilation) == 1 or max(conv.strides) > 1 or conv.has_lhs_dilation or not isinstance(conv.batch, int):
         return False
     phases = math.prod(conv.rhs_dilation)

@@ -1,4 +1,4 @@
-"""Convolutions that are one matrix product: 1x1 kernels, non-overlapping windows, and the latter's filter gradient."""
+"""Convolutions as one product: 1x1, non-overlapping, and their gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_pointwise(conv: ConvParams) -> bool:
 
 
 def pointwise(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return the convolution as a product of every ``stride``-th value, or spread by the input dilation afterwards."""
+    """Return the product of every ``stride``-th value, or spread by dilation."""
     dims = conv.lhs_spec[2:]
     if not conv.has_lhs_dilation:
         lhs = strided_slice(pad(lhs, dims, conv.pads), dims, [0] * len(dims), conv.result, conv.strides)
@@ -71,7 +71,7 @@ def is_patches(conv: ConvParams) -> bool:
 
 
 def patches(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_patches` holds: each value of the input is in one window."""
+    """Return an `is_patches` convolution: each value is in one window."""
     dims = conv.lhs_spec[2:]
     counts = [n * k for n, k in zip(conv.result, conv.window, strict=True)]
     lhs = strided_slice(lhs, dims, [0] * len(dims), counts)
@@ -86,7 +86,10 @@ def patches(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def is_patches_filter_gradient(conv: ConvParams) -> bool:
-    """Return whether taps are so far apart that all results lie before the second: `patches`' filter gradient."""
+    """Return whether taps are so far apart that results meet only the first.
+
+    This is `patches`' filter gradient.
+    """
     return (
         all(s == 1 for s in conv.strides)
         and not conv.has_lhs_dilation
@@ -95,7 +98,7 @@ def is_patches_filter_gradient(conv: ConvParams) -> bool:
 
 
 def patches_filter_gradient(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_patches_filter_gradient` holds: each value meets one tap."""
+    """Return an `is_patches_filter_gradient` convolution: one tap by value."""
     dims = conv.lhs_spec[2:]
     periods = [r if k > 1 else n for n, r, k in zip(conv.result, conv.rhs_dilation, conv.window, strict=True)]
     after = [(lo, hi + r - n) for (lo, hi), r, n in zip(conv.pads, periods, conv.result, strict=True)]

@@ -20,7 +20,7 @@ __all__ = ["is_narrow", "without_narrow_dimension"]
 
 
 def is_narrow(conv: ConvParams) -> bool:
-    """Return whether a dimension of the image, in a single-group convolution, is that narrow."""
+    """Return whether a single-group image's dimension is that narrow."""
     return any(_is_narrow(conv, d) for d in range(conv.rank))
 
 
@@ -55,7 +55,7 @@ def without_narrow_dimension(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _kernel_columns(rhs: Any, conv: ConvParams, d: int, offset: int) -> Any:
-    """Return the kernel's column that each result along a dimension meets, or zeros where it meets none."""
+    """Return the kernel column that each result meets, or zeros for none."""
     axis, span, dilation, stride = conv.rhs_spec[2 + d], _span(conv, d), conv.rhs_dilation[d], conv.strides[d]
     reach = (conv.result[d] - 1) * stride + 1
     # Result j meets column (low + offset - j * stride) / dilation: the dilated kernel, backwards.
@@ -67,7 +67,7 @@ def _kernel_columns(rhs: Any, conv: ConvParams, d: int, offset: int) -> Any:
 
 
 def _results_as_outputs(kernel: Any, conv: ConvParams, d: int) -> Any:
-    """Make the columns for results along a dimension output channels, ahead of the kernel's own."""
+    """Make the columns for results output channels, before the kernel's own."""
     axis, out = conv.rhs_spec[2 + d], conv.rhs_spec[0]
     order = [i for i in range(kernel.ndim) if i != axis]
     order.insert(order.index(out), axis)

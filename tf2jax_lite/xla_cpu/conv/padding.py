@@ -1,4 +1,4 @@
-"""Convolutions with explicit padding: of small images, of channels, of a line where there is none; negative padding."""
+"""Convolutions with explicit or negative padding, or one line of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def has_negative_padding(conv: ConvParams) -> bool:
 
 
 def without_negative_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution of the input without the values that negative padding leaves out.
+    """Return a convolution without values that negative padding leaves out.
 
     XLA reads beyond the array where padding is negative on one side and positive on the other
     (https://github.com/openxla/xla/issues/48713), and is slow elsewhere.
@@ -46,7 +46,7 @@ def without_negative_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def is_small(conv: ConvParams) -> bool:
-    """Return whether an image, of one group, has fewer positions than the kernel has taps.
+    """Return whether an ungrouped image has fewer positions than kernel taps.
 
     XLA (of JAX 0.10) has fast code for convolutions whose kernel is no larger than the image without its padding, and
     sums product by product elsewhere: a 5x5 kernel on an image of 4x4 takes ten to two hundred times as long.
@@ -58,7 +58,7 @@ def is_small(conv: ConvParams) -> bool:
 
 
 def with_explicit_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution for which `is_small` holds: its padding is added first, but for one line.
+    """Return an `is_small` convolution, padded first except for one line.
 
     In a function of its own, as XLA would make the padding part of the convolution again; a line of it stays with the
     convolution, as without any padding XLA writes all windows to memory.
@@ -70,7 +70,7 @@ def with_explicit_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def _line(conv: ConvParams) -> tuple[tuple[int, int], ...]:
-    """Return one line of the padding that can be left out; none where the image would be too small still."""
+    """Return the padding line to leave out; none if the image remains small."""
     around = [n + low + high for n, (low, high) in zip(conv.sizes, conv.pads, strict=True)]
     rank = len(around)
     for d in range(rank):
@@ -101,7 +101,7 @@ def with_padded_channels(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 
 
 def is_unpadded(conv: ConvParams) -> bool:
-    """Return whether an image without padding has windows of so many values that writing them takes longest."""
+    """Return whether writing an unpadded image's windows takes longest."""
     if conv.rank != 2 or conv.dtype != conv.sum_dtype or any(p != (0, 0) for p in conv.pads) or conv.has_lhs_dilation:
         return False
     sizes = [n if isinstance(n, int) else 1 for n in (conv.batch, *conv.result, *conv.window, conv.in_channels)]
@@ -112,7 +112,7 @@ def is_unpadded(conv: ConvParams) -> bool:
 
 
 def with_line_of_padding(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution with a line of zeros at the end of the longer side; results that read it are dropped.
+    """Return a convolution with a line of zeros after the longer side.
 
     A column where the kernel is larger than the result (filter gradients): there XLA is faster with it.
     """

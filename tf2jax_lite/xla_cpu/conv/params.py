@@ -1,4 +1,4 @@
-"""The parameters of one convolution, and the array operations that its rules share."""
+"""The parameters of a convolution, and the array operations of its rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FEW_POSITIONS = 64
 
 @dataclasses.dataclass(frozen=True)
 class ConvParams:
-    """One convolution as its rules see it; spatial entries are in the order of the specs.
+    """One convolution as rules see it; spatial entries in the specs' order.
 
     Attributes:
       lhs_spec, rhs_spec, out_spec: axes of (batch, feature, spatial...); for ``rhs`` of (out, in, spatial...).
@@ -87,12 +87,12 @@ class ConvParams:
         return sum_dtype(self.dtype)
 
     def convolve(self, lhs: Any, rhs: Any, **changes: Any) -> Any:
-        """Return a convolution by the rules, with this one's parameters but for ``changes``."""
+        """Return a convolution by the rules, with ``changes`` of parameters."""
         assert self.lower is not None
         return self.lower(lhs, rhs, **{**self.keywords, **changes})
 
     def convolve_directly(self, lhs: Any, rhs: Any, **changes: Any) -> Any:
-        """Return the primitive's own result, with this convolution's parameters but for ``changes``."""
+        """Return the primitive's own result, with ``changes`` of parameters."""
         return convolve_channels_last(lhs, rhs, **{**self.keywords, **changes})
 
 
@@ -102,7 +102,7 @@ def sum_dtype(dtype: Any) -> Any:
 
 
 def conv_params(lhs: Any, rhs: Any, keywords: Mapping[str, Any], lower: Any = None) -> ConvParams | None:
-    """Return the parameters, or None where spatial sizes are symbolic or a size is zero.
+    """Return the parameters, or None for symbolic or zero spatial sizes.
 
     Args:
       lhs: the input, or its shape and dtype.
@@ -154,7 +154,7 @@ def transpose(x: Any, order: Sequence[int]) -> Any:
 
 
 def reorder(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
-    """Transpose an array whose named dimensions are at the axes ``have`` so that they are at ``want``."""
+    """Transpose named dimensions from the axes ``have`` to ``want``."""
     order = [0] * x.ndim
     for source, target in zip(have, want, strict=True):
         order[target] = source
@@ -164,7 +164,7 @@ def reorder(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
 def strided_slice(
     x: Any, dims: Sequence[int], starts: Sequence[int], counts: Sequence[int], steps: Sequence[int] | None = None
 ) -> Any:
-    """Slice some dimensions: ``counts`` values from ``starts`` on, in ``steps`` (of 1)."""
+    """Slice dimensions: ``counts`` values from ``starts``, in ``steps`` (of 1)."""
     firsts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for dim, start, count, step in zip(dims, starts, counts, steps or [1] * len(dims), strict=True):
         firsts[dim], limits[dim], strides[dim] = start, start + (count - 1) * step + 1, step
@@ -173,7 +173,7 @@ def strided_slice(
 
 
 def pad(x: Any, dims: Sequence[int], pads: Sequence[tuple[int, int]], dilation: Sequence[int] | None = None) -> Any:
-    """Pad some dimensions with zeros, negatively where a pad is negative, and between values by a dilation."""
+    """Pad dimensions with zeros, negatively as well, and between by dilation."""
     config = [(0, 0, 0)] * x.ndim
     for i, dim in enumerate(dims):
         config[dim] = (*pads[i], (dilation[i] - 1) if dilation else 0)
@@ -212,7 +212,7 @@ def _channels_last(rank: int) -> lax.ConvDimensionNumbers:
 
 
 def is_channels_last(specs: Any) -> bool:
-    """Return whether dimensions are in the order that XLA's code for convolutions on CPU is written for."""
+    """Return whether dimensions are in XLA:CPU's order for convolutions."""
     wanted = _channels_last(len(specs.out_spec) - 2)
     return all(tuple(getattr(specs, name)) == getattr(wanted, name) for name in ("lhs_spec", "rhs_spec", "out_spec"))
 
@@ -233,12 +233,12 @@ def convolve_channels_last(lhs: Any, rhs: Any, **keywords: Any) -> Any:
 
 
 def dot(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
-    """Return a matrix product over the dimensions of ``contract``, in the dtype of sums."""
+    """Return a matrix product over ``contract``, in the dtype of sums."""
     return lax.dot_general(a, b, (contract, ((), ())), precision=conv.precision, preferred_element_type=conv.sum_dtype)
 
 
 def dot_in_cheaper_order(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[int, ...]], conv: ConvParams) -> Any:
-    """Return the result of `dot`, with the operands in the order that transposes fewer values.
+    """Return `dot` with operands in the order that transposes fewer values.
 
     XLA writes the left operand with its summed dimensions last, the right one with them first. An operand that it
     transposes is recomputed in that order, with all that it depends on, which takes ten times as long.
@@ -265,7 +265,7 @@ def dot_in_cheaper_order(a: Any, b: Any, contract: tuple[tuple[int, ...], tuple[
 
 
 def unravel_index(index: Any, counts: Sequence[int], steps: Sequence[int]) -> list[Any]:
-    """Return the coordinates of a loop's index, the last one fastest: each times its step, as int32."""
+    """Return a loop index's coordinates, last fastest, times steps, as int32."""
     starts: list[Any] = []
     # For few positions (index * ceil(2**12 / n)) >> 12 is exact: XLA fuses it, not a division.
     few = math.prod(counts) <= _FEW_POSITIONS

@@ -1,4 +1,4 @@
-"""Convolutions of images with short rows: several images, or strips of one, side by side in long rows.
+"""Convolutions of short rows: images, or strips, packed into long rows.
 
 XLA's convolution on CPU (of JAX 0.10) shares its work among threads by columns of the result: blocks of about ``2**18 /
 (channels * outputs)`` columns each go to one thread. One thread computes everything where rows are no longer than that,
@@ -23,7 +23,7 @@ __all__ = ["has_packed_rows", "pack_rows", "packing_of"]
 
 
 def packing_of(conv: ConvParams) -> tuple[int, int] | None:
-    """Return how many images or strips go into one row, and how many strips are made of each image; None for no change.
+    """Return images or strips per row, and strips per image; None for no change.
 
     Args:
       conv: a single-group convolution; a symbolic batch is left alone.
@@ -71,7 +71,7 @@ def has_packed_rows(conv: ConvParams) -> bool:
 
 
 def pack_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution, without negative padding, with rows packed by `packing_of`."""
+    """Return an unnegatively padded convolution with `packing_of` rows."""
     packing = packing_of(conv)
     assert packing is not None
     images, strips = packing

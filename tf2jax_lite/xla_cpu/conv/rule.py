@@ -1,4 +1,4 @@
-"""The table of convolution rules, and the CPU lowering of ``lax.conv_general_dilated`` that consults it.
+"""The table of convolution rules, and the CPU lowering that consults it.
 
 XLA's convolution on CPU is fast where each output sums many channels over a small window, and slow elsewhere. `RULES`
 lists the replacements, in order: the first rule in force that applies is taken, and XLA lowers the rest. A rule
@@ -54,7 +54,7 @@ RULES = (
         "depthwise_outlined",
         depthwise.is_outlined_depthwise,
         depthwise.depthwise,
-        "Before depthwise: a long sum is costly to compute once for each user.",
+        "Before depthwise: XLA computes the sum again for each user, which is costly for a long one.",
         outline=True,
     ),
     Rule(
@@ -151,13 +151,7 @@ RULES = (
         "filter_gradient_im2col",
         im2col.has_rows,
         im2col.by_rows,
-        "Before dot_per_tap, which reads operands that exceed the cache again for each tap.",
-    ),
-    Rule(
-        "dot_per_tap",
-        filter_grad.is_dot_per_tap,
-        filter_grad.dot_per_tap,
-        "XLA is made for small windows: few results of large ones are one matrix product each.",
+        "XLA is made for small windows; here each window of a large image is a row of one matrix product.",
     ),
     Rule(
         "patches",
@@ -172,12 +166,6 @@ RULES = (
         "XLA fills its vectors with output channels: filter gradients with few get them from the image.",
     ),
     # 3-D convolutions: XLA's has no fast code.
-    Rule(
-        "conv3d_stacked",
-        conv3d.is_stacked,
-        conv3d.stacked,
-        "Few channels: the kernel's depths as channels make one 2-D convolution of long sums.",
-    ),
     Rule(
         "conv3d_depth_blocks",
         conv3d.has_depth_blocks,
@@ -257,7 +245,7 @@ LAYOUT_RULES = (
 
 
 def convolution_on_cpu(lhs: Any, rhs: Any, **keywords: Any) -> Any:
-    """Return the result of ``lax.conv_general_dilated_p`` by a rule, or None to leave it to XLA."""
+    """Return a convolution's result by a rule, or None to leave it to XLA."""
     out = _by_rules(lhs, rhs, keywords)
     if out is None and choose(LAYOUT_RULES, lhs, rhs, **keywords) is not None:
         return convolve_channels_last(lhs, rhs, **keywords)

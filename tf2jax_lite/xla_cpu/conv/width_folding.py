@@ -1,4 +1,4 @@
-"""Convolutions of few channels to few channels: neighbors in a row become channels of one position (space-to-depth).
+"""Convolutions of few channels with rows folded into them (space-to-depth).
 
 XLA computes sixteen output channels at once, however few there are, and reads input channels by fours. With ``fold``
 neighbors as channels, which needs no transposition, a convolution has so many times the input and output channels, and
@@ -24,7 +24,7 @@ __all__ = ["fold_of", "folded", "is_folded"]
 
 
 def fold_of(conv: ConvParams) -> int:
-    """Return how many neighbors a single-group convolution folds into one position; 1 for none."""
+    """Return how many neighbors fold into one position; 1 for none."""
     channels, outputs = conv.in_channels, conv.out_channels
     if conv.has_lhs_dilation or not isinstance(channels, int) or is_exact(conv.precision):
         return 1
@@ -47,7 +47,7 @@ def is_folded(conv: ConvParams) -> bool:
 
 
 def folded(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
-    """Return a convolution, without negative padding, whose rows are folded by `fold_of`."""
+    """Return an unnegatively padded convolution with `fold_of` rows."""
     rank, fold = conv.rank, fold_of(conv)
     dims = tuple(range(1, rank + 1))
     values = reorder(lhs, conv.lhs_spec, (0, rank + 1, *dims))

@@ -1,4 +1,4 @@
-"""3x3 convolutions by Winograd's minimal filtering F(2x2, 3x3): 16 multiplications in the place of 36.
+"""3x3 convolutions by Winograd F(2x2, 3x3): 16 multiplications, not 36.
 
 Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016. With ``g`` the 3x3 filter and ``d`` the 4x4
 values that a tile of 2x2 results depends on,
@@ -34,7 +34,10 @@ _FIRST = (((1,), (0,)), ((), ()))
 
 
 def is_winograd(conv: ConvParams) -> bool:
-    """Return whether a single-group convolution is computed by tiles; a symbolic batch counts as one example."""
+    """Return whether a single-group convolution goes by tiles.
+
+    A symbolic batch counts as one example.
+    """
     if conv.window != (3, 3) or any(n != 1 for n in (*conv.strides, *conv.lhs_dilation, *conv.rhs_dilation)):
         return False
     channels, outputs = conv.in_channels, conv.out_channels
@@ -54,7 +57,10 @@ def is_winograd(conv: ConvParams) -> bool:
 
 
 def is_exact(precision: Any) -> bool:
-    """Return whether products by zero and of sums are ruled out, as for values that are not finite they differ."""
+    """Return whether products by zero and of sums are excluded.
+
+    These differ for values that are not finite.
+    """
     given = precision if isinstance(precision, tuple) else (precision,)
     return lax.Precision.HIGHEST in given
 
@@ -65,7 +71,7 @@ def _transform_input(r: Sequence[Any]) -> list[Any]:
 
 
 def _transform_output(r: Sequence[Any]) -> list[Any]:
-    """A' times a column of four."""
+    """Return A' times a column of four."""
     return [r[0] + r[1] + r[2], r[1] - r[2] - r[3]]
 
 

@@ -1,4 +1,4 @@
-"""The suite of CPU lowering rules ("spelling" in records): single operations with and without rules."""
+"""The suite cpu_rules: single operations with and without CPU lowering rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .timing import in_turns, ratios, seconds
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One operation: NHWC shapes, a square window (of volumes also a plane's, or a column)."""
+    """One operation: NHWC shapes, a square window, or a plane's or column's."""
 
     kind: str
     batch: int

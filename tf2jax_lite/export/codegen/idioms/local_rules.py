@@ -1,0 +1,246 @@
+"""Rules for one or two neighboring steps: identities, constant folding, broadcasting, axes of size 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.export.codegen.block_ir import Equation, Literal
+
+from .graph import Graph, Item, Replacement
+from .shapes import aval, broadcast, inserted, is_array, new, same, scalar_literal
+
+__all__ = [
+    "BROADCASTING",
+    "FOLDED",
+    "IDENTITIES",
+    "axes_of",
+    "broadcasting",
+    "constants",
+    "default_dtype",
+    "identity",
+    "insert_axes",
+    "keep_reduced_axes",
+    "merge_reshapes",
+    "neutral",
+    "plain_product",
+    "selection",
+    "squeeze_reduced_axes",
+]
+
+BROADCASTING = (*"add sub mul div max min and or xor eq ne lt le gt ge select_n".split(),)  # noqa: SIM905
+"""Primitives that are written as functions or operators of NumPy, whose operands broadcast."""
+
+IDENTITIES = ("materialize", "copy", "copy_p", "convert_element_type", "reshape", "transpose")
+REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
+
+
+def identity(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop steps that return their operand: copies, conversions to the same dtype, reshapes to the same shape."""
+    (operand, *rest), (output,) = step.inputs, step.outputs
+    if rest or operand.aval.dtype != output.aval.dtype or not same(operand.aval.shape, output.aval.shape):
+        return None
+    if step.name == "transpose" and tuple(step.params["permutation"]) != tuple(range(len(output.aval.shape))):
+        return None
+    return operand
+
+
+_ARITHMETIC = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+FOLDED = (*_ARITHMETIC, "convert_element_type", "stop_gradient")
+
+
+def constants(graph: Graph, step: Equation) -> Replacement | None:
+    """Compute arithmetic, comparisons and conversions of numbers."""
+    numbers = [scalar_literal(v) for v in step.inputs]
+    dtype = step.outputs[0].aval.dtype
+    if any(n is None for n in numbers) or not isinstance(dtype, np.dtype) or step.outputs[0].aval.shape:
+        return None
+    with np.errstate(all="ignore"):
+        if step.name == "convert_element_type":
+            source, value = step.inputs[0].aval.dtype, np.asarray(numbers[0]).astype(dtype)
+            if source.kind not in "biuf" or dtype.kind not in "iuf":
+                return None
+            return Literal(value) if source.kind == dtype.kind == "f" or value == numbers[0] else None
+        if step.name == "stop_gradient":
+            return step.inputs[0]
+        return Literal(np.asarray(_ARITHMETIC[step.name](*numbers), dtype))
+
+
+def selection(graph: Graph, step: Equation) -> Replacement | None:
+    """Replace a selection by a constant by the operand that it selects."""
+    which, *cases = step.inputs
+    number = scalar_literal(which)
+    if number is None:
+        return None
+    chosen = cases[int(number)]
+    return chosen if same(chosen.aval.shape, step.outputs[0].aval.shape) else None
+
+
+def neutral(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop a boolean operand that is the same constant everywhere, if it is the neutral one."""
+    if step.outputs[0].aval.dtype != np.bool_:
+        return None
+    for constant, other in (step.inputs, step.inputs[::-1]):
+        maker = graph.definition(constant)
+        source = maker.inputs[0] if maker is not None and maker.name == "broadcast_in_dim" else constant
+        number = scalar_literal(source)
+        if number is None or bool(number) != (step.name == "and"):
+            continue
+        if same(other.aval.shape, step.outputs[0].aval.shape):
+            return other
+        shape, rank = step.outputs[0].aval.shape, len(other.aval.shape)
+        kept = tuple(range(len(shape) - rank, len(shape)))
+        params = {"shape": shape, "broadcast_dimensions": kept, "sharding": None}
+        return [new("broadcast_in_dim", params, [other], step, step.outputs)]
+    return None
+
+
+def default_dtype(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop the preferred type of a product's results if it is that of the operands, the default."""
+    preferred = step.params["preferred_element_type"]
+    if preferred is None or any(v.aval.dtype != preferred for v in (*step.inputs, *step.outputs)):
+        return None
+    return [new(step.name, {**step.params, "preferred_element_type": None}, step.inputs, step, step.outputs)]
+
+
+def plain_product(graph: Graph, step: Equation) -> Replacement | None:
+    """Replace the product that is 0 where a factor is 0 by the plain one, as which source has it anyway."""
+    return [new("mul", {}, step.inputs, step, step.outputs)]
+
+
+def insert_axes(graph: Graph, step: Equation) -> Replacement | None:
+    """Unify reshapes and broadcasts that only insert axes of size 1."""
+    (operand, *rest), (output,) = step.inputs, step.outputs
+    if rest or (not operand.aval.shape and not is_array(operand)):
+        return None
+    if step.name == "broadcast_in_dim":
+        kept = step.params["broadcast_dimensions"]
+        shape = output.aval.shape
+        axes = tuple(i for i in range(len(shape)) if i not in kept)
+        if any(shape[i] != 1 for i in axes) or not same([shape[i] for i in kept], operand.aval.shape):
+            return None
+    else:
+        axes = inserted(operand.aval.shape, output.aval.shape)
+    if axes is None:
+        return None
+    if not axes:
+        return operand
+    return [new("expand_dims", {"axes": axes}, [operand], step, output)]
+
+
+def merge_reshapes(graph: Graph, step: Equation) -> Replacement | None:
+    """Reshape once instead of twice, or not at all."""
+    maker = graph.definition(step.inputs[0])
+    if maker is None or maker.name not in ("reshape", "squeeze", "expand_dims"):
+        return None
+    source, output = maker.inputs[0], step.outputs[0]
+    if same(source.aval.shape, output.aval.shape):
+        return source
+    if step.name == "expand_dims" or not graph.is_used_once(step.inputs[0]):
+        return None
+    return [new("reshape", {"new_sizes": output.aval.shape, "dimensions": None}, [source], step, output)]
+
+
+def keep_reduced_axes(graph: Graph, step: Equation) -> Replacement | None:
+    """Reduce with ``keepdims=True`` where the reduced axes are inserted again."""
+    maker = graph.definition(step.inputs[0])
+    if maker is None or not graph.is_used_once(step.inputs[0]):
+        return None
+    axes = tuple(step.params["axes"])
+    is_reduction = maker.name in REDUCTIONS and not maker.params.get("keepdims")
+    if is_reduction and axes == tuple(sorted(maker.params["axes"])):
+        return [new(maker.name, {**maker.params, "keepdims": True}, maker.inputs, step, step.outputs)]
+    words = _statistic_keywords(maker)
+    if words and not words.get("keepdims") and axes == axes_of(words["axis"], len(step.outputs[0].aval.shape)):
+        return [_statistic(maker, step, {**words, "keepdims": True})]
+    return None
+
+
+def squeeze_reduced_axes(graph: Graph, step: Equation) -> Replacement | None:
+    """Compute a mean or variance without the reduced axes where they are dropped."""
+    maker = graph.definition(step.inputs[0])
+    words = _statistic_keywords(maker) if maker is not None and graph.is_used_once(step.inputs[0]) else {}
+    rank = len(step.inputs[0].aval.shape)
+    if not words.pop("keepdims", False) or axes_of(words["axis"], rank) != axes_of(step.params["dimensions"], rank):
+        return None
+    return [_statistic(maker, step, words)] if maker is not None else None
+
+
+def _statistic_keywords(maker: Equation) -> dict[str, Any]:
+    is_statistic = maker.name == "call" and maker.params["function"] in ("jnp.mean", "jnp.var")
+    return dict(maker.params["keywords"]) if is_statistic else {}
+
+
+def _statistic(maker: Equation, step: Equation, words: Mapping[str, Any]) -> Equation:
+    return new("call", {**maker.params, "keywords": tuple(words.items())}, maker.inputs, step, step.outputs)
+
+
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """Return the axes that an ``axis`` argument means, in order."""
+    axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(sorted(a % rank for a in axes))
+
+
+def broadcasting(graph: Graph, step: Equation) -> Replacement | None:
+    """Leave the broadcast of an operand to the operation."""
+    output, inputs = step.outputs[0].aval, list(step.inputs)
+    if step.name == "select_n" and (len(inputs) != 3 or inputs[0].aval.dtype != np.bool_):
+        return None
+    if step.name == "div" and not jnp.issubdtype(output.dtype, jnp.inexact):
+        return None
+    added: list[Equation] = []
+    for position, item in enumerate(inputs):
+        source = _source(graph, step, item)
+        if source is None:
+            continue
+        smaller, made = source
+        others = [v.aval.shape for i, v in enumerate(inputs) if i != position]
+        found = broadcast([smaller.aval.shape, *others])
+        if found is None or not same(found, output.shape):
+            continue
+        if all(scalar_literal(v) is not None for v in (smaller, *inputs[:position], *inputs[position + 1 :])):
+            continue
+        inputs[position] = smaller
+        added += made
+    if all(a is b for a, b in zip(inputs, step.inputs, strict=True)):
+        return None
+    return [*added, new(step.name, step.params, inputs, step, step.outputs)]
+
+
+def _source(graph: Graph, step: Equation, item: Item) -> tuple[Item, list[Equation]] | None:
+    """Return an operand of fewer elements or axes that broadcasts to an item, and steps that make it."""
+    if isinstance(item, Literal):
+        uniform = item.array.ndim > 0 and item.array.size and np.all(item.array == item.array.flat[0])
+        return (Literal(item.array.flat[0].reshape(())), []) if uniform else None
+    maker = graph.definition(item)
+    if maker is None or maker.name not in ("expand_dims", "broadcast_in_dim") or len(maker.inputs) > 1:
+        return None
+    source, shape = maker.inputs[0], item.aval.shape
+    if maker.name == "expand_dims":
+        leading = tuple(range(len(maker.params["axes"])))
+        return (source, []) if maker.params["axes"] == leading else None
+    kept = maker.params["broadcast_dimensions"]
+    if not kept:
+        return source, []
+    if tuple(kept) == tuple(range(len(shape) - len(kept), len(shape))):
+        return source, []
+    axes = tuple(i for i in range(len(shape) - kept[0]) if i + kept[0] not in kept)
+    sizes = [1 if i in axes else source.aval.shape[kept.index(i + kept[0])] for i in range(len(shape) - kept[0])]
+    made = new("expand_dims", {"axes": axes}, [source], step, aval(sizes, source.aval.dtype))
+    return made.outputs[0], [made]

@@ -1,0 +1,195 @@
+"""Argument types and static keywords of candidates, read off the steps before a root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+from jax import lax
+
+from tf2jax_lite.export.codegen.block_ir import Equation
+
+from .candidates import Proposal
+from .graph import Graph
+from .shapes import aval
+
+__all__ = [
+    "attention",
+    "axis_argument",
+    "channels",
+    "conv",
+    "conv_transpose",
+    "dynamic_item",
+    "like_output",
+    "lstm_cell",
+    "mean_of_squares",
+    "pool",
+    "rows",
+    "sum_axis",
+    "summed",
+    "taken",
+    "taken_or_zero",
+    "with_keywords",
+]
+
+
+def _scalar(dtype: Any) -> jax.ShapeDtypeStruct:
+    return aval((), dtype)
+
+
+def like_output(numbers: int = 0) -> Callable[[Graph, Equation], Iterable[Proposal]]:
+    """Propose one argument of the output's type, and numbers of its dtype."""
+
+    def propose(graph: Graph, step: Equation) -> Iterable[Proposal]:
+        output = step.outputs[0].aval
+        yield [output, *[_scalar(output.dtype)] * numbers], {}
+
+    return propose
+
+
+def with_keywords(*choices: dict[str, Any]) -> Callable[[Graph, Equation], Iterable[Proposal]]:
+    """Propose one argument of the output's type, with each of some keywords."""
+    return lambda graph, step: [([step.outputs[0].aval], words) for words in choices]
+
+
+def axis_argument(axes: tuple[int, ...], rank: int) -> Any:
+    """Return an axis argument: None for all, -1 for the last."""
+    if len(axes) == rank:
+        return None
+    return axes if len(axes) > 1 else -1 if axes[0] == rank - 1 else axes[0]
+
+
+def summed(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand and axes of the sum that a step divides."""
+    maker = graph.definition(step.inputs[0])
+    if maker is not None and maker.name == "reduce_sum" and maker.params["axes"]:
+        x = maker.inputs[0].aval
+        axes = tuple(sorted(int(a) for a in maker.params["axes"]))
+        yield (
+            [x],
+            {"axis": axis_argument(axes, len(x.shape))} | ({"keepdims": True} if maker.params.get("keepdims") else {}),
+        )
+
+
+def sum_axis(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the output's type and the axis of the sum before the second operand."""
+    output = step.outputs[0].aval
+    for maker in list(graph.before(step.inputs[1]))[:2]:
+        if maker.name == "reduce_sum" and len(maker.params["axes"]) == 1:
+            axis = axis_argument((int(maker.params["axes"][0]),), len(output.shape))
+            yield [output], {} if axis == -1 else {"axis": 0 if axis is None else axis}
+
+
+def mean_of_squares(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand of the mean that a step is."""
+    if step.params["function"] == "jnp.mean":
+        yield [step.inputs[0].aval], dict(step.params["keywords"])
+
+
+def taken(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand and indices of a gather along one axis."""
+    p, (x, indices) = step.params, (v.aval for v in step.inputs)
+    axes = p["dimension_numbers"].start_index_map
+    modes = {lax.GatherScatterMode.FILL_OR_DROP: "fill", lax.GatherScatterMode.CLIP: "clip"}
+    if len(axes) == 1 and len(indices.shape) and p["mode"] in modes:
+        words = {"axis": axes[0], "mode": modes[p["mode"]]}
+        if p["fill_value"] is not None:
+            words["fill_value"] = p["fill_value"]
+        yield [x, aval(indices.shape[:-1], indices.dtype)], words
+
+
+def taken_or_zero(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand and indices of a gather along one axis with zeros for indices out of range."""
+    for avals, words in taken(graph, step):
+        if words["mode"] == "fill" and words.get("fill_value") == 0:
+            yield avals, {"axis": words["axis"]} if words["axis"] else {}
+
+
+def dynamic_item(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand and index of a slice of length 1."""
+    maker = graph.definition(step.inputs[0])
+    if maker is not None and maker.name == "dynamic_slice":
+        yield [maker.inputs[0].aval, maker.inputs[1].aval], {"keepdims": False}
+
+
+def rows(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the output's type, two vectors along its last axis, and a number."""
+    yield from _vectors(step, 2)
+
+
+def channels(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the output's type, four vectors along its last axis, and a number."""
+    yield from _vectors(step, 4)
+
+
+def _vectors(step: Equation, count: int) -> Iterable[Proposal]:
+    x = step.outputs[0].aval
+    if len(x.shape) > 1:
+        yield [x, *[aval(x.shape[-1:], x.dtype)] * count, _scalar(x.dtype)], {}
+
+
+def conv(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose operands, strides, padding, dilation and groups of a convolution of images."""
+    p = step.params
+    x, kernel = (v.aval for v in step.inputs)
+    if len(x.shape) != 4 or any(d != 1 for d in p["lhs_dilation"]):
+        return
+    words: dict[str, Any] = {}
+    if any(s != 1 for s in p["window_strides"]):
+        words["strides"] = tuple(p["window_strides"])
+    rest: dict[str, Any] = {}
+    if any(d != 1 for d in p["rhs_dilation"]):
+        rest["dilation"] = tuple(p["rhs_dilation"])
+    if p["feature_group_count"] != 1:
+        rest["groups"] = p["feature_group_count"]
+    padding = tuple(map(tuple, p["padding"]))
+    for choice in ({}, {"padding": "VALID"}, {"padding": padding}):
+        yield [x, kernel], words | choice | rest
+
+
+def conv_transpose(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose operands, strides and padding of a transposed convolution of images."""
+    p = step.params
+    x, kernel = (v.aval for v in step.inputs)
+    if len(x.shape) == 4 and any(d != 1 for d in p["lhs_dilation"]):
+        yield [x, kernel], {"strides": tuple(p["lhs_dilation"]), "padding": tuple(map(tuple, p["padding"]))}
+
+
+def pool(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand, window, strides and padding of a pooling of images."""
+    p, x = step.params, step.inputs[0].aval
+    if len(x.shape) == 4:
+        words = {"window": tuple(p["window_dimensions"][1:-1]), "strides": tuple(p["window_strides"][1:-1])}
+        for padding in ("VALID", "SAME", tuple(map(tuple, p["padding"]))):
+            yield [x], {**words, "padding": padding}
+
+
+def attention(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose queries, keys, values, a number and perhaps a mask with another, for the product with weights."""
+    makers = [graph.definition(v) for v in step.inputs]
+    softmax = next((s for s in makers if s is not None and s.params.get("function") == "jax.nn.softmax"), None)
+    if softmax is None:
+        return
+    value = next(v for v in step.inputs if graph.definition(v) is not softmax)
+    scores = graph.nearest(softmax.inputs[0], "einsum")
+    chosen = graph.nearest(softmax.inputs[0], "select_n")
+    if scores is None or len(scores.inputs) != 2:
+        return
+    number = _scalar(step.outputs[0].aval.dtype)
+    for a, b in (scores.inputs, scores.inputs[::-1]):
+        arrays = [a.aval, b.aval, value.aval, number]
+        yield (arrays if chosen is None else [*arrays, chosen.inputs[0].aval, number]), {}
+
+
+def lstm_cell(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose an input, states and weights for the product of a gate and the tanh of a cell."""
+    split = next((s for v in step.inputs for s in list(graph.before(v))[:2] if s.name == "split"), None)
+    if split is None:
+        return
+    found = [s for s in graph.before(split.inputs[0]) if s.name == "dot_general"]
+    state = step.outputs[0].aval
+    for first, second in (found[:2], found[1::-1]) if len(found) > 1 else ():
+        x, kernel = (v.aval for v in first.inputs)
+        hidden, recurrent = (v.aval for v in second.inputs)
+        yield [x, hidden, state, kernel, recurrent, aval(kernel.shape[-1:], kernel.dtype)], {}

@@ -1,0 +1,66 @@
+"""Computations of TensorFlow's ops that functions of JAX stand for, where the jaxprs differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+__all__ = ["elu", "layer_norm", "relu6", "rsqrt", "softmax", "sqrt", "variance"]
+
+
+@jax.custom_jvp
+def rsqrt(x: Any) -> Any:
+    """Compute 1 / sqrt(x) with the derivative in terms of the result."""
+    return lax.rsqrt(x)
+
+
+rsqrt.defjvps(lambda t, y, x: t * (jnp.asarray(-0.5, x.dtype) * y * y * y))
+
+
+@jax.custom_jvp
+def sqrt(x: Any) -> Any:
+    """Compute the square root with the derivative in terms of the result."""
+    return lax.sqrt(x)
+
+
+sqrt.defjvps(lambda t, y, x: t * (jnp.asarray(0.5, x.dtype) / y))
+
+
+@jax.custom_jvp
+def softmax(x: Any) -> Any:
+    """Compute the softmax of rows with the derivative in terms of the result."""
+    return jax.nn.softmax(x, axis=-1)
+
+
+@softmax.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    y = softmax(*primals)
+    (t,) = tangents
+    return y, y * (t - jnp.sum(y * t, axis=-1, keepdims=True))
+
+
+def relu6(x: Any) -> Any:
+    """Clip to [0, 6]; the derivative is 0 outside and at the ends."""
+    return lax.clamp(jnp.zeros((), x.dtype), x, jnp.full((), 6, x.dtype))
+
+
+def elu(x: Any) -> Any:
+    """Compute exp(x) - 1 of negative numbers."""
+    return jnp.where(x < 0, jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype))), x)
+
+
+def variance(x: Any, *, axis: Any, keepdims: bool = False) -> Any:
+    """Compute the mean square distance from the mean, through which no derivative goes."""
+    mean = lax.stop_gradient(jnp.mean(x, axis=axis, keepdims=True))
+    return jnp.mean(jnp.square(x - mean), axis=axis, keepdims=keepdims)
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
+    """Normalize rows as Keras does."""
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    squares = jnp.square(x - lax.stop_gradient(mean))
+    scale = lax.rsqrt(jnp.mean(squares, axis=-1, keepdims=True) + epsilon) * gamma
+    return x * scale + (-mean * scale + beta)

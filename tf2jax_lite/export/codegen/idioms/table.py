@@ -1,0 +1,177 @@
+"""The list of idioms, each with the identity that makes it equal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import helpers, local_rules, products, proposals, references
+from .candidates import Candidate, as_rule
+from .graph import Rule
+
+__all__ = ["IDIOMS", "Idiom"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Idiom:
+    """A rewrite.
+
+    Attributes:
+      name: unique; `idioms.rewrite` leaves out idioms by name.
+      identity: why the source is equal, derivative included.
+      roots: primitives of the steps that it may replace.
+      rule: replaces a step; or the function whose jaxpr the steps before it are compared with.
+    """
+
+    name: str
+    identity: str
+    roots: tuple[str, ...]
+    rule: Rule | Candidate
+
+    def rules(self, known: Mapping[str, Sequence[Rule]]) -> Iterable[tuple[str, Rule]]:
+        """Return primitives with the rule; ``known`` are the rules of the idioms before it."""
+        rule = as_rule(self.rule, known) if isinstance(self.rule, Candidate) else self.rule
+        return [(root, rule) for root in self.roots]
+
+
+_CUSTOM = ("custom_jvp_call", "custom_vjp_call")
+_SAME = "Its jaxpr is equal."
+
+_LOCAL = (
+    Idiom(
+        "identity", "An operation that returns its operand is left out.", local_rules.IDENTITIES, local_rules.identity
+    ),
+    Idiom(
+        "product",
+        "Source multiplies where the converted function has 0 for a zero factor.",
+        ("mul_no_nan",),
+        local_rules.plain_product,
+    ),
+    Idiom(
+        "default_dtype",
+        "Products of one type have results of that type by default.",
+        ("dot_general", "conv_general_dilated"),
+        local_rules.default_dtype,
+    ),
+    Idiom("constants", "Arithmetic on numbers is computed.", local_rules.FOLDED, local_rules.constants),
+    Idiom("selection", "A selection by a constant is the selected operand.", ("select_n",), local_rules.selection),
+    Idiom("neutral", "x & True and x | False are x.", ("and", "or"), local_rules.neutral),
+    Idiom(
+        "insert_axes",
+        "Reshapes and broadcasts that insert axes of size 1 are one operation.",
+        ("reshape", "broadcast_in_dim"),
+        local_rules.insert_axes,
+    ),
+    Idiom(
+        "reshapes", "A reshape of a reshape is one.", ("reshape", "squeeze", "expand_dims"), local_rules.merge_reshapes
+    ),
+    Idiom(
+        "keepdims",
+        "A reduction and the insertion of the reduced axes is a reduction with keepdims=True.",
+        ("expand_dims",),
+        local_rules.keep_reduced_axes,
+    ),
+    Idiom(
+        "squeeze",
+        "A mean or variance whose axes of size 1 are dropped is one without keepdims=True.",
+        ("squeeze",),
+        local_rules.squeeze_reduced_axes,
+    ),
+    Idiom(
+        "broadcasting",
+        "NumPy broadcasts operands as broadcast_in_dim does, and so does the transpose.",
+        local_rules.BROADCASTING,
+        local_rules.broadcasting,
+    ),
+    Idiom(
+        "reshape_product",
+        "Axes that are not summed over may be merged before a product or not.",
+        ("reshape",),
+        products.reshape_product,
+    ),
+    Idiom("contraction", "A sum over merged axes is one over each.", ("dot_general",), products.merge_contracted_axes),
+    Idiom("einsum", "jnp.einsum computes dot_general and a transpose.", ("dot_general",), products.einsum),
+    Idiom("einsum_result", "A product's axes in another order.", ("transpose",), products.transpose_product),
+    Idiom("einsum_operand", "An operand's axes in another order.", ("einsum",), products.transpose_operand),
+)
+"""Rules for neighboring steps, by which candidates are rewritten, too."""
+
+_FUNCTIONS = (
+    Candidate(
+        "jax.nn.relu6",
+        "clamp is a minimum of a maximum; both have derivative 0 at 0 and 6.",
+        references.relu6,
+        ("clamp",),
+        proposals.like_output(),
+    ),
+    Candidate("jax.nn.softmax", _SAME, jax.nn.softmax, ("div",), proposals.sum_axis),
+    Candidate("jax.nn.log_softmax", _SAME, jax.nn.log_softmax, ("sub",), proposals.sum_axis),
+    Candidate("jax.nn.silu", _SAME, jax.nn.silu, ("mul",), proposals.like_output(), needs="logistic"),
+    Candidate("jax.nn.gelu", _SAME, jax.nn.gelu, ("mul",), proposals.like_output(), needs="tanh"),
+    Candidate(
+        "jax.nn.gelu", _SAME, jax.nn.gelu, ("mul",), proposals.with_keywords({"approximate": False}), needs="erfc"
+    ),
+    Candidate(
+        "jax.nn.elu",
+        "Both branches are 0 with derivative 1 at 0; at NaN the derivative is NaN instead of 1.",
+        references.elu,
+        ("select_n",),
+        proposals.like_output(),
+        needs="expm1",
+    ),
+    Candidate("jnp.mean", _SAME, jnp.mean, ("div",), proposals.summed),
+    Candidate(
+        "jnp.var",
+        "Distances from the mean sum up to 0, so it does not matter whether the mean in them has a derivative.",
+        references.variance,
+        ("call",),
+        proposals.mean_of_squares,
+    ),
+    Candidate("jnp.take", _SAME, jnp.take, ("gather",), proposals.taken),
+    Candidate("lax.dynamic_index_in_dim", _SAME, lax.dynamic_index_in_dim, ("squeeze",), proposals.dynamic_item),
+    Candidate(
+        "rsqrt",
+        "-y ** 3 / 2 is -y / (2 x) for y = x ** -0.5, also at 0 and infinity.",
+        references.rsqrt,
+        _CUSTOM,
+        proposals.like_output(),
+        is_primitive=True,
+    ),
+    Candidate("sqrt", _SAME, references.sqrt, _CUSTOM, proposals.like_output(), is_primitive=True),
+    Candidate("jax.nn.relu", _SAME, jax.nn.relu, _CUSTOM, proposals.like_output()),
+    Candidate("jax.nn.relu6", _SAME, jax.nn.relu6, _CUSTOM, proposals.like_output()),
+    Candidate("jax.nn.softplus", _SAME, jax.nn.softplus, _CUSTOM, proposals.like_output()),
+    Candidate(
+        "jax.nn.softmax",
+        "y (t - sum(y t)) is the derivative in terms of the result y.",
+        references.softmax,
+        _CUSTOM,
+        proposals.like_output(),
+    ),
+    Candidate("_selu", _SAME, helpers._selu, ("select_n",), proposals.like_output(), needs="expm1"),
+    Candidate(
+        "_layer_norm",
+        "As var; -m s + b is b - m s.",
+        references.layer_norm,
+        ("add",),
+        proposals.rows,
+        ("epsilon",),
+        needs="rsqrt",
+    ),
+    Candidate("_batch_norm", _SAME, helpers._batch_norm, ("add",), proposals.channels, ("epsilon",), needs="rsqrt"),
+    Candidate("_take", _SAME, helpers._take, ("gather",), proposals.taken_or_zero),
+    Candidate("_conv", _SAME, helpers._conv, ("conv_general_dilated",), proposals.conv),
+    Candidate("_conv_transpose", _SAME, helpers._conv_transpose, ("conv_general_dilated",), proposals.conv_transpose),
+    Candidate("_max_pool", _SAME, helpers._max_pool, ("reduce_window_max",), proposals.pool),
+    Candidate("_attention", _SAME, helpers._attention, ("einsum",), proposals.attention),
+    Candidate("_lstm_cell", _SAME, helpers._lstm_cell, ("mul",), proposals.lstm_cell, needs="split"),
+)
+
+IDIOMS: tuple[Idiom, ...] = (
+    *_LOCAL,
+    *(Idiom(c.name, c.identity, c.roots, c) for c in _FUNCTIONS),
+)
