@@ -214,6 +214,7 @@ def imported(text, tmp_path):
     return module
 
 
+@pytest.mark.default_cases("encoder-True", "skips-False", "in_a_loop-False", "scopes_that_are_params-False")
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, scan_layers, tmp_path):
@@ -270,6 +271,7 @@ def test_source_has(name, expected):
         assert piece in text, text
 
 
+@pytest.mark.default_cases("stages-False", "flat_layers-True", "constants_differ-False")
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_ruff_has_nothing_to_say(name, scan_layers, tmp_path):
