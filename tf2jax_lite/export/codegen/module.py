@@ -291,8 +291,10 @@ class _Module:
         """Write an outlined function."""
         scopes = [scope for scope in function.scopes if scope]
         hint = common_role(scopes) if scopes else "block"
-        for value in function.produced:
-            self.marks.hints[value] = hint
+        for value, scope in function.produced.items():
+            # A number says which layer it is, which the function that calls this one may be called for others of.
+            own = role(scope)
+            self.marks.hints[value] = hint if re.search(r"\d", own) else own
         name = f"_{self.functions.new(hint, 'scope')}"
         names = Names(taken=set(self.dims))
         found = function.plan = plan(function, name, names, self.marks)

@@ -163,7 +163,7 @@ class Function:
       bodies: one for each call.
       scopes: name scope of each, "" for a repeated part of a scope.
       results: the positions of the values that some caller uses.
-      produced: the values of calls with one result, which are named for the function.
+      produced: the value of each call with one result, and the call's scope.
       plan: its parameters.
       small: whether it is only written apart if it is called at several places.
       places: how many calls of it there are in the source, 2 for a loop.
@@ -173,7 +173,7 @@ class Function:
     bodies: list[Body] = dataclasses.field(default_factory=list)
     scopes: list[str] = dataclasses.field(default_factory=list)
     results: list[Position] = dataclasses.field(default_factory=list)
-    produced: list[int] = dataclasses.field(default_factory=list)
+    produced: dict[int, str] = dataclasses.field(default_factory=dict)
     plan: Any = None
     small: bool = False
     places: int = 0
@@ -331,5 +331,5 @@ class Program:
         outputs = [(position, value) for value, position in body.where.items() if used(value)]
         function.results.extend(p for p, _ in outputs if p not in function.results)
         if scope and len(outputs) == 1 and scope != BODY:
-            function.produced.append(outputs[0][1])
+            function.produced[outputs[0][1]] = scope
         return Call(function, len(function.bodies) - 1, outputs, self)
