@@ -31,6 +31,7 @@ from .symbolic_dims import stage_symbolic
 __all__ = ["ExportReport", "converted_function", "entry", "export_functions"]
 
 _SOURCE = "model.py"
+_LISTED = 4  # results whose shapes docstrings say
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -321,7 +322,9 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str]) -> list[str]:
         lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
     if staged.rng:
         lines.append("  rng: a key, as jax.random.key makes it.")
-    return [*lines, "", "Returns:", "  The results, and params with updated variables."]
+    shapes = [f"{np.dtype(r.dtype).name}[{', '.join(map(str, r.shape))}]" for r in staged.results]
+    listed = ", ".join(shapes) if len(shapes) <= _LISTED else f"{len(shapes)} arrays"
+    return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
 
 
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:

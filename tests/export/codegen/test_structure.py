@@ -102,14 +102,14 @@ def stages(counts=(3, 4)):
 
 def skips(count=4):
     """Results of all iterations are used, in reverse order."""
-    params = drawn(layer([f"{part}_{i}" for part in ("down", "up") for i in range(count)], (4, 4)))
+    params = drawn(layer([f"{part}_{i}" for part in ("down", "more", "up") for i in range(count)], (4, 4)))
 
     def model(params, x):
         kept = []
         with scope("model"):
             for i in range(count):
                 x = dense(params, f"down_{i}", x)
-                x = dense(params, f"down_{i}", x)
+                x = dense(params, f"more_{i}", x)
                 kept.append(x)
                 with scope(f"pool_{i}"), scope("a"):
                     x = jnp.cos(x * 0.5) + 1.0
@@ -214,6 +214,7 @@ def imported(text, tmp_path):
     return module
 
 
+@pytest.mark.default_cases("encoder-True", "skips-False", "in_a_loop-False", "scopes_that_are_params-False")
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, scan_layers, tmp_path):
@@ -257,7 +258,7 @@ def test_equal_functions_are_one(name):
         ("encoder", ["for i in range(4):", 'params["encoder"][f"layer_{i}"]', 'params["up"]']),
         ("flat_layers", ['_numbered("dense", 2 * i)', 'f"dense_{2 * i + 1}"', "for i in range(5):"]),
         ("stages", ['f"{name}_1_dense"', '"stage1_block3",', "name=name"]),
-        ("skips", [".append(", 'params[f"down_{i}"]', "enumerate("]),
+        ("skips", [".append(", 'params[f"down_{i}"]']),
         ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
         ("in_a_loop", ["    for i in range(6):"]),
         ("interleaved", ["for _ in range(4):"]),
@@ -270,6 +271,7 @@ def test_source_has(name, expected):
         assert piece in text, text
 
 
+@pytest.mark.default_cases("stages-False", "flat_layers-True", "constants_differ-False")
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_ruff_has_nothing_to_say(name, scan_layers, tmp_path):
@@ -366,3 +368,37 @@ def test_folded_expressions(first, second, expected):
     (found,) = fold(nodes, marks)
     assert "".join(str(p) for p in found.parts[1:]) == f" = {expected}"
     assert ast.dump(ast.parse(expected)) == ast.dump(ast.parse(second.format(f"({first[0]})")))
+
+
+def test_signatures_share_functions(tmp_path):
+    """Functions of two signatures are written once; updates are nested in params."""
+    model, params, inputs = encoder()
+    params = {**params, "state/calls": np.float32(0), "state/seen/last": np.zeros((3, 4), np.float32)}
+    arguments = {key: codegen.Result(i) for i, key in enumerate(inputs)}
+
+    def entry(name, function):
+        jaxpr = jax.make_jaxpr(lambda given, x: function(dict(zip(params, given, strict=True)), *x))(
+            list(params.values()), list(inputs.values())
+        )
+        updates = {"state/calls": 1, "state/seen/last": 2}
+        block = codegen.from_jaxpr(jaxpr)
+        return codegen.Entry(name, block, list(params), list(inputs), arguments, False, [codegen.Result(0)], updates)
+
+    def first(params, x, mask):
+        return [model(params, x, mask), params["state/calls"] + 1.0, x]
+
+    def second(params, x, mask):
+        return [model(params, x * 2.0, mask) + 1.0, params["state/calls"] - 1.0, mask]
+
+    text, _ = codegen.write_module([entry("first", first), entry("second", second)], ["Two."])
+    assert text.count("def _layer(") == 1 and text.count("_layer(params") == 3, text
+    module = imported(text, tmp_path)
+    for function, found in ((first, module.first), (second, module.second)):
+        expected = function(params, **inputs)
+        (result,), after = found(tf2jax.nest_params(params), **inputs)
+        np.testing.assert_allclose(result, expected[0], rtol=1e-6)
+        flat = tf2jax.flatten_params(after)
+        assert flat.keys() == params.keys()
+        np.testing.assert_array_equal(flat["state/calls"], expected[1])
+        np.testing.assert_array_equal(flat["state/seen/last"], expected[2])
+        np.testing.assert_array_equal(flat["encoder/layer_0/up/kernel"], params["encoder/layer_0/up/kernel"])

@@ -161,6 +161,7 @@ class _Module:
 
     def write(self) -> tuple[str, dict[str, Any]]:
         """Return the source, and large constants by name."""
+        self.program.count_places(printed.body.items for printed in self._printed)
         for function in self.program.functions.values():
             if not function.inline:
                 self._function(function)
@@ -290,6 +291,10 @@ class _Module:
         """Write an outlined function."""
         scopes = [scope for scope in function.scopes if scope]
         hint = common_role(scopes) if scopes else "block"
+        for value, scope in function.produced.items():
+            # A number says which layer it is, which the function that calls this one may be called for others of.
+            own = role(scope)
+            self.marks.hints[value] = hint if re.search(r"\d", own) else own
         name = f"_{self.functions.new(hint, 'scope')}"
         names = Names(taken=set(self.dims))
         found = function.plan = plan(function, name, names, self.marks)

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..templates import Def, For, Marks, Part, Ref, Stmt, parts_of
@@ -17,12 +17,13 @@ __all__ = ["fold"]
 _LONGEST = 76  # characters of a folded statement
 
 
-def fold(nodes: Sequence[Any], marks: Marks) -> list[Any]:
+def fold(nodes: Sequence[Any], marks: Marks, short: Collection[int] = ()) -> list[Any]:
     """Return filled statements with those folded whose value is used once, by one of the next statements.
 
     Args:
       nodes: the statements of a function.
       marks: hints for names of values, which say how long a statement is.
+      short: values whose names have one letter.
     """
     uses = Counter(part.id for part in parts_of(nodes) if isinstance(part, Ref))
     assigned = Counter(
@@ -31,14 +32,23 @@ def fold(nodes: Sequence[Any], marks: Marks) -> list[Any]:
         for stmt in ([node] if isinstance(node, Stmt) else node.body if isinstance(node, For) else [])
         for target in stmt.targets
     )
+
+    def width(parts: Sequence[Part]) -> int:
+        return sum(
+            len(str(p)) if not isinstance(p, Ref) else 1 if p.id in short else len(role(marks.hints[p.id]))
+            for p in parts
+        )
+
     found: list[Any] = []
     pending: dict[int, tuple[int, tuple[Part, ...]]] = {}  # value to the place and the source of its statement
     for node in nodes:
         if not isinstance(node, Stmt):
             pending.clear()
-            found.append(dataclasses.replace(node, body=fold(node.body, marks)) if isinstance(node, Def) else node)
+            found.append(
+                dataclasses.replace(node, body=fold(node.body, marks, short)) if isinstance(node, Def) else node
+            )
             continue
-        node = _folded(node, pending, found, marks)
+        node = _folded(node, pending, found, width)
         found.append(node)
         value = _single(node)
         if value is not None and uses[value] == 2 and assigned[value] == 1:
@@ -57,7 +67,9 @@ def _after_equals(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return (str(parts[1]).removeprefix(" = "), *parts[2:])
 
 
-def _folded(node: Stmt, pending: dict[int, tuple[int, tuple[Part, ...]]], found: list[Any], marks: Marks) -> Stmt:
+def _folded(
+    node: Stmt, pending: dict[int, tuple[int, tuple[Part, ...]]], found: list[Any], width: Callable[..., int]
+) -> Stmt:
     """Return a statement with the sources of values in place of them where the result is short enough."""
     parts = node.parts
     for part in [p for p in parts if isinstance(p, Ref) and p.id in pending and p.id not in node.targets]:
@@ -66,7 +78,7 @@ def _folded(node: Stmt, pending: dict[int, tuple[int, tuple[Part, ...]]], found:
         before, after = parts[:at], parts[at + 1 :]
         inner = _text(source)
         returned = parts == ("return ", part)
-        if not returned and (_OUTLINED.match(inner) or _width(parts, marks) + _width(source, marks) > _LONGEST):
+        if not returned and (_OUTLINED.match(inner) or width(parts) + width(source) > _LONGEST):
             continue
         if _needs_parentheses(inner, _text(before), _text(after)):
             source = ("(", *source, ")")
@@ -88,10 +100,6 @@ def _merged(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _text(parts: Sequence[Part]) -> str:
     return "".join(f"_v{p.id}_" if isinstance(p, Ref) else str(p) for p in parts)
-
-
-def _width(parts: Sequence[Part], marks: Marks) -> int:
-    return sum(len(role(marks.hints[p.id])) if isinstance(p, Ref) else len(str(p)) for p in parts)
 
 
 _LEVELS: list[tuple[type[ast.operator], ...]] = [(ast.Add, ast.Sub), (ast.Mult, ast.Div, ast.MatMult)]

@@ -7,14 +7,17 @@ which of an item's values it is, equally for equal items.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..templates import Def, Marks, Printed, Read, Ref, Stmt
 
-__all__ = ["Body", "Call", "Code", "Function", "Item", "Loop", "Program"]
+__all__ = ["BODY", "Body", "Call", "Code", "Function", "Item", "Loop", "Program"]
 
 Position = Hashable
+BODY = "body"
+"""The scope of local functions' bodies."""
+
 _WIDTH = 70  # of a statement in one line
 
 
@@ -160,21 +163,25 @@ class Function:
       bodies: one for each call.
       scopes: name scope of each, "" for a repeated part of a scope.
       results: the positions of the values that some caller uses.
+      produced: the value of each call with one result, and the call's scope.
       plan: its parameters.
-      local: whether it is a local function's body, which is only written apart if it is used again.
+      small: whether it is only written apart if it is called at several places.
+      places: how many calls of it there are in the source, 2 for a loop.
     """
 
     key: int
     bodies: list[Body] = dataclasses.field(default_factory=list)
     scopes: list[str] = dataclasses.field(default_factory=list)
     results: list[Position] = dataclasses.field(default_factory=list)
+    produced: dict[int, str] = dataclasses.field(default_factory=dict)
     plan: Any = None
-    local: bool = False
+    small: bool = False
+    places: int = 0
 
     @property
     def inline(self) -> bool:
         """Whether its statements stand where it is called."""
-        return self.local and len(self.bodies) == 1
+        return self.small and self.places < 2
 
 
 class Call(Item):
@@ -249,6 +256,17 @@ class Loop(Item):
         return self.calls[number].output_at(inner, program)
 
 
+def _all_items(nodes: Iterable[Any]) -> Iterator[Item]:
+    """Yield items, and those in local functions."""
+    for node in nodes:
+        if isinstance(node, Item):
+            yield node
+        if isinstance(node, Code | Printed):
+            yield from _all_items(node.nodes)
+        elif isinstance(node, Def):
+            yield from _all_items(node.body)
+
+
 class Program:
     """The functions of a module, callees before callers.
 
@@ -271,6 +289,21 @@ class Program:
         """Return a number for a key, equal for equal keys."""
         return self._keys.setdefault(key, len(self._keys))
 
+    def count_places(self, bodies: Iterable[Sequence[Any]]) -> None:
+        """Count the calls of each function in the source.
+
+        Args:
+          bodies: items of the module's entries.
+        """
+        for function in self.functions.values():
+            function.places = 0
+        for items in (*bodies, *(f.bodies[0].items for f in self.functions.values())):
+            for item in _all_items(items):
+                if isinstance(item, Call):
+                    item.function.places += 1
+                elif isinstance(item, Loop):
+                    item.calls[0].function.places += 2
+
     def under(self, path: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
         """Return shapes and dtypes of the params of a subtree, by path within it."""
         if not self._subtrees:
@@ -280,23 +313,23 @@ class Program:
                     tree[full[length:]] = aval.shape, aval.dtype
         return self._subtrees.get(path, {})
 
-    def call(self, items: Sequence[Item], used: Any, scope: str, *, local: bool = False) -> Call:
+    def call(self, items: Sequence[Item], used: Any, scope: str, *, small: bool = False) -> Call:
         """Return a call of the function with these items.
 
         Args:
           items: its body.
           used: tells of a value whether others use it.
           scope: the name scope.
-          local: whether they are a local function's body.
+          small: whether to write them apart only if there are several calls.
         """
         body = Body(items, self)
         function = self.functions.get(body.key)
         if function is None:
-            function = self.functions[body.key] = Function(body.key, local=local)
+            function = self.functions[body.key] = Function(body.key, small=small)
         function.bodies.append(body)
         function.scopes.append(scope)
         outputs = [(position, value) for value, position in body.where.items() if used(value)]
         function.results.extend(p for p, _ in outputs if p not in function.results)
-        if scope and len(outputs) == 1 and not local:
-            self.marks.hints[outputs[0][1]] = scope
+        if scope and len(outputs) == 1 and scope != BODY:
+            function.produced[outputs[0][1]] = scope
         return Call(function, len(function.bodies) - 1, outputs, self)

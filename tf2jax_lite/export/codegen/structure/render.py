@@ -180,7 +180,7 @@ def lay_out(
     found = flat(nodes)
     if alias:
         found = _renamed(found, alias)
-    found = fold(found, marks)
+    found = fold(found, marks, args if single and len(args) == 1 else ())
     names = name_values(found, args, marks, taken, fixed or {}, single)
     lines: list[str] = []
     # Inner functions name their own values, so names are looked up when a function's lines are written.

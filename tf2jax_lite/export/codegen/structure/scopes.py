@@ -8,12 +8,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..templates import Def, Printed, Ref, parts_of
-from .items import Code, Item, Program
+from .items import BODY, Code, Item, Program
 from .outline import outline
 
 __all__ = ["structure"]
 
-# Scopes of up to so many lines are inlined.
+# Scopes of up to so many lines are inlined where there is one call.
 _FEW = 3
 _FEW_WITHOUT_PARAMS = 8
 
@@ -42,8 +42,7 @@ def _with_items(nodes: Sequence[Any], program: Program) -> list[Any]:
             used = {part.id for part in parts_of(others) if isinstance(part, Ref)}
             items = structure(equations, used, program)
             if sum(item.lines for item in items) > _FEW_WITHOUT_PARAMS:
-                hint = program.marks.hints[node.name.id] if isinstance(node.name, Ref) else "body"
-                items = [program.call(items, used.__contains__, hint, local=True)]
+                items = [program.call(items, used.__contains__, BODY, small=True)]
             first = next((i for i, n in enumerate(node.body) if isinstance(n, Printed)), 0)
             node = dataclasses.replace(node, body=[*node.body[:first], *items, *others[first:]])
         found.append(node)
@@ -69,12 +68,13 @@ def _tree(codes: list[Code], depth: int, uses: Counter[int], program: Program) -
             items.extend(members)
             continue
         inner = _tree(members, depth + 1, uses, program)
-        reads = any(item.reads for item in inner)
-        if sum(item.lines for item in inner) <= (_FEW if reads else _FEW_WITHOUT_PARAMS):
+        if len(inner) == 1:
             items.extend(inner)
             continue
         inside = Counter(value for code in members for value in code.inputs)
-        items.append(program.call(inner, lambda v, inside=inside: uses[v] > inside[v], scope))
+        reads = any(item.reads for item in inner)
+        small = sum(item.lines for item in inner) <= (_FEW if reads else _FEW_WITHOUT_PARAMS)
+        items.append(program.call(inner, lambda v, inside=inside: uses[v] > inside[v], scope, small=small))
     inside = Counter(value for code in codes for value in code.inputs)
     used = {value for code in codes for _, value in code.outputs() if uses[value] > inside[value]}
     return outline(items, used, program)
