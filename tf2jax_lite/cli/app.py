@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from . import convert as _convert  # noqa: F401  (registers its commands)
+from . import finetune as _finetune  # noqa: F401  (registers its commands)
 from . import train as _train  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .quiet import import_tensorflow, quiet_stderr

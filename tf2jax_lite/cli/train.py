@@ -1,10 +1,10 @@
-"""The commands ``finetune`` and ``federate``, and ``export-tf``."""
+"""The commands ``federate`` and ``export-tf``, and options of trainings."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,19 +49,35 @@ _CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
 _ALGORITHMS = "Options of single algorithms"
 
 
+class _Bar:
+    """A progress bar, called with each record of the history."""
+
+    def __init__(self, bar: Progress, unit: str, total: int):
+        self._bar, self._unit = bar, unit
+        self._task = bar.add_task("", total=total, rate="")
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Show a record's number, losses and accuracies."""
+        self._bar.update(self._task, completed=record[self._unit], description=_numbers(record))
+
+    def rate(self, examples_per_second: float) -> None:
+        """Show the throughput."""
+        self._bar.update(self._task, rate=f"{examples_per_second:,.0f} examples/s")
+
+
 @contextlib.contextmanager
-def _progress(unit: str, total: int, show: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that updates a progress bar for each record."""
+def progress(unit: str, total: int, show: bool) -> Iterator[_Bar]:
+    """Yield a progress bar."""
     columns = (
         TextColumn(unit, markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
+        TextColumn("{task.fields[rate]}", markup=False),
     )
-    with Progress(*columns, console=console, disable=not show) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda record: progress.update(task, completed=record[unit], description=_numbers(record))
+    with Progress(*columns, console=console, disable=not show) as bar:
+        yield _Bar(bar, unit, total)
 
 
 def _numbers(record: dict[str, Any]) -> str:
@@ -87,7 +103,8 @@ def _named_values(items: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
+def finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
+    """Print the result of a training."""
     history = report.history
     if as_json:
         print_json(
@@ -107,76 +124,6 @@ def _finish(out: Path, report: Any, as_json: bool, quiet: bool) -> None:
             if _numbers(record):
                 console.print(f"  {name:6} {_numbers(record)}", highlight=False)
         console.print(f"  {out / 'history.jsonl'}, {out / 'history.svg'}", highlight=False)
-
-
-@app.command()
-def finetune(
-    artifact: Artifact,
-    data: Annotated[Path, typer.Option("--data", help="An .npz: the inputs by name, and the targets.")],
-    out: Out,
-    loss: Loss = "sparse_categorical_crossentropy",
-    optimizer: Annotated[str, typer.Option(help="sgd, adam, adamw, adagrad, rmsprop, yogi, lamb or lion.")] = "adamw",
-    learning_rate: Annotated[float, typer.Option(help="The highest rate.")] = 1e-3,
-    epochs: Annotated[int, typer.Option(min=0, help="Passes over the data.")] = 3,
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 32,
-    evaluation: Eval = None,
-    seed: Seed = 0,
-    momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Of adamw, lamb and lion.")] = None,
-    clip_norm: Annotated[float | None, typer.Option(help="Scale gradients down to this norm.")] = None,
-    schedule: Annotated[str, typer.Option(help="constant, cosine or linear (down to 0 at the end).")] = "constant",
-    warmup_steps: Annotated[int, typer.Option(min=0, help="Steps in which the rate goes up from 0.")] = 0,
-    from_logits: Logits = None,
-    label: Label = "y",
-    output: Output = None,
-    signature: Signature = None,
-    train_signature: TrainSignature = None,
-    freeze: Freeze = None,
-    backend: Backend = "stablehlo",
-    checkpoint_dir: Checkpoints = None,
-    force: Force = False,
-    max_input_bytes: MaxInputBytes = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Fine-tune an artifact on an .npz of examples, and write a new artifact.
-
-    TensorFlow is not needed.
-    """
-    from tf2jax_lite.finetuning import finetune_artifact
-    from tf2jax_lite.finetuning.datasets import read_arrays
-
-    with limits(max_input_bytes=max_input_bytes):
-        examples, held_out = read_arrays(data), None if evaluation is None else read_arrays(evaluation)
-    with _progress("epoch", epochs, not (quiet or as_json)) as step:
-        report = finetune_artifact(
-            artifact,
-            examples,
-            out,
-            loss=loss,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            epochs=epochs,
-            batch_size=batch_size,
-            seed=seed,
-            eval_examples=held_out,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            clip_norm=clip_norm,
-            schedule=schedule,
-            warmup_steps=warmup_steps,
-            checkpoint_dir=checkpoint_dir,
-            overwrite=force,
-            report=step,
-            from_logits=from_logits,
-            label=label,
-            output=output,
-            eval_signature=signature,
-            train_signature=train_signature,
-            freeze=freeze or (),
-            backend=backend,
-        )
-    _finish(out, report, as_json, quiet)
 
 
 @app.command()
@@ -315,7 +262,7 @@ def federate(
     with limits(max_input_bytes=max_input_bytes):
         clients = open_clients(data, client_key, split)
         held_out = None if evaluation is None else read_arrays(evaluation)
-    with _progress("round", rounds, not (quiet or as_json)) as step:
+    with progress("round", rounds, not (quiet or as_json)) as step:
         report = federate_artifact(
             artifact,
             clients,
@@ -358,7 +305,7 @@ def federate(
             freeze=freeze or (),
             backend=backend,
         )
-    _finish(out, report, as_json, quiet)
+    finish(out, report, as_json, quiet)
 
 
 @app.command(name="export-tf")

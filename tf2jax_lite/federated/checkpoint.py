@@ -110,6 +110,14 @@ class CheckpointStore(abc.ABC):
             arrays |= {name: from_plain(arrays[name], kind) for name, kind in found.get("dtypes", {}).items()}
         except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
             raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
+        self._check_identity(before)
+        try:
+            return Checkpoint(number, restored_state(template, arrays), record)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._name()}: {error}") from error
+
+    def _check_identity(self, before: Mapping[str, Any]) -> None:
+        """Raise `CheckpointError` for a checkpoint of another training."""
         now = self._identity
         differ = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
         if differ:
@@ -117,10 +125,6 @@ class CheckpointStore(abc.ABC):
             raise CheckpointError(
                 f"{self._name()} is of another training ({why}). Choose another directory, or the same options."
             )
-        try:
-            return Checkpoint(number, restored_state(template, arrays), record)
-        except CheckpointError as error:
-            raise CheckpointError(f"{self._name()}: {error}") from error
 
     def close(self) -> None:  # noqa: B027  (most have nothing to free)
         """Release the held memory."""

@@ -18,6 +18,7 @@ import optax
 from tf2jax_lite.federated.convolutions import with_cpu_rules
 from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.federated.model import (
+    BatchLoss,
     Model,
     changing_leaves,
     check_model,
@@ -39,6 +40,7 @@ __all__ = [
     "build_model_delta_client_work",
     "client_weight",
     "delta",
+    "gradient_step",
     "optimizer_of",
     "round_counter",
 ]
@@ -209,6 +211,37 @@ def _add(total: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:
     return {name: jax.tree.map(cast, total[name].merge(stat), total[name]) for name, stat in stats.items()}
 
 
+def gradient_step(
+    value_and_grad: Callable[[ModelWeights, Mapping[str, Any], Any], tuple[BatchLoss, PyTree]],
+    optimizer: optax.GradientTransformation,
+    weights: ModelWeights,
+    optimizer_state: PyTree,
+    batch: Mapping[str, Any],
+    key: Any,
+    adjust: Callable[[PyTree], PyTree] | None = None,
+) -> tuple[ModelWeights, PyTree, BatchLoss]:
+    """Update weights by the gradient of one batch.
+
+    Args:
+      value_and_grad: as `model_value_and_grad` returns it.
+      optimizer: the optimizer.
+      weights: the weights before the step.
+      optimizer_state: the optimizer's state before the step.
+      batch: dict of arrays (n, ...).
+      key: a JAX key for the model's random numbers.
+      adjust: ``(gradient) -> gradient``, of terms that depend on the weights alone.
+
+    Returns:
+      The weights, the optimizer's state, and the batch's `BatchLoss`.
+    """
+    found, grads = value_and_grad(weights, batch, key)
+    if adjust is not None:
+        grads = adjust(grads)
+    updates, optimizer_state = optimizer.update(grads, optimizer_state, weights.trainable)
+    trainable = optax.apply_updates(weights.trainable, updates)
+    return ModelWeights(trainable, found.non_trainable), optimizer_state, found
+
+
 def build_model_delta_client_work(
     model: Model,
     optimizer: ClientOptimizer,
@@ -258,16 +291,23 @@ def build_model_delta_client_work(
         )
 
     def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
-        weights = ModelWeights(carry.trainable, _with(model, message, carry.changed))
-        aux, grads = value_and_grad(weights, batch, jax.random.fold_in(carry.key, carry.step))
-        if proximal_strength:
-            grads = jax.tree.map(
+        def proximal(grads: PyTree) -> PyTree:
+            return jax.tree.map(
                 lambda g, w, w0: g + proximal_strength * (w - w0), grads, carry.trainable, message.trainable
             )
-        updates, opt_state = optimizer_of(optimizer, state).update(grads, carry.optimizer, carry.trainable)
+
+        weights, opt_state, aux = gradient_step(
+            value_and_grad,
+            optimizer_of(optimizer, state),
+            ModelWeights(carry.trainable, _with(model, message, carry.changed)),
+            carry.optimizer,
+            batch,
+            jax.random.fold_in(carry.key, carry.step),
+            proximal if proximal_strength else None,
+        )
         return _Carry(
-            optax.apply_updates(carry.trainable, updates),
-            _keep(model, ModelWeights((), aux.non_trainable)),
+            weights.trainable,
+            _keep(model, ModelWeights((), weights.non_trainable)),
             opt_state,
             carry.key,
             carry.step + 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -85,8 +86,9 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
       model: the model.
       rank: columns of A and rows of B, at least 1.
       alpha: the scale; ``rank`` by default.
-      adapts: which parameters get adapters, by name; only those of two or more axes can. All axes but the last count as
-        one: kernels of convolutions are matrices from patches to channels.
+      adapts: which parameters get adapters, by name; only those of two or more axes can. Those of more than two are
+        matrices from the first axes to the last, split where A and B have fewest elements: kernels of convolutions go
+        from patches to channels, those of attention from the model's width to all heads, and back.
 
     Returns:
       A model whose trainable weights are ``{name: {"a": (rows, rank), "b": (rank, columns)}}``; b starts at 0, so that
@@ -112,7 +114,7 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
         adapters = {}
         for i, name in enumerate(chosen):
             leaf = names[name]
-            rows, columns = leaf.size // leaf.shape[-1], leaf.shape[-1]
+            rows, columns = _matrix(leaf.shape)
             draw = jax.random.normal(jax.random.fold_in(key, i), (rows, rank), leaf.dtype)
             adapters[name] = {
                 "a": draw / jnp.sqrt(jnp.asarray(rows, leaf.dtype)),
@@ -134,6 +136,12 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
         apply_for_eval=lambda weights, batch: model.apply_for_eval(whole(weights), batch),
         changes={"frozen": False, "state": model.changes},
     )
+
+
+def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return a kernel's rows and columns as a matrix; of equal splits, the later one."""
+    splits = [(math.prod(shape[:axis]), math.prod(shape[axis:])) for axis in range(len(shape) - 1, 0, -1)]
+    return min(splits, key=sum)
 
 
 def merge_lora(weights: ModelWeights, scale: float = 1.0) -> ModelWeights:

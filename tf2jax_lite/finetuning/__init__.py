@@ -4,19 +4,37 @@ Entries: `finetune_artifact` and `federate_artifact` for artifacts, `finetune` a
 
 Read in this order:
   trained_artifact: an artifact as a model with a loss; checks of examples.
-  central_training, artifacts: epochs over one dataset; the artifact around it.
+  steps: the jitted training step; sharding, precision and remat change how it computes.
+  central_training, artifacts: the loop over epochs and batches; the artifact around it.
+  data: training data in memory and in files.
+  adapters, stopping, callbacks: low-rank adapters, the best epoch, and records of a training while it runs.
   federated_training, federated_artifacts: rounds over cohorts; the artifact around it.
-  optimizers, algorithms: optax optimizers, federated algorithms and aggregators by name.
-  datasets, domains: training data from files; domains of agnostic federated averaging.
+  optimizers, metrics, algorithms: optax optimizers, metrics, federated algorithms and aggregators by name.
+  datasets, domains: clients' data from files; domains of agnostic federated averaging.
   history: records of a training, as JSON lines and as a plot.
 
 Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`.
 """
 
+from .adapters import merge_adapters
 from .artifacts import TrainingReport, finetune_artifact
+from .callbacks import Callback
 from .central_training import finetune
+from .data import RowData, StreamedData, open_data
 from .federated_artifacts import federate_artifact
 from .federated_training import federate
 from .history import History
 
-__all__ = ["History", "TrainingReport", "federate", "federate_artifact", "finetune", "finetune_artifact"]
+__all__ = [
+    "Callback",
+    "History",
+    "RowData",
+    "StreamedData",
+    "TrainingReport",
+    "federate",
+    "federate_artifact",
+    "finetune",
+    "finetune_artifact",
+    "merge_adapters",
+    "open_data",
+]

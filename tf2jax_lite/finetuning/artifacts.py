@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.atomic_dir import refuse_existing
@@ -19,14 +20,35 @@ from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.update import write_trained
 from tf2jax_lite.federated.process import ModelWeights
 
+from .adapters import ADAPTERS_FILE, LoraOptions
 from .central_training import finetune
+from .data import InMemory, TrainingData
 from .history import History
-from .optimizers import named_optimizer
+from .optimizers import named_optimizer, with_multipliers
+from .sharding import mesh_text, on_host, sharding_json, weight_names
 from .trained_artifact import TrainableModel, trainable_model
 
 __all__ = ["TrainingReport", "finetune_artifact", "training_identity", "write_result"]
 
 Report = Callable[[dict[str, Any]], None]
+# Options of `finetune` that `finetune_artifact` passes on.
+_TRAINING = (
+    "mesh",
+    "sharding",
+    "shard",
+    "microbatches",
+    "ema_decay",
+    "precision",
+    "remat",
+    "checkpoint_steps",
+    "monitor",
+    "patience",
+    "keep_best",
+    "callbacks",
+)
+# Options of `trainable_model` that are recorded where they are given.
+_UNSET = {"metrics": (), "label_smoothing": 0.0, "class_weights": (), "focal_gamma": 0.0, "ignore_label": None}
+_DEFAULTS = {"sharding": "replicated", "microbatches": 1, "precision": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +70,7 @@ class TrainingReport:
 
 def finetune_artifact(
     artifact: str | Path,
-    examples: Mapping[str, Any],
+    examples: Mapping[str, Any] | TrainingData,
     out: str | Path,
     *,
     loss: str,
@@ -57,7 +79,7 @@ def finetune_artifact(
     epochs: int = 1,
     batch_size: int = 32,
     seed: int = 0,
-    eval_examples: Mapping[str, Any] | None = None,
+    eval_examples: Mapping[str, Any] | TrainingData | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
     clip_norm: float | None = None,
@@ -66,7 +88,12 @@ def finetune_artifact(
     checkpoint_dir: str | Path | None = None,
     overwrite: bool = False,
     report: Report = lambda record: None,
-    **model_options: Any,
+    lora_rank: int | None = None,
+    lora_alpha: float | None = None,
+    lora_targets: str = "kernel$",
+    lr_multipliers: Sequence[str] = (),
+    extra: Mapping[str, bytes] | None = None,
+    **options: Any,
 ) -> TrainingReport:
     """Fine-tune an artifact on one dataset and write a new one.
 
@@ -75,9 +102,10 @@ def finetune_artifact(
 
     Args:
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
-      examples: dict of arrays (n, ...): the model's inputs by name, and the targets.
+      examples: dict of arrays (n, ...): the model's inputs by name, and the targets; or `TrainingData` of such
+        examples, see `open_data`.
       out: the directory to create.
-      loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
+      loss: a name, or ``module:function``; see `training_loss`.
       optimizer: a name, see `named_optimizer`, as for momentum, weight_decay, clip_norm, schedule and warmup_steps.
       learning_rate: the highest rate.
       epochs: passes over the examples.
@@ -92,20 +120,30 @@ def finetune_artifact(
       checkpoint_dir: the state is saved there after each epoch, and training resumes from it; see `finetune`.
       overwrite: replace an existing artifact at ``out``.
       report: called with each record of the history.
-      **model_options: see `trainable_model`: from_logits, label, output, train_signature, eval_signature, freeze,
+      lora_rank: train low-rank adapters of this rank instead of the params, see `LoraOptions`. The new artifact has
+        them merged, and apart in ``adapters.safetensors``; see `merge_adapters`.
+      lora_alpha: the adapters' scale.
+      lora_targets: which params get adapters.
+      lr_multipliers: rules ``REGEX=FACTOR`` for learning rates of params by name; see `with_multipliers`.
+      extra: further files of the new artifact, name to content.
+      **options: of `finetune`: mesh, sharding, shard, microbatches, ema_decay, precision, remat, checkpoint_steps,
+        monitor, patience, keep_best, callbacks; and of `trainable_model`: from_logits, label, output,
+        train_signature, eval_signature, freeze, metrics, label_smoothing, class_weights, focal_gamma, ignore_label,
         backend.
 
     Raises:
       Tf2JaxError: see `trainable_model`, `named_optimizer`, `finetune` and `write_trained`.
     """
     refuse_existing(out, overwrite=overwrite)
-    trainable = trainable_model(artifact, loss, sample=examples, **model_options)
-    train = trainable.examples(examples, "the training data", may_be_empty=False)
-    held_out = None
-    if eval_examples is not None:
-        held_out = trainable.examples(eval_examples, "the evaluation data", may_be_empty=False)
-    per_epoch = -(-len(train[trainable.label]) // batch_size) if batch_size > 0 else 0
-    options = {
+    training = {name: options.pop(name) for name in _TRAINING if name in options}
+    lora = None if lora_rank is None else LoraOptions(lora_rank, lora_alpha, lora_targets)
+    sample = examples.first(256) if isinstance(examples, TrainingData) else examples
+    trainable = trainable_model(artifact, loss, sample=sample, **options)
+    train = _fitting(examples, trainable, "the training data")
+    held_out = None if eval_examples is None else _fitting(eval_examples, trainable, "the evaluation data")
+    model = trainable.model if lora is None else lora.adapted(trainable.model)
+    per_epoch = -(-len(train) // batch_size) if batch_size > 0 else 0
+    optimization = {
         "optimizer": optimizer,
         "learning_rate": learning_rate,
         "momentum": momentum,
@@ -114,7 +152,7 @@ def finetune_artifact(
         "schedule": schedule,
         "warmup_steps": warmup_steps,
     }
-    optimization = named_optimizer(
+    chosen = named_optimizer(
         optimizer,
         learning_rate,
         momentum=momentum,
@@ -124,23 +162,56 @@ def finetune_artifact(
         warmup_steps=warmup_steps,
         total_steps=epochs * per_epoch,
     )
-    identity = training_identity(artifact, loss, trainable, model_options, options)
+    if lr_multipliers:
+        chosen = with_multipliers(chosen, lr_multipliers, weight_names(model.shapes.trainable))
+        optimization["lr_multipliers"] = list(lr_multipliers)
+    if lora is not None:
+        optimization["lora"] = dataclasses.asdict(lora)
+    identity = training_identity(artifact, loss, trainable, options, optimization)
     if schedule != "constant":
         identity["epochs"] = epochs  # the schedule depends on it; without one, a training may be extended
     weights, history = finetune(
-        trainable.model,
+        model,
         train,
-        optimizer=optimization,
+        optimizer=chosen,
         epochs=epochs,
         batch_size=batch_size,
         seed=seed,
         eval_examples=held_out,
         checkpoint_dir=checkpoint_dir,
-        identity={**identity, "data": _digest(train)},
+        identity={**identity, "data": train.identity()},
         report=report,
+        **training,
     )
     record = {"kind": "finetune", **identity, "epochs": epochs, "batch_size": batch_size, "seed": seed}
-    return write_result(artifact, out, weights, history, trainable, record, overwrite)
+    for name, value in training.items():
+        if name != "callbacks" and value and value != _DEFAULTS.get(name):
+            record[name] = value
+    if "mesh" in record:
+        record["mesh"] = mesh_text(record["mesh"])
+    if "sharding" in record:
+        record["sharding"] = sharding_json(record["sharding"])
+    files = dict(extra or {})
+    weights = on_host(weights)
+    if lora is not None:
+        files[ADAPTERS_FILE], weights = lora.file(weights), lora.merged(weights)
+    if jax.process_index():  # process 0 writes
+        written = ExportReport(str(out), {}, list(read_metadata(Path(artifact))["signatures"]), 0, [])
+        report_of_all = TrainingReport(written, history, trainable.from_logits, trainable.signatures)
+    else:
+        report_of_all = write_result(artifact, out, weights, history, trainable, record, overwrite, files)
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("the artifact is written")
+    return report_of_all
+
+
+def _fitting(examples: Mapping[str, Any] | TrainingData, trainable: TrainableModel, where: str) -> TrainingData:
+    """Return examples as the model takes them; those in memory are checked at once, others batch by batch."""
+
+    def prepare(arrays: Mapping[str, Any]) -> dict[str, Any]:
+        return trainable.examples(arrays, where, may_be_empty=False)
+
+    return examples.prepared(prepare) if isinstance(examples, TrainingData) else InMemory(prepare(examples))
 
 
 def training_identity(
@@ -170,16 +241,13 @@ def training_identity(
         "signatures": list(trainable.signatures),
         "freeze": list(model_options.get("freeze") or ()),
         "output": model_options.get("output"),
+        **{
+            name: model_options[name]
+            for name in _UNSET
+            if model_options.get(name) is not None and model_options[name] != _UNSET.get(name)
+        },
         **options,
     }
-
-
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    found = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        found.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
 
 
 def write_result(
@@ -190,6 +258,7 @@ def write_result(
     trainable: TrainableModel,
     record: Mapping[str, Any],
     overwrite: bool,
+    extra: Mapping[str, bytes] | None = None,
 ) -> TrainingReport:
     """Write the trained artifact.
 
@@ -203,11 +272,12 @@ def write_result(
       trainable: the model.
       record: of the training, for the metadata.
       overwrite: replace an existing artifact at ``out``.
+      extra: further files, name to content.
 
     Raises:
       ExportError: it cannot be written.
     """
-    files = {"history.jsonl": history.jsonl(), "history.svg": history.svg()}
+    files = {"history.jsonl": history.jsonl(), "history.svg": history.svg(), **(extra or {})}
     last = history.records[-1] if history.records else {}
 
     def write(folder: str | Path, weights: ModelWeights, extra: Mapping[str, bytes], **more: Any) -> ExportReport:

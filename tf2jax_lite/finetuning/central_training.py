@@ -1,11 +1,11 @@
-"""Central training: epochs over one dataset, with checkpoints."""
+"""Central training: the loop over epochs and batches, with checkpoints, evaluation and early stopping."""
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,44 +14,63 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated.checkpoint import CheckpointFile
-from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.checkpoint import CheckpointFile, CheckpointStore
 from tf2jax_lite.federated.device_placement import commit_to_device
-from tf2jax_lite.federated.model import Model, evaluate_model, model_value_and_grad
+from tf2jax_lite.federated.model import Model, evaluate_model
 from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
+from .callbacks import Callback
+from .checkpoints import open_checkpoints
+from .data import TrainingData, as_training_data
 from .history import History
+from .sharding import Sharding, make_placement, placed
+from .steps import FinetuneState, StepOptions, initial_state, make_step, state_shardings
+from .stopping import Monitor
 
-__all__ = ["FinetuneState", "finetune"]
+__all__ = ["finetune"]
+
+Report = Callable[[dict[str, Any]], None]
 
 
-class FinetuneState(NamedTuple):
-    """State of a training between steps.
+class _Saved(NamedTuple):
+    """The content of a checkpoint.
 
     Attributes:
-      weights: the model's `ModelWeights`.
-      optimizer: the optimizer's state.
+      state: the state between two steps.
+      best: the weights of the best epoch; None if they are not kept.
     """
 
-    weights: ModelWeights
-    optimizer: Any
+    state: FinetuneState
+    best: ModelWeights | None = None
 
 
 def finetune(
     model: Model,
-    examples: Mapping[str, Any],
+    examples: Mapping[str, Any] | TrainingData,
     *,
     optimizer: optax.GradientTransformation,
     epochs: int,
     batch_size: int,
     seed: int = 0,
-    eval_examples: Mapping[str, Any] | None = None,
+    eval_examples: Mapping[str, Any] | TrainingData | None = None,
     weights: ModelWeights | None = None,
     checkpoint_dir: str | Path | None = None,
+    checkpoint_steps: int | None = None,
     identity: Mapping[str, Any] | None = None,
-    report: Callable[[dict[str, Any]], None] = lambda record: None,
+    report: Report = lambda record: None,
+    mesh: str | Mapping[str, int] | jax.sharding.Mesh | None = None,
+    sharding: Sharding = "replicated",
+    shard: Sequence[str] = (),
+    microbatches: int = 1,
+    ema_decay: float | None = None,
+    precision: str = "float32",
+    remat: bool = False,
+    monitor: str | None = None,
+    patience: int | None = None,
+    keep_best: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> tuple[ModelWeights, History]:
     """Train a model on one dataset.
 
@@ -60,7 +79,8 @@ def finetune(
 
     Args:
       model: the model.
-      examples: dict of arrays (n, ...).
+      examples: dict of arrays (n, ...), or `TrainingData`: `open_data` opens files, `RowData` reads any sequence of
+        examples, `StreamedData` any iterable.
       optimizer: an optax transformation.
       epochs: passes over the examples; 0 only evaluates.
       batch_size: examples per step.
@@ -69,11 +89,27 @@ def finetune(
       weights: initial weights; the model's own by default.
       checkpoint_dir: the state is saved there after each epoch. If it has one, training resumes from it, and ends with
         the same weights as without interruption.
+      checkpoint_steps: save the state after this many steps, too.
       identity: values that must equal those of the checkpoint.
-      report: called with each record of the history.
+      report: called with each record of the history; with those before a resumption, first.
+      mesh: devices to train on, as in ``"data=4,model=2"``; see `parse_mesh`. Batches are sharded over the axis
+        ``data``. One device by default.
+      sharding: of params on a mesh, and of the optimizer's statistics: "replicated"; "fsdp", which splits each over
+        the data axis along its largest divisible axis; or rules by name, as in ``{"kernel$": P(None, "model")}``.
+      shard: rules for params by name, as in ``"kernel$=None,model"``; see `parse_rule`. The first that matches counts.
+      microbatches: number of parts of a batch whose gradients are accumulated; memory is that of a part.
+      ema_decay: of a moving average of the trainable weights, which is evaluated and returned in their place.
+      precision: "float32", or "bf16": training computes products in bfloat16; params, the optimizer, reductions and
+        evaluation stay float32. See `in_bfloat16`.
+      remat: compute activations of the model's blocks again in the backward pass, in place of storing them.
+      monitor: the metric of ``patience`` and ``keep_best``: "eval/loss" by default, or "loss" without evaluation.
+      patience: end after this many epochs in which the metric did not improve.
+      keep_best: return the weights of the epoch with the best value, not the last.
+      callbacks: called after steps and records.
 
     Returns:
       ``(weights, history)``; records have ``loss`` (the mean over the epoch's steps), ``eval/...`` and ``seconds``.
+      On a mesh, weights have the training's shardings.
 
     Raises:
       InputError: an argument is out of range.
@@ -82,54 +118,114 @@ def finetune(
     """
     if epochs < 0 or batch_size < 1:
         raise InputError(f"epochs is 0 or more and batch_size at least 1, not {epochs} and {batch_size}.")
+    if checkpoint_steps is not None and checkpoint_steps < 1:
+        raise InputError(f"checkpoint_steps is at least 1, not {checkpoint_steps}.")
     check_seed("finetune", seed)
-    dataset = ClientDataset(dict(examples))
-    if not len(dataset):
-        raise InputError("there are no examples to train on.")
+    data = as_training_data(examples)
+    held_out = None if eval_examples is None else as_training_data(eval_examples)
+    watch = None
+    if keep_best or patience is not None or monitor is not None:
+        watch = Monitor(monitor or ("loss" if held_out is None else "eval/loss"), patience)
+        there = {"loss"} | ({f"eval/{n}" for n in ("loss", *model.eval_metrics)} if held_out is not None else set())
+        if watch.metric not in there:
+            raise InputError(f"there is no metric {watch.metric!r} to monitor; there are {sorted(there)}.")
+    options = StepOptions(microbatches, ema_decay, precision, remat)
+    # Several processes train together, or not at all.
+    mesh = "data=-1" if mesh is None and jax.process_count() > 1 else mesh
+    placement = make_placement(mesh, sharding, shard)
     start = model.init(jax.random.key(seed)) if weights is None else weights
-    start = jax.tree.map(jnp.array, start)
-    state = FinetuneState(start, optimizer.init(start.trainable))
-    step = make_step(model, optimizer)
-    key = jax.random.key(seed)
-    history, done, steps = History("epoch"), 0, 0
-    known = {"unit": "epoch", "batch_size": batch_size, "seed": seed, "examples": len(dataset), **(identity or {})}
-    checkpoints = None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known)
-    if checkpoints is not None and checkpoints.latest() is not None:
-        done, state, kept = checkpoints.restore(state)
-        if done > epochs:
-            raise CheckpointError(f"the checkpoint is of {done} epochs, more than the {epochs} requested")
-        steps, history = int(kept["steps"]), History("epoch", list(kept["history"]))
-        for record in history.records:
-            report(record)
+    shardings = None if placement is None else state_shardings(start, optimizer, options, placement)
+    state = initial_state(start, optimizer, options, placement)
+    step = make_step(model, optimizer, options, placement, shardings)
+    place = (lambda batch: batch) if placement is None else placement.place_batch
+    place_share = placement.place_share if placement is not None and data.is_share else place
+    key = jax.jit(lambda: jax.random.key(seed), out_shardings=None if placement is None else placement.replicated)()
+    known = {"unit": "epoch", "batch_size": batch_size, "seed": seed, "examples": len(data), **(identity or {})}
+    known |= options.identity()
+    known |= {"keep_best": watch.metric} if keep_best and watch is not None else {}
+
+    def averaged() -> ModelWeights:
+        return state.weights if ema_decay is None else state.weights._replace(trainable=state.average)
+
+    def copied() -> ModelWeights:
+        return jax.tree.map(jnp.copy, averaged())
 
     def evaluated() -> dict[str, Any]:
-        if eval_examples is None:
+        if held_out is None:
             return {}
-        batches = ClientDataset(dict(eval_examples)).padded_batch(batch_size=max(batch_size, 128))
-        return {"eval": evaluate_model(model, state.weights, batches)}
+        return {"eval": evaluate_model(model, averaged(), map(place, held_out.in_order(max(batch_size, 128))))}
 
-    if not history.records:
-        report(history.add(0, evaluated()))
-    for epoch in range(done, epochs):
-        begin = time.perf_counter()
-        total, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
-        batches = dataset.shuffle_repeat_batch(
-            batch_size=batch_size, num_epochs=1, seed=[seed, epoch], fill_remainder=False
-        )
-        for batch in batches:
-            state, total, count = step(*commit_to_device((state, total, count)), batch, key, jnp.int32(steps))
-            steps += 1
-        loss = float(total) / int(count)
-        if not (math.isfinite(loss) and _finite(state.weights.trainable)):
-            problem = "weights are NaN or infinite"
-            if not math.isfinite(loss):
-                problem = f"the loss of epoch {epoch + 1} is {loss}"
-            raise TrainingError(f"{problem}: {_reason(dataset.all_examples())}.")
-        record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
+    def save(done: int, position: int) -> None:
         if checkpoints is not None:
-            checkpoints.save(epoch + 1, state, {"steps": steps, "history": history.records})
-        report(record)
-    return state.weights, history
+            kept = {"steps": steps, "position": position, "history": history.records}
+            checkpoints.save(done, _Saved(state, best), kept)
+
+    history, done, steps, position = History("epoch"), 0, 0, 0
+    best = copied() if keep_best else None
+    checkpoints = None if checkpoint_dir is None else open_checkpoints(checkpoint_dir, known, placement is not None)
+    if checkpoints is not None and checkpoints.latest() is not None:
+        done, saved, kept = checkpoints.restore(_Saved(state, best))
+        if done > epochs:
+            raise CheckpointError(f"the checkpoint is of {done} epochs, more than the {epochs} requested")
+        state, best = saved
+        if shardings is not None and isinstance(checkpoints, CheckpointFile):
+            state = placed(state, shardings)
+            best = None if best is None else placed(best, shardings.weights)
+        steps, position = int(kept["steps"]), int(kept["position"])
+        history = History("epoch", list(kept["history"]))
+        for record in history.records:
+            report(record)
+    with _ending(callbacks, checkpoints):
+        if not history.records:
+            record = history.add(0, evaluated())
+            report(record)
+            for callback in callbacks:
+                callback.on_record(record)
+        for epoch in range(done, epochs):
+            if watch is not None and watch.exhausted(history.records):
+                break
+            begin = time.perf_counter()
+            if not position:
+                zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
+                state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
+            for batch in data.epoch(epoch, batch_size, seed, skip=position):
+                state = step(commit_to_device(state), place_share(batch), key, np.int32(steps))
+                steps, position = steps + 1, position + 1
+                for callback in callbacks:
+                    callback.on_step(steps, len(next(iter(batch.values()))), state)
+                if checkpoint_steps is not None and steps % checkpoint_steps == 0:
+                    save(epoch, position)
+            position = 0
+            loss = float(state.loss_sum) / int(state.num_examples)
+            if not (math.isfinite(loss) and _finite(state.weights.trainable)):
+                problem = "weights are NaN or infinite"
+                if not math.isfinite(loss):
+                    problem = f"the loss of epoch {epoch + 1} is {loss}"
+                reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm)"
+                raise TrainingError(f"{problem}: {reason}.")
+            record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
+            if watch is not None and watch.improved(history.records) and keep_best:
+                best = copied()
+            save(epoch + 1, 0)
+            report(record)
+            for callback in callbacks:
+                callback.on_record(record)
+    return averaged() if best is None else best, history
+
+
+@contextlib.contextmanager
+def _ending(callbacks: Sequence[Callback], checkpoints: CheckpointStore | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if checkpoints is not None:
+            checkpoints.close()
+        for callback in callbacks:
+            callback.on_end()
+
+
+def _zeros_like(value: jax.Array) -> jax.Array:
+    return placed(np.zeros(value.shape, value.dtype), value.sharding)
 
 
 @jax.jit
@@ -137,34 +233,5 @@ def _finite(weights: Any) -> Any:
     return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)]))
 
 
-def _reason(examples: Mapping[str, Any]) -> str:
-    for name, value in examples.items():
-        array = np.asarray(value)
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            first = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(1)))
-            return f"{name!r} of example {first} is NaN or infinite"
-    return "lower the learning rate, or clip gradients (clip_norm)"
-
-
 def _since(begin: float) -> float:
     return round(time.perf_counter() - begin, 3)
-
-
-def make_step(model: Model, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """Return the jitted training step.
-
-    It is ``(state, loss sum, count, batch, key, number) -> (state, loss sum, count)``. The sums stay on the device, so
-    that steps run asynchronously.
-    """
-    value_and_grad = model_value_and_grad(model)
-
-    @functools.partial(jax.jit, donate_argnums=(1, 2))
-    def step(state: FinetuneState, total: Any, count: Any, batch: Any, key: Any, number: Any) -> Any:
-        found, grads = value_and_grad(state.weights, batch, jax.random.fold_in(key, number))
-        updates, optimizer_state = optimizer.update(grads, state.optimizer, state.weights.trainable)
-        trainable = optax.apply_updates(state.weights.trainable, updates)
-        weights = ModelWeights(trainable, found.non_trainable)
-        added = total + found.loss * found.num_examples
-        return FinetuneState(weights, optimizer_state), added, count + found.num_examples
-
-    return step

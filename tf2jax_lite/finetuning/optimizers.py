@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.federated.algorithms.fed_opt import ADAPTIVE, server_optimizer
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "named_optimizer", "named_server_optimizer"]
+__all__ = ["OPTIMIZERS", "SCHEDULES", "named_optimizer", "named_server_optimizer", "with_multipliers"]
 
 _MAKERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "sgd": optax.sgd,
@@ -77,6 +80,43 @@ def named_optimizer(
     if not clip_norm > 0:
         raise InputError(f"clip_norm is above 0, not {clip_norm}")
     return optax.chain(optax.clip_by_global_norm(clip_norm), optimizer)
+
+
+def with_multipliers(
+    optimizer: optax.GradientTransformation, multipliers: Sequence[str], names: Sequence[str]
+) -> optax.GradientTransformation:
+    """Return an optimizer with learning rates by param.
+
+    Args:
+      optimizer: the optimizer.
+      multipliers: rules ``REGEX=FACTOR``; the first whose pattern a param's name has scales its steps.
+      names: those of the params that train, for the check that each rule matches one.
+
+    Raises:
+      InputError: a rule cannot be read, or matches no param.
+    """
+    rules = [_multiplier(rule) for rule in multipliers]
+    for pattern, _ in rules:
+        if not any(pattern.search(name) for name in names):
+            raise InputError(f"no trained param's name matches {pattern.pattern!r}; there are {sorted(names)[:20]}.")
+
+    def scaled(path: Any, update: Any) -> Any:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        factor = next((factor for pattern, factor in rules if pattern.search(name)), 1.0)
+        return update if factor == 1 else update * jnp.asarray(factor, update.dtype)
+
+    return optax.chain(optimizer, optax.stateless(lambda updates, params: jax.tree.map_with_path(scaled, updates)))
+
+
+def _multiplier(rule: str) -> tuple[re.Pattern[str], float]:
+    pattern, _, text = rule.rpartition("=")
+    try:
+        factor = float(text)
+        if pattern and 0 <= factor < math.inf:
+            return re.compile(pattern), factor
+    except (ValueError, re.error):
+        pass
+    raise InputError(f"a learning rate's multiplier is REGEX=FACTOR with a factor of 0 or more, not {rule!r}.")
 
 
 def named_server_optimizer(

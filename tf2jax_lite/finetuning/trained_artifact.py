@@ -18,11 +18,12 @@ from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.predictions import LOGITS, UNKNOWN
-from tf2jax_lite.federated import metrics as m
-from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.model_sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
+
+from .losses import LossOptions, training_loss
+from .metrics import default_metrics, named_metrics
 
 __all__ = ["TrainableModel", "trainable_model"]
 
@@ -39,6 +40,7 @@ class TrainableModel:
       signatures: the functions in training and in evaluation mode.
       shapes: the inputs' shapes, with the first axis; symbolic sizes are strings.
       classes: number of classes; None if targets are not class indices, or it is not known.
+      ignore_label: target of positions that do not count; None if all do.
     """
 
     model: Model
@@ -48,6 +50,7 @@ class TrainableModel:
     signatures: tuple[str, str]
     shapes: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     classes: int | None = None
+    ignore_label: int | None = None
 
     def examples(
         self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = (), *, may_be_empty: bool = True
@@ -98,7 +101,10 @@ class TrainableModel:
             raise InputError(f"{where}: the targets {self.label!r} are {targets.dtype}; a loss takes numbers.")
         if self.classes is None or not targets.size:
             return
-        low, high = targets.min(), targets.max()
+        real = targets if self.ignore_label is None else targets[targets != self.ignore_label]
+        if not real.size:
+            return
+        low, high = real.min(), real.max()
         if not (low >= 0 and high < self.classes):
             raise InputError(
                 f"{where}: the targets {self.label!r} go from {low} to {high}, and the model has {self.classes} "
@@ -142,13 +148,18 @@ def trainable_model(
     train_signature: str | None = None,
     eval_signature: str | None = None,
     freeze: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] = (),
+    focal_gamma: float = 0.0,
+    ignore_label: int | None = None,
     backend: str = "stablehlo",
 ) -> TrainableModel:
     """Return an artifact as a trainable model.
 
     Args:
       path: the artifact's directory.
-      loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
+      loss: a name, or ``module:function``; see `training_loss`.
       sample: some examples, to find out whether predictions are logits.
       beside: names of arrays of the sample that are not inputs.
       from_logits: whether predictions are logits. If None, inferred from the graph, or from predictions of the sample;
@@ -158,6 +169,11 @@ def trainable_model(
       train_signature: the function in training mode; default: ``train`` if there is one, else ``eval_signature``.
       eval_signature: the function in evaluation mode; default: as in `tf2jax_lite.load`.
       freeze: regular expressions; params whose names match one do not train.
+      metrics: names of metrics, see `named_metrics`; by default those that go with the loss.
+      label_smoothing: see `LossOptions`, as for class_weights, focal_gamma and ignore_label.
+      class_weights: see `LossOptions`.
+      focal_gamma: see `LossOptions`.
+      ignore_label: see `LossOptions`.
       backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
 
     Raises:
@@ -165,6 +181,8 @@ def trainable_model(
       InputError: it has no derivative, or an option does not fit it.
     """
     folder = Path(path)
+    loss_options = LossOptions(label_smoothing, tuple(class_weights), focal_gamma, ignore_label)
+    training_loss(loss, loss_options, from_logits=False, label=label)  # refuses options before anything is loaded
     entries = read_metadata(folder)["signatures"]
     names = [n for n in entries if n != (train_signature or "train")] or list(entries)
     evaluated = eval_signature or (names[0] if len(names) == 1 else "serving_default")
@@ -188,8 +206,10 @@ def trainable_model(
         return create_model_from_converted(
             pairs[0],
             pairs[1],
-            named_loss(loss, from_logits=logits, target_key=label),
-            default_metrics(loss, logits, label),
+            training_loss(loss, loss_options, from_logits=logits, label=label),
+            named_metrics(metrics, loss, logits, label, ignore_label)
+            if metrics
+            else default_metrics(loss, logits, label, ignore_label),
             inputs=lambda batch: {name: batch[name] for name in inputs},
             written=list(entry.get("updates", ())),
         )
@@ -200,8 +220,10 @@ def trainable_model(
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
     shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
-    trainable = TrainableModel(model, inputs, label, bool(known), (trained, evaluated), shapes)
-    if sample is None or "crossentropy" not in loss:
+    trainable = TrainableModel(
+        model, inputs, label, bool(known), (trained, evaluated), shapes, ignore_label=ignore_label
+    )
+    if sample is None or "crossentropy" not in loss or ":" in loss:
         return trainable
     examples = trainable.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
     weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
@@ -225,15 +247,6 @@ def trainable_model(
 def _are_probabilities(values: np.ndarray, loss: str) -> bool:
     inside = bool(np.all((values >= 0) & (values <= 1)))
     return inside and (loss.startswith("binary") or bool(np.all(np.abs(values.sum(-1) - 1) < 1e-2)))
-
-
-def default_metrics(loss: str, from_logits: bool, label: str) -> dict[str, m.Metric]:
-    """Return the metrics that are reported besides a loss."""
-    if loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
-        return {"accuracy": m.Accuracy(label)}
-    if loss == "binary_crossentropy":
-        return {"accuracy": m.BinaryAccuracy(label, threshold=0.0 if from_logits else 0.5)}
-    return {"mae": m.MeanAbsoluteError(label), "mse": m.MeanSquaredError(label)}
 
 
 def _by_name(fn: Any, output: str | None) -> Any:

@@ -1,0 +1,131 @@
+"""Low-rank adapters of artifacts: stored apart from the params, and merged into them.
+
+`federated.partial.with_lora` is the model in which adapters alone train.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from tf2jax_lite.export.artifact import ExportReport
+from tf2jax_lite.export.load import read_params
+from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.update import write_trained
+from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.partial import merge_lora, with_lora
+from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.limits import regular
+
+__all__ = ["ADAPTERS_FILE", "LoraOptions", "merge_adapters"]
+
+ADAPTERS_FILE = "adapters.safetensors"
+"""The file of an artifact with the adapters that it was trained with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraOptions:
+    """Low-rank adapters W + alpha / rank * A B, which train in place of the params.
+
+    Attributes:
+      rank: columns of A and rows of B.
+      alpha: the scale; ``rank`` if None.
+      targets: a regular expression; params of two or more axes whose names match it get an adapter.
+
+    Raises:
+      InputError: ``targets`` is no regular expression.
+    """
+
+    rank: int
+    alpha: float | None = None
+    targets: str = "kernel$"
+
+    def __post_init__(self) -> None:
+        """Check the pattern."""
+        try:
+            re.compile(self.targets)
+        except re.error as error:
+            raise InputError(f"lora_targets is a regular expression: {error}.") from error
+
+    @property
+    def scale(self) -> float:
+        """The factor of A B."""
+        return (self.rank if self.alpha is None else self.alpha) / self.rank
+
+    def adapted(self, model: Model) -> Model:
+        """Return the model whose adapters alone train.
+
+        Raises:
+          InputError: no param gets an adapter, or a number is out of range.
+        """
+        pattern = re.compile(self.targets)
+        return with_lora(model, self.rank, alpha=self.alpha, adapts=lambda name: bool(pattern.search(name)))
+
+    def merged(self, weights: ModelWeights) -> ModelWeights:
+        """Return the weights of the model without adapters, with the products added."""
+        return merge_lora(jax.tree.map(np.asarray, weights), self.scale)
+
+    def file(self, weights: ModelWeights) -> bytes:
+        """Return the content of `ADAPTERS_FILE`: ``NAME/lora_a`` (rows, rank) and ``NAME/lora_b`` (rank, columns)."""
+        arrays = {
+            f"{name}/lora_{part}": np.ascontiguousarray(value)
+            for name, adapter in weights.trainable.items()
+            for part, value in adapter.items()
+        }
+        alpha = self.rank if self.alpha is None else self.alpha
+        return safetensors.numpy.save(arrays, {"rank": json.dumps(self.rank), "alpha": json.dumps(alpha)})
+
+
+def merge_adapters(
+    artifact: str | Path, adapters: str | Path, out: str | Path, *, overwrite: bool = False
+) -> ExportReport:
+    """Write an artifact whose params have adapters added.
+
+    Args:
+      artifact: the artifact that the adapters were trained from, or another with the same params.
+      adapters: `ADAPTERS_FILE` of a trained artifact.
+      out: the directory to create.
+      overwrite: replace an existing artifact at ``out``.
+
+    Raises:
+      InputError: the file is damaged, or its adapters do not fit the artifact's params.
+      ExportError: the artifact is damaged, or ``out`` cannot be written.
+    """
+    folder = Path(artifact)
+    params = {str(name): value for name, value in read_params(folder, read_metadata(folder)).items()}
+    scale, found = _read(Path(adapters))
+    changed = {}
+    for name, (a, b) in found.items():
+        if name not in params or a.shape[1:] != b.shape[:1] or a.shape[0] * b.shape[1] != params[name].size:
+            raise InputError(f"{adapters}: the adapter {name!r} does not fit the params of {folder}.")
+        weights = ModelWeights({name: {"a": a, "b": b}}, {"frozen": {name: params[name]}, "state": {}})
+        changed[name] = np.asarray(merge_lora(weights, scale).trainable[name])
+    record = {"kind": "merge_adapters", "adapters": sorted(changed)}
+    return write_trained(folder, out, changed, training=record, overwrite=overwrite)
+
+
+def _read(path: Path) -> tuple[float, Mapping[str, tuple[Any, Any]]]:
+    try:
+        with safetensors.safe_open(str(regular(path, InputError)), "np") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a mapping)
+        scale = float(json.loads(metadata["alpha"])) / int(json.loads(metadata["rank"]))
+        names = [name.removesuffix("/lora_a") for name in arrays if name.endswith("/lora_a")]
+        found = {name: (arrays.pop(f"{name}/lora_a"), arrays.pop(f"{name}/lora_b")) for name in names}
+        if arrays or any(part.ndim != 2 for pair in found.values() for part in pair):
+            raise ValueError(f"unexpected arrays {sorted(arrays)}")
+    except InputError:
+        raise
+    except Exception as error:  # safetensors and JSON have errors of their own
+        raise InputError(f"{path} is not a file of adapters: {type(error).__name__}: {error}") from error
+    return scale, found

@@ -1,0 +1,31 @@
+"""Training data beyond memory: batches that start anywhere in an epoch, from files of several kinds.
+
+Entries: `open_data` for paths, `as_training_data` for Python values.
+
+Read in this order:
+  batches: the interface of training data, and arrays in memory.
+  rows: examples in files, one by one: .npz shards, ArrayRecord, TFRecord, Parquet.
+  pipeline: Grain's input pipeline over rows, and data that is streamed.
+
+Must not import the rest of `finetuning`.
+"""
+
+from .batches import Batch, InMemory, TrainingData, as_training_data
+from .pipeline import RowData, StreamedData, open_data
+from .rows import ArrayRecords, NpzShards, ParquetRows, Rows, TFRecords, open_rows
+
+__all__ = [
+    "ArrayRecords",
+    "Batch",
+    "InMemory",
+    "NpzShards",
+    "ParquetRows",
+    "RowData",
+    "Rows",
+    "StreamedData",
+    "TFRecords",
+    "TrainingData",
+    "as_training_data",
+    "open_data",
+    "open_rows",
+]

@@ -1,0 +1,211 @@
+"""Input pipelines of Grain (extra: grain): shuffling, prefetching, and a share of the data for each process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tf2jax_lite.federated.data.examples import pad_examples
+from tf2jax_lite.support.errors import DataError, InputError, MissingLibraryError
+from tf2jax_lite.support.npz import read_npz
+
+from .batches import Batch, InMemory, TrainingData
+from .rows import Rows, file_kind, open_rows
+
+__all__ = ["RowData", "StreamedData", "open_data"]
+
+_WINDOW = 2
+"""Blocks whose rows are shuffled with each other; as many stay in memory."""
+
+
+class RowData(TrainingData):
+    """Examples by index as training data.
+
+    The order is drawn from the seed and the epoch. Rows that are read in blocks (Parquet) are shuffled in two steps:
+    the blocks, and the rows of two neighboring blocks. Of several processes each reads its share of every batch; a
+    short last batch is then left out.
+
+    Args:
+      rows: `Rows`, or any sequence of dicts of arrays or numbers: a list, a ``grain.MapDataset``, a Hugging Face
+        dataset.
+      prepare: applied to each batch, a dict of arrays (n, ...).
+      threads: that read ahead; 0 for none.
+      workers: processes that read ahead; 0 for none.
+
+    Raises:
+      MissingLibraryError: Grain is not installed.
+    """
+
+    def __init__(
+        self,
+        rows: Rows | Sequence[Any],
+        prepare: Callable[[Batch], Batch] = lambda batch: batch,
+        *,
+        threads: int = 8,
+        workers: int = 0,
+    ):
+        try:
+            import grain
+        except ImportError as error:
+            raise MissingLibraryError(f"this data needs Grain: pip install 'tf2jax-lite[grain]' ({error})") from error
+        self._grain, self._rows, self._prepare = grain, rows, prepare
+        self._threads, self._workers = threads, workers
+        self.is_share = jax.process_count() > 1
+
+    def __len__(self) -> int:
+        """See `TrainingData`."""
+        return len(self._rows)
+
+    def epoch(self, number: int, batch_size: int, seed: int, skip: int = 0) -> Iterator[Batch]:
+        """See `TrainingData.epoch`."""
+        processes = jax.process_count()
+        if batch_size % processes:
+            raise InputError(f"the batch size {batch_size} is no multiple of the {processes} processes.")
+        words = np.random.SeedSequence([seed, number]).generate_state(1)
+        blocks = self._rows.blocks() if isinstance(self._rows, Rows) else None
+        source = self._grain.MapDataset.source(self._rows if blocks is None else _Ordered(self._rows, blocks, words))
+        shuffled = source.shuffle(seed=int(words[0])) if blocks is None else source
+        share = shuffled.slice(slice(jax.process_index(), None, processes)) if processes > 1 else shuffled
+        batches = share.map(_arrays).batch(batch_size // processes, drop_remainder=processes > 1)
+        return map(self._prepare, self._read(batches.slice(slice(skip, None)) if skip else batches))
+
+    def _read(self, batches: Any) -> Iterator[Batch]:
+        options = self._grain.ReadOptions(num_threads=self._threads, prefetch_buffer_size=max(self._threads, 1))
+        found = batches.to_iter_dataset(options)
+        if self._workers:
+            found = found.mp_prefetch(self._grain.MultiprocessingOptions(num_workers=self._workers))
+        return iter(found)
+
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        """See `TrainingData.in_order`. Every process reads all examples."""
+        batches = self._grain.MapDataset.source(self._rows).map(_arrays).batch(batch_size)
+        return (pad_examples(self._prepare(batch), batch_size) for batch in self._read(batches))
+
+    def first(self, count: int) -> Batch:
+        """See `TrainingData.first`, without ``prepare``."""
+        return _stacked([self._rows[i] for i in range(min(count, len(self)))])
+
+    def prepared(self, prepare: Callable[[Batch], Batch]) -> RowData:
+        """See `TrainingData.prepared`."""
+        return RowData(
+            self._rows,
+            lambda batch: prepare(self._prepare(batch)),
+            threads=self._threads,
+            workers=self._workers,
+        )
+
+    def identity(self) -> Any:
+        """See `TrainingData.identity`."""
+        return self._rows.identity() if isinstance(self._rows, Rows) else [type(self._rows).__name__, len(self)]
+
+
+def open_data(path: str | Path, *, threads: int = 8, workers: int = 0) -> TrainingData:
+    """Open training data.
+
+    Args:
+      path: an .npz, which is read into memory, or what `open_rows` opens, which is not.
+      threads: see `RowData`.
+      workers: see `RowData`.
+
+    Raises:
+      DataError: the data is damaged, or of no known kind.
+      MissingLibraryError: an extra is not installed.
+    """
+    path = Path(path)
+    if not path.is_dir() and file_kind(path) not in (".array_record", ".tfrecord", ".parquet"):
+        return InMemory(read_npz(path, DataError))
+    return RowData(open_rows(path), threads=threads, workers=workers)
+
+
+class StreamedData(TrainingData):
+    """Examples of an iterable in its order, such as a ``grain.IterDataset`` that shuffles.
+
+    Each epoch iterates once from the begin; a resumed training reads again what it has seen.
+
+    Args:
+      examples: dicts of arrays or numbers. It must start again for each epoch, with the same examples.
+      num_examples: of an epoch.
+      prepare: applied to each batch, a dict of arrays (n, ...).
+
+    Raises:
+      InputError: it is an iterator, which does not start again.
+    """
+
+    def __init__(
+        self,
+        examples: Iterable[Any],
+        num_examples: int,
+        prepare: Callable[[Batch], Batch] = lambda batch: batch,
+    ):
+        if iter(examples) is examples:
+            raise InputError("an iterator ends with the first epoch; give something that starts again, such as a list.")
+        self._examples, self._count, self._prepare = examples, num_examples, prepare
+
+    def __len__(self) -> int:
+        """See `TrainingData`."""
+        return self._count
+
+    def _batches(self, batch_size: int) -> Iterator[Batch]:
+        rest = itertools.islice(iter(self._examples), self._count)
+        while found := list(itertools.islice(rest, batch_size)):
+            yield _stacked(found)
+
+    def epoch(self, number: int, batch_size: int, seed: int, skip: int = 0) -> Iterator[Batch]:
+        """See `TrainingData.epoch`; the order is the iterable's."""
+        return map(self._prepare, itertools.islice(self._batches(batch_size), skip, None))
+
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        """See `TrainingData.in_order`."""
+        return (pad_examples(self._prepare(batch), batch_size) for batch in self._batches(batch_size))
+
+    def first(self, count: int) -> Batch:
+        """See `TrainingData.first`, without ``prepare``."""
+        return next(self._batches(min(count, self._count)))
+
+    def prepared(self, prepare: Callable[[Batch], Batch]) -> StreamedData:
+        """See `TrainingData.prepared`."""
+        return StreamedData(self._examples, self._count, lambda batch: prepare(self._prepare(batch)))
+
+    def identity(self) -> Any:
+        """See `TrainingData.identity`."""
+        return [type(self._examples).__name__, self._count]
+
+
+class _Ordered:
+    """Rows in an order that reads blocks one after another.
+
+    Args:
+      rows: the rows.
+      blocks: sizes of blocks.
+      words: of the seed.
+    """
+
+    def __init__(self, rows: Rows, blocks: Sequence[int], words: np.ndarray):
+        rng = np.random.default_rng(words)
+        begins = np.cumsum([0, *blocks])
+        chosen = rng.permutation(len(blocks))
+        parts = []
+        for window in range(0, len(chosen), _WINDOW):
+            here = [np.arange(begins[i], begins[i + 1]) for i in chosen[window : window + _WINDOW]]
+            parts.append(rng.permutation(np.concatenate(here)))
+        self._rows, self._order = rows, np.concatenate(parts)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._rows[int(self._order[index])]
+
+
+def _arrays(example: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in dict(example).items()}
+
+
+def _stacked(examples: Sequence[Any]) -> Batch:
+    found = [_arrays(example) for example in examples]
+    return {name: np.stack([example[name] for example in found]) for name in found[0]}

@@ -1,0 +1,366 @@
+"""Examples in files, read one by one at any index: shards of arrays, ArrayRecord, TFRecord and Parquet.
+
+Memory does not grow with the files, but for 8 bytes a record of TFRecord files, which have no index of their own.
+"""
+
+from __future__ import annotations
+
+import abc
+import array
+import bisect
+import itertools
+import os
+import struct
+import threading
+import zipfile
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tf2jax_lite.federated.data.example_proto import ExampleParser, element_spec_of
+from tf2jax_lite.support.errors import DataError, MissingLibraryError
+from tf2jax_lite.support.limits import regular
+
+__all__ = ["ArrayRecords", "NpzShards", "ParquetRows", "Rows", "TFRecords", "file_kind", "open_rows"]
+
+Example = dict[str, np.ndarray]
+
+
+class Rows(abc.ABC):
+    """Examples by index."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Return the number of examples."""
+
+    @abc.abstractmethod
+    def __getitem__(self, index: int) -> Example:
+        """Return an example, without a batch dimension; threads may call it."""
+
+    def blocks(self) -> list[int] | None:
+        """Return the sizes of blocks that are read as a whole, in order; None if any example is read by itself."""
+        return None
+
+    def identity(self) -> Any:
+        """Return JSON that identifies the examples, for checkpoints."""
+        return [type(self).__name__, len(self)]
+
+
+def open_rows(path: str | Path) -> Rows:
+    """Open a file, or a folder of files of one kind, by their suffix: .npz, .array_record, .tfrecord or .parquet.
+
+    Raises:
+      DataError: there are no such files, or of several kinds, or one is damaged.
+    """
+    path = Path(path)
+    files = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else [path]
+    kinds = {file_kind(file) for file in files}
+    if len(kinds) != 1 or not kinds <= _READERS.keys():
+        raise DataError(
+            f"{path} is not training data: expected files of one of the kinds {', '.join(_READERS)}, and found "
+            f"{sorted(kinds) or 'none'}."
+        )
+    for file in files:
+        regular(file, DataError)
+    return _READERS[kinds.pop()](files)
+
+
+def file_kind(file: Path) -> str:
+    """Return a file's kind; shards may be named as in ``train.tfrecord-00000-of-00010``."""
+    return next((kind for kind in _READERS if f"{kind}-" in file.name or file.name.endswith(kind)), file.suffix)
+
+
+class _Files(Rows):
+    """Rows of several files, in order."""
+
+    def __init__(self, files: Sequence[Path], counts: Sequence[int]):
+        self._files = list(files)
+        self._ends = list(itertools.accumulate(counts))
+        self._sizes = [file.stat().st_size for file in files]
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def _find(self, index: int) -> tuple[int, int]:
+        """Return the file of a row, and the row's index in it."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        file = bisect.bisect_right(self._ends, index)
+        return file, index - (self._ends[file - 1] if file else 0)
+
+    def identity(self) -> Any:
+        """See `Rows.identity`: names and sizes of files."""
+        return [[file.name, size] for file, size in zip(self._files, self._sizes, strict=True)]
+
+
+class _Handles:
+    """Open files, the last used few; reads name their offset, so threads share them."""
+
+    def __init__(self, files: Sequence[Path], most: int = 64):
+        self._files, self._most = files, most
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_files": self._files, "_most": self._most}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_files"], state["_most"])
+
+    def read(self, number: int, size: int, offset: int) -> bytes:
+        """Return ``size`` bytes of a file."""
+        with self._lock:
+            file = self._open.pop(number, None) or self._files[number].open("rb", buffering=0)
+            self._open[number] = file
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        found = os.pread(file.fileno(), size, offset)
+        if len(found) != size:
+            raise DataError(f"{self._files[number]} is cut short.")
+        return found
+
+
+class _Stored(NamedTuple):
+    """An array in a file: its dtype, shape and first byte."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+
+class NpzShards(_Files):
+    """Rows of .npz files as ``np.savez`` writes them; each holds the same arrays, (n, ...), with its own n.
+
+    Args:
+      files: the files.
+
+    Raises:
+      DataError: a file is damaged, compressed, or differs from the first in names, dtypes or shapes of rows.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        self._arrays = [_stored_arrays(file) for file in files]
+        for file, arrays in zip(files, self._arrays, strict=True):
+            counts = {stored.shape[:1] for stored in arrays.values()}
+            first = {name: (s.dtype, s.shape[1:]) for name, s in self._arrays[0].items()}
+            if len(counts) != 1 or counts == {()}:
+                raise DataError(f"{file}: arrays differ in the number of examples.")
+            if {name: (s.dtype, s.shape[1:]) for name, s in arrays.items()} != first:
+                raise DataError(f"{file}: names, dtypes or shapes differ from those of {files[0]}.")
+        super().__init__(files, [next(iter(arrays.values())).shape[0] for arrays in self._arrays])
+        self._handles = _Handles(files)
+
+    def __getitem__(self, index: int) -> Example:
+        number, row = self._find(index)
+        found = {}
+        for name, (dtype, shape, offset) in self._arrays[number].items():
+            size = dtype.itemsize * int(np.prod(shape[1:]))
+            content = self._handles.read(number, size, offset + row * size)
+            found[name] = np.frombuffer(content, dtype).reshape(shape[1:])
+        return found
+
+
+def _stored_arrays(path: Path) -> dict[str, _Stored]:
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise DataError(f"{path} is compressed: rows of shards are read one by one; write np.savez.")
+                raw.seek(member.header_offset)
+                header = raw.read(30)
+                begin = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
+                raw.seek(begin)
+                version = np.lib.format.read_magic(raw)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, fortran, dtype = read(raw)
+                size = dtype.itemsize * int(np.prod(shape, dtype=object))
+                if dtype.hasobject or (fortran and len(shape) > 1) or raw.tell() - begin + size != member.file_size:
+                    raise DataError(f"{path}: {member.filename} is not an array of numbers in C order.")
+                found[member.filename.removesuffix(".npy")] = _Stored(dtype, shape, raw.tell())
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, struct and NumPy each have their own errors
+        raise DataError(f"{path}: not a readable .npz of arrays ({error or type(error).__name__}).") from error
+    if not found:
+        raise DataError(f"{path} has no arrays.")
+    return found
+
+
+class _Examples(_Files):
+    """Rows that are serialized ``tf.train.Example`` messages; features are those of the first."""
+
+    def _parse(self, content: bytes, where: str) -> Example:
+        if not hasattr(self, "_parser"):
+            spec = element_spec_of(content, where)
+            text = [name for name, feature in spec.items() if feature.dtype == object]
+            if text:
+                raise DataError(f"{where}: the features {text} are bytes; a model takes numbers. Decode them first.")
+            self._parser = ExampleParser(spec)
+        return {name: value[0] for name, value in self._parser([content], where).items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_parser"}  # its message has no pickle
+
+
+class TFRecords(_Examples):
+    """Rows of TFRecord files of ``tf.train.Example``, read without TensorFlow.
+
+    Args:
+      files: the files, not compressed.
+
+    Raises:
+      DataError: a file is damaged.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        self._offsets = [_record_offsets(file) for file in files]
+        super().__init__(files, [len(offsets) - 1 for offsets in self._offsets])
+        self._handles = _Handles(files)
+        if len(self):
+            self[0]  # the first record has the features of all
+
+    def __getitem__(self, index: int) -> Example:
+        number, row = self._find(index)
+        begin, end = self._offsets[number][row : row + 2]
+        return self._parse(self._handles.read(number, end - begin - 16, begin + 12), f"{self._files[number]}, {row}")
+
+
+def _record_offsets(path: Path) -> array.array[int]:
+    """Return where each record of a TFRecord file begins, and where the last ends.
+
+    A record is the length of its data (8 bytes), a checksum (4), the data, and a checksum (4).
+    """
+    offsets = array.array("q", [0])
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while offsets[-1] < size:
+            file.seek(offsets[-1])
+            header = file.read(12)
+            length = int.from_bytes(header[:8], "little")
+            end = offsets[-1] + 16 + length
+            if len(header) < 12 or end > size:
+                raise DataError(
+                    f"{path} is not a TFRecord file, compressed or cut short: see record {len(offsets) - 1}."
+                )
+            offsets.append(end)
+    return offsets
+
+
+class ArrayRecords(_Examples):
+    """Rows of ArrayRecord files of ``tf.train.Example``.
+
+    Args:
+      files: the files.
+
+    Raises:
+      DataError: a file is damaged.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        try:
+            from grain.sources import ArrayRecordDataSource
+        except ImportError as error:
+            raise _missing("grain", error) from error
+        try:
+            self._source = ArrayRecordDataSource([str(file) for file in files])
+            count = len(self._source)
+        except Exception as error:  # the library's errors are of many kinds
+            raise DataError(f"{files[0].parent}: not readable ArrayRecord files: {error}") from error
+        super().__init__(files, [0] * (len(files) - 1) + [count])
+        if count:
+            self[0]
+
+    def __getitem__(self, index: int) -> Example:
+        self._find(index)  # the library's error for others is no IndexError
+        return self._parse(self._source[index], f"{self._files[0].parent}, record {index}")
+
+
+class ParquetRows(_Files):
+    """Rows of Parquet files whose columns are numbers, or lists of equally many numbers.
+
+    Row groups are read as a whole; the last used few stay in memory.
+
+    Args:
+      files: the files.
+
+    Raises:
+      DataError: a file is damaged, or a column holds something else.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        try:
+            import pyarrow.parquet as parquet
+        except ImportError as error:
+            raise _missing("parquet", error) from error
+        self._parquet = parquet
+        self._groups: list[tuple[int, int]] = []
+        counts: list[int] = []
+        try:
+            for number, file in enumerate(files):
+                metadata = parquet.read_metadata(file)
+                for group in range(metadata.num_row_groups):
+                    self._groups.append((number, group))
+                    counts.append(metadata.row_group(group).num_rows)
+        except Exception as error:  # pyarrow's errors are of many kinds
+            raise DataError(f"{files[0].parent}: not readable Parquet files: {error}") from error
+        super().__init__(files, [])
+        self._counts = counts
+        self._ends = list(itertools.accumulate(counts))
+        self._cache: OrderedDict[int, Example] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_cache": OrderedDict(), "_lock": None, "_parquet": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        import pyarrow.parquet as parquet
+
+        self.__dict__.update(state, _lock=threading.Lock(), _parquet=parquet)
+
+    def blocks(self) -> list[int]:
+        """See `Rows.blocks`."""
+        return list(self._counts)
+
+    def __getitem__(self, index: int) -> Example:
+        block, row = self._find(index)
+        with self._lock:
+            group = self._cache.pop(block, None) or self._read(block)
+            self._cache[block] = group
+            if len(self._cache) > 2:
+                self._cache.popitem(last=False)
+        return {name: column[row] for name, column in group.items()}
+
+    def _read(self, block: int) -> Example:
+        number, group = self._groups[block]
+        path = self._files[number]
+        with self._parquet.ParquetFile(path) as file:
+            table = file.read_row_group(group)
+        found = {}
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            values = column.to_numpy()
+            try:
+                array = np.stack(values) if values.dtype == object else values
+                if array.dtype.kind not in "biuf":
+                    raise ValueError(f"its values are {array.dtype}")
+            except ValueError as error:
+                raise DataError(
+                    f"{path}: the column {name!r} is not numbers or equally long lists: {error}."
+                ) from error
+            found[name] = array
+        return found
+
+
+def _missing(extra: str, error: ImportError) -> MissingLibraryError:
+    return MissingLibraryError(f"this data needs an extra: pip install 'tf2jax-lite[{extra}]' ({error})")
+
+
+_READERS: dict[str, Any] = {
+    ".npz": NpzShards,
+    ".array_record": ArrayRecords,
+    ".tfrecord": TFRecords,
+    ".parquet": ParquetRows,
+}

@@ -1,0 +1,187 @@
+"""Losses of the command line: those of `federated.losses`, optax's, a user's own, and options that change them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tf2jax_lite.federated.losses import LONG_NAMES, LOSSES, NamedLoss, TrainLoss, named_loss
+from tf2jax_lite.federated.metrics import (
+    binary_crossentropy,
+    categorical_crossentropy,
+    sparse_categorical_crossentropy,
+)
+from tf2jax_lite.support.errors import InputError
+
+__all__ = ["ALL_LOSSES", "LossOptions", "training_loss"]
+
+Elementwise = Callable[[Any, Any], jax.Array]
+
+
+def _regression(loss: Callable[..., jax.Array]) -> Elementwise:
+    """Return ``(targets, predictions)`` of a loss of optax, in float32 or wider."""
+
+    def elementwise(targets: Any, predictions: Any) -> jax.Array:
+        predictions = jnp.asarray(predictions, jnp.promote_types(predictions.dtype, jnp.float32))
+        targets = jnp.asarray(targets, predictions.dtype)
+        if targets.ndim + 1 == predictions.ndim and predictions.shape[-1] == 1:
+            targets = targets[..., None]  # one output a model, no axis of outputs in the data
+        if targets.shape != predictions.shape:
+            raise InputError(f"targets {targets.shape} and predictions {predictions.shape} differ in shape.")
+        return loss(predictions, targets)
+
+    return elementwise
+
+
+_OPTAX: dict[str, Elementwise] = {
+    "huber": _regression(optax.losses.huber_loss),
+    "log_cosh": _regression(optax.losses.log_cosh),
+    "cosine": _regression(
+        lambda predictions, targets: optax.losses.cosine_distance(predictions, targets, epsilon=1e-8)
+    ),
+}
+ALL_LOSSES = (*LOSSES, *_OPTAX)
+
+
+@dataclasses.dataclass(frozen=True)
+class LossOptions:
+    """Options of cross entropies.
+
+    Attributes:
+      label_smoothing: share of each target that is spread over all classes, in [0, 1).
+      class_weights: a factor for the loss of each class of ``sparse_categorical_crossentropy`` or
+        ``binary_crossentropy`` (of 0 and 1).
+      focal_gamma: exponent of the focal loss (Lin et al. 2017): a cross entropy of H becomes (1 - exp(-H))^gamma H.
+      ignore_label: target of positions that do not count, of ``sparse_categorical_crossentropy``: padding of sequences.
+
+    Raises:
+      InputError: an option is out of range.
+    """
+
+    label_smoothing: float = 0.0
+    class_weights: Sequence[float] = ()
+    focal_gamma: float = 0.0
+    ignore_label: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"label_smoothing is at least 0 and below 1, not {self.label_smoothing}.")
+        if not 0 <= self.focal_gamma < float("inf"):
+            raise InputError(f"focal_gamma is 0 or more, not {self.focal_gamma}.")
+        if not all(0 <= weight < float("inf") for weight in self.class_weights):
+            raise InputError(f"class_weights are finite numbers of 0 or more, not {list(self.class_weights)}.")
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that differ from the defaults."""
+        return {
+            field.name: v for field in dataclasses.fields(self) if (v := getattr(self, field.name)) != field.default
+        }
+
+
+def training_loss(loss: str, options: LossOptions, *, from_logits: bool, label: str) -> TrainLoss:
+    """Return ``(batch, predictions) -> float (n,)``.
+
+    Further dimensions of an example (steps of a sequence, outputs of a regression) are averaged.
+
+    Args:
+      loss: one of `ALL_LOSSES`, or ``module:function`` of a function ``(batch, predictions) -> (n,)``.
+      options: see `LossOptions`.
+      from_logits: whether predictions are logits.
+      label: the targets' name.
+
+    Raises:
+      InputError: there is no such loss, or an option does not go with it.
+    """
+    given = options.given()
+    kind = loss.partition("_crossentropy")[0] if loss.endswith("_crossentropy") else ""
+    allowed = {
+        "sparse_categorical": given.keys(),
+        "categorical": {"label_smoothing", "focal_gamma"},
+        "binary": {"label_smoothing", "focal_gamma", "class_weights"},
+    }.get(kind, set())
+    if given.keys() - allowed and (kind or loss in _OPTAX or ":" in loss or LONG_NAMES.get(loss, loss) in LOSSES):
+        raise InputError(f"{min(given.keys() - allowed)} does not go with the loss {loss!r}.")
+    if ":" in loss:
+        return _imported(loss)
+    if loss in _OPTAX:
+        return lambda batch, predictions: _mean(_OPTAX[loss](_targets(batch, label), predictions))
+    if LONG_NAMES.get(loss, loss) not in LOSSES:
+        raise InputError(f"no loss {loss!r}; there are {', '.join(ALL_LOSSES)}, and module:function of your own.")
+    plain = named_loss(loss, from_logits=from_logits, target_key=label)
+    return _Weighted(**_fields(plain), options=options) if given else plain
+
+
+def _fields(loss: NamedLoss) -> dict[str, Any]:
+    return {field.name: getattr(loss, field.name) for field in dataclasses.fields(loss)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Weighted(NamedLoss):
+    """A cross entropy with options."""
+
+    options: LossOptions = LossOptions()
+
+    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
+        """Return the loss of each example."""
+        targets, found = jnp.asarray(_targets(batch, self.target_key)), jnp.asarray(predictions)
+        logits, smoothing = bool(self.from_logits), self.options.label_smoothing
+        counts = jnp.ones(found.shape[:-1] if self.kind.startswith("sparse") else targets.shape, jnp.float32)
+        if self.kind.startswith("sparse"):
+            if targets.shape == (*found.shape[:-1], 1):
+                targets = targets[..., 0]
+            if self.options.ignore_label is not None:
+                ignored = targets == self.options.ignore_label
+                counts, targets = jnp.where(ignored, 0.0, 1.0), jnp.where(ignored, 0, targets)
+            if smoothing:
+                rows = jax.nn.one_hot(targets, found.shape[-1])
+                values = categorical_crossentropy(rows, found, from_logits=logits, label_smoothing=smoothing)
+            else:
+                values = sparse_categorical_crossentropy(targets, found, from_logits=logits)
+        elif self.kind.startswith("categorical"):
+            values = categorical_crossentropy(targets, found, from_logits=logits, label_smoothing=smoothing)
+            counts = jnp.ones(values.shape, jnp.float32)
+        else:
+            values = binary_crossentropy(targets, found, from_logits=logits, label_smoothing=smoothing)
+            targets, counts = jnp.reshape(targets, values.shape), jnp.ones(values.shape, jnp.float32)
+        if self.options.focal_gamma:
+            # The derivative of a power is infinite at 0 for exponents below 1; the cross entropy is positive.
+            values = values * jnp.power(jnp.maximum(-jnp.expm1(-values), 1e-12), self.options.focal_gamma)
+        if self.options.class_weights:
+            weights = jnp.asarray(self.options.class_weights, values.dtype)
+            classes = found.shape[-1] if self.kind.startswith("sparse") else 2
+            if len(weights) != classes:
+                raise InputError(f"class_weights are {len(weights)} numbers for {classes} classes.")
+            values = values * weights[targets.astype(jnp.int32)]
+        return _mean(values * counts.astype(values.dtype), counts.astype(values.dtype))
+
+
+def _targets(batch: Mapping[str, Any], label: str) -> Any:
+    if label not in batch:
+        raise InputError(f"the batch has no targets {label!r}; it has {sorted(batch)}.")
+    return batch[label]
+
+
+def _mean(values: jax.Array, counts: jax.Array | None = None) -> jax.Array:
+    """Return the mean of each example's values, over those that count."""
+    rows = jnp.reshape(values, (values.shape[0], -1))
+    if counts is None:
+        return jnp.mean(rows, axis=1)
+    return jnp.sum(rows, 1) / jnp.maximum(jnp.sum(jnp.reshape(counts, rows.shape), 1), 1)
+
+
+def _imported(name: str) -> TrainLoss:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"the loss {name!r} cannot be imported as module:function: {error}.") from error
+    if not callable(found):
+        raise InputError(f"the loss {name!r} is a {type(found).__name__}, not a function.")
+    return found

@@ -1,0 +1,194 @@
+"""Mixed precision: matrix products and convolutions in bfloat16, reductions and transcendental functions in float32.
+
+It works on the jaxpr of a step's gradient, so models need no changes. Params, gradients and all results keep their
+dtypes. A value is bfloat16 from a product on, through data movement and elementwise arithmetic with other such values,
+params and constants; any other operation takes it as float32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.federated.model import Model
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Var, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate
+from tf2jax_lite.jaxprs.walk import parts
+from tf2jax_lite.stablehlo import api
+from tf2jax_lite.support.errors import InputError
+
+__all__ = ["PRECISIONS", "check_precision", "float32_predictions", "in_bfloat16"]
+
+PRECISIONS = ("float32", "bf16")
+"""Names of precisions."""
+
+_PRODUCTS = {"dot_general", "conv_general_dilated"}
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+_BODIES = {"scan", "while", "cond", "checkpoint", "remat", "remat2"}
+_ELEMENTWISE = {"add", "add_any", "sub", "mul", "neg", "max", "min", "abs", "sign", "select_n", "clamp", "tanh"}
+_ELEMENTWISE |= {"logistic", "copy", "copy_p"}
+_MOVEMENT = {"reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev"}
+_MOVEMENT |= {"concatenate", "pad", "gather", "reduce_max", "reduce_min", "sharding_constraint"}
+# A product whose result reaches a result of the jaxpr through these alone is the gradient of a kernel: a sum over
+# the examples, which keeps float32.
+_TO_RESULTS = {"reshape", "transpose", "squeeze", "neg", "add_any", "convert_element_type", "sharding_constraint"}
+
+
+class _Value(NamedTuple):
+    """A value while a jaxpr is evaluated.
+
+    Attributes:
+      array: in the jaxpr's dtype, or bfloat16 in place of float32.
+      adapts: whether it may become bfloat16: it is an input, a constant, or a copy of one.
+    """
+
+    array: Any
+    adapts: bool
+
+
+def check_precision(precision: str) -> None:
+    """Raise `InputError` if there is no such precision."""
+    if precision not in PRECISIONS:
+        raise InputError(f"no precision {precision!r}; there are {', '.join(PRECISIONS)}.")
+
+
+def float32_predictions(model: Model) -> Model:
+    """Return a model whose predictions are float32 under `in_bfloat16`, for its loss and metrics."""
+
+    def exact(leaf: Any) -> Any:
+        if jnp.result_type(leaf) != jnp.float32:
+            return leaf
+        return jax.lax.reduce_precision(leaf, 8, 23)  # float32's own: an identity that is not elementwise here
+
+    def apply_for_train(weights: Any, batch: Any, rng: Any) -> Any:
+        output = model.apply_for_train(weights, batch, rng)
+        return output._replace(predictions=jax.tree.map(exact, output.predictions))
+
+    apply_for_train.given = model.apply_for_train  # type: ignore[attr-defined]  # for error messages
+    return dataclasses.replace(model, apply_for_train=apply_for_train)
+
+
+def in_bfloat16(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes in mixed precision; its arguments and results keep their dtypes."""
+
+    def mixed(*args: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+        found = _run(closed, [_Value(leaf, True) for leaf in jax.tree.leaves(args)], [True] * len(closed.out_avals))
+        results = [_as(value, aval) for value, aval in zip(found, closed.out_avals, strict=True)]
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return mixed
+
+
+def _as(value: _Value, aval: Any) -> Any:
+    """Return an array in the dtype that the jaxpr has for it."""
+    if jnp.result_type(value.array) == jnp.bfloat16 and aval.dtype == jnp.float32:
+        return jnp.asarray(value.array, jnp.float32)
+    return value.array
+
+
+def _run(closed: Any, operands: Sequence[_Value], exact: Sequence[bool]) -> list[_Value]:
+    """Evaluate a jaxpr in mixed precision.
+
+    Args:
+      closed: the jaxpr.
+      operands: a value for each input.
+      exact: for each result, whether a product that it copies is computed in float32.
+    """
+    jaxpr, consts = parts(closed)
+    kept = _exact_variables(jaxpr, exact)
+
+    def rule(eqn: Any, values: list[_Value]) -> list[_Value]:
+        flags = [variable in kept for variable in eqn.outvars]
+        return _equation(eqn, values, flags)
+
+    found = [_Value(const, True) for const in consts]
+    return evaluate(jaxpr, operands, rule, consts=found, literal=lambda number: _Value(number, True))
+
+
+def _exact_variables(jaxpr: Any, exact: Sequence[bool]) -> set[Any]:
+    kept = {v for v, flag in zip(jaxpr.outvars, exact, strict=True) if flag and isinstance(v, Var)}
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.primitive.name in _TO_RESULTS and not kept.isdisjoint(eqn.outvars):
+            kept.update(v for v in eqn.invars if isinstance(v, Var))
+    return kept
+
+
+def _equation(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]:
+    name = eqn.primitive.name
+    body = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr", eqn.params.get("fun_jaxpr")))
+    if name in _CALLS and body is not None:
+        return _run(body, values, exact)
+    if name == "call_exported":
+        return _exported(eqn, values, exact)
+    floats = [value for value, atom in zip(values, eqn.invars, strict=True) if atom.aval.dtype == jnp.float32]
+    narrow = [jnp.result_type(value.array) == jnp.bfloat16 for value in floats]
+    if name in _PRODUCTS and len(floats) == 2 and eqn.outvars[0].aval.dtype == jnp.float32:
+        dtype = jnp.dtype(jnp.float32 if exact[0] else jnp.bfloat16)
+        changed = eqn.replace(params={**eqn.params, "preferred_element_type": dtype})
+        (result,) = bind(changed, *(jnp.asarray(value.array, jnp.bfloat16) for value in values))
+        return [_Value(result, False)]
+    if name in _ELEMENTWISE | _MOVEMENT:
+        if any(narrow) and all(is_narrow or v.adapts for v, is_narrow in zip(floats, narrow, strict=True)):
+            arrays = [
+                jnp.asarray(v.array, jnp.bfloat16) if atom.aval.dtype == jnp.float32 else v.array
+                for v, atom in zip(values, eqn.invars, strict=True)
+            ]
+            return [_Value(result, False) for result in bind(eqn, *arrays)]
+        adapts = all(value.adapts for value in floats)
+    else:
+        adapts = not floats
+    arrays = [_as(value, atom.aval) for value, atom in zip(values, eqn.invars, strict=True)]
+    changed = eqn.replace(params={k: _mixed_body(v) for k, v in eqn.params.items()}) if name in _BODIES else eqn
+    return [_Value(result, adapts) for result in bind(changed, *arrays)]
+
+
+def _mixed_body(value: Any) -> Any:
+    """Return a body of a loop or branch that computes in mixed precision, with inputs and results as before."""
+    if isinstance(value, (tuple, list)) and value and all(isinstance(item, ClosedJaxpr) for item in value):
+        return type(value)(_mixed_body(item) for item in value)
+    jaxpr, _ = parts(value)
+    if not hasattr(jaxpr, "eqns"):
+        return value
+
+    def body(*args: Any) -> list[Any]:
+        found = _run(value, [_Value(arg, False) for arg in args], [False] * len(jaxpr.outvars))
+        return [_as(result, atom.aval) for result, atom in zip(found, jaxpr.outvars, strict=True)]
+
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in jaxpr.invars]
+    closed = jax.make_jaxpr(body)(*avals)
+    if isinstance(value, ClosedJaxpr):
+        return closed
+    return value if closed.consts else closed.jaxpr  # rematerialized blocks hold open jaxprs
+
+
+def _exported(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]:
+    """Evaluate an export, which JAX calls as one opaque operation, operation by operation.
+
+    Cotangents of integers are bools in its module, and float0 outside.
+    """
+    exported = eqn.params["exported"]
+    module = api.parse(exported.mlir_module_serialized)
+
+    def call(*arrays: Any) -> list[Any]:
+        kept = [arrays[i] for i in exported.module_kept_var_idx]
+        return api.evaluate(module, kept, platforms=exported.platforms)
+
+    given = [
+        _Value(np.zeros(atom.aval.shape, bool), True) if atom.aval.dtype == jax.dtypes.float0 else value
+        for value, atom in zip(values, eqn.invars, strict=True)
+    ]
+    avals = [
+        jax.ShapeDtypeStruct(atom.aval.shape, bool if atom.aval.dtype == jax.dtypes.float0 else atom.aval.dtype)
+        for atom in eqn.invars
+    ]
+    found = _run(jax.make_jaxpr(call)(*avals), given, exact)
+    return [
+        _Value(np.zeros(v.aval.shape, v.aval.dtype), False) if v.aval.dtype == jax.dtypes.float0 else value
+        for value, v in zip(found, eqn.outvars, strict=True)
+    ]
