@@ -124,7 +124,7 @@ CASES = [
 def test_marks(fn, x, marks):
     graph = tf.function(fn)
     jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
-    assert str(jax.make_jaxpr(jax_fn)(x)).count("= once") == marks
+    assert str(jax.make_jaxpr(jax_fn)(x)).count("= materialize") == marks
     found, expected = jax.jit(jax_fn)(x), graph(tf.constant(x))
     jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5), found, expected)
 
@@ -227,7 +227,7 @@ def test_calls_are_looked_into(make, marks):
     for wrap in (plainly, tf.function):
         graph = tf.function(make(wrap))
         jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(X.shape, X.dtype))
-        assert str(jax.make_jaxpr(jax_fn)(X)).count("= once") == marks, wrap
+        assert str(jax.make_jaxpr(jax_fn)(X)).count("= materialize") == marks, wrap
         found, expected = jax.jit(jax_fn)(X), graph(tf.constant(X))
         jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-5), found, expected)
 
@@ -316,7 +316,7 @@ def test_what_took_many_steps(fn, marks):
     x = RNG.normal(size=(4, 4)).astype(np.float32)
     graph = tf.function(fn)
     jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec(x.shape, x.dtype))
-    assert str(jax.make_jaxpr(jax_fn)(x)).count("= once") == marks
+    assert str(jax.make_jaxpr(jax_fn)(x)).count("= materialize") == marks
     np.testing.assert_allclose(jax.jit(jax_fn)(x), graph(tf.constant(x)), rtol=2e-5, atol=1e-5)
 
 
@@ -367,7 +367,7 @@ def test_numbers_are_drawn_once(draw):
 
     graph, seed = tf.function(fn), np.int32([3, 4])
     jax_fn = tf2jax.convert_functional(graph, tf.TensorSpec([2], tf.int32))
-    assert str(jax.make_jaxpr(jax_fn)(seed)).count("= once") == 1
+    assert str(jax.make_jaxpr(jax_fn)(seed)).count("= materialize") == 1
     np.testing.assert_allclose(jax.jit(jax_fn)(seed), graph(seed), rtol=1e-5, atol=1e-6)
 
 
@@ -377,7 +377,7 @@ def test_variables_are_not_marked():
     v = tf.Variable(W)
     graph = tf.function(lambda x: tf.tanh(x @ v) @ tf.exp(v))
     fn, params = tf2jax.convert(graph, tf.TensorSpec(X.shape, X.dtype))
-    assert "= once" not in str(jax.make_jaxpr(fn)(params, X))
+    assert "= materialize" not in str(jax.make_jaxpr(fn)(params, X))
 
 
 @pytest.mark.full

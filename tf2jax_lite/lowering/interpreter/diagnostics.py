@@ -21,7 +21,7 @@ from tf2jax_lite.support.errors import (
 
 from .frame import Frame
 
-__all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "describe", "explain", "is_explained", "located", "missing_key"]
+__all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "cause", "describe", "explain", "is_explained", "located", "missing_key"]
 
 NO_FORWARD_RULE = (
     "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
@@ -76,6 +76,16 @@ def is_explained(error: Exception) -> bool:
     return explained or getattr(error, "_tf2jax_lite_control", False)
 
 
+def cause(error: Exception, step: Step, inputs: Sequence[Any]) -> Exception:
+    """Return the error, or the reason for it if an input is undefined.
+
+    `select_branch` leaves out a branch whose `LoweringError` was raised from the latter.
+    """
+    if any(v is UNDEFINED for v in inputs) and not step.op.needs_context and not isinstance(error, Tf2JaxError):
+        return UndefinedValueError("it reads a value that is defined only in branches that cannot run")
+    return error
+
+
 def explain(
     error: Exception, step: Step, inputs: Sequence[Any], frame: Frame
 ) -> LoweringError | PreventedGradientError:
@@ -92,8 +102,6 @@ def explain(
         return PreventedGradientError(str(found), node=found.node, op=found.op, path=found.path)
     if isinstance(error, Tf2JaxError):
         return located(error, step, frame)
-    if any(v is UNDEFINED for v in inputs) and not step.op.needs_context:
-        error = UndefinedValueError("it reads a value that is defined only in branches that cannot run")
     is_about_shapes = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
     hint = _SYMBOLIC_SHAPES if is_about_shapes and any(map(_has_symbolic_shape, inputs)) else _variant_hint(inputs)
     return located(error, step, frame, hint)

@@ -34,7 +34,7 @@ from tf2jax_lite.xla_cpu.selection import using
 from .assigned_variables import as_variable
 from .constant_folding import fold
 from .constant_size import check_results
-from .diagnostics import explain, is_explained, located, missing_key
+from .diagnostics import cause, explain, is_explained, located, missing_key
 from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
 from .partial_eval import FoldingBudget
@@ -139,7 +139,8 @@ class Trace:
                 raise
             if not isinstance(error, PreventedGradientError):
                 self._unify_sizes(step, inputs, frame, error)
-            raise explain(error, step, inputs, frame) from error
+            reason = cause(error, step, inputs)
+            raise explain(reason, step, inputs, frame) from reason
         if len(results) != len(step.outputs):
             raise located(f"{len(results)} results where {len(step.outputs)} are declared", step, frame)
         if not self.promote_dtypes:
