@@ -11,7 +11,7 @@ from . import literals, rules_windows  # noqa: F401
 from . import rules as primitives
 from .block_ir import Block, Constant, Equation, Literal, Value
 from .free_names import dimension_sources
-from .templates import Def, Hole, Marks, Part, Printed, Stmt, parse, parts_of
+from .templates import Def, Hole, Marks, Part, Printed, Ref, Stmt, parse, parts_of
 
 __all__ = [
     "FunctionWriter",
@@ -209,6 +209,7 @@ class FunctionWriter:
             start += [self.parse(f"{dim} = {source}") for dim, source in found.items() if dim in needed]
         every = [*self.given, *args] if self.outermost else args
         head = self.parse(name).parts[0]
+        assert isinstance(head, Ref | str)
         parts: list[tuple[Part, ...]] = [self.parse(arg).parts for arg in every]
         self.nodes.append(Def(head, parts, [*start, *inner.nodes], list(decorators)))
 

@@ -19,7 +19,7 @@ def call_of(plan: Plan, targets: Sequence[int], given: Sequence[Part], values: S
     args: list[list[Part]] = [[text] for text in given[: len(plan.slots)]]
     args += [[value] for value in values]
     args += [[f"{word}=", text] for word, text in zip(plan.words(), given[len(plan.slots) :], strict=True)]
-    parts: list[Part] = [piece for value in targets for piece in (Ref(value), ", ")][:-1]
+    parts = joined([[Ref(value)] for value in targets])
     parts += [f"{' = ' if targets else ''}{plan.name}("]
     for i, arg in enumerate(args):
         parts += [*([", "] if i else []), *arg]
@@ -37,7 +37,7 @@ def head_of(head: Header, iterable: str, columns: Sequence[tuple[int, list[int]]
         sequences.append([iterable])
     for column, values in columns:
         variables.append([Ref(column)])
-        parts: list[Part] = [piece for value in values for piece in (Ref(value), ", ")][:-1]
+        parts = joined([[Ref(value)] for value in values])
         sequences.append(["(", *parts, ")"])
     targets = tuple(column for column, _ in columns)
     if not sequences:
@@ -47,8 +47,8 @@ def head_of(head: Header, iterable: str, columns: Sequence[tuple[int, list[int]]
         if names and len(names) > 1 and not head.indexed:
             inner = [", ".join(names)]
     else:
-        inner = _joined(variables)
-        whole = ["zip(", *_joined(sequences), ", strict=True)"]
+        inner = joined(variables)
+        whole = ["zip(", *joined(sequences), ", strict=True)"]
     if head.indexed:
         if len(sequences) > 1:
             inner = ["(", *inner, ")"]
@@ -56,7 +56,7 @@ def head_of(head: Header, iterable: str, columns: Sequence[tuple[int, list[int]]
     return Stmt(("for ", *inner, " in ", *whole, ":"), targets)
 
 
-def _joined(items: Sequence[Sequence[Part]]) -> list[Part]:
+def joined(items: Sequence[Sequence[Part]]) -> list[Part]:
     return [part for i, item in enumerate(items) for part in ([", "] if i else []) + list(item)]
 
 
@@ -140,10 +140,10 @@ def scan(
 
 def _display(values: Sequence[int]) -> list[Part]:
     """Return a value, or a tuple of values."""
-    parts: list[Part] = [piece for value in values for piece in (Ref(value), ", ")][:-1]
+    parts = joined([[Ref(value)] for value in values])
     return parts if len(values) == 1 else ["(", *parts, ")"]
 
 
 def _unpacked(targets: Sequence[int], value: int) -> Stmt:
-    parts: list[Part] = [piece for target in targets for piece in (Ref(target), ", ")][:-1]
+    parts = joined([[Ref(target)] for target in targets])
     return Stmt((*parts, " = ", Ref(value)), tuple(targets))

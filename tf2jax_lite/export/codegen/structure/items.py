@@ -172,7 +172,7 @@ class Function:
     key: int
     bodies: list[Body] = dataclasses.field(default_factory=list)
     scopes: list[str] = dataclasses.field(default_factory=list)
-    results: list[Position] = dataclasses.field(default_factory=list)
+    results: list[Any] = dataclasses.field(default_factory=list)
     produced: dict[int, str] = dataclasses.field(default_factory=dict)
     plan: Any = None
     small: bool = False
