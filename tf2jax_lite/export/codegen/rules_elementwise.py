@@ -187,7 +187,11 @@ def _gamma_grad(eqn: Equation) -> str:
 
 @rule("integer_pow")
 def _integer_pow(eqn: Equation) -> str:
-    return call("lax.integer_pow", eqn.typed[0], str(eqn.params["y"]))
+    x, exponent = eqn.typed[0], eqn.params["y"]
+    if exponent == 2:
+        return call("jnp.square", x)
+    fn = "jnp.power" if exponent > 0 and jnp.issubdtype(eqn.inputs[0].dtype, jnp.floating) else "lax.integer_pow"
+    return call(fn, x, str(exponent))
 
 
 @rule("round")

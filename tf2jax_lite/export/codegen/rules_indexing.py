@@ -160,6 +160,8 @@ def _starts(eqn: Equation, first: int) -> str:
 def _iota(eqn: Equation) -> str:
     p = eqn.params
     dtype = literals.dtype(p["dtype"])
+    if len(p["shape"]) == 1 and isinstance(p["shape"][0], int) and p["dtype"] in (np.int32, np.int64, np.float32):
+        return call("jnp.arange", str(p["shape"][0]), dtype=Raw(dtype))
     if len(p["shape"]) == 1:
         return call("lax.iota", dtype, literals.dimension(p["shape"][0]))
     return call("lax.broadcasted_iota", dtype, literals.shape(p["shape"]), str(p["dimension"]))

@@ -13,10 +13,10 @@ from tf2jax_lite.export.codegen.block_ir import Block, Equation, Literal, Value,
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 
 from .graph import Graph, Replacement, Rule, rewrite_steps
-from .matching import find
+from .matching import Match, find
 from .shapes import new
 
-__all__ = ["Candidate", "Proposal", "as_rule", "call", "rewrite_all"]
+__all__ = ["Candidate", "Proposal", "as_rule", "call", "rewrite_all", "trace"]
 
 Proposal = tuple[Sequence[Any], Mapping[str, Any]]
 """Types of the arrays, and static keywords, for which a candidate is tried."""
@@ -33,7 +33,7 @@ class Candidate:
       roots: primitives that compute its first result.
       propose: returns the argument types and static keywords that a step of a root primitive suggests.
       words: names of its last array arguments, which the source passes by keyword.
-      is_primitive: whether the name is that of a primitive.
+      emit: returns the steps to write instead of a call of ``name``, None for none.
       needs: a primitive or function among the steps shortly before a root; others are not compared at all.
     """
 
@@ -43,7 +43,7 @@ class Candidate:
     roots: tuple[str, ...]
     propose: Callable[[Graph, Equation], Iterable[Proposal]]
     words: tuple[str, ...] = ()
-    is_primitive: bool = False
+    emit: Callable[[Graph, Equation, Match], Replacement | None] | None = None
     needs: str = ""
 
 
@@ -88,15 +88,15 @@ def as_rule(candidate: Candidate, rules: Mapping[str, Sequence[Rule]]) -> Rule:
                 continue  # no need to trace it at these shapes, too
             key = (tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals), words)
             if key not in patterns:
-                patterns[key] = pattern = _trace(candidate.reference, avals, keywords, rules)
+                patterns[key] = pattern = trace(candidate.reference, avals, keywords, rules)
                 if pattern is not None:
                     inner.setdefault(words, _inner_primitives(pattern.steps[-1]))
             pattern = patterns[key]
             match = find(graph, step, pattern) if pattern is not None else None
             if match is None:
                 continue
-            if candidate.is_primitive:
-                return [new(candidate.name, {}, match.arguments, step, match.results)]
+            if candidate.emit is not None:
+                return candidate.emit(graph, step, match)
             first, *others = match.results
             fresh = [Value(v.aval, v.hint) for v in others]
             for old, value in zip(others, fresh, strict=True):
@@ -111,13 +111,14 @@ def _inner_primitives(step: Equation) -> list[str]:
     return [s.name for block in step.blocks.values() for s in block.steps]
 
 
-def _trace(
+def trace(
     fn: Callable[..., Any], avals: Sequence[Any], keywords: Mapping[str, Any], rules: Mapping[str, Sequence[Rule]]
 ) -> Block | None:
+    """Return a function's block, rewritten by rules; None if it has no such arguments."""
     structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     try:
         block = from_jaxpr(jax.make_jaxpr(lambda *args: fn(*args, **keywords))(*structs))
-    except (TypeError, ValueError, InconclusiveDimensionOperation):  # it has no such arguments
+    except (TypeError, ValueError, InconclusiveDimensionOperation):
         return None
     rewrite_all(block, rules)
     return block if block.steps and not isinstance(block.results[0], Literal) else None

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.export.codegen.block_ir import Equation, Literal
+from tf2jax_lite.export.codegen.block_ir import Equation, Literal, Value
 
 from .graph import Graph, Item, Replacement
 from .shapes import aval, broadcast, inserted, is_array, new, same, scalar_literal
@@ -26,9 +26,12 @@ __all__ = [
     "keep_reduced_axes",
     "merge_reshapes",
     "neutral",
+    "one",
     "plain_product",
     "selection",
+    "square",
     "squeeze_reduced_axes",
+    "stack",
 ]
 
 BROADCASTING = (*"add sub mul div max min and or xor eq ne lt le gt ge select_n".split(),)  # noqa: SIM905
@@ -122,6 +125,34 @@ def default_dtype(graph: Graph, step: Equation) -> Replacement | None:
 def plain_product(graph: Graph, step: Equation) -> Replacement | None:
     """Replace the product that is 0 where a factor is 0 by the plain one, as which source has it anyway."""
     return [new("mul", {}, step.inputs, step, step.outputs)]
+
+
+def one(graph: Graph, step: Equation) -> Replacement | None:
+    """Drop the factor 1 of real numbers; complex ones may be infinite, which makes NaN of their product with 1."""
+    if jnp.issubdtype(step.outputs[0].aval.dtype, jnp.complexfloating):
+        return None
+    for constant, other in (step.inputs, step.inputs[::-1]):
+        number = scalar_literal(constant)
+        if number is not None and number == 1 and same(other.aval.shape, step.outputs[0].aval.shape):
+            return other
+    return None
+
+
+def square(graph: Graph, step: Equation) -> Replacement | None:
+    """Write a product of a value with itself as its square."""
+    x, y = step.inputs
+    return [new("square", {}, [x], step, step.outputs)] if x is y and isinstance(x, Value) else None
+
+
+def stack(graph: Graph, step: Equation) -> Replacement | None:
+    """Stack arrays instead of concatenating them along a new axis."""
+    axis, arrays = step.params["dimension"], []
+    for item in step.inputs:
+        maker = graph.definition(item)
+        if maker is None or maker.name != "expand_dims" or maker.params["axes"] != (axis,):
+            return None
+        arrays.append(maker.inputs[0])
+    return [new("stack", {"axis": axis}, arrays, step, step.outputs)]
 
 
 def insert_axes(graph: Graph, step: Equation) -> Replacement | None:
@@ -229,6 +260,8 @@ def _source(graph: Graph, step: Equation, item: Item) -> tuple[Item, list[Equati
         uniform = item.array.ndim > 0 and item.array.size and np.all(item.array == item.array.flat[0])
         return (Literal(item.array.flat[0].reshape(())), []) if uniform else None
     maker = graph.definition(item)
+    if maker is not None and maker.name == "iota" and len(item.aval.shape) > 1 and not maker.inputs:
+        return _positions(maker, step)
     if maker is None or maker.name not in ("expand_dims", "broadcast_in_dim") or len(maker.inputs) > 1:
         return None
     source, shape = maker.inputs[0], item.aval.shape
@@ -243,4 +276,14 @@ def _source(graph: Graph, step: Equation, item: Item) -> tuple[Item, list[Equati
     axes = tuple(i for i in range(len(shape) - kept[0]) if i + kept[0] not in kept)
     sizes = [1 if i in axes else source.aval.shape[kept.index(i + kept[0])] for i in range(len(shape) - kept[0])]
     made = new("expand_dims", {"axes": axes}, [source], step, aval(sizes, source.aval.dtype))
+    return made.outputs[0], [made]
+
+
+def _positions(maker: Equation, step: Equation) -> tuple[Item, list[Equation]] | None:
+    """Return the positions along one axis without the axes before it, and with axes of size 1 behind it."""
+    shape, axis = maker.params["shape"], maker.params["dimension"]
+    sizes = (shape[axis], *[1] * (len(shape) - axis - 1))
+    if same(sizes, shape):
+        return None
+    made = new("iota", {**maker.params, "shape": sizes, "dimension": 0}, [], step, aval(sizes, maker.params["dtype"]))
     return made.outputs[0], [made]

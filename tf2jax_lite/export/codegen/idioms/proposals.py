@@ -24,7 +24,9 @@ __all__ = [
     "like_output",
     "lstm_cell",
     "mean_of_squares",
+    "one_hot",
     "pool",
+    "powers",
     "rows",
     "sum_axis",
     "summed",
@@ -111,6 +113,19 @@ def dynamic_item(graph: Graph, step: Equation) -> Iterable[Proposal]:
     maker = graph.definition(step.inputs[0])
     if maker is not None and maker.name == "dynamic_slice":
         yield [maker.inputs[0].aval, maker.inputs[1].aval], {"keepdims": False}
+
+
+def powers(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose two arguments of the output's type."""
+    yield [step.outputs[0].aval] * 2, {}
+
+
+def one_hot(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose indices that are compared with the positions along the last axis."""
+    maker, output = graph.definition(step.inputs[0]), step.outputs[0].aval
+    if maker is not None and maker.name == "eq" and output.shape and isinstance(output.shape[-1], int):
+        words = {"num_classes": output.shape[-1], "dtype": output.dtype}
+        yield [aval(output.shape[:-1], maker.inputs[0].aval.dtype)], words
 
 
 def rows(graph: Graph, step: Equation) -> Iterable[Proposal]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["elu", "layer_norm", "relu6", "rsqrt", "softmax", "sqrt", "variance"]
+__all__ = ["elu", "gelu", "layer_norm", "power", "reciprocal", "relu6", "rsqrt", "softmax", "sqrt", "variance"]
 
 
 @jax.custom_jvp
@@ -27,6 +27,31 @@ def sqrt(x: Any) -> Any:
 
 
 sqrt.defjvps(lambda t, y, x: t * (jnp.asarray(0.5, x.dtype) / y))
+
+
+@jax.custom_jvp
+def reciprocal(x: Any) -> Any:
+    """Compute 1 / x with the derivative in terms of the result."""
+    return lax.div(jnp.ones_like(x), x)
+
+
+reciprocal.defjvps(lambda t, y, x: t * (-y * y))
+
+
+@jax.custom_jvp
+def power(x: Any, y: Any) -> Any:
+    """Compute a power, where the logarithm of numbers that are not positive is 0 in the derivative."""
+    return lax.pow(x, y)
+
+
+@power.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    (x, y), (t_x, t_y) = primals, tangents
+    out = power(x, y)
+    one, zero = jnp.ones((), x.dtype), jnp.zeros((), x.dtype)
+    inside = x > 0
+    log = jnp.where(inside, lax.log(jnp.where(inside, x, one)), zero)
+    return out, t_x * (y * power(x, y - one)) + t_y * (out * log)
 
 
 @jax.custom_jvp
@@ -50,6 +75,11 @@ def relu6(x: Any) -> Any:
 def elu(x: Any) -> Any:
     """Compute exp(x) - 1 of negative numbers."""
     return jnp.where(x < 0, jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype))), x)
+
+
+def gelu(x: Any) -> Any:
+    """Compute the approximation of gelu with the factor 1/2 at x."""
+    return 0.5 * x * (1 + jnp.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
 
 def variance(x: Any, *, axis: Any, keepdims: bool = False) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import helpers, local_rules, products, proposals, references
+from tf2jax_lite.autodiff.custom_gradient import NODE
+
+from . import custom_rules, helpers, local_rules, products, proposals, references
 from .candidates import Candidate, as_rule
 from .graph import Rule
 
@@ -25,17 +27,22 @@ class Idiom:
       identity: why the source is equal, derivative included.
       roots: primitives of the steps that it may replace.
       rule: replaces a step; or the function whose jaxpr the steps before it are compared with.
+      make_rule: returns the rule, given those of the idioms before it.
     """
 
     name: str
     identity: str
     roots: tuple[str, ...]
-    rule: Rule | Candidate
+    rule: Rule | Candidate | None = None
+    make_rule: Callable[[Mapping[str, Sequence[Rule]]], Rule] | None = None
 
     def rules(self, known: Mapping[str, Sequence[Rule]]) -> Iterable[tuple[str, Rule]]:
         """Return primitives with the rule; ``known`` are the rules of the idioms before it."""
-        rule = as_rule(self.rule, known) if isinstance(self.rule, Candidate) else self.rule
-        return [(root, rule) for root in self.roots]
+        if self.make_rule is not None:
+            rule: Rule | None = self.make_rule(known)
+        else:
+            rule = as_rule(self.rule, known) if isinstance(self.rule, Candidate) else self.rule
+        return [(root, rule) for root in self.roots if rule is not None]
 
 
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
@@ -60,6 +67,9 @@ _LOCAL = (
     Idiom("constants", "Arithmetic on numbers is computed.", local_rules.FOLDED, local_rules.constants),
     Idiom("selection", "A selection by a constant is the selected operand.", ("select_n",), local_rules.selection),
     Idiom("neutral", "x & True and x | False are x.", ("and", "or"), local_rules.neutral),
+    Idiom("one", "1 x is x.", ("mul",), local_rules.one),
+    Idiom("square", "x x is the square of x; the derivative is t x + t x.", ("mul",), local_rules.square),
+    Idiom("stack", "jnp.stack concatenates along a new axis.", ("concatenate",), local_rules.stack),
     Idiom(
         "insert_axes",
         "Reshapes and broadcasts that insert axes of size 1 are one operation.",
@@ -113,6 +123,14 @@ _FUNCTIONS = (
     Candidate("jax.nn.silu", _SAME, jax.nn.silu, ("mul",), proposals.like_output(), needs="logistic"),
     Candidate("jax.nn.gelu", _SAME, jax.nn.gelu, ("mul",), proposals.like_output(), needs="tanh"),
     Candidate(
+        "jax.nn.gelu",
+        "The factor 1/2 is exact wherever it stands.",
+        references.gelu,
+        ("mul",),
+        proposals.like_output(),
+        needs="tanh",
+    ),
+    Candidate(
         "jax.nn.gelu", _SAME, jax.nn.gelu, ("mul",), proposals.with_keywords({"approximate": False}), needs="erfc"
     ),
     Candidate(
@@ -124,6 +142,7 @@ _FUNCTIONS = (
         needs="expm1",
     ),
     Candidate("jnp.mean", _SAME, jnp.mean, ("div",), proposals.summed),
+    Candidate("jnp.var", _SAME, jnp.var, ("call",), proposals.mean_of_squares),
     Candidate(
         "jnp.var",
         "Distances from the mean sum up to 0, so it does not matter whether the mean in them has a derivative.",
@@ -131,6 +150,7 @@ _FUNCTIONS = (
         ("call",),
         proposals.mean_of_squares,
     ),
+    Candidate("jax.nn.one_hot", _SAME, jax.nn.one_hot, ("convert_element_type",), proposals.one_hot),
     Candidate("jnp.take", _SAME, jnp.take, ("gather",), proposals.taken),
     Candidate("lax.dynamic_index_in_dim", _SAME, lax.dynamic_index_in_dim, ("squeeze",), proposals.dynamic_item),
     Candidate(
@@ -139,9 +159,25 @@ _FUNCTIONS = (
         references.rsqrt,
         _CUSTOM,
         proposals.like_output(),
-        is_primitive=True,
+        emit=custom_rules.primitive("rsqrt"),
     ),
-    Candidate("sqrt", _SAME, references.sqrt, _CUSTOM, proposals.like_output(), is_primitive=True),
+    Candidate("sqrt", _SAME, references.sqrt, _CUSTOM, proposals.like_output(), emit=custom_rules.primitive("sqrt")),
+    Candidate(
+        "reciprocal",
+        "-y ** 2 is -1 / x ** 2 for y = 1 / x.",
+        references.reciprocal,
+        _CUSTOM,
+        proposals.like_output(),
+        emit=custom_rules.reciprocal,
+    ),
+    Candidate(
+        "power",
+        "With a constant exponent other than 0 both derivatives are y x ** (y - 1).",
+        references.power,
+        _CUSTOM,
+        proposals.powers,
+        emit=custom_rules.power,
+    ),
     Candidate("jax.nn.relu", _SAME, jax.nn.relu, _CUSTOM, proposals.like_output()),
     Candidate("jax.nn.relu6", _SAME, jax.nn.relu6, _CUSTOM, proposals.like_output()),
     Candidate("jax.nn.softplus", _SAME, jax.nn.softplus, _CUSTOM, proposals.like_output()),
@@ -171,7 +207,15 @@ _FUNCTIONS = (
     Candidate("_lstm_cell", _SAME, helpers._lstm_cell, ("mul",), proposals.lstm_cell, needs="split"),
 )
 
+_SILU = Idiom(
+    "tf.nn.silu",
+    "s (1 + x (1 - s)) is the derivative s + x s (1 - s) of x s for s = sigmoid(x).",
+    (NODE,),
+    make_rule=custom_rules.silu,
+)
+
 IDIOMS: tuple[Idiom, ...] = (
     *_LOCAL,
     *(Idiom(c.name, c.identity, c.roots, c) for c in _FUNCTIONS),
+    _SILU,
 )

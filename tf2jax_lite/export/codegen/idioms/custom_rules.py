@@ -1,0 +1,83 @@
+"""Functions with TensorFlow's derivative rules whose derivative is that of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tf2jax_lite.export.codegen.block_ir import Equation, Literal
+
+from .candidates import call, trace
+from .graph import Graph, Replacement, Rule
+from .matching import Match, find
+from .shapes import is_float, new, scalar_literal
+
+__all__ = ["power", "primitive", "reciprocal", "silu"]
+
+_LARGEST_INTEGER = 4  # exponents up to it are written as products
+
+
+def primitive(name: str) -> Callable[[Graph, Equation, Match], Replacement]:
+    """Return a function that writes a primitive of one operand."""
+    return lambda graph, step, match: [new(name, {}, match.arguments, step, match.results)]
+
+
+def reciprocal(graph: Graph, step: Equation, match: Match) -> Replacement:
+    """Write 1 / x."""
+    one = Literal(np.ones((), step.outputs[0].aval.dtype))
+    return [new("div", {}, [one, *match.arguments], step, match.results)]
+
+
+def power(graph: Graph, step: Equation, match: Match) -> Replacement | None:
+    """Write a power with a constant exponent, whose own derivative nobody asks for."""
+    x, exponent = match.arguments
+    maker = graph.definition(exponent)
+    if maker is not None and maker.name == "broadcast_in_dim":
+        exponent = maker.inputs[0]
+    number = scalar_literal(exponent)
+    if number is None or number == 0 or not is_float(x):
+        return None
+    if number in range(2, _LARGEST_INTEGER + 1):
+        return [new("integer_pow", {"y": int(number)}, [x], step, match.results)]
+    return [new("pow", {}, [x, exponent], step, match.results)]
+
+
+def _silu_tangent(x: Any, t: Any) -> Any:
+    gate = jax.nn.sigmoid(x)
+    return t * (gate * (1 + x * (1 - gate)))
+
+
+def silu(rules: Mapping[str, Sequence[Rule]]) -> Rule:
+    """Return the rule for ``tf.nn.silu``: ``x sigmoid(x)`` with a derivative in terms of ``x``."""
+
+    def rule(graph: Graph, step: Equation) -> Replacement | None:
+        primal, tangents = step.blocks.get("primal"), step.blocks.get("jvp")
+        if primal is None or tangents is None or len(step.outputs) != 1 or len(step.inputs) < 2:
+            return None
+        x, value, *others = step.inputs
+        maker = graph.definition(value)
+        if maker is not None and maker.name == "stop_gradient":
+            maker = graph.definition(maker.inputs[0])
+        if maker is None or maker.params.get("function") != "jax.nn.silu" or primal.results[0] is not primal.args[1]:
+            return None
+        if any(v is not x for v in (*maker.inputs, *others)):
+            return None
+        count = len(step.inputs)
+        pattern = trace(_silu_tangent, [x.aval, x.aval], {}, rules)
+        inner = Graph(tangents)
+        for earlier in tangents.steps:
+            inner.finish(earlier)
+        root = inner.definition(tangents.results[-1])
+        match = find(inner, root, pattern) if root is not None and pattern is not None else None
+        if match is None:
+            return None
+        residual, tangent = match.arguments
+        known = [tangents.args[0], *tangents.args[2:count]]
+        if tangent is not tangents.args[count] or all(residual is not v for v in known):
+            return None
+        return [call("jax.nn.silu", [x], step, step.outputs)]
+
+    return rule
