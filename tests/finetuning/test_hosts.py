@@ -11,7 +11,7 @@ import pytest
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.finetuning.hosts import join_processes
+from tf2jax_lite.finetuning.sharding import join_processes
 
 from .conftest import make_examples
 from .data.test_data import write_rows

@@ -203,7 +203,7 @@ def finetune(
     from tf2jax_lite.finetuning import callbacks as c
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.data import open_data
-    from tf2jax_lite.finetuning.hosts import join_processes
+    from tf2jax_lite.finetuning.sharding import join_processes
 
     if ":" in loss and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for module:function, as `python -m` has it

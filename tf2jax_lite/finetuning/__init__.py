@@ -4,7 +4,7 @@ Entries: `finetune_artifact` and `federate_artifact` for artifacts, `finetune` a
 
 Read in this order:
   trained_artifact: an artifact as a model with a loss; checks of examples.
-  steps: the jitted training step; sharding, precision and remat change how it computes.
+  steps: the jitted training step; sharding, precision, remat and exports change how it computes.
   central_training, artifacts: the loop over epochs and batches; the artifact around it.
   data: training data in memory and in files.
   adapters, stopping, callbacks: low-rank adapters, the best epoch, and records of a training while it runs.

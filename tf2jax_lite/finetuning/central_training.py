@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingErro
 from .callbacks import Callback
 from .checkpoints import open_checkpoints
 from .data import TrainingData, as_training_data
+from .exports import expanded
 from .history import History
 from .sharding import Sharding, make_placement, placed
 from .steps import FinetuneState, StepOptions, initial_state, make_step, state_shardings
@@ -137,6 +139,8 @@ def finetune(
     shardings = None if placement is None else state_shardings(start, optimizer, options, placement)
     state = initial_state(start, optimizer, options, placement)
     step = make_step(model, optimizer, options, placement, shardings)
+    if placement is not None:
+        model = dataclasses.replace(model, apply_for_eval=expanded(model.apply_for_eval))
     place = (lambda batch: batch) if placement is None else placement.place_batch
     place_share = placement.place_share if placement is not None and data.is_share else place
     key = jax.jit(lambda: jax.random.key(seed), out_shardings=None if placement is None else placement.replicated)()

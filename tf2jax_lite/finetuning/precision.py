@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tf2jax_lite.federated.model import Model
 from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Var, bind
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import parts
-from tf2jax_lite.stablehlo import api
 from tf2jax_lite.support.errors import InputError
+
+from .exports import call_body, evaluate_export
 
 __all__ = ["PRECISIONS", "check_precision", "float32_predictions", "in_bfloat16"]
 
@@ -28,7 +28,6 @@ PRECISIONS = ("float32", "bf16")
 """Names of precisions."""
 
 _PRODUCTS = {"dot_general", "conv_general_dilated"}
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 _BODIES = {"scan", "while", "cond", "checkpoint", "remat", "remat2"}
 _ELEMENTWISE = {"add", "add_any", "sub", "mul", "neg", "max", "min", "abs", "sign", "select_n", "clamp", "tanh"}
 _ELEMENTWISE |= {"logistic", "copy", "copy_p"}
@@ -121,11 +120,13 @@ def _exact_variables(jaxpr: Any, exact: Sequence[bool]) -> set[Any]:
 
 def _equation(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]:
     name = eqn.primitive.name
-    body = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr", eqn.params.get("fun_jaxpr")))
-    if name in _CALLS and body is not None:
+    body = call_body(eqn)
+    if body is not None:
         return _run(body, values, exact)
     if name == "call_exported":
-        return _exported(eqn, values, exact)
+        return evaluate_export(
+            eqn, values, lambda closed, given: _run(closed, given, exact), lambda array: _Value(array, True)
+        )
     floats = [value for value, atom in zip(values, eqn.invars, strict=True) if atom.aval.dtype == jnp.float32]
     narrow = [jnp.result_type(value.array) == jnp.bfloat16 for value in floats]
     if name in _PRODUCTS and len(floats) == 2 and eqn.outvars[0].aval.dtype == jnp.float32:
@@ -165,30 +166,3 @@ def _mixed_body(value: Any) -> Any:
     if isinstance(value, ClosedJaxpr):
         return closed
     return value if closed.consts else closed.jaxpr  # rematerialized blocks hold open jaxprs
-
-
-def _exported(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]:
-    """Evaluate an export, which JAX calls as one opaque operation, operation by operation.
-
-    Cotangents of integers are bools in its module, and float0 outside.
-    """
-    exported = eqn.params["exported"]
-    module = api.parse(exported.mlir_module_serialized)
-
-    def call(*arrays: Any) -> list[Any]:
-        kept = [arrays[i] for i in exported.module_kept_var_idx]
-        return api.evaluate(module, kept, platforms=exported.platforms)
-
-    given = [
-        _Value(np.zeros(atom.aval.shape, bool), True) if atom.aval.dtype == jax.dtypes.float0 else value
-        for value, atom in zip(values, eqn.invars, strict=True)
-    ]
-    avals = [
-        jax.ShapeDtypeStruct(atom.aval.shape, bool if atom.aval.dtype == jax.dtypes.float0 else atom.aval.dtype)
-        for atom in eqn.invars
-    ]
-    found = _run(jax.make_jaxpr(call)(*avals), given, exact)
-    return [
-        _Value(np.zeros(v.aval.shape, v.aval.dtype), False) if v.aval.dtype == jax.dtypes.float0 else value
-        for value, v in zip(found, eqn.outvars, strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""Places a training on a mesh of devices: batches, params and optimizer states as sharded arrays.
+"""Places a training on a mesh of devices, of one process or several: batches, params and optimizer states.
 
 The training step is the same on one device and on many: arrays have a `jax.sharding.NamedSharding`, and XLA partitions
 the program.
@@ -25,6 +25,7 @@ __all__ = [
     "SHARDINGS",
     "Placement",
     "Sharding",
+    "join_processes",
     "make_placement",
     "mesh_text",
     "on_host",
@@ -43,6 +44,35 @@ SHARDINGS = ("replicated", "fsdp")
 PyTree = Any
 Sharding = str | Sequence[str] | Mapping[str, PartitionSpec | str]
 """Of params: one of `SHARDINGS`, or rules; see `make_placement`."""
+
+
+def join_processes(coordinator: str | None, num_processes: int | None = None, process_id: int | None = None) -> None:
+    """Join the processes of a training; each of them calls this before anything else that uses JAX.
+
+    Args:
+      coordinator: ``HOST:PORT`` of process 0; "auto" where JAX finds the processes itself (Slurm, Open MPI, Cloud TPU,
+        Kubernetes); None for one process.
+      num_processes: their number.
+      process_id: this process's number, from 0.
+
+    Raises:
+      InputError: an option is missing, or the processes do not come together.
+    """
+    if coordinator is None:
+        if num_processes is not None or process_id is not None:
+            raise InputError("num_processes and process_id go with a coordinator, HOST:PORT of process 0.")
+        return
+    given = num_processes is not None and process_id is not None
+    if coordinator != "auto" and not (given and 0 <= process_id < num_processes and ":" in coordinator):
+        raise InputError(
+            "several processes need coordinator HOST:PORT, num_processes, and process_id from 0 to num_processes - 1, "
+            f"not {coordinator!r}, {num_processes} and {process_id}."
+        )
+    address = None if coordinator == "auto" else coordinator
+    try:
+        jax.distributed.initialize(address, num_processes, process_id)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"the processes of the training do not come together: {error}") from error
 
 
 def parse_mesh(mesh: str | Mapping[str, int] | Mesh) -> Mesh:

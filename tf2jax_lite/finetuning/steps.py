@@ -19,6 +19,7 @@ from tf2jax_lite.federated.model import BatchLoss, Model, model_value_and_grad
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
+from .exports import expanded
 from .precision import check_precision, float32_predictions, in_bfloat16
 from .remat import rematerialized
 from .sharding import DATA_AXIS, Placement, placed
@@ -146,6 +147,8 @@ def make_step(
         value_and_grad = in_bfloat16(model_value_and_grad(float32_predictions(model)))
     else:
         value_and_grad = model_value_and_grad(model)
+    if placement is not None:
+        value_and_grad = expanded(value_and_grad)
     value_and_grad = _gathering(value_and_grad, placement, shardings)
     value_and_grad = _accumulating(value_and_grad, options.microbatches, placement)
 
