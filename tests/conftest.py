@@ -24,9 +24,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Sets up JAX's compilation cache. Its keys hold the program, the flags and the releases, but not the processor.
+    """Set up JAX's compilation cache.
 
-    A run that fills the cache takes a quarter longer, so this is an option.
+    Its keys hold the program, the flags and the releases, but not the processor. A run that fills the cache takes a
+    quarter longer, so this is an option.
     """
     if config.getoption("--reuse-compilations"):
         jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("compilations")))
@@ -36,7 +37,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keeps the tests of a module in one process by default, so that programs which they share compile once."""
+    """Keep a module's tests in one process by default: shared programs compile once."""
     from xdist.scheduler import LoadScopeScheduling
 
     return LoadScopeScheduling(config, log) if config.getoption("dist") == "load" else None
@@ -50,21 +51,30 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compilations():
-    """Thousands of cases compile thousands of programs; without this a worker grows by gigabytes."""
+    """Forget compiled programs: without this a worker grows by gigabytes.
+
+    Thousands of cases compile thousands of programs.
+    """
     yield
     jax.clear_caches()
     gc.collect()
 
 
 def pytest_collection_finish():
-    """Keeps the garbage collector from visiting the imported packages and the cases: a third of the run's time."""
+    """Keep the garbage collector from visiting the imported packages and the cases.
+
+    Visiting them takes a third of the run's time.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Puts cases into the full tier: those that ``full_cases`` names, or that ``default_cases`` does not name."""
+    """Put cases into the full tier, by ``full_cases`` and ``default_cases``.
+
+    They are the cases that ``full_cases`` names, or that ``default_cases`` does not name.
+    """
     functions = defaultdict(list)
     for item in items:
         for marker in item.iter_markers():

@@ -69,11 +69,6 @@ UNSTABLE = ("jax.extend", "jax.interpreters", "jax.core", "jax._src", "jaxlib")
 LONG_DOCSTRINGS = (
     "tf2jax_lite/export/codegen/",
     "tf2jax_lite/finetuning/",
-    "tf2jax_lite/frontend/",
-    "tf2jax_lite/passes/",
-    "tf2jax_lite/values/",
-    "tests/conftest.py",
-    "tests/ops/batches.py",
 )
 # Runs as a script in a process that must not import this package, nor jax itself.
 WITHOUT_COMPAT = {"stablehlo/parsing/child_process"}

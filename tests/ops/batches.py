@@ -1,4 +1,4 @@
-"""Checks the op cases of a module in batches: independent cases share one ``tf.function`` and one ``jax.jit``.
+"""Batched checks of op cases, in one ``tf.function`` and one ``jax.jit``.
 
 Compiling costs more than all else in a small case. The cases of a batch that agrees with TensorFlow have passed. The
 cases of any other batch are checked one by one, so that a failure names its case.
@@ -30,7 +30,7 @@ _planned: dict[int, _Batch] = {}  # by the id of each case
 
 
 def tiered(cases: Sequence[Case]) -> list[Any]:
-    """Returns the cases as pytest parameters, marked with their tiers.
+    """Return the cases as pytest parameters, marked with their tiers.
 
     Of each op, the case with most features is in the default tier, and each case whose ``tier`` says so; of the cases
     that expect an error, the first of each op, too. The others are in the full tier.
@@ -45,7 +45,7 @@ def tiered(cases: Sequence[Case]) -> list[Any]:
 
 
 def representatives(cases: Sequence[Case]) -> list[Case]:
-    """Returns the case of each op with most features, and the first one that expects an error."""
+    """Return the case of each op with most features, and the first expected error."""
     chosen: dict[tuple[str, bool], Case] = {}
     for case in cases:
         key = case.op, bool(case.error)
@@ -55,7 +55,7 @@ def representatives(cases: Sequence[Case]) -> list[Case]:
 
 
 def _features(case: Case) -> tuple[int, int]:
-    """Returns a measure by which cases are compared: kinds of check that the case takes part in, then attributes."""
+    """Return a measure of a case: kinds of check it takes part in, then attributes."""
     arrays = [a for value in case.inputs for a in (value if isinstance(value, list) else [value])]
     dtypes = {a.dtype.name for a in arrays}
     differentiable = case.grad and any(harness.differentiable([a]) for a in arrays)
@@ -64,14 +64,14 @@ def _features(case: Case) -> tuple[int, int]:
 
 
 def check(case: Case) -> None:
-    """Compares the converted op with TensorFlow, in the case's batch if the session has one."""
+    """Compare the converted op with TensorFlow, in a batch if the session has one."""
     batch = _planned.get(id(case))
     if batch is None or not batch.passes():
         harness.check(case)
 
 
 def plan(cases: Sequence[Case], eager: bool = True) -> None:
-    """Puts cases that will be checked in one process into batches.
+    """Put cases that will be checked in one process into batches.
 
     Args:
       cases: the cases.
@@ -93,7 +93,7 @@ class _Batch:
     agreed: bool | None = None
 
     def passes(self) -> bool:
-        """Returns whether all cases agree; checks them at the first call."""
+        """Return whether all cases agree; check them at the first call."""
         if self.agreed is None:
             try:
                 with jax.enable_x64(True):
@@ -166,7 +166,7 @@ class _Result(NamedTuple):
 
 
 def _tensorflow(subjects: list[Subject], others: list[list[np.ndarray] | None]) -> list[_Result]:
-    """Runs the ops of all subjects in one TensorFlow function."""
+    """Run the ops of all subjects in one TensorFlow function."""
     upstream: list[Any] = []
 
     def everything(arrays: list[list[tf.Tensor]], others: list[list[tf.Tensor]]) -> list[Any]:

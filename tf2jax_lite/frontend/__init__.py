@@ -1,4 +1,6 @@
-"""Frontend (TensorFlow to IR): the only importer of TensorFlow beside verification and the command line.
+"""Frontend: TensorFlow to IR.
+
+Beside it, only verification and the command line import TensorFlow.
 
 Entries, each returning an `ImportedFunction` (graph and interface):
 

@@ -23,13 +23,13 @@ _FLOAT64 = {
 
 
 def widen_array(value: Any) -> Any:
-    """Returns floats as float64 and complex numbers as complex128; any other value unchanged."""
+    """Return floats as float64, complex numbers as complex128, others unchanged."""
     dtype = _FLOAT64.get(getattr(value, "dtype", None))  # type: ignore[arg-type]
     return value if dtype is None else np.asarray(value).astype(dtype)
 
 
 def widen(graph: ir.Graph) -> ir.Graph:
-    """Returns a graph whose floats are float64 and whose complex numbers are complex128.
+    """Return a graph with float64 for floats and complex128 for complex numbers.
 
     Casts to narrower floats become casts to float64: rounding in the graph is removed as well.
 

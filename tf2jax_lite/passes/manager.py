@@ -170,7 +170,7 @@ REQUIRED = tuple(entry.name for entry in PASSES if entry.required)
 
 
 def run_passes(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
-    """Runs the passes in order.
+    """Run the passes in order.
 
     Args:
       graph: a verified graph.

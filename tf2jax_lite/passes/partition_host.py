@@ -1,8 +1,9 @@
-"""Partitioning of a graph into a host prefix (strings, decoders, tables), which TensorFlow runs, and a numeric core.
+"""Partitioning of a graph into a host prefix and a numeric core.
 
-The prefix has the nodes that JAX cannot run, nodes on strings, the ancestors of both, and nodes whose result shapes
-depend on values of the prefix, so that the core can be jitted. The prefix must not depend on trained variables; if it
-would, the unsupported node is inside the model rather than before it.
+TensorFlow runs the prefix (strings, decoders, tables). The prefix has the nodes that JAX cannot run, nodes on strings,
+the ancestors of both, and nodes whose result shapes depend on values of the prefix, so that the core can be jitted. The
+prefix must not depend on trained variables; if it would, the unsupported node is inside the model rather than before
+it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class HostPartition:
 
 
 def partition_host(main: ir.Function, graph: ir.Graph) -> HostPartition:
-    """Partitions an inlined function.
+    """Partition an inlined function.
 
     Args:
       main: the function, without calls (see `inline_calls`).
@@ -109,7 +110,7 @@ class _Partitioner:
                     changed = True
 
     def _reason(self, node: ir.Node) -> str:
-        """Returns the reason why only TensorFlow can run a node; "" if JAX can."""
+        """Return the reason why only TensorFlow can run a node; "" if JAX can."""
         if not self._runs_in_jax(node):
             return "has no counterpart in JAX"
         foreign = [ref for ref in node.inputs if not self._is_array(ref) and self._is_foreign(ref)]
@@ -120,7 +121,10 @@ class _Partitioner:
         return "works on strings" if strings else "reads a table or dataset"
 
     def _is_foreign(self, ref: ir.TensorRef) -> bool:
-        """Whether the lowering cannot represent a non-array tensor (variables, lists and literals it can)."""
+        """Return whether a tensor is one that the lowering cannot represent.
+
+        The lowering represents arrays, variables, lists and literals.
+        """
         if ref.node in self._captures:
             return not isinstance(self._captures[ref.node], (ir.Variable, np.ndarray))
         node = self._nodes.get(ref.node)
@@ -140,7 +144,7 @@ class _Partitioner:
         return self._portable[name]
 
     def _belongs_before(self, node: ir.Node, tainted: set[str]) -> bool:
-        """Whether the shape of a node's results depends on the prefix's values, or the node only checks them."""
+        """Return whether a node's shapes depend on the prefix, or it only checks it."""
         entry = self._ops.get(node.op)
         if entry is None:
             return False
@@ -157,7 +161,7 @@ class _Partitioner:
         return False
 
     def _take(self, node: ir.Node) -> None:
-        """Moves a node and its ancestors to the prefix."""
+        """Move a node and its ancestors to the prefix."""
         stack = [node.name]
         while stack:
             name = stack.pop()
@@ -169,7 +173,7 @@ class _Partitioner:
             stack.extend(c for c in current.control if c not in self._trained)
 
     def _downstream(self, start: Callable[[ir.Node], bool], *, through_shapes: bool = True) -> set[str]:
-        """Returns the nodes for which ``start`` holds, and those that depend on them.
+        """Return the nodes for which ``start`` holds, and those that depend on them.
 
         Args:
           start: the predicate.
@@ -186,7 +190,10 @@ class _Partitioner:
         return found
 
     def _literals(self) -> set[str]:
-        """Returns the nodes that depend on constants alone; the lowering evaluates them, strings included."""
+        """Return the nodes that depend on constants alone.
+
+        The lowering evaluates them, strings included.
+        """
         found: set[str] = set()
         for node in self._live:
             if self._runs_in_jax(node) and (
@@ -270,7 +277,10 @@ class _Partitioner:
         )
 
     def _copied_literals(self) -> set[str]:
-        """Returns the prefix's nodes that the core duplicates: constants need not be arguments of it."""
+        """Return the prefix's nodes that the core duplicates.
+
+        Constants need not be arguments of the core.
+        """
         found: set[str] = set()
         stack = [ref.node for n in self._live if n.name not in self._host for ref in n.inputs]
         stack += [ref.node for ref in self._main.outputs]

@@ -1,4 +1,4 @@
-"""Values that flow between ops: static NumPy values, handles, int64 pairs, variants.
+"""Values that flow between ops: static values, handles, int64 pairs, variants.
 
 Entry functions: `static.static_value` (a value as NumPy if it is static) and `static.as_array` (an operand of
 `jax.lax`). Read

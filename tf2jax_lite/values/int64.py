@@ -34,7 +34,7 @@ _UINT64 = np.dtype(np.uint64)
 
 
 class WordArray:
-    """An array whose elements take several uint32 words each, along the last axis of ``data``.
+    """An array with several uint32 words per element, on the last axis of ``data``.
 
     Ops that only move elements are applied to each word separately: see `per_word`.
     """
@@ -72,7 +72,7 @@ class WordArray:
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class U32Pair(WordArray):
-    """An array of 64-bit integers: the last axis of ``data`` (uint32) holds the low and the high word."""
+    """An array of 64-bit integers; the last axis of ``data`` is (low, high) uint32."""
 
     data: Any
     dtype: DType = _UINT64
@@ -104,12 +104,15 @@ class U32Pair(WordArray):
 
 
 def is_int64(value: Any) -> bool:
-    """Return whether a value is a NumPy array of 64-bit integers, which JAX would truncate to the low words."""
+    """Return whether a value is a NumPy array of 64-bit integers.
+
+    JAX would truncate them to the low words.
+    """
     return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iu" and value.dtype.itemsize == 8
 
 
 def exceeds_32_bits(value: Any) -> bool:
-    """Return whether a value is a NumPy array of 64-bit integers, some of which do not fit in 32 bits."""
+    """Return whether a value is a NumPy array with integers that exceed 32 bits."""
     if not is_int64(value) or not value.size:
         return False
     limits = np.iinfo(np.uint32 if value.dtype.kind == "u" else np.int32)
@@ -133,7 +136,7 @@ def to_u32_pair(value: Any) -> Any:
 
 
 def from_u32_pair(words: Any, dtype: Any = _UINT64) -> Any:
-    """Return words (uint32, (..., 2)) as 64-bit integers in 64-bit mode, else as a `U32Pair`."""
+    """Return uint32 words (..., 2) as 64-bit integers; as `U32Pair` in 32-bit mode."""
     dtype = np.dtype(dtype)
     if jax.config.jax_enable_x64:
         return lax.bitcast_convert_type(jnp.asarray(words), dtype)
@@ -141,7 +144,7 @@ def from_u32_pair(words: Any, dtype: Any = _UINT64) -> Any:
 
 
 def to_32_bits(value: Any) -> Any:
-    """Return a `WordArray` as an array that JAX has a dtype for; return any other value unchanged."""
+    """Return a `WordArray` as an array of a JAX dtype; any other value unchanged."""
     return value.to_32_bits() if isinstance(value, WordArray) else value
 
 

@@ -1,4 +1,6 @@
-"""Specs: pytrees of values whose arrays are `jax.ShapeDtypeStruct`s; their join, and coercion to a spec.
+"""Specs: pytrees of values whose arrays are `jax.ShapeDtypeStruct`s.
+
+Specs can be joined, and values coerced to them.
 
 Branches of a conditional and iterations of a loop must return values of one spec. Specs of arrays must be equal.
 Variants may do more: tensor lists of different lengths join to the larger capacity. A variant has two methods for this,
@@ -35,9 +37,10 @@ def _signature(value: Any) -> Any:
 
 
 def common_spec(a: Any, b: Any) -> Any:
-    """Return the spec that values of specs ``a`` and ``b`` can be coerced to; None stands for no value.
+    """Return the join of specs ``a`` and ``b``; None stands for no value.
 
-    The join of a spec with itself may be more general: a list drops the metadata about its elements.
+    Values of both specs can be coerced to it. The join of a spec with itself may be more general: a list drops the
+    metadata about its elements.
 
     Raises:
       OpError: there is none.

@@ -65,7 +65,10 @@ class VariableHandle:
 
 
 def canonical(dtype: Any) -> np.dtype:
-    """Return the dtype that JAX uses for ``dtype``: the same in 64-bit mode, else the one of 32 bits."""
+    """Return the dtype that JAX uses for ``dtype``.
+
+    It is the same in 64-bit mode, else the one of 32 bits.
+    """
     return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
 
 
@@ -75,7 +78,10 @@ def is_static(value: Any) -> bool:
 
 
 def is_foldable(value: Any) -> bool:
-    """Return whether NumPy alone can evaluate ops on a value: a static one, or a list of static length."""
+    """Return whether NumPy alone can evaluate ops on a value.
+
+    Such a value is static, or a list of static length.
+    """
     return is_static(value) or bool(getattr(value, "is_foldable", False))
 
 
@@ -85,12 +91,15 @@ def is_string(value: Any) -> bool:
 
 
 def is_symbolic(value: Any) -> bool:
-    """Return whether a static value holds symbolic dimensions (an object array of them and of ints)."""
+    """Return whether a static value holds symbolic dimensions.
+
+    It is then an object array of them and of ints.
+    """
     return isinstance(value, np.ndarray) and value.dtype == object and not is_string(value)
 
 
 def dims_array(shape: Any, dtype: Any = np.int32) -> np.ndarray:
-    """Return a shape as a static vector: integers of ``dtype``, or objects if a dimension is symbolic."""
+    """Return a shape as a static vector of ``dtype``, or of objects if symbolic."""
     shape = tuple(shape)
     if all(isinstance(d, (int, np.integer)) for d in shape):
         return np.array(shape, dtype)
@@ -101,19 +110,22 @@ def dims_array(shape: Any, dtype: Any = np.int32) -> np.ndarray:
 
 @functools.cache
 def dims_dtype(dtype: Any) -> np.dtype:
-    """Return the dtype of static vectors with symbolic dimensions: objects in the place of integers of ``dtype``."""
+    """Return the object dtype of static vectors that hold symbolic dimensions.
+
+    It stands for integers of ``dtype``.
+    """
     return np.dtype(object, metadata={_INTEGER_DTYPE: np.dtype(dtype)})
 
 
 def dims(value: Any) -> Shape:
-    """Return a static vector (or scalar) of dimensions as a tuple of ints and symbolic dimensions."""
+    """Return static dimensions as a tuple of ints and symbolic dimensions."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         return tuple(value.reshape(-1).tolist())
     return tuple(int(d) if isinstance(d, (int, np.integer)) else d for d in np.asarray(value).reshape(-1))
 
 
 def static_value(value: Any) -> np.ndarray | None:
-    """Return a value as NumPy if it is static, or a concrete array outside ``jit``; else None."""
+    """Return a static value, or a concrete array outside ``jit``, as NumPy; else None."""
     if is_static(value):
         return np.asarray(value)
     if isinstance(value, jax.Array) and not is_traced(value):
@@ -122,7 +134,9 @@ def static_value(value: Any) -> np.ndarray | None:
 
 
 def as_array(value: Any) -> Any:
-    """Return a value as an operand of ``jax.lax``: canonical dtype, symbolic dimensions as arrays.
+    """Return a value as an operand of ``jax.lax``.
+
+    It has a canonical dtype, and arrays in place of symbolic dimensions.
 
     Traced values and handles are returned unchanged; NumPy values stay NumPy.
 
@@ -155,5 +169,5 @@ def normalize_axis(axis: Any, rank: int) -> int:
 
 
 def normalize_axes(axes: Any, rank: int) -> tuple[int, ...]:
-    """Return ``axes`` (a static scalar or vector) as ints in ``[0, rank)``, in the given order."""
+    """Return static ``axes`` as ints in ``[0, rank)``, in the given order."""
     return tuple(normalize_axis(axis, rank) for axis in np.asarray(axes).reshape(-1))

@@ -1,4 +1,4 @@
-"""Symbolic dimensions in float arithmetic: quotients of a dimension by an int that can become dimensions again.
+"""Symbolic dimensions in float arithmetic: quotients that can be dimensions again.
 
 ``tf.cast(tf.cast(height, tf.float32) * 0.5, tf.int32)``, ``tf.math.ceil(width / 16)`` and ``tf.range(steps,
 dtype=tf.float32)`` compute dimensions by float arithmetic. `FloatDim` represents such a value exactly. It supports only
@@ -133,7 +133,10 @@ class FloatDim:
         return FloatDim(self._ceil(), 1, self.factor)
 
     def rint(self) -> FloatDim:
-        """Return the quotient rounded to the nearest integer, ties to even; ``numpy.rint`` calls it."""
+        """Return the quotient rounded to the nearest integer, ties to even.
+
+        ``numpy.rint`` calls it.
+        """
         half, odd = divmod(self.divisor, 2)
         if odd:
             return FloatDim((self.dividend + half) // self.divisor, 1, self.factor)

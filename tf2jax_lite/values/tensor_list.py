@@ -1,4 +1,6 @@
-"""The tensor list value, and batches of lists. The ops are in `tf2jax_lite.ops.containers`.
+"""The tensor list value, and batches of lists.
+
+The ops are in `tf2jax_lite.ops.containers`.
 
 A list of static length holds its elements separately (``items``): static elements stay static, and shapes may differ.
 In loops, and after branches chosen at run time, a list is *packed*: one buffer with the elements stacked on a new first
@@ -40,7 +42,10 @@ ElementShape = Shape | None
 
 
 class ListCapacityError(OpError):
-    """A list is read in a loop that may be longer than its capacity; the loop traces again with a larger one."""
+    """A read of a list in a loop that may exceed the list's capacity.
+
+    The loop is traced again with a larger capacity.
+    """
 
 
 @jax.tree_util.register_pytree_node_class
@@ -136,7 +141,10 @@ class TensorList(Variant):
 
     @property
     def is_foldable(self) -> bool:
-        """Whether NumPy alone can evaluate ops on it: its length is an int, and no element is traced."""
+        """Whether NumPy alone can evaluate ops on it.
+
+        Its length is an int, and no element is traced.
+        """
         if self.is_traced or not isinstance(self.length, int):
             return False
         return self.buffer is UNKNOWN or all(
@@ -144,7 +152,10 @@ class TensorList(Variant):
         )
 
     def with_buffer(self, buffer: Any, length: Any = None) -> TensorList:
-        """Return the list packed, with another buffer, and another length if given; it has no free slots then."""
+        """Return the list packed, with another buffer and no free slots.
+
+        The length stays unless ``length`` is given.
+        """
         length = self.length if length is None else length
         max_length = max(self.max_length, length) if isinstance(length, int) else self.max_length
         new = dataclasses.replace(
@@ -180,7 +191,7 @@ class TensorList(Variant):
         return self.with_buffer(UNKNOWN, length)
 
     def resolved(self) -> TensorList:
-        """Return the list with its length as an int if that is concrete, as it always is outside ``jit``."""
+        """Return the list with its length as an int if concrete, as outside ``jit``."""
         count = static_value(self.length) if self.is_traced else None
         if count is None:
             return self
@@ -212,7 +223,10 @@ class TensorList(Variant):
         return self.with_items(tuple(jax.tree.map(lambda leaf: leaf[i, ...], self.buffer) for i in range(self.length)))  # noqa: B023
 
     def invalidated(self) -> TensorList:
-        """Return a packed list with NaN for elements (of inexact dtype) if its length exceeds its capacity."""
+        """Return a packed list, with NaN elements if its length exceeds its capacity.
+
+        Only elements of inexact dtype become NaN.
+        """
         over = self.length > self.capacity
 
         def one(leaf: Any) -> Any:
@@ -252,7 +266,7 @@ class TensorList(Variant):
         return dataclasses.replace(cleared, free_slots=self.free_slots, uninitialized_tail=False)
 
     def zeros_like(self) -> TensorList:
-        """Return a list of as many zeros; of unset elements, if zeros of the elements need no sizes."""
+        """Return a list of as many zeros, unset if zeros of the elements need no sizes."""
         if any(isinstance(v, Variant) and v.zeros_are_unset for v in (self.buffer, *(self.items or ()))):
             if self.is_traced:
                 raise OpError("gradients of variants in a list whose length depends on data")
@@ -261,9 +275,10 @@ class TensorList(Variant):
         return dataclasses.replace(self, buffer=buffer, items=items, uniform_element=None)
 
     def add(self, other: Any) -> TensorList:
-        """Return the sum element by element, where unset elements are zeros; an ``other`` that is no list adds nothing.
+        """Return the elementwise sum, where unset elements are zeros.
 
-        TF1's gradients add the flows of TensorArrays so: see `tf2jax_lite.ops.containers.tensor_array`.
+        An ``other`` that is not a list adds nothing. TF1's gradients add the flows of TensorArrays so: see
+        `tf2jax_lite.ops.containers.tensor_array`.
         """
         if not isinstance(other, TensorList):
             return self
@@ -292,7 +307,7 @@ class TensorList(Variant):
         return ListBatch(dataclasses.replace(first.with_buffer(buffer), shape=None), len(lists), first.shape)
 
     def common_spec(self, other: TensorList) -> TensorList:
-        """Return the spec that lists of both specs can be coerced to: a packed list of the larger capacity."""
+        """Return the spec to which lists of both specs coerce: packed, larger capacity."""
         a, b = _packed_spec(self), _packed_spec(other)
         capacity = max(a.required_capacity, b.required_capacity)
         buffer = specs.join_specs([None if x is None else _element_spec(x) for x in (a.buffer, b.buffer)])
@@ -324,7 +339,9 @@ class TensorList(Variant):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ListBatch(Variant):
-    """A vector of list handles whose lists have the same length: one list whose elements have a batch axis first.
+    """A vector of handles of lists of equal length: one list of batched elements.
+
+    The batch axis comes first.
 
     Attributes:
       stacked: the list of batched elements.
@@ -381,7 +398,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def is_fully_defined(shape: ElementShape) -> bool:
-    """Return whether every dimension of an element shape is known (`tf.TensorShape.is_fully_defined`)."""
+    """Return whether an element shape is known (`tf.TensorShape.is_fully_defined`)."""
     return shape is not None and all(d is not None for d in shape)
 
 
@@ -397,7 +414,7 @@ def unset_list(count: Any) -> TensorList:
 
 
 def resized(target: TensorList, capacity: Any) -> Any:
-    """Return the buffer of a packed list truncated, or padded with zeros, to ``capacity`` elements."""
+    """Return a packed list's buffer, truncated or zero-padded to ``capacity``."""
 
     def one(leaf: Any) -> Any:
         have = leaf.shape[0]
@@ -411,7 +428,7 @@ def resized(target: TensorList, capacity: Any) -> Any:
 
 
 def extended_to(lst: TensorList, indices: Any) -> TensorList:
-    """Return a packed list of traced length, extended with zeros so that it has elements at ``indices``."""
+    """Return a packed list of traced length, zero-extended to contain ``indices``."""
     lst, static_indices = lst.cleared(), static_value(indices)
     if static_indices is None:  # writes past the capacity are dropped, and reads of them NaN
         length = jnp.maximum(lst.length, jnp.max(jnp.asarray(indices)).astype(np.int32) + 1)

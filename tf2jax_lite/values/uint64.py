@@ -1,6 +1,6 @@
-"""Unsigned 64-bit arithmetic on pairs of 32-bit words, as hashes need it, without JAX's 64-bit mode.
+"""Unsigned 64-bit arithmetic on pairs of 32-bit words, for hashes.
 
-Operands are NumPy or JAX arrays; operations on NumPy arrays stay in NumPy.
+JAX's 64-bit mode is not needed. Operands are NumPy or JAX arrays; operations on NumPy arrays stay in NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HALF = np.uint32(0xFFFF)
 
 
 def wrapping() -> Any:
-    """Return a context in which NumPy does not warn of integer overflow, which is intended here."""
+    """Return a context in which NumPy does not warn of (intended) integer overflow."""
     return np.errstate(over="ignore")
 
 
@@ -41,7 +41,7 @@ def product(a: Any, b: Any) -> tuple[Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class U64:
-    """Integers modulo 2^64: arrays or NumPy scalars of their low and of their high words (uint32)."""
+    """Integers modulo 2^64 as uint32 arrays or NumPy scalars of low and high words."""
 
     low: Any
     high: Any
@@ -94,7 +94,10 @@ class U64:
 
 
 def _remainder(value: U64, divisor: U64) -> U64:
-    """Divide bit by bit. Remainders stay below 2^63, so that doubling one does not overflow."""
+    """Divide bit by bit.
+
+    Remainders stay below 2^63, so that doubling one does not overflow.
+    """
 
     def step(_: int, state: Any) -> Any:
         left, rest = (U64(*pair) for pair in state)

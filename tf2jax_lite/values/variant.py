@@ -1,4 +1,4 @@
-"""The protocol of variants: values that are not arrays, such as tensor lists and sparse matrices.
+"""The protocol of variants: non-array values (tensor lists, sparse matrices).
 
 Ops that TensorFlow also defines on variants (ZerosLike, Add, AddN, Conj, Pack, Unpack) ask
 ``isinstance(value, Variant)`` and call these methods. So op families need not import each other's values.

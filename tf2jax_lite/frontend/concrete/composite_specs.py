@@ -1,4 +1,4 @@
-"""Composite tensors (ragged, sparse, extension types) among arguments and results: tuples of their component tensors.
+"""Composite tensors (ragged, sparse, extension types) as tuples of components.
 
 TensorFlow passes them to graphs as their components, ``tf.nest.flatten(value, expand_composites=True)``:
 
@@ -37,7 +37,7 @@ def _record_type(name: str, fields: tuple[str, ...]) -> Any:
 
 
 def as_record(value: Any) -> tuple[Any, ...] | None:
-    """Returns an object of a class that ``tf.nest`` flattens as a named tuple; None for anything else."""
+    """Return an object that ``tf.nest`` flattens as a named tuple; None for others."""
     if isinstance(value, (type, tf.TypeSpec)):
         return None
     if hasattr(value, "__attrs_attrs__"):
@@ -52,7 +52,7 @@ def as_record(value: Any) -> tuple[Any, ...] | None:
 
 
 def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
-    """Returns the specs of a composite tensor's components, in the order of the graph's inputs.
+    """Return the specs of a composite tensor's components, in the order of inputs.
 
     Raises:
       UnsupportedError: a component is not an array (a dataset, an iterator, a variable).
@@ -68,10 +68,10 @@ def component_specs(spec: tf.TypeSpec) -> list[tf.TensorSpec]:
 
 
 def static_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
-    """Returns the values of components that a composite tensor's spec determines, by position; -1 for unknown entries.
+    """Return the component values that a composite tensor's spec determines.
 
     They are the dense shape of a sparse tensor of partially known shape, and the row splits of a known number of rows
-    of one known length.
+    of one known length. The keys are positions of components; unknown entries are -1.
     """
     if isinstance(spec, tf.SparseTensorSpec) and spec.shape.rank is not None:
         sizes = np.asarray([-1 if size is None else size for size in spec.shape.as_list()], np.int64)
@@ -88,7 +88,7 @@ def static_components(spec: tf.TypeSpec) -> dict[int, np.ndarray]:
 
 
 def with_constants(function: ir.Function, static: Mapping[str, np.ndarray]) -> ir.Function:
-    """Replaces reads of arguments with static values by constants.
+    """Replace reads of arguments with static values by constants.
 
     TensorFlow passes a sparse tensor's dense shape as data even if its type determines it; under ``jit`` results could
     not have that shape. The same holds for the row splits of rows of one length.
@@ -113,7 +113,7 @@ def with_constants(function: ir.Function, static: Mapping[str, np.ndarray]) -> i
 
 
 def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Function:
-    """Stacks results that are lists of tensors.
+    """Stack results that are lists of tensors.
 
     A ``tf.TensorArray`` that a function returns has no other representation outside of TensorFlow.
 
@@ -135,7 +135,7 @@ def stacked(function: ir.Function, positions: Mapping[int, ir.DType]) -> ir.Func
 
 
 def _partially_static(name: str, value: np.ndarray, taken: set[str]) -> list[ir.Node]:
-    """Returns nodes that rebuild a partially static argument from constants and slices; the last one is the result."""
+    """Return nodes that rebuild a partially static argument; the last is the result."""
     count, dtype = len(value), value.dtype
     attrs = {"num": count, "axis": 0, "T": dtype}
     given = ir.free_name(f"{name}/given", taken)

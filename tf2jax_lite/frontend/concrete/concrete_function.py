@@ -43,7 +43,10 @@ __all__ = ["Opaque", "load_concrete", "variables_by_name"]
 
 @dataclasses.dataclass(frozen=True)
 class Opaque:
-    """A captured object that JAX cannot hold (a table, a dataset, a string variable); ``text`` describes it."""
+    """A captured object that JAX cannot hold (table, dataset, string variable).
+
+    ``text`` describes it.
+    """
 
     text: str
 
@@ -57,7 +60,7 @@ def load_concrete(
     opaque: bool = False,
     model: Any = None,
 ) -> ImportedFunction:
-    """Imports a ConcreteFunction.
+    """Import a ConcreteFunction.
 
     Args:
       concrete: the ``tf.types.experimental.ConcreteFunction``.
@@ -134,7 +137,7 @@ def _check_results(outputs: Sequence[Any], arrays: Mapping[int, ir.DType]) -> No
 
 
 def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """Returns the signature of a ConcreteFunction whose arguments have this structure."""
+    """Return the signature of a ConcreteFunction whose arguments have this structure."""
     function_type = getattr(concrete, "function_type", None)
     names = list(function_type.parameters) if function_type is not None else []
     if concrete.structured_input_signature is None:
@@ -149,7 +152,10 @@ def _own_signature(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _paths(model: Any, variables: Mapping[int, Any]) -> dict[int, str]:
-    """Returns the attribute paths of variables whose names repeat, by the handles' ids, if the config asks for them."""
+    """Return attribute paths of variables whose names repeat, by the handles' ids.
+
+    There are none if the option ``param_names`` asks for names of variables.
+    """
     if model is None or get_config("param_names") == "variable":
         return {}
     names = collections.Counter(variable.name for variable in variables.values())
@@ -192,7 +198,10 @@ def _captures(
 
 
 def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, np.ndarray]:
-    """Returns the values of captured variables that one op can read, by the ``id`` of their handles."""
+    """Return the values of captured numeric variables, by the ``id`` of their handles.
+
+    One op reads them all.
+    """
     handles: dict[int, Any] = {}
     types: list[Any] = []
     for tensor in captured:
@@ -237,12 +246,18 @@ def _capture(
 
 
 def _is_lock(handle: Any) -> bool:
-    """Whether a resource is the mutex of a ``tf.CriticalSection``; only the text of a handle has its type."""
+    """Return whether a resource is the mutex of a ``tf.CriticalSection``.
+
+    Only the text of a handle contains its type.
+    """
     return '::Mutex"' in repr(handle)
 
 
 def variables_by_name(concrete: Any) -> dict[str, Any]:
-    """Returns the ``tf.Variable`` objects that a function captures, by the names that `load_concrete` gives them."""
+    """Return a function's captured ``tf.Variable`` objects by name.
+
+    The names are those that `load_concrete` gives them.
+    """
     inputs = list(concrete.inputs)
     captured = list(concrete.captured_inputs)
     by_handle = {id(v.handle): v for v in concrete.graph.variables if getattr(v, "handle", None) is not None}
@@ -281,7 +296,10 @@ def _variable(
     trains: Trains,
     paths: Mapping[int, str],
 ) -> ir.Variable:
-    """Returns a variable with its value from ``values``, by the handle's ``id``, or read now; None if not read."""
+    """Return a variable with its value: from ``values``, or read now.
+
+    ``values`` has the ``id`` of handles as keys. The value is None if ``values`` is None.
+    """
     if variable is None:
         data = getattr(handle, "_handle_data", None)
         pairs = list(data.shape_and_type) if data is not None else []
@@ -311,13 +329,16 @@ def _variable(
 
 
 def _name_of(handle: Any) -> str:
-    """Returns the name of a variable that has only a handle; only the text of an eager handle contains it."""
+    """Return the name of a variable that has only a handle.
+
+    Only the text of an eager handle contains it.
+    """
     found = re.search(r'ResourceHandle\(name="([^"]+)/\d+", .*container="Anonymous"', str(handle))
     return "variable" if found is None else found[1]
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:
-    """Returns ``name``, or ``name_1`` and so on if earlier variables have that name."""
+    """Return ``name``, or ``name_1`` and so on if earlier variables have that name."""
     unique = name
     while unique in taken:
         unique = f"{name}_{taken[name]}"

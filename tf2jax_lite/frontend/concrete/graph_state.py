@@ -1,4 +1,4 @@
-"""Variables and tables that nodes of a function's graph create, as captures with their values in TensorFlow.
+"""Captures of the variables and tables that nodes of a function's graph create.
 
 ``tf.saved_model.load`` restores a TF1 SavedModel as functions whose graphs keep their reference variables and tables.
 TensorFlow's resource manager holds them under the nodes' shared names; there are no Python objects for them.
@@ -34,7 +34,9 @@ _LOAD_SUFFIX = re.compile(r"_load_(\d+)(_\d+)?$")  # distinguishes variables of 
 def with_captured_state(
     graph: ir.Graph, func_graph: Any, taken: Iterable[str], *, read: bool, tables: bool
 ) -> tuple[ir.Graph, list[ir.Capture]]:
-    """Makes the variables and tables that a graph's nodes create captured arguments; returns graph and captures.
+    """Make variable and table nodes captured arguments.
+
+    Return the graph and the captures.
 
     Variables and tables without a value in TensorFlow stay nodes: a function may make a variable and assign it.
 
@@ -86,7 +88,10 @@ def with_captured_state(
 
 
 def handles_as_arguments(function: ir.Function, moved: Mapping[str, str]) -> ir.Function:
-    """Removes nodes that make handles; their readers read the arguments that ``moved`` maps the nodes to."""
+    """Remove nodes that make handles; their readers read the arguments in ``moved``.
+
+    ``moved`` maps names of nodes to names of arguments.
+    """
 
     def rewired(node: ir.Node) -> ir.Node:
         if not any(ref.node in moved for ref in node.inputs) and not any(name in moved for name in node.control):
@@ -104,7 +109,7 @@ def handles_as_arguments(function: ir.Function, moved: Mapping[str, str]) -> ir.
 
 
 def _key(proto: Any) -> tuple[bool, str]:
-    """Returns the key of a resource: whether it is a table, and its shared name."""
+    """Return the key of a resource: whether it is a table, and its shared name."""
     return proto.op in TABLE_OPS, proto.attr["shared_name"].s.decode() or proto.name
 
 
@@ -115,7 +120,10 @@ def _node_key(node: ir.Node) -> tuple[bool, str]:
 def _variables(
     protos: Mapping[tuple[bool, str], Any], func_graph: Any, taken: set[str], read: bool, strict: bool
 ) -> dict[tuple[bool, str], Any]:
-    """Returns the variables by key: those that have a value, or the reference variables if values are not read."""
+    """Return the variables by key.
+
+    They are those that have a value, or the reference variables if values are not read.
+    """
     variables = {key: proto for key, proto in protos.items() if proto.op not in TABLE_OPS}
     if read:
         values = dict(zip(variables, _values(list(variables.values())), strict=True))
@@ -146,7 +154,7 @@ def _load_number(shared_name: str) -> int:
 
 
 def _values(protos: Sequence[Any]) -> list[np.ndarray | None]:
-    """Returns the values of variables, by the NodeDefs that make them; None for uninitialized ones."""
+    """Return the values of variables, by their NodeDefs; None for uninitialized ones."""
     if not protos:
         return []
     with tf.init_scope():
@@ -169,7 +177,7 @@ def _read(resource: Any, proto: Any) -> Any:
 
 
 def _table(proto: Any) -> Table | None:
-    """Returns the contents of a table, by the NodeDef that makes it; None for a variable or an uninitialized table."""
+    """Return a table's contents; None for a variable or an uninitialized table."""
     if proto.op not in TABLE_OPS:
         return None
     keys, values = (tf.dtypes.as_dtype(proto.attr[name].type) for name in ("key_dtype", "value_dtype"))
@@ -185,7 +193,7 @@ def _table(proto: Any) -> Table | None:
 
 
 def _run(protos: Sequence[Any], use: Any) -> Any:
-    """Returns the results of ``use``, in a function of TensorFlow, for each resource and its NodeDef."""
+    """Return the results of ``use``, run by TensorFlow on each resource and NodeDef."""
     graph_def = tf.compat.v1.GraphDef()
     for index, proto in enumerate(protos):
         node = graph_def.node.add()
@@ -206,7 +214,10 @@ def _run(protos: Sequence[Any], use: Any) -> Any:
 
 
 def _trainable(func_graph: Any) -> set[str] | None:
-    """Returns the shared names of trainable variables that are nodes; None if no graph has such a collection."""
+    """Return the shared names of trainable variable nodes; None if unknown.
+
+    They are unknown if no graph has a collection of variables.
+    """
     found: set[str] | None = None
     for graph in FunctionGraphs(func_graph).all():
         if not any(graph.get_collection(key) for key in ("variables", "trainable_variables")):

@@ -1,4 +1,4 @@
-"""Structures of a ConcreteFunction's arguments and results, with tensors as leaves."""
+"""Structures of a ConcreteFunction's arguments and results: tensors are leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Returns the structure of a function's arguments, with specs for tensors."""
+    """Return the structure of a function's arguments, with specs for tensors."""
     structured = concrete.structured_input_signature
     if structured is None:  # pruned functions take their feeds, in order
         return tuple(tf.TensorSpec(t.shape, t.dtype, node_name(t)) for t in concrete.inputs[:count]), {}
@@ -38,12 +38,12 @@ def structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mappi
 
 
 def node_name(tensor: Any) -> str:
-    """Returns the name of the node that makes a tensor."""
+    """Return the name of the node that makes a tensor."""
     return tensor.op.name
 
 
 def shape_of(shape: Any) -> ir.Shape:
-    """Returns a ``tf.TensorShape`` as a shape of the IR."""
+    """Return a ``tf.TensorShape`` as a shape of the IR."""
     try:
         return tuple(shape.as_list())
     except ValueError:  # unknown rank
@@ -51,7 +51,10 @@ def shape_of(shape: Any) -> ir.Shape:
 
 
 def structured_outputs(concrete: Any) -> Any:
-    """Returns the structure of a function's results, with specs for tensors; unnamed ones get their nodes' names."""
+    """Return the structure of a function's results, with specs for tensors.
+
+    Unnamed results get the names of their nodes.
+    """
     flat = iter(concrete.outputs)
 
     def spec_of(value: Any) -> Any:
@@ -66,7 +69,10 @@ def structured_outputs(concrete: Any) -> Any:
 
 
 def plain_structure(structure: Any) -> Any:
-    """Returns a structure in plain dicts, lists and tuples: TensorFlow wraps them when it tracks or restores them."""
+    """Return a structure in plain dicts, lists and tuples.
+
+    TensorFlow wraps them when it tracks or restores them.
+    """
     record = as_record(structure)
     structure = structure if record is None else record
     if isinstance(structure, Mapping):
@@ -84,7 +90,9 @@ def plain_structure(structure: Any) -> Any:
 
 
 class ArgumentBuilder:
-    """Replaces tensor specs in structures by tensor arguments, in the order of the flat inputs.
+    """Builder of structures with tensor arguments, in the order of the flat inputs.
+
+    It replaces the specs of tensors.
 
     Args:
       args: the arguments of the main function.
@@ -98,7 +106,7 @@ class ArgumentBuilder:
         self.static_values: dict[str, np.ndarray] = {}
 
     def convert(self, structure: Any) -> Any:
-        """Returns a structure with `TensorArgument` leaves for tensors, and literals unchanged."""
+        """Return a structure with `TensorArgument` leaves for tensors; literals stay."""
         structure = plain_structure(structure)
         if isinstance(structure, dict):
             # Flat inputs have the order of sorted keys.
@@ -138,9 +146,9 @@ def _sorted_keys(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 def output_structure(concrete: Any) -> tuple[Any, int, dict[int, ir.DType]]:
-    """Returns the results' structure with `OutputRef` leaves, the number of leaves, and dtypes of TensorArrays.
+    """Return the results' structure with `OutputRef` leaves.
 
-    The dtypes are by position of the leaf.
+    Also return the number of leaves, and the dtypes of TensorArrays by position of the leaf.
     """
     position = 0
     count = len(concrete.outputs)

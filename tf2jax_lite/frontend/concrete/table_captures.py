@@ -1,4 +1,4 @@
-"""Lookup tables that a function captures from Python: their contents, read once at conversion."""
+"""Contents of lookup tables captured from Python, read once at conversion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _WRITE = frozenset({"LookupTableInsert", "LookupTableImport", "LookupTableRemove
 
 
 def table_dtypes(main: ir.Function, functions: Mapping[str, ir.Function]) -> list[tuple[Any, Any]]:
-    """Returns the dtypes of keys and values of a graph's lookups: a handle does not have those of its table."""
+    """Return the dtypes of keys and values of a graph's lookups.
+
+    The handle of a table does not have them.
+    """
     ops = main.ops.union(*[function.ops for function in functions.values()])
     if not ops & _FIND:
         return []
@@ -30,7 +33,7 @@ def table_dtypes(main: ir.Function, functions: Mapping[str, ir.Function]) -> lis
 
 
 def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:
-    """Returns the current contents of a table, or None if the handle is of another resource.
+    """Return the current contents of a table; None for a handle of another resource.
 
     Args:
       handle: a resource, as an eager tensor.
@@ -57,7 +60,7 @@ def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:
 
 
 def _without_empty_buckets(keys: np.ndarray, found: np.ndarray, size: int) -> Table | None:
-    """Returns the table, or None if its keys cannot be distinguished from its empty buckets.
+    """Return the table; None if its keys and empty buckets cannot be distinguished.
 
     The export of a DenseHashTable has all its buckets, as columns. The keys that mark empty ones repeat.
     """

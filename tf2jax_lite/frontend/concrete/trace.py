@@ -1,4 +1,4 @@
-"""Tracing: callables of TensorFlow to ConcreteFunctions with the signature that users call."""
+"""Tracing: TensorFlow callables to ConcreteFunctions with the user's signature."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def not_rewritten(fn: _F) -> _F:
-    """Keeps AutoGraph from rewriting a function and its callees when a ``tf.function`` calls it.
+    """Keep AutoGraph from rewriting a function and its callees in a ``tf.function``.
 
     Rewriting the converter takes seconds. Unlike ``tf.autograph.experimental.do_not_convert``, this leaves AutoGraph
     enabled for functions that are traced inside.
@@ -35,7 +35,7 @@ def not_rewritten(fn: _F) -> _F:
 
 
 def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ImportedFunction:
-    """Traces a function with arguments and imports the result.
+    """Trace a function with arguments and import the result.
 
     Raises:
       InputError: ``tf_func`` is not callable, or TensorFlow cannot trace it with these arguments.
@@ -64,7 +64,7 @@ def trace(tf_func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def trace_restored(tf_func: Any) -> ImportedFunction:
-    """Imports the only signature of a function that was restored from a SavedModel.
+    """Import the only signature of a function that was restored from a SavedModel.
 
     Raises:
       InputError: the function has several signatures, or none.
@@ -102,7 +102,7 @@ def trace_restored(tf_func: Any) -> ImportedFunction:
 
 
 def function_name(tf_func: Any) -> str:
-    """Returns a readable name for a callable."""
+    """Return a readable name for a callable."""
     for attribute in ("__name__", "name"):
         name = getattr(tf_func, attribute, None)
         if isinstance(name, str) and name:
@@ -134,7 +134,10 @@ class _Held:
 
 
 def _closed_over_variables(function: Any, specs: Any, name: str) -> tuple[Any, Any]:
-    """Returns a function that captures variables among the arguments, so that they become params, and its arguments."""
+    """Capture the variables among a function's arguments, so that they become params.
+
+    Return the function, and its arguments with placeholders for the variables.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tf.nest.map_structure(lambda x: x.variable if isinstance(x, _Held) else x, (args, kwargs))
@@ -164,7 +167,7 @@ def _spec(value: Any) -> Any:
 
 
 def _signature(function: Any, original: Any) -> inspect.Signature | None:
-    """Returns the Python signature of the original function, without ``self``."""
+    """Return the Python signature of the original function, without ``self``."""
     if function is not original:
         try:
             found = inspect.signature(original)

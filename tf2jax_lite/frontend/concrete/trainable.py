@@ -20,7 +20,7 @@ Trains = Callable[[Any], bool]
 
 
 def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
-    """Returns a predicate of a ``tf.Variable``: whether the source framework trains it.
+    """Return a predicate of a ``tf.Variable``: whether the source framework trains it.
 
     A Keras model, and a restored model that records its ``trainable_variables``, trains only those. In other functions
     and modules, a variable of a Keras layer trains if the layer trains it; for other variables the flag counts.
@@ -50,7 +50,7 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
 
 
 def _is_complete(model: Any) -> bool:
-    """Whether only a model's ``trainable_variables`` train."""
+    """Return whether only a model's ``trainable_variables`` train."""
     if _is_restored(type(model)):  # TensorFlow's interface of reusable SavedModels
         return _listed(model, "trainable_variables") is not None
     return isinstance(model, tuple(_keras_layers()))
@@ -61,13 +61,13 @@ def _is_restored(kind: type) -> bool:
 
 
 def _keras_layers() -> list[type]:
-    """Returns the base classes of layers of the Keras versions that are imported."""
+    """Return the base classes of layers of the Keras versions that are imported."""
     layers = [getattr(sys.modules.get(name), "layers", None) for name in ("keras", "tf_keras")]
     return [getattr(found, "Layer") for found in layers if hasattr(found, "Layer")]  # noqa: B009
 
 
 def _live_holders() -> Iterable[Any]:
-    """Returns the Keras layers and restored objects that exist.
+    """Return the Keras layers and restored objects that exist.
 
     A ConcreteFunction does not know the Python objects whose variables it captures, nor does a variable.
     """
@@ -86,7 +86,7 @@ def _live_holders() -> Iterable[Any]:
 
 
 def _listed(holder: Any, name: str) -> Sequence[Any] | None:
-    """Returns an object's attribute of that name if it is a list; else None."""
+    """Return an object's attribute of that name if it is a list; else None."""
     try:
         found = getattr(holder, name, None)
     except Exception:  # properties of layers that are not built yet may raise any error
@@ -95,7 +95,10 @@ def _listed(holder: Any, name: str) -> Sequence[Any] | None:
 
 
 def _held(holder: Any) -> set[int]:
-    """Returns the handles of the variables that an object holds; tf_keras does not list the states of stateful RNNs."""
+    """Return the handles of the variables that an object holds.
+
+    tf_keras does not list the states of stateful RNNs.
+    """
     if not hasattr(type(holder), "trainable_variables") and _listed(holder, "trainable_variables") is None:
         return set()
     states = _listed(holder, "states") or _listed(getattr(holder, "keras_api", None), "states")
@@ -103,13 +106,13 @@ def _held(holder: Any) -> set[int]:
 
 
 def _handles(variables: Iterable[Any]) -> set[int]:
-    """Returns the keys of variables: the ids of their handles, as Keras wraps variables but not handles."""
+    """Return the ids of variables' handles: Keras wraps variables but not handles."""
     found = (getattr(variable, "handle", None) for variable in variables)
     return {id(handle) for handle in found if handle is not None}
 
 
 def trainable_nodes(object_graph: Any) -> set[int]:
-    """Returns the nodes of a SavedModel's object graph that are trainable variables; see `trained_variables`."""
+    """Return a SavedModel's nodes of trainable variables; see `trained_variables`."""
     nodes = dict(enumerate(object_graph.nodes))
     children = {i: {child.local_name: child.node_id for child in node.children} for i, node in nodes.items()}
 

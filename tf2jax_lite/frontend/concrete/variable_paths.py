@@ -1,4 +1,7 @@
-"""Attribute paths of variables (``kernel/lengthscales``), the names of params whose variables have equal names."""
+"""Attribute paths of variables (``kernel/lengthscales``), as names of params.
+
+Params have them if their variables have equal names.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _LISTS = frozenset({"variables", "trainable_variables", "non_trainable_variables
 
 
 def variable_paths(function: Any) -> dict[int, str]:
-    """Returns the shortest attribute path of each variable of a function's model, by the ``id`` of its handle.
+    """Return the shortest attribute path of each model variable, by handle ``id``.
 
     Paths start at the object that is called, at the object whose method it is, or at a name that the function closes
     over. TensorFlow tracks attributes, lists and dicts of its objects, under the keys that checkpoints have.
@@ -45,7 +48,10 @@ def variable_paths(function: Any) -> dict[int, str]:
 
 
 def _is_tracked(item: Any) -> bool:
-    """Whether TensorFlow tracks the attributes of an object; a ``tf.function`` has none."""
+    """Return whether TensorFlow tracks the attributes of an object.
+
+    A ``tf.function`` has none.
+    """
     return hasattr(item, "_trackable_children") and not hasattr(item, "get_concrete_function")
 
 

@@ -17,7 +17,7 @@ __all__ = ["is_numeric", "read_value", "read_values"]
 
 
 def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray] | None:
-    """Reads many variables with one op; see `read_value`.
+    """Read many variables with one op; see `read_value`.
 
     Args:
       handles: their resources, as eager tensors.
@@ -41,7 +41,7 @@ def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray
 
 @per_dtype
 def is_numeric(dtype: Any) -> bool:
-    """Whether a ``tf.DType`` is numeric or bool."""
+    """Return whether a ``tf.DType`` is numeric or bool."""
     return _is_inexact(dtype) or dtype.is_integer or dtype.is_bool
 
 
@@ -51,9 +51,9 @@ def _is_inexact(dtype: Any) -> bool:
 
 
 def read_value(handle: Any, dtype: Any) -> np.ndarray:
-    """Returns a variable's value; floats read-only and without a copy if NumPy has the dtype.
+    """Return a variable's value.
 
-    Called under ``tf.init_scope``.
+    Floats are read-only and not copied if NumPy has their dtype. Called under ``tf.init_scope``.
 
     Raises:
       UnsupportedError: a graph is being built, in which variables have no values.
@@ -67,7 +67,7 @@ def read_value(handle: Any, dtype: Any) -> np.ndarray:
 
 
 def _array(value: Any, dtype: Any) -> np.ndarray:
-    """Returns an eager tensor as an array.
+    """Return an eager tensor as an array.
 
     An assignment in TensorFlow makes a new buffer if the old one has other references. Some kernels that advance the
     integer state of a random generator (StatefulRandomBinomial) write in place: integers are copied.

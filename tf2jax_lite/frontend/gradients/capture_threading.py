@@ -1,4 +1,4 @@
-"""Threading of captured tensors: further arguments of nested functions, passed through all of their callers."""
+"""Threading of captured tensors: arguments of nested functions and their callers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Unroutable(Exception):
 
 
 class Asked:
-    """The captured tensors that each function needs, in order. A tensor has one argument name in all functions.
+    """The captured tensors that each function needs, in order.
+
+    A tensor has one argument name in all functions.
 
     Args:
       prefix: prefix of the names of the arguments.
@@ -38,7 +40,7 @@ class Asked:
         self._by_function: dict[str, list[int]] = {}
 
     def add(self, function: str, tensor: Any) -> str:
-        """Adds a tensor to a function's captures; returns the name of the argument that it becomes."""
+        """Add a tensor to a function's captures; return its argument's name."""
         number = next((i for i, known in enumerate(self._tensors) if known is tensor), len(self._tensors))
         if number == len(self._tensors):
             self._tensors.append(tensor)
@@ -48,21 +50,21 @@ class Asked:
         return f"{self._prefix}_{number}"
 
     def of(self, function: str) -> list[Any]:
-        """Returns the captures of a function, in the order in which any function first needed them."""
+        """Return a function's captures, in the order in which any function needed them."""
         return [self._tensors[i] for i in sorted(self._by_function.get(function, ()))]
 
     def __bool__(self) -> bool:
         return bool(self._tensors)
 
     def size(self) -> int:
-        """Returns the total number of captures."""
+        """Return the total number of captures."""
         return sum(map(len, self._by_function.values()))
 
 
 def with_extra_inputs(
     graph: ir.Graph, asked: Asked, refer: Callable[[str, Any], ir.TensorRef], dtype: Callable[[Any], ir.DType]
 ) -> ir.Graph:
-    """Adds captures to the arguments of functions, and to the inputs of every node that calls them.
+    """Add captures to the arguments of functions and to the inputs of their callers.
 
     Args:
       graph: the graph; ``asked`` and ``refer`` call the main function `MAIN`.

@@ -1,4 +1,7 @@
-"""Gradients registered on library functions (GradientDef): functions of (arguments, gradients of the results)."""
+"""Gradients registered on library functions (GradientDef).
+
+They are functions of (arguments, gradients of the results).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ __all__ = ["with_function_gradients"]
 
 
 def with_function_gradients(graph: ir.Graph, library: Any) -> ir.Graph:
-    """Adds a ``_CustomGradient`` after each call of a function with a registered gradient.
+    """Add a ``_CustomGradient`` after calls of functions with registered gradients.
 
     A ``SymbolicGradient`` of such a function calls its gradient.
 
@@ -42,7 +45,7 @@ def _wrapper(function: str) -> str:
 
 
 def _upstream_first(function: ir.Function, gradient: ir.Function) -> ir.Function:
-    """Returns a gradient function with the gradients of the results as first arguments."""
+    """Return a gradient function with the gradients of the results as first arguments."""
     split = len(function.args)
     args = (*gradient.args[split:], *gradient.args[:split])
     call = ir.Node(

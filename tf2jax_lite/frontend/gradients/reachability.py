@@ -35,7 +35,7 @@ class Reach:
         self._wanted: set[str] = set()
 
     def add(self, functions: Mapping[str, ir.Function]) -> None:
-        """Adds functions by name, before any of their nodes is replaced."""
+        """Add functions by name, before any of their nodes is replaced."""
         for name, function in functions.items():
             if name not in self._nodes:
                 self._nodes[name] = {node.name: node for node in function.nodes}
@@ -44,7 +44,7 @@ class Reach:
             self.ask(name, self._outputs[name])
 
     def ask(self, function: str, refs: Iterable[ir.TensorRef]) -> None:
-        """Marks tensors of a function as differentiated."""
+        """Mark tensors of a function as differentiated."""
         pending = [(function, ref) for ref in refs]
         while pending:
             where, ref = pending.pop()
@@ -64,17 +64,17 @@ class Reach:
                     pending.extend((called.name, source) for source in self._outputs.get(called.name, ()))
 
     def ask_everything(self, function: str) -> None:
-        """Marks all nodes of a function as differentiated."""
+        """Mark all nodes of a function as differentiated."""
         for name, node in self._nodes.get(function, {}).items():
             self.ask(function, (ir.TensorRef(name, i) for i in range(len(node.output_dtypes))))
 
     def reaches(self, function: str, node: str) -> bool:
-        """Whether a gradient can reach a node."""
+        """Return whether a gradient can reach a node."""
         return node in self._reached.get(function, ())
 
 
 def _carries(node: ir.Node, index: int) -> bool:
-    """Whether a result can have a gradient: float, complex, or a container of such."""
+    """Return whether a result can have a gradient: float, complex, or a container."""
     if index >= len(node.output_dtypes):
         return True
     dtype = node.output_dtypes[index]

@@ -1,4 +1,4 @@
-"""tf.recompute_grad: outlining of the nodes between its arguments and results as a function.
+"""tf.recompute_grad: outlining of the nodes between its arguments and results.
 
 TensorFlow marks an IdentityN over (results, arguments, variables read); the forward code is in the same graph. The node
 becomes a ``_Recompute`` that calls the outlined function under ``jax.checkpoint``. Outlined nodes keep their names, and
@@ -20,7 +20,7 @@ __all__ = ["recomputed"]
 def recomputed(
     function: ir.Function, name: str, cut: Recomputation, closed: Collection[ir.TensorRef] = ()
 ) -> tuple[ir.Function, ir.Function]:
-    """Replaces the node; returns the function and the outlined function.
+    """Replace the node; return the function and the outlined function.
 
     Args:
       function: the function that contains the marked IdentityN; nodes in topological order.
@@ -81,7 +81,7 @@ def recomputed(
 def _region(
     function: ir.Function, results: tuple[ir.TensorRef, ...], args: set[ir.TensorRef], ends: set[ir.TensorRef]
 ) -> set[str]:
-    """Returns the nodes on paths from ``ends`` (arguments) to results."""
+    """Return the nodes on paths from ``ends`` (arguments) to results."""
     below: set[str] = set()
     for node in function.nodes:
         if any(ref in args or ref.node in below for ref in node.inputs):

@@ -38,7 +38,7 @@ _UNMARKED = ("_CustomGradient", "PartitionedCall", "StatefulPartitionedCall")
 def rewrite_custom_gradients(
     graph: ir.Graph, func_graph: Any, captures: dict[int, int]
 ) -> tuple[ir.Graph, list[Any], list[Any]]:
-    """Replaces each overridden gradient with a node.
+    """Replace each overridden gradient with a node.
 
     Args:
       graph: the graph as loaded.
@@ -100,7 +100,7 @@ class _Rewriter:
         return self._functions[name] if name else self._main
 
     def _wanted(self, name: str) -> set[str]:
-        """Returns the nodes of a function whose gradients are not replaced yet."""
+        """Return the nodes of a function whose gradients are not replaced yet."""
         marked = self._marked.get(name)
         if marked is None:  # once, as a node's replacement has its name
             func_graph = self._graphs.of(name)
@@ -153,7 +153,7 @@ class _Rewriter:
     def _replaced(
         self, node: ir.Node, key: str, function: ir.Function, func_graph: Any, operation: Any, gradient: Any
     ) -> list[ir.Node]:
-        """Returns the node and a ``_CustomGradient`` for it; only the latter for an IdentityN."""
+        """Return the node and its ``_CustomGradient``; only the latter for an IdentityN."""
         traced = trace(gradient, operation, func_graph, f"{node.name}_gradient")
         name = f"{function.name}/{node.name}/gradient"
         args = [ir.Argument(t.op.name, dtypes.from_tf(t.dtype)) for t in traced.graph.inputs]
@@ -193,7 +193,7 @@ class _Rewriter:
         return [*before, marked]
 
     def _flows_back_to(self, outer: Any) -> None:
-        """Records that higher derivatives reach a tensor that a gradient function captures."""
+        """Record that higher derivatives reach a tensor that a gradient function captures."""
         func_graph = getattr(outer, "graph", None)
         if func_graph is None:  # an eager tensor
             return
@@ -205,7 +205,7 @@ class _Rewriter:
             self._reach.ask_everything(name)
 
     def _refer(self, key: str, outer: Any) -> ir.TensorRef:
-        """Returns a function's reference to a tensor that a gradient function captures."""
+        """Return a function's reference to a tensor that a gradient function captures."""
         function = self._functions[key] if key else self._main
         func_graph = self._graphs.of(key)
         if not key and id(outer) in self._captures:
@@ -227,7 +227,7 @@ class _Rewriter:
 
 
 def report_missing(graph: ir.Graph) -> None:
-    """Warns of the overridden gradients of a frozen graph, which does not contain them.
+    """Warn of overridden gradients of a frozen graph, which does not contain them.
 
     Raises:
       MissingGradientError: there are some, and ``config.raise_on_missing_custom_gradient``.
@@ -259,7 +259,7 @@ def _is_marked(node: ir.Node) -> bool:
 
 
 def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
-    """Replaces overridden gradients with nodes that raise when they are differentiated."""
+    """Replace overridden gradients with nodes that raise when they are differentiated."""
     nodes: list[ir.Node] = []
     for node in function.nodes:
         if node.name not in wanted:
@@ -283,7 +283,7 @@ def _ended(function: ir.Function, wanted: set[str]) -> ir.Function:
 
 
 def _python_gradient(node: ir.Node, func_graph: Any) -> Any:
-    """Returns the Python gradient of a Defun, for a node whose op is its name; else None."""
+    """Return a Defun's Python gradient, for a node whose op is its name; else None."""
     if "_by_name" not in node.attrs:
         return None
     name = node.attrs["f"].name
@@ -301,27 +301,27 @@ def _operation(func_graph: Any, name: str) -> Any:
 
 
 class FunctionGraphs:
-    """TensorFlow's graphs of functions by name, found through the functions that call them."""
+    """TensorFlow's graphs of functions by name, found through their callers."""
 
     def __init__(self, main: Any):
         self._known: dict[str, Any] = {MAIN: main}
         self._complete = False
 
     def add(self, name: str, func_graph: Any) -> None:
-        """Adds a graph."""
+        """Add a graph."""
         self._known[name] = func_graph
         self._complete = False
 
     def of(self, name: str) -> Any:
-        """Returns the graph of a function, or None."""
+        """Return the graph of a function, or None."""
         return self._known[name] if name in self._known else self._found().get(name)
 
     def all(self) -> list[Any]:
-        """Returns the graphs of all functions, the main one first."""
+        """Return the graphs of all functions, the main one first."""
         return list(self._found().values())
 
     def name_of(self, func_graph: Any) -> str | None:
-        """Returns the name of the function whose graph this is, or None."""
+        """Return the name of the function whose graph this is, or None."""
         return next((name for name, known in self._found().items() if known is func_graph), None)
 
     def _found(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""TensorFlow's registry of gradient functions: lookup, and tracing inside the graph that they close over."""
+"""TensorFlow's registry of gradients: lookup, and tracing in closed-over graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unavailable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Recomputation:
-    """The inputs of a tf.recompute_grad node, an IdentityN: results, arguments and variables."""
+    """Inputs of a tf.recompute_grad node (IdentityN): results, arguments, variables."""
 
     results: int
     args: int
@@ -51,7 +51,7 @@ class Traced:
 
 
 def find(name: str, operation: Any) -> Callable[..., Any]:
-    """Returns the gradient function registered under ``name``.
+    """Return the gradient function registered under ``name``.
 
     Raises:
       Unavailable: there is none, or it belongs to another function.
@@ -70,7 +70,7 @@ def find(name: str, operation: Any) -> Callable[..., Any]:
 
 
 def recomputation(gradient: Callable[..., Any], operation: Any) -> Recomputation | None:
-    """Returns the roles of a node's inputs if tf.recompute_grad made its gradient; None for any other gradient."""
+    """Return the roles of a tf.recompute_grad node's inputs; None for other gradients."""
     tape = _closure(gradient, "tape_grad_fn")
     wrapper = _closure(tape, "grad_fn")
     if getattr(wrapper, "__module__", "") != tf_custom_gradient.__name__:
@@ -82,7 +82,7 @@ def recomputation(gradient: Callable[..., Any], operation: Any) -> Recomputation
 
 
 def closed_over(gradient: Callable[..., Any], func_graph: Any) -> list[Any]:
-    """Returns the tensors of a graph that a function under tf.recompute_grad captures.
+    """Return the tensors of a graph that a function under tf.recompute_grad captures.
 
     The graph does not distinguish them from values computed from the arguments. So the function is called again, as
     TensorFlow does for the gradient.
@@ -104,7 +104,7 @@ def closed_over(gradient: Callable[..., Any], func_graph: Any) -> list[Any]:
 
 
 def _closure(fn: Any, name: str) -> Any:
-    """Returns the value of a Python function's closure variable ``name``; None if there is none."""
+    """Return the value of a Python function's closure variable; None if absent."""
     code: Any = getattr(fn, "__code__", None)
     cells: Any = getattr(fn, "__closure__", None) or ()
     if code is None or name not in code.co_freevars:
@@ -116,7 +116,7 @@ def _closure(fn: Any, name: str) -> Any:
 
 
 def trace(gradient: Callable[..., Any], operation: Any, func_graph: Any, name: str) -> Traced:
-    """Traces a gradient function inside the graph it belongs to.
+    """Trace a gradient function inside the graph it belongs to.
 
     Raises:
       Unavailable: the function raises, or returns a wrong number of gradients.

@@ -19,7 +19,7 @@ _MAX_DIMENSIONS = 254
 
 
 def shape_of(proto: Any) -> ir.Shape:
-    """Returns a TensorShapeProto as a tuple with None for unknown dimensions, or None for unknown rank.
+    """Return a TensorShapeProto as a tuple; None for unknown dimensions or rank.
 
     Raises:
       InvalidModelError: the shape has more dimensions than TensorFlow allows.
@@ -32,7 +32,7 @@ def shape_of(proto: Any) -> ir.Shape:
 
 
 def text_of(value: bytes) -> str:
-    """Returns a bytes attribute as text; bytes that are not UTF-8 survive as surrogates."""
+    """Return a bytes attribute as text; bytes that are not UTF-8 become surrogates."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -53,7 +53,7 @@ _SCALARS = {
 
 
 def tensor_of(proto: Any) -> np.ndarray:
-    """Returns a TensorProto as a numpy array (strings as an object array of bytes).
+    """Return a TensorProto as a numpy array (strings as an object array of bytes).
 
     Raises:
       InvalidModelError: the proto's contents do not fit its declared dtype and shape.
@@ -80,7 +80,7 @@ def tensor_of(proto: Any) -> np.ndarray:
 
 
 def function_of(proto: Any, depth: int = 0) -> ir.FunctionRef:
-    """Returns a NameAttrList as a reference to a library function."""
+    """Return a NameAttrList as a reference to a library function."""
     return ir.FunctionRef(proto.name, MappingProxyType({k: value_of(v, depth + 1) for k, v in proto.attr.items()}))
 
 
@@ -89,7 +89,7 @@ _MAX_DEPTH = 32
 
 
 def value_of(proto: Any, depth: int = 0) -> Any:
-    """Returns an AttrValue as a Python value.
+    """Return an AttrValue as a Python value.
 
     Args:
       proto: the AttrValue.
@@ -131,7 +131,7 @@ _READERS = {"s": text_of, "type": _dtype_of, "shape": shape_of, "tensor": tensor
 
 
 def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> Any:
-    """Returns the AttrValue that `value_of` reads as ``value``.
+    """Return the AttrValue that `value_of` reads as ``value``.
 
     Args:
       value: the Python value.

@@ -24,7 +24,7 @@ _LASTING = {id(dtype): dtype for dtype in vars(tf.dtypes).values() if isinstance
 
 
 def per_dtype(fn: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
-    """Returns a function of a ``tf.DType`` (or its number) that computes what ``fn`` does once for each."""
+    """Return ``fn``, a function of a ``tf.DType`` or its number, with cached results."""
     known: dict[int, _Found] = {}
     computed = functools.cache(fn)
 
@@ -42,7 +42,7 @@ def per_dtype(fn: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
 
 @per_dtype
 def from_tf(dtype: Any) -> ir.DType:
-    """Returns the IR dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
+    """Return the IR dtype of a ``tf.DType`` or a ``types_pb2.DataType`` number.
 
     Raises:
       UnsupportedError: NumPy and ml_dtypes have no such type.
@@ -59,5 +59,5 @@ def from_tf(dtype: Any) -> ir.DType:
 
 
 def to_tf(dtype: ir.DType) -> Any:
-    """Returns TensorFlow's dtype."""
+    """Return TensorFlow's dtype."""
     return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)

@@ -20,7 +20,7 @@ from .size_limits import ConstantBytes, check_functions_size
 
 @paused()
 def load_library(library: Any, skip: Collection[str] = ()) -> dict[str, ir.Function]:
-    """Returns every function of a FunctionDefLibrary by name.
+    """Return every function of a FunctionDefLibrary by name.
 
     Args:
       library: the proto.
@@ -40,7 +40,7 @@ def load_library(library: Any, skip: Collection[str] = ()) -> dict[str, ir.Funct
 
 
 def load_function(proto: Any, signatures: Mapping[str, Any]) -> ir.Function:
-    """Returns a FunctionDef as an IR function.
+    """Return a FunctionDef as an IR function.
 
     Args:
       proto: the FunctionDef.
@@ -84,7 +84,7 @@ def load_main(
     control_outputs: Iterable[str] = (),
     output_names: Sequence[str] = (),
 ) -> ir.Function:
-    """Returns the top level of a GraphDef as a function of the nodes named in ``args``.
+    """Return the top level of a GraphDef as a function of the nodes named in ``args``.
 
     Args:
       graph_def: the GraphDef.
@@ -114,7 +114,7 @@ def load_main(
 
 
 def fed(proto: Any, index: int) -> ir.Argument:
-    """Returns a node's result as an argument.
+    """Return a node's result as an argument.
 
     Args:
       proto: the NodeDef.
@@ -141,7 +141,9 @@ _MAX_DIGITS = 19
 
 
 class _References(dict[str, Any]):
-    """Inputs of nodes by their text: `ir.TensorRef`s, and None for control edges; each is parsed once.
+    """Inputs of nodes by their text, each parsed once.
+
+    The values are `ir.TensorRef`s, and None for control edges.
 
     Attributes:
       unpredicted: references other than to the first output of an earlier node, which are added without parsing.
@@ -185,7 +187,7 @@ class _Builder:
         self._plain_names = not self._cut and ":" not in names and "^" not in names
 
     def _read(self, protos: Any, sizes: ConstantBytes) -> dict[str, tuple[list[str], NodeDefSpec] | None]:
-        """Returns inputs and spec of each node by name; None for nodes that are arguments."""
+        """Return inputs and spec of each node by name; None for nodes that are arguments."""
         written: dict[str, tuple[list[str], NodeDefSpec] | None] = {}
         args = self._args
         for proto in protos:
@@ -226,7 +228,7 @@ class _Builder:
         return tuple(parsed.values()) if self._in_order else topological_order(self._name, parsed.values())
 
     def check_output(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the reference after checking that the output exists; call `nodes` before."""
+        """Return the reference after checking that the output exists; call `nodes` before."""
         node = self._parsed.get(ref.node)
         count = 1 if node is None else len(node.output_dtypes)
         if ref.index >= count and (node is None or count or self._spec(ref.node).has_op_def):
@@ -241,7 +243,7 @@ class _Builder:
         return name
 
     def graph_ref(self, text: str) -> ir.TensorRef:
-        """Reads ``node`` or ``node:index``."""
+        """Read ``node`` or ``node:index``."""
         node, _, index = text.partition(":")
         self.check_node(node)
         if not index:
@@ -254,7 +256,7 @@ class _Builder:
         return ir.TensorRef(node, int(index))
 
     def function_ref(self, text: str) -> ir.TensorRef:
-        """Reads ``argument``, ``argument:index`` or ``node:output:index``."""
+        """Read ``argument``, ``argument:index`` or ``node:output:index``."""
         node, *rest = text.split(":")
         self.check_node(node)
         if not rest:
@@ -286,7 +288,7 @@ class _Builder:
         return spec.offsets
 
     def _reference(self, text: str) -> ir.TensorRef | None:
-        """Parses an input of a node; None for a control edge."""
+        """Parse an input of a node; None for a control edge."""
         if text[:1] == "^":
             node, ref = text[1:], None
             if node in self._cut:
@@ -300,7 +302,7 @@ class _Builder:
         return ref
 
     def _node(self, name: str, texts: list[str], refs: list[ir.TensorRef | None], spec: NodeDefSpec) -> ir.Node:
-        """Returns a node with control edges, or of an op without an OpDef.
+        """Return a node with control edges, or of an op without an OpDef.
 
         Raises:
           InvalidModelError: the number of inputs is not that of the OpDef.
@@ -320,7 +322,7 @@ class _Builder:
     def _foreign_node(
         self, name: str, spec: NodeDefSpec, data: tuple[ir.TensorRef, ...], control: tuple[str, ...]
     ) -> ir.Node:
-        """Returns a node whose op is a library function (a legacy call), or unknown to this TensorFlow."""
+        """Return a node of a library function (a legacy call) or of an unknown op."""
         signature = self._signatures.get(spec.op)
         if signature is None:
             return ir.Node(name, spec.op, data, (None,) * len(data), control, spec.attrs)
@@ -341,7 +343,7 @@ class _Builder:
 
 
 def check(graph_def: Any, where: str) -> None:
-    """Reads a whole GraphDef to raise errors for damaged parts.
+    """Read a whole GraphDef to raise errors for damaged parts.
 
     Args:
       graph_def: the GraphDef.

@@ -1,4 +1,4 @@
-"""NodeDefs to specs of nodes: op, attributes and dtypes, each combination read once.
+"""NodeDefs to node specs: op, attributes and dtypes, each combination read once.
 
 Graphs repeat a few dozen combinations. Nodes whose op and attributes have the same bytes share one `NodeDefSpec`, so
 that their attributes are the same objects.
@@ -54,7 +54,7 @@ _INPUT, _ATTRIBUTE = 0x1A, 0x2A
 
 
 def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], NodeDefSpec]:
-    """Returns a NodeDef's inputs as strings, and its parsed op and attributes.
+    """Return a NodeDef's inputs as strings, and its parsed op and attributes.
 
     Args:
       proto: the NodeDef.
@@ -84,7 +84,9 @@ def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], N
 
 
 def _divided(written: bytes, position: int = 0) -> tuple[list[str], bytes]:
-    """Splits a serialized NodeDef into its inputs and the bytes from the first attribute (or unknown field) on.
+    """Split a serialized NodeDef into inputs and bytes from the first attribute on.
+
+    An unknown field counts as an attribute.
 
     Fields are written in the order of their numbers: name, op, inputs, device, attributes.
 
@@ -116,7 +118,7 @@ def _divided(written: bytes, position: int = 0) -> tuple[list[str], bytes]:
 
 
 def _is_large(proto: Any, node: str, names: tuple[str, ...], sizes: ConstantBytes) -> bool:
-    """Whether a node has a tensor that is too large for the cache. Counts the bytes of all its tensors."""
+    """Count the bytes of a node's tensors; return whether one is too large to cache."""
     attrs = proto.attr
     large = False
     for name in names:
@@ -127,7 +129,10 @@ def _is_large(proto: Any, node: str, names: tuple[str, ...], sizes: ConstantByte
 
 
 def _holds_large(attrs: Mapping[str, Any]) -> bool:
-    """Whether attributes have a large tensor, which few bytes may declare. Small ones become read-only."""
+    """Return whether attributes hold a large tensor; make small ones read-only.
+
+    A few bytes may declare a large tensor.
+    """
     pending = list(attrs.values())
     while pending:
         value = pending.pop()
@@ -170,7 +175,10 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> NodeDefSpec:
 
 
 def recorded_shapes(attrs: dict[str, Any]) -> list[ir.Shape] | None:
-    """Returns the recorded output shapes of a node; None if the attribute, which no OpDef defines, is not of shapes."""
+    """Return the recorded output shapes of a node; None if there are none.
+
+    No OpDef defines the attribute, which may hold something else.
+    """
     recorded = attrs.get("_output_shapes")
     if not isinstance(recorded, list) or not all(s is None or isinstance(s, tuple) for s in recorded):
         return None

@@ -20,7 +20,10 @@ _MAX_TENSORS = 1 << 16  # in one list; each becomes a separate array
 
 @dataclasses.dataclass(frozen=True)
 class Arg:
-    """One argument of an OpDef: a tensor, or a list whose length or types an attribute determines."""
+    """One argument of an OpDef: a tensor, or a list of tensors.
+
+    An attribute determines the length or the types of a list.
+    """
 
     name: str
     dtype: ir.DType | None
@@ -34,7 +37,7 @@ class Arg:
         return bool(self.number_attr or self.type_list_attr)
 
     def types(self, attrs: Mapping[str, Any], where: str = "") -> list[ir.DType]:
-        """Returns the dtypes of the tensors of this argument, given the attributes of a node.
+        """Return the dtypes of this argument's tensors, given a node's attributes.
 
         ``where`` names the node, for messages.
 
@@ -93,7 +96,7 @@ def _arg(proto: Any) -> Arg:
 
 @functools.cache
 def definition(op: str) -> Definition | None:
-    """Returns the definition of an op; None if this TensorFlow has none."""
+    """Return the definition of an op; None if this TensorFlow has none."""
     proto = op_def_registry.get(op)
     if proto is None:
         return None
@@ -114,7 +117,7 @@ def definition(op: str) -> Definition | None:
 
 
 def read_attrs(proto: Any) -> dict[str, Any]:
-    """Returns a NodeDef's attributes as Python values, with defaults where its OpDef has them.
+    """Return a NodeDef's attributes as Python values, with the defaults of its OpDef.
 
     Raises:
       InvalidModelError: an attribute is damaged, or not of the kind that the OpDef states.
@@ -134,7 +137,10 @@ def read_attrs(proto: Any) -> dict[str, Any]:
 
 @functools.cache
 def attribute_kinds(op: str) -> tuple[tuple[str, str, frozenset[int]], ...]:
-    """Returns name, type and allowed dtypes (as numbers; empty for any) of each attribute of an op."""
+    """Return name, type and allowed dtypes of each attribute of an op.
+
+    Dtypes are numbers; an empty set allows any.
+    """
     proto = op_def_registry.get(op)
     attrs = () if proto is None else proto.attr
     return tuple((a.name, a.type, frozenset(a.allowed_values.list.type)) for a in attrs)

@@ -1,4 +1,4 @@
-"""Limits on the number of nodes and the bytes of constants of a GraphDef, checked before it is read."""
+"""Limits on the nodes and constant bytes of a GraphDef, checked before reading it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ITEM_SIZES = {
 
 
 class ConstantBytes:
-    """Counts the bytes that the constants of a graph declare, before any of them is read.
+    """Counter of the bytes that a graph's constants declare, before any is read.
 
     Args:
       where: the graph's name in messages.
@@ -34,7 +34,7 @@ class ConstantBytes:
         self._total = 0
 
     def add(self, node: str, tensor: Any) -> int | None:
-        """Counts a constant.
+        """Count a constant.
 
         Args:
           node: its node's name.
@@ -60,7 +60,7 @@ class ConstantBytes:
 
 
 def check_graph_size(graph: Any, where: str) -> None:
-    """Raises an error for a GraphDef with more nodes, or larger constants, than the options allow.
+    """Raise an error for a GraphDef with too many nodes or too large constants.
 
     Args:
       graph: the GraphDef.
@@ -73,7 +73,7 @@ def check_graph_size(graph: Any, where: str) -> None:
 
 
 def check_functions_size(graph: Any, where: str) -> ConstantBytes:
-    """Checks the sizes as `check_graph_size` does, except for the constants outside of functions.
+    """Check the sizes like `check_graph_size`, except for constants outside functions.
 
     Returns:
       The counter, to which the constants outside of functions are added as they are read.
@@ -97,7 +97,7 @@ def _count_constants(protos: Any, sizes: ConstantBytes) -> None:
 
 
 def plain_bytes(proto: Any) -> int | None:
-    """Returns the value of `tensor_bytes` for a TensorProto of a fixed-size dtype and small rank; None for others."""
+    """Return `tensor_bytes` for a fixed-size dtype and known shape; None for others."""
     size = _ITEM_SIZES.get(proto.dtype)
     shape = proto.tensor_shape
     if size is None or shape.unknown_rank:
@@ -110,7 +110,7 @@ def plain_bytes(proto: Any) -> int | None:
 
 
 def tensor_bytes(proto: Any, what: str) -> int:
-    """Returns the number of bytes of the array that a TensorProto declares.
+    """Return the number of bytes of the array that a TensorProto declares.
 
     Args:
       proto: the TensorProto.

@@ -1,4 +1,4 @@
-"""The part of a split model that TensorFlow runs: strings, decoders, tables before the numeric core."""
+"""The prefix of a split model that TensorFlow runs: strings, decoders, tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BoundaryTensor:
 
 
 class HostFunction:
-    """Computes, in TensorFlow, the arguments of a converted core from the arguments of the model.
+    """The arguments of a converted core, computed in TensorFlow from the model's.
 
     ``core_inputs = host_fn(*args, **kwargs)`` is a dict; ``jax_fn(params, **core_inputs)`` computes the results.
 
@@ -79,7 +79,7 @@ class HostFunction:
         self.__name__ = interface.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
-        """Runs the prefix.
+        """Run the prefix.
 
         Args:
           *args: the model's arguments: arrays, tensors, strings (bytes or str) or arrays of them.
@@ -111,7 +111,10 @@ class HostFunction:
         return out
 
     def _plain(self, name: str, value: Any) -> Any:
-        """Returns an argument with arrays in place of TensorFlow's tensors, and of lists for a tensor argument."""
+        """Return an argument with TensorFlow's tensors as arrays.
+
+        Lists become arrays, too, if the argument is a tensor.
+        """
         names = list(self.signature.parameters)
         position = names.index(name) if name in names else -1
         spec = self.interface.kwargs.get(name)
@@ -136,7 +139,7 @@ _CHECKED = Config()
 
 
 def _first_line(error: Exception) -> str:
-    """Returns the first line of a TensorFlow error that is not a stack frame."""
+    """Return the first line of a TensorFlow error that is not a stack frame."""
     lines = [line.strip() for line in str(getattr(error, "message", "") or error).splitlines()]
     frames = ("Graph execution error", "Detected at node", 'File "', "[", "<")
     telling = [line for line in lines if line and not line.startswith(frames)]
@@ -163,7 +166,7 @@ class Prefix:
 def build_prefix(
     concrete: Any, imported: ImportedFunction, main: ir.Function, prefix: Prefix
 ) -> tuple[Any, list[Any], list[ir.Shape]]:
-    """Builds a TensorFlow function of the nodes of a prefix.
+    """Build a TensorFlow function of the nodes of a prefix.
 
     Args:
       concrete: the ConcreteFunction.
@@ -245,9 +248,10 @@ def build_prefix(
 
 
 def _shape(tensor: Any, tables: Mapping[str, Any]) -> ir.Shape:
-    """Returns the shape of a tensor; None for unknown rank. A lookup in a table of scalars has the shape of the keys.
+    """Return the shape of a tensor; None for unknown rank.
 
-    TensorFlow infers that from the table's Python object, which a SavedModel does not have.
+    A lookup in a table of scalars has the shape of the keys. TensorFlow infers that from the table's Python object,
+    which a SavedModel does not have.
 
     Args:
       tensor: a tensor of the prefix's graph.
@@ -268,7 +272,10 @@ _SCALAR_TABLES = ("HashTable", "HashTableV2", "MutableHashTable", "MutableHashTa
 
 
 def _takes_scalars(table: Any, keys: Any, found: Any) -> bool:
-    """Whether a table's keys are scalars: a lookup of an empty vector of keys then succeeds."""
+    """Return whether a table's keys are scalars.
+
+    A lookup of an empty vector of keys then succeeds.
+    """
     try:
         empty = tf.zeros([0], keys.dtype)
         tf.raw_ops.LookupTableFindV2(table_handle=table, keys=empty, default_value=tf.zeros([], found.dtype))

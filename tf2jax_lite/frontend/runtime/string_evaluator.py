@@ -36,12 +36,15 @@ class StringEvaluator:
         self._limit = limit
 
     def accepts(self, op: str) -> bool:
-        """Returns whether nodes of an op can be evaluated: a stateless op on strings that is safe to run."""
+        """Return whether an op's nodes can be evaluated: safe, stateless, on strings."""
         definition = op_defs.definition(op) if op in MOST_BYTES else None
         return definition is not None and not definition.stateful
 
     def evaluate(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
-        """Evaluates a node on the CPU; see `tf2jax_lite.ir.providers.NodeEvaluator.evaluate`."""
+        """Evaluate a node on the CPU.
+
+        See `tf2jax_lite.ir.providers.NodeEvaluator.evaluate`.
+        """
         definition = op_defs.definition(op)
         if definition is None or op not in MOST_BYTES or len(inputs) != len(definition.inputs):
             raise OpError(f"{op} cannot be evaluated here")

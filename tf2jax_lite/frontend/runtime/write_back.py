@@ -1,4 +1,4 @@
-"""Values written to TensorFlow's variables, and to the checkpoint of a copied SavedModel."""
+"""Values written to TensorFlow's variables and to copied SavedModels' checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the variables of ConcreteFunctions by their names in params.
+    """Return the variables of ConcreteFunctions by their names in params.
 
     Raises:
       ExportError: two functions give one name to different variables.
@@ -34,7 +34,7 @@ def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fitting(variable: Any, value: np.ndarray, name: str) -> np.ndarray:
-    """Returns a value in the variable's dtype.
+    """Return a value in the variable's dtype.
 
     Raises:
       ExportError: the shape does not fit.
@@ -47,7 +47,7 @@ def fitting(variable: Any, value: np.ndarray, name: str) -> np.ndarray:
 
 
 def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the key of each variable in a SavedModel's checkpoint.
+    """Return the key of each variable in a SavedModel's checkpoint.
 
     Args:
       path: the SavedModel.
@@ -74,7 +74,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
 
 
 def _walk(graph: Any, root: Any) -> dict[int, str]:
-    """Walks the loaded objects and the checkpoint's object graph in parallel, by the names of children."""
+    """Walk loaded objects and a checkpoint's object graph in parallel, by child name."""
     keys: dict[int, str] = {}
     pending, seen = [(root, 0)], set()
     while pending:
@@ -92,7 +92,9 @@ def _walk(graph: Any, root: Any) -> dict[int, str]:
 
 
 def copy_saved_model(path: Path, out: Path, values: Mapping[str, np.ndarray]) -> None:
-    """Copies a SavedModel with other values in its checkpoint; graphs and assets are copied byte for byte.
+    """Copy a SavedModel with other values in its checkpoint.
+
+    Graphs and assets are copied byte for byte.
 
     Args:
       path: the SavedModel.

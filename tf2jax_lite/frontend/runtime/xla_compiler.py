@@ -1,4 +1,4 @@
-"""TensorFlow's XLA bridge as a compiler of single nodes whose ops have no implementation here."""
+"""TensorFlow's XLA bridge as a compiler of nodes whose ops are not implemented."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BridgeCompiler:
     """Compiles nodes to StableHLO, each combination of shapes and constants once."""
 
     def accepts(self, node: ir.Node) -> bool:
-        """Whether the bridge has a kernel for a node: a pure op of numeric tensors."""
+        """Return whether the bridge has a kernel for a node: a pure op of numeric tensors."""
         definition = op_defs.definition(node.op)
         if definition is None or definition.stateful or node.op not in _kernels():
             return False
@@ -40,7 +40,7 @@ class BridgeCompiler:
         return True
 
     def compile(self, node: ir.Node, inputs: Sequence[InputSpec]) -> CompiledNode:
-        """Compiles a node for the shapes of its inputs.
+        """Compile a node for the shapes of its inputs.
 
         A static input that could be an axis or a shape becomes a constant. If the bridge needs more constants, every
         input that is known in this call becomes one.
@@ -84,7 +84,7 @@ def _compiled(
 
 @functools.cache
 def _kernels() -> frozenset[str]:
-    """Returns the ops that the bridge has kernels for."""
+    """Return the ops that the bridge has kernels for."""
     # No public API lists them; tf.function(jit_compile=True) would only fail later.
     from tensorflow.python.util import pywrap_xla_ops
 
@@ -97,7 +97,7 @@ def _input_types(definition: op_defs.Definition, node: ir.Node) -> list[Any]:
 
 
 def _node_def(node: ir.Node) -> Any:
-    """Returns a node as a NodeDef called "node" whose inputs are called "input0", "input1", ..."""
+    """Return a node as a NodeDef called "node", with inputs "input0", "input1", ..."""
     proto = node_def_pb2.NodeDef(name="node", op=node.op, input=[f"input{i}" for i in range(len(node.inputs))])
     for name, kind, allowed in op_defs.attribute_kinds(node.op):
         if name in node.attrs:
@@ -107,7 +107,10 @@ def _node_def(node: ir.Node) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compile(proto: bytes, inputs: tuple[tuple[tuple[int, ...], np.dtype, bytes | None], ...]) -> str:
-    """Returns a node as StableHLO; each input is a shape, a dtype, and its contents if it is a constant."""
+    """Return a node as StableHLO.
+
+    Each input is a shape, a dtype, and its contents if it is a constant.
+    """
     graph = graph_pb2.GraphDef(node=[node_def_pb2.NodeDef.FromString(proto)])
 
     def run(*tensors: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Check of a checkpoint's index before TensorFlow reads it: some shapes make TensorFlow abort the process.
+"""Check of a checkpoint's index before TensorFlow reads it.
+
+Some shapes make TensorFlow abort the process.
 
 An index is an uncompressed LevelDB table: blocks of keys and values, an index of blocks, a footer.
 """
@@ -24,7 +26,7 @@ _MOST_DIMENSIONS = 254  # of a TensorFlow tensor
 
 
 def check_index(file: Path) -> None:
-    """Raises an error for an index with shapes that TensorFlow tensors cannot have.
+    """Raise an error for an index with shapes that TensorFlow tensors cannot have.
 
     Args:
       file: the ``.index`` file.
@@ -54,7 +56,7 @@ def _check_entry(name: str, entry: tensor_bundle_pb2.BundleEntryProto) -> None:
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of a table."""
+    """Yield the keys and values of a table."""
     if len(data) < _FOOTER or data[-8:] != _MAGIC:
         raise ValueError("it does not end as one")
     position = len(data) - _FOOTER
@@ -69,7 +71,7 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the keys and values of a block, whose keys are prefix-compressed."""
+    """Yield the keys and values of a block, whose keys are prefix-compressed."""
     if size < 4 or start + size >= len(data) - _FOOTER:
         raise ValueError("a block lies outside of the file")
     if data[start + size] != 0:
@@ -90,7 +92,7 @@ def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Returns a varint, and the offset of its end."""
+    """Return a varint, and the offset of its end."""
     number = 0
     for shift in range(0, 70, 7):
         digit = data[position]

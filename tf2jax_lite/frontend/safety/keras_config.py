@@ -1,4 +1,4 @@
-"""Check of Keras files for code, references to code elsewhere, and other files, before Keras opens them.
+"""Check of Keras files for code and outside references, before Keras opens them.
 
 Keras 3 only imports Keras, and has a safe mode. tf_keras, for files that Keras 3 cannot read, imports any module that a
 configuration names, calls functions of it, and runs marshalled lambdas of ``.h5`` files without a safe mode.
@@ -38,7 +38,7 @@ _SMALL = 1 << 16
 
 
 def reject_code(path: Path) -> list[str]:
-    """Raises an error for a Keras file whose configuration makes Keras run code or read other files.
+    """Raise an error for a Keras file that makes Keras run code or read other files.
 
     Args:
       path: the file.
@@ -77,7 +77,7 @@ def reject_code(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def imported(modules: Iterable[str]) -> Iterator[None]:
-    """Imports modules, and makes their classes and functions known to Keras inside the ``with`` block.
+    """Import modules and make their objects known to Keras in the ``with`` block.
 
     Keras finds registered objects of an imported module; ``custom_objects`` has the others.
 
@@ -107,7 +107,7 @@ def imported(modules: Iterable[str]) -> Iterator[None]:
 
 
 def _configs(path: Path) -> Iterator[str | bytes]:
-    """Yields the file's configurations: one that is both an archive and HDF5 has two."""
+    """Yield the file's configurations: one that is both an archive and HDF5 has two."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -128,7 +128,10 @@ def _configs(path: Path) -> Iterator[str | bytes]:
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Raises an error for arrays in other files, or that declare more than the file holds: Keras reads them whole."""
+    """Raise an error for arrays in other files, or larger than the file.
+
+    Keras reads arrays whole.
+    """
     import h5py
 
     stack, seen = [file], set()
@@ -153,7 +156,7 @@ def _check_arrays(path: Path, file: Any) -> None:
 
 
 def _dicts(config: Any) -> Iterator[dict[str, Any]]:
-    """Yields all objects of a configuration."""
+    """Yield all objects of a configuration."""
     stack = [config]
     while stack:
         item = stack.pop()
@@ -172,7 +175,7 @@ def _check_sizes(config: Any) -> None:
 
 
 def _code_in(config: Any) -> Iterator[tuple[str, str]]:
-    """Yields the name to trust, and the reason, of each object that is not plain Keras."""
+    """Yield the name to trust, and the reason, of each object that is not plain Keras."""
     for item in _dicts(config):
         yield from _code_of(item)
 
@@ -196,7 +199,10 @@ def _code_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
-    """Yields the objects of a configuration that are neither Keras classes nor functions meant for configurations."""
+    """Yield the objects of a configuration that are foreign to Keras.
+
+    They are neither Keras classes nor functions meant for configurations.
+    """
     kind, inner = item["class_name"], item.get("config")
     package, last = module.split(".")[0], module.split(".")[-1]
     name = str(inner if kind == "function" else item.get("spec_name") if kind == "__typespec__" else kind)
@@ -218,7 +224,10 @@ def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_registered(name: Any) -> bool:
-    """Whether an object of that name is registered with Keras, so that its module is not imported."""
+    """Return whether an object of that name is registered with Keras.
+
+    The module of a registered object is not imported.
+    """
     for library in ("keras", "tf_keras"):
         saving = getattr(sys.modules.get(library), "saving", None)
         if saving is not None and isinstance(name, str) and saving.get_registered_object(name) is not None:

@@ -63,7 +63,7 @@ _LOCAL_VARIABLES = "local_variables"
 
 
 def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Raises an error if loading a SavedModel may run ops other than those of initializers and savers.
+    """Raise an error if loading may run ops other than of initializers and savers.
 
     Args:
       meta_graph: the MetaGraph.
@@ -108,7 +108,7 @@ def _is_allowed(node: Any, restoring: bool) -> bool:
 
 
 def _functions_of_objects(objects: Any) -> Iterator[str]:
-    """Yields the names of functions that the loader calls: those of resources, and those that restore."""
+    """Yield names of functions that the loader calls: for resources, and to restore."""
     nodes = objects.nodes
     for node in nodes:
         wanted = [child.node_id for child in node.children if child.local_name in _CALLED]
@@ -123,7 +123,7 @@ def _functions_of_objects(objects: Any) -> Iterator[str]:
 
 
 def _ends(meta_graph: Any) -> Iterator[str]:
-    """Yields the names of the nodes that the loader runs in a TF1 graph."""
+    """Yield the names of the nodes that the loader runs in a TF1 graph."""
     yield meta_graph.saver_def.restore_op_name
     for key, signature in meta_graph.signature_def.items():
         if key.startswith("__saved_model"):
@@ -154,7 +154,7 @@ def _reached(names: Iterable[str], main: Iterable[Any], library: dict[str, Any])
 
 
 def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str) -> None:
-    """Raises an error for results of unknown shape, or that are too large together."""
+    """Raise an error for results of unknown shape, or that are too large together."""
     graph = meta_graph.graph_def
     library = {function.signature.name: function for function in graph.library.function}
     if not any(node.op in _SIZED for node in (*main, *(n for name in names for n in library[name].node_def))):
@@ -185,7 +185,7 @@ def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str
 
 
 def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
-    """Returns an upper bound of the bytes of a string tensor; None if it is unknown before the tensor is computed.
+    """Return an upper bound of a string tensor's bytes; None if it is unknown.
 
     Args:
       result: the tensor.
@@ -218,7 +218,7 @@ def _longest_string(result: Any, bounds: dict[Any, int | None]) -> int | None:
 
 
 def _scratch_graphs(meta_graph: Any, main: list[Any], names: list[str], where: str) -> Iterator[tuple[str, Any]]:
-    """Yields graphs in which TensorFlow infers shapes; they never run.
+    """Yield graphs in which TensorFlow infers shapes; they never run.
 
     Recorded shapes of arguments are not used, as the file may be wrong.
     """

@@ -9,7 +9,10 @@ __all__ = ["ancestors", "called_functions"]
 
 
 def called_functions(node: Any) -> set[str]:
-    """Returns the names of functions that a NodeDef may call: its op, and those among its attributes."""
+    """Return the names of functions that a NodeDef may call.
+
+    They are its op, and those among its attributes.
+    """
     found = {node.op}
     for value in node.attr.values():
         if value.HasField("func"):
@@ -19,7 +22,7 @@ def called_functions(node: Any) -> set[str]:
 
 
 def ancestors(graph: Any, ends: Iterable[str]) -> set[str]:
-    """Returns the names of the ancestors of tensors or nodes of a GraphDef, themselves included."""
+    """Return the names of tensors or nodes of a GraphDef and of their ancestors."""
     nodes = {node.name: node for node in graph.node}
     stack = [end.split(":")[0].lstrip("^") for end in ends]
     seen: set[str] = set()

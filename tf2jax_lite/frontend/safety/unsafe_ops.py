@@ -1,4 +1,4 @@
-"""Ops that run foreign code or touch files, and the parts of a model in which TensorFlow would run them.
+"""Ops that run foreign code or touch files, and where a model would run them.
 
 TensorFlow runs parts of a SavedModel when it loads it (initializers of tables and other resources), and the prefix of a
 split model when it is called. Such models raise an error before TensorFlow sees them. ``config.trusted`` names ops and
@@ -146,7 +146,7 @@ _FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
 
 def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
-    """Returns the effect of a node besides computing; None if it has none.
+    """Return the effect of a node besides computing; None if it has none.
 
     Args:
       op: its op.
@@ -161,7 +161,7 @@ def unsafe_reason(op: str, attribute: Callable[[str], Any]) -> str | None:
 
 
 def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
-    """Raises an error for nodes that run code or touch files.
+    """Raise an error for nodes that run code or touch files.
 
     Args:
       nodes: ``(op, node, function, reason)``, the last as `unsafe_reason` returns it.
@@ -185,7 +185,10 @@ def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
 
 
 def reject_unsafe_graph(graph: Any, where: str) -> None:
-    """Raises an error for a GraphDef with unsafe ops that TensorFlow is to run; see `reject_unsafe_ops`."""
+    """Raise an error for unsafe ops in a GraphDef that TensorFlow is to run.
+
+    See `reject_unsafe_ops`.
+    """
     reject_unsafe_ops(_all_nodes(graph), where)
 
 
@@ -207,7 +210,7 @@ def _entry(node: Any, function: str) -> Entry:
 
 
 def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Raises an error for a SavedModel in which functions other than savers touch files or run foreign code.
+    """Raise an error for unsafe ops in the functions of a SavedModel besides savers.
 
     Args:
       meta_graph: the MetaGraph.
@@ -243,7 +246,7 @@ def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
 
 
 def _reject_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -> None:
-    """Raises an error for tables filled from files whose names are neither arguments nor assets."""
+    """Raise an error for tables filled from files other than arguments and assets."""
     fillers = [node for node in protos if node.op in _FROM_FILE]
     nodes = {node.name: node for node in protos} if fillers else {}
     for filler in fillers:
@@ -267,7 +270,7 @@ def _reject_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -
 
 
 def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
-    """Returns the present file of each tensor that names an asset.
+    """Return the present file of each tensor that names an asset.
 
     Raises:
       UntrustedError: an asset's path leads out of the model's directory.
@@ -285,7 +288,7 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
 
 
 def asset_path(path: str | os.PathLike[str], name: str) -> Path:
-    """Returns the path of an asset of a SavedModel.
+    """Return the path of an asset of a SavedModel.
 
     Args:
       path: the model's directory.
@@ -309,7 +312,7 @@ def asset_path(path: str | os.PathLike[str], name: str) -> Path:
 
 
 def _saver_functions(meta_graph: Any) -> set[str]:
-    """Returns functions that only savers call, which may read and write checkpoints."""
+    """Return functions that only savers call, which may read and write checkpoints."""
     ends = _saver_ends(meta_graph)
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     savers: set[str] = set()
@@ -332,7 +335,7 @@ def _saver_ends(meta_graph: Any) -> list[str]:
 
 
 def _run_ends(meta_graph: Any) -> list[str]:
-    """Returns the nodes that run besides the savers: results of signatures, and initializers."""
+    """Return the nodes that run besides savers: signatures' results and initializers."""
     ends = []
     for signature in meta_graph.signature_def.values():
         ends += [info.name for info in signature.outputs.values()]
@@ -343,7 +346,7 @@ def _run_ends(meta_graph: Any) -> list[str]:
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:
-    """Returns a file that a graph names by a constant, if it may be read.
+    """Return a file that a graph names by a constant, if it may be read.
 
     Raises:
       UntrustedError: the file is outside of the model's directory, and ``config.trusted`` does not name it.

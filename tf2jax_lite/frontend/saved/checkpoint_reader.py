@@ -23,7 +23,9 @@ Key = tuple[str, str]
 
 
 class Checkpoint:
-    """A checkpoint, given by the prefix of its files, or by a folder whose file ``checkpoint`` names the newest one.
+    """A checkpoint, given by the prefix of its files or by its folder.
+
+    The file ``checkpoint`` of a folder names the newest one.
 
     Raises:
       InvalidModelError: the checkpoint is missing, or cannot be read.
@@ -60,7 +62,10 @@ class Checkpoint:
         return [file for file in files if not file.is_dir()]
 
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-        """Raises an error for tensors larger than the files: TensorFlow would allocate them before it reads."""
+        """Raise an error for tensors larger than the files.
+
+        TensorFlow would allocate them before it reads.
+        """
         there = sum(file.stat().st_size for file in self._files())
         for tensor, shape in shapes.items():
             size = getattr(types[tensor].base_dtype, "size", 0) or 1
@@ -74,7 +79,7 @@ class Checkpoint:
         return key[0] in self._names
 
     def read(self, key: Key) -> np.ndarray:
-        """Returns a variable's value.
+        """Return a variable's value.
 
         Raises:
           InvalidModelError: the file is damaged, or has no such slice.
@@ -88,7 +93,7 @@ class Checkpoint:
 
 
 def _newest(folder: str) -> str:
-    """Returns the prefix of the newest checkpoint of a folder, according to its state file.
+    """Return the prefix of a folder's newest checkpoint, according to its state file.
 
     The state may contain the path of the folder at the time of writing; only the file name counts.
     """
@@ -101,7 +106,10 @@ def _newest(folder: str) -> str:
 
 
 def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
-    """Parses a slice of a partitioned variable: the whole shape, then ``start,length`` or ``-`` for each axis."""
+    """Parse a slice of a partitioned variable.
+
+    The text has the whole shape, then ``start,length`` or ``-`` for each axis.
+    """
     *whole, pieces = part.split(" ")
     try:
         if [int(d) for d in whole] != list(shape):
@@ -116,7 +124,7 @@ def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
 
 
 def restored_from(graph_def: Any) -> dict[str, Key]:
-    """Returns the checkpoint key from which a graph restores each variable's node.
+    """Return the checkpoint key from which a graph restores each variable's node.
 
     Savers write RestoreV2 nodes whose results are assigned to variables. They contain the name under which a variable
     was saved, and the slice of a partitioned one. Nothing runs.

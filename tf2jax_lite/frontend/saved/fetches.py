@@ -1,4 +1,4 @@
-"""Fetches by name, as in ``tf.compat.v1.Session.run``: tensors, and operations to run."""
+"""Fetches by name, as in ``tf.compat.v1.Session.run``: tensors and operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Fetches:
 
 
 def fetches(graph: Any, names: Iterable[str]) -> Fetches:
-    """Classifies names as tensors and operations.
+    """Classify names as tensors and operations.
 
     Args:
       graph: the GraphDef.
@@ -51,7 +51,10 @@ def fetches(graph: Any, names: Iterable[str]) -> Fetches:
 
 
 def _has_results(node: Any, signatures: Any) -> bool:
-    """Whether a node has a result; True for unknown or damaged nodes, for which reading the graph raises an error."""
+    """Return whether a node has a result.
+
+    Unknown or damaged nodes have one: reading the graph raises an error for them.
+    """
     if node.op in signatures:
         return bool(signatures[node.op].output_arg)
     definition = op_defs.definition(node.op)

@@ -52,7 +52,7 @@ __all__ = ["argument", "default_ends", "is_meta_graph", "is_weight", "load_froze
 
 
 def read_graph_def(source: Any) -> Any:
-    """Returns a GraphDef from a proto, its bytes, or a path.
+    """Return a GraphDef from a proto, its bytes, or a path.
 
     Raises:
       InvalidModelError: the file is missing, or is not a GraphDef.
@@ -80,7 +80,7 @@ def read_graph_def(source: Any) -> Any:
 
 
 def is_meta_graph(source: Any) -> bool:
-    """Whether a source is the path of a ``.meta`` file: the graph of a TF1 checkpoint."""
+    """Return whether a source is the path of a ``.meta`` file (of a TF1 checkpoint)."""
     return isinstance(source, (str, os.PathLike)) and os.fspath(source).endswith(".meta")
 
 
@@ -92,7 +92,7 @@ def load_frozen(
     constants_as_params: bool,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> ImportedFunction:
-    """Loads a GraphDef as a function from ``inputs`` to ``outputs``; see `tf2jax_lite.convert_graph_def`."""
+    """Load a GraphDef as a function; see `tf2jax_lite.convert_graph_def`."""
     trainable = None
     if is_meta_graph(source):
         meta_graph = tf1.read_meta_graph(source)
@@ -168,7 +168,7 @@ def _output_dtype(function: ir.Function, ref: ir.TensorRef) -> ir.DType:
 
 
 def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
-    """Returns a tensor that is fed as an argument.
+    """Return a tensor that is fed as an argument.
 
     Args:
       nodes: the graph's NodeDefs by name.
@@ -188,7 +188,7 @@ def argument(nodes: Mapping[str, Any], text: str) -> ir.Argument:
 
 
 def _declared_shape(nodes: Mapping[str, Any], text: str) -> ir.Shape | None:
-    """Returns the shape that an iterator or a queue declares for a tensor; None if there is none."""
+    """Return the shape that an iterator or queue declares for a tensor, or None."""
     seen: set[str] = set()
     while text not in seen:
         seen.add(text)
@@ -212,7 +212,7 @@ def _declared_shape(nodes: Mapping[str, Any], text: str) -> ir.Shape | None:
 
 
 def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[ir.Function, list[ir.Capture]]:
-    """Replaces float constants with more than one element by reads of captured variables."""
+    """Replace float constants of several elements by reads of captured variables."""
     live = {node.name for node in live_nodes(main, ())}
     args = list(main.args)
     nodes: list[ir.Node] = []
@@ -240,14 +240,14 @@ def _lift_constants(main: ir.Function, captures: Sequence[ir.Capture]) -> tuple[
 
 
 def is_weight(value: np.ndarray) -> bool:
-    """Whether a constant of a frozen graph becomes a param."""
+    """Return whether a constant of a frozen graph becomes a param."""
     return value.size > 1 and jnp.issubdtype(value.dtype, jnp.inexact)
 
 
 def default_ends(
     source: Any, inputs: Sequence[str] | None = None, outputs: Sequence[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Returns the inputs and outputs of a frozen graph.
+    """Return the inputs and outputs of a frozen graph.
 
     Args:
       source: the graph.
@@ -285,7 +285,9 @@ def _reads(node: Any) -> list[str]:
 
 
 def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
-    """Returns the tensors of iterators and queues that outputs depend on, and inputs with a default.
+    """Return the iterator and queue tensors that outputs need, and default inputs.
+
+    Default inputs are placeholders with a default.
 
     A tensor that an ``Identity`` forwards has the name of the ``Identity``.
     """
@@ -308,7 +310,7 @@ def _iterated(nodes: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
 
 
 def _is_numeric(proto: Any) -> bool:
-    """Whether JAX can hold a node's first result, according to its OpDef."""
+    """Return whether JAX can hold a node's first result, according to its OpDef."""
     definition = op_defs.definition(proto.op)
     if definition is None or not definition.outputs:
         return True

@@ -1,4 +1,4 @@
-"""Contents of a graph's lookup tables, read from their initializers: constants, and text files among the assets."""
+"""Contents of lookup tables, from their initializers: constants or text files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Tables:
         self._fillers: dict[str, Any] = {}
 
     def table(self, node: ir.Node) -> Table:
-        """Returns the contents of a table.
+        """Return the contents of a table.
 
         Raises:
           UnsupportedError: the table has no initializer, or its keys and values are not constants.
@@ -84,7 +84,7 @@ class Tables:
             text = proto.input[0]
 
     def _constant(self, filler: Any, index: int, depth: int = 0) -> np.ndarray:
-        """Returns the keys or values of an initializer: a constant, or a range of one's size."""
+        """Return an initializer's keys or values: a constant, or a range of one's size."""
         if index >= len(filler.input):
             raise InvalidModelError(f"node {filler.name!r} ({filler.op}) has no input {index}.")
         proto = self._source(filler.input[index])

@@ -1,4 +1,6 @@
-"""MetaGraphs of TF1 (SavedModels, Hub modules, .meta files): graphs whose nodes are their variables and tables.
+"""MetaGraphs of TF1: graphs whose nodes are their variables and tables.
+
+SavedModels, Hub modules and ``.meta`` files contain them.
 
 Loading does not run the graph. Variables become captures with values from a checkpoint or their initializers; tables
 become captures with the contents that their initializers name.
@@ -59,12 +61,12 @@ Initializer = Callable[[Any, str], Any]
 
 
 def is_tf1(meta_graph: Any) -> bool:
-    """Whether a MetaGraph was written by TF1: it has no object graph."""
+    """Return whether a MetaGraph was written by TF1: it has no object graph."""
     return not meta_graph.object_graph_def.nodes
 
 
 def read_meta_graph(path: str | os.PathLike[str]) -> Any:
-    """Returns the MetaGraph of a ``.meta`` file.
+    """Return the MetaGraph of a ``.meta`` file.
 
     Raises:
       InvalidModelError: the file is missing, or is not a MetaGraph.
@@ -82,7 +84,7 @@ def read_meta_graph(path: str | os.PathLike[str]) -> Any:
 
 
 def checkpoint_beside(path: str | os.PathLike[str]) -> str | None:
-    """Returns the prefix of the checkpoint that a ``.meta`` file is part of, or None if it stands alone.
+    """Return the checkpoint prefix of a ``.meta`` file, or None if it stands alone.
 
     A prefix may end with a folder: ``dir/`` has the files ``dir/.meta``, ``dir/.index``, ``dir/.data-...``.
     """
@@ -91,14 +93,14 @@ def checkpoint_beside(path: str | os.PathLike[str]) -> str | None:
 
 
 def as_meta_graph(graph: Any) -> Any:
-    """Returns a GraphDef as a MetaGraph without further fields."""
+    """Return a GraphDef as a MetaGraph without further fields."""
     return meta_graph_pb2.MetaGraphDef(graph_def=graph)
 
 
 def load_signature(
     path: str | os.PathLike[str], meta_graph: Any, name: str, initializer: Initializer
 ) -> ImportedFunction:
-    """Imports one signature of a TF1 SavedModel.
+    """Import one signature of a TF1 SavedModel.
 
     Args:
       path: the model's directory.
@@ -158,7 +160,9 @@ def load_signature(
 def lift_state(
     main: ir.Function, values: Values, trainable: set[str] | None, tables: Tables
 ) -> tuple[ir.Function, list[ir.Capture]]:
-    """Replaces the variables and tables of a function by captured arguments; returns the function and captures.
+    """Replace variables and tables by captured arguments.
+
+    Return the function and the captures.
 
     Args:
       main: the function.
@@ -198,7 +202,7 @@ def lift_state(
 
 
 def variable_values(path: str | os.PathLike[str], meta_graph: Any, initializer: Initializer) -> Values:
-    """Returns a function that reads variables' values from the checkpoint, or else evaluates their initializers.
+    """Return a function that reads variables from the checkpoint, or initializes them.
 
     Args:
       path: the SavedModel's directory.
@@ -224,7 +228,7 @@ def variable_values(path: str | os.PathLike[str], meta_graph: Any, initializer: 
 
 
 def trainable_names(meta_graph: Any) -> set[str] | None:
-    """Returns the names of trainable variables; None if the MetaGraph does not have them."""
+    """Return the names of trainable variables; None if the MetaGraph lacks them."""
     if not any(key in meta_graph.collection_def for key in ("variables", "trainable_variables")):
         return None
     found = set()
@@ -238,7 +242,10 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
 
 
 def variable_trains(name: str, node: str, dtype: np.dtype, trainable: set[str] | None) -> bool:
-    """Returns whether a variable trains, by its name or its node's name, which may differ in an imported graph."""
+    """Return whether a variable trains, by its name or by its node's name.
+
+    The two may differ in an imported graph.
+    """
     if trainable is None:
         return bool(np.issubdtype(dtype, np.inexact))
     return name in trainable or node in trainable
@@ -269,7 +276,10 @@ def _spec(key: str, info: Any) -> Any:
 
 
 def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None) -> Any:
-    """Returns a function that reads variables' values of a plain graph; they are None without a checkpoint."""
+    """Return a function that reads variables' values of a plain graph.
+
+    The values are None without a checkpoint.
+    """
     checkpoint = None if prefix is None else Checkpoint(prefix)
     keys = {} if checkpoint is None else restored_from(graph)
 

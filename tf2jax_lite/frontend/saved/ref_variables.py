@@ -1,4 +1,4 @@
-"""Reference variables (VariableV2 and ops with ``ref`` arguments) to resource variables.
+"""Reference variables (VariableV2, ops with ``ref`` arguments) to resources.
 
 A reference is read when the op that takes its value runs. An Identity or Switch of a reference, and an Enter of a loop
 constant, forward the variable's own buffer: their readers see its value at the time of the read. All are expressed by
@@ -43,7 +43,7 @@ _ALIASES = frozenset({"Identity", "StopGradient", "PreventGradient"})
 
 @dataclasses.dataclass(frozen=True)
 class _Reference:
-    """A reference tensor: a variable's handle, the variable, and the nodes that must have run before it is used.
+    """A reference tensor: handle, variable, and nodes that must run before its use.
 
     The result of an assignment is ``assigned``: TensorFlow takes no gradient of it.
     """
@@ -56,7 +56,10 @@ class _Reference:
 
 @functools.cache
 def _takes_references(op: str) -> tuple[frozenset[int], bool]:
-    """Returns which inputs of an op are references (none of them lists), and whether its first output is one."""
+    """Return which inputs of an op are references, and whether its first output is.
+
+    None of these inputs is a list.
+    """
     proto = op_def_registry.get(op)
     if proto is None:
         return frozenset(), False
@@ -65,7 +68,7 @@ def _takes_references(op: str) -> tuple[frozenset[int], bool]:
 
 
 def without_references(function: ir.Function) -> ir.Function:
-    """Replaces reference variables by resources.
+    """Replace reference variables by resources.
 
     Args:
       function: a function of only those nodes that its results need: each write to a variable counts.
@@ -127,7 +130,7 @@ class _Rewriter:
             self._use(node)
 
     def _chosen(self, node: ir.Node) -> ir.Node:
-        """Returns a RefSelect as the RefIdentity of the reference that it chooses.
+        """Return a RefSelect as the RefIdentity of the reference that it chooses.
 
         Raises:
           UnsupportedError: its index is not a constant: which variable is written to must be known.
@@ -147,7 +150,10 @@ class _Rewriter:
         )  # fmt: skip
 
     def _forwards_buffer(self, node: ir.Node) -> bool:
-        """Whether a node forwards a variable's own buffer into a branch or a loop, where it may change."""
+        """Return whether a node forwards a variable's buffer into a branch or a loop.
+
+        The variable may change there.
+        """
         if node.op in _FORWARD:  # references to TensorArrays and stacks stay as they are
             data = node.inputs[:1] if node.op == "RefSwitch" else node.inputs
             return not self._references.keys().isdisjoint(data)
@@ -200,7 +206,7 @@ class _Rewriter:
         self._result.append(_resource_op(node) if positions and node.op not in _FORWARD else node)
 
     def _with_value(self, node: ir.Node, index: int) -> ir.Node:
-        """Returns a node that takes input number ``index`` by value."""
+        """Return a node that takes input number ``index`` by value."""
         ref = node.inputs[index]
         if ref not in self._references:
             return node
@@ -218,7 +224,7 @@ class _Rewriter:
         )  # fmt: skip
 
     def _fetched(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the tensor that holds a result; for a reference, its value after the node has run."""
+        """Return the tensor of a result; for a reference, the value after its node ran."""
         node = self._by_name.get(ref.node)
         if ref not in self._references or node is None or node.op in _ALIASES:
             return ref
@@ -228,7 +234,7 @@ class _Rewriter:
 
 
 def _value_dtype(node: ir.Node, index: int) -> ir.DType:
-    """Returns the dtype that a node expects for its input number ``index``."""
+    """Return the dtype that a node expects for its input number ``index``."""
     definition = op_defs.definition(node.op)
     if definition is None:
         return ir.VARIANT
@@ -250,7 +256,7 @@ def _handle(node: ir.Node) -> ir.Node:
 
 
 def _resource_op(node: ir.Node) -> ir.Node:
-    """Returns the resource op that corresponds to an op on references; the op itself if there is none."""
+    """Return the resource op for an op on references; the op itself if there is none."""
     op = _RENAMED.get(node.op, f"Resource{node.op}")
     definition = op_defs.definition(op)
     if definition is None:

@@ -27,7 +27,7 @@ _ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/
 
 
 def read_proto(path: str | os.PathLike[str]) -> Any:
-    """Returns the SavedModel proto of a directory.
+    """Return the SavedModel proto of a directory.
 
     Raises:
       InvalidModelError: the proto is missing, or cannot be read.
@@ -70,12 +70,14 @@ def _read_text(file: Path) -> Any:
 
 
 def tag_sets(proto: Any) -> list[list[str]]:
-    """Returns the tags of each MetaGraph."""
+    """Return the tags of each MetaGraph."""
     return [sorted(graph.meta_info_def.tags) for graph in proto.meta_graphs]
 
 
 def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | str | None) -> list[str]:
-    """Returns the tags of the MetaGraph to use: the requested, the only one, that for serving, or that without tags.
+    """Return the tags of the MetaGraph to use.
+
+    The MetaGraph is the requested one, the only one, the one for serving, or the one without tags.
 
     Raises:
       InvalidModelError: there is no such MetaGraph, or several without a default.
@@ -93,7 +95,7 @@ def chosen_tags(path: str | os.PathLike[str], proto: Any, tags: Sequence[str] | 
 
 
 def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
-    """Returns the MetaGraph that `load` would load; reads only the proto.
+    """Return the MetaGraph that `load` would load; read only the proto.
 
     Raises:
       InvalidModelError: as for `load`.
@@ -103,7 +105,7 @@ def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = 
 
 
 def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
-    """Loads a SavedModel with its variables.
+    """Load a SavedModel with its variables.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no MetaGraph with these tags.
@@ -122,7 +124,9 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) 
 
 
 def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Raises an error for models that TensorFlow must not load: it runs parts of them, and aborts on others.
+    """Raise an error for models that TensorFlow must not load.
+
+    TensorFlow runs parts of a model, and aborts on some models.
 
     Raises:
       InvalidModelError: the graph is damaged, too large, or recursive.
@@ -138,13 +142,13 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
 
 
 def signature_names(restored: Any) -> list[str]:
-    """Returns the names of a loaded model's signatures."""
+    """Return the names of a loaded model's signatures."""
     found = getattr(restored, "signatures", None)
     return sorted(found) if isinstance(found, Mapping) else []  # a model may have a function called "signatures"
 
 
 def signature(restored: Any, name: str, path: Any = "") -> Any:
-    """Returns one signature's ConcreteFunction.
+    """Return one signature's ConcreteFunction.
 
     Raises:
       InvalidModelError: there is no such signature.

@@ -1,4 +1,7 @@
-"""Effect analysis: the variables that a function reads and writes, through every call, branch and loop."""
+"""Effect analysis: the variables that a function and its callees read and write.
+
+It follows every call, branch and loop.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class Effects:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Uses:
-    """The effects of a node itself, without those of its functions: indices of inputs that are variables, and flags."""
+    """Effects of a node itself, without its functions: variable inputs, and flags."""
 
     writes: tuple[int, ...]
     int64_state: tuple[int, ...]
@@ -72,7 +75,7 @@ class Summaries:
         self._open: set[str] = set()
 
     def of_function(self, function: ir.Function) -> Effects:
-        """Returns the effects of one call of ``function``."""
+        """Return the effects of one call of ``function``."""
         if function.name in self._done:
             return self._done[function.name]
         if function.name in self._open:  # a recursive function: the outer visit covers its effects
@@ -84,12 +87,12 @@ class Summaries:
         return result
 
     def of_name(self, name: str) -> Effects:
-        """Returns the effects of the library function ``name`` (none if there is no such function)."""
+        """Return the effects of the library function ``name``; none if it is missing."""
         function = self._functions.get(name)
         return Effects() if function is None else self.of_function(function)
 
     def notable(self, function: ir.Function) -> tuple[ir.Node, ...]:
-        """Returns the nodes of ``function`` that may have an effect, call functions, or have no implementation."""
+        """Return nodes that may have effects, call functions, or are not implemented."""
         found = self._notable.get(function.name)
         if found is None:
             plain = {op for op in function.ops if (entry := self._ops.get(op)) is not None and entry.plain}
@@ -98,13 +101,13 @@ class Summaries:
         return found
 
     def effects_in(self, function: ir.Function) -> dict[str, None]:
-        """Returns the names of the nodes of ``function`` that have a side effect, in order."""
+        """Return the names of the nodes of ``function`` that have a side effect, in order."""
         specs = {node.spec: node for node in self.notable(function)}
         effectful = {spec for spec, node in specs.items() if self.effectful(node)}
         return {node.name: None for node in function.with_specs(effectful)}
 
     def effectful(self, node: ir.Node) -> bool:
-        """Whether a node has a side effect."""
+        """Return whether a node has a side effect."""
         entry = self._ops.get(node.op)
         if entry is not None:
             if entry.plain and not node.functions:
@@ -116,9 +119,10 @@ class Summaries:
         return any(self.of_name(ref.name) for ref in node.functions)
 
     def changes_unknown(self, node: ir.Node) -> bool:
-        """Whether a node has no implementation and a side effect in TensorFlow, as far as its OpDef tells.
+        """Return whether a node has a side effect in TensorFlow and no implementation.
 
-        An op without results has one, although the first versions of queue and table ops are not marked stateful.
+        The OpDef determines whether there is a side effect. An op without results has one, although the first versions
+        of queue and table ops are not marked stateful.
         """
         has_effect = node.stateful or not node.output_dtypes
         return has_effect and node.op not in self._ops and node.op not in REMOVABLE
@@ -133,12 +137,12 @@ class Summaries:
         return builder.effects()
 
     def argument_offset(self, node: ir.Node, callee: str) -> int:
-        """Returns the number of a node's inputs (a predicate, an index) before the arguments of a callee."""
+        """Return how many inputs (predicate, index) precede the arguments of a callee."""
         function = self._functions.get(callee)
         return 0 if function is None else argument_offset(node, function)
 
     def uses_of(self, node: ir.Node) -> _Uses:
-        """Returns the effects of a node itself."""
+        """Return the effects of a node itself."""
         found = self._uses.get(node.spec)
         if found is not None:
             return found
@@ -156,7 +160,7 @@ class Summaries:
 
 
 class _EffectBuilder:
-    """Accumulates the effects of one function, node by node, in the order in which they run.
+    """The effects of one function, accumulated over its nodes in execution order.
 
     Args:
       summaries: the effects of the functions that it calls.
@@ -174,7 +178,7 @@ class _EffectBuilder:
         self._effect = self._needs_key = self._reads_after_assign = False
 
     def effects(self) -> Effects:
-        """Returns the effects of the nodes visited so far."""
+        """Return the effects of the nodes visited so far."""
         return Effects(
             frozenset(self._writes),
             self._effect,
@@ -185,7 +189,7 @@ class _EffectBuilder:
         )
 
     def visit(self, node: ir.Node) -> None:
-        """Adds the effects of a node."""
+        """Add the effects of a node."""
         uses = self._summaries.uses_of(node)
         self._effect = self._effect or uses.effect
         self._needs_key = self._needs_key or uses.needs_key
@@ -220,7 +224,10 @@ class _EffectBuilder:
         self._reads |= reads
 
     def _translated(self, targets: frozenset[Target], node: ir.Node, offset: int) -> set[Target]:
-        """Returns a callee's variables as the caller sees them; ``offset`` inputs come before the arguments."""
+        """Return a callee's variables as seen by the caller.
+
+        ``offset`` inputs come before the arguments.
+        """
         found: set[Target] = set()
         for kind, which in targets:
             if kind != "arg":
@@ -233,7 +240,7 @@ class _EffectBuilder:
         return found
 
     def _target(self, ref: ir.TensorRef) -> Target | None:
-        """Returns the variable that a handle refers to, behind nodes that forward it; None if that is unknown."""
+        """Return the variable of a handle, through forwarding nodes; None if unknown."""
         while ref.node not in self._positions:
             if not self._nodes:
                 self._nodes = {node.name: node for node in self._function.nodes}
@@ -254,5 +261,5 @@ def _has_derivative(dtype: ir.DType) -> bool:
 
 
 def handle_name(node: ir.Node) -> str:
-    """Returns the name of the variable whose handle a node makes."""
+    """Return the name of the variable whose handle a node makes."""
     return node.attrs.get("shared_name") or node.name

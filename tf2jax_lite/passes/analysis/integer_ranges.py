@@ -1,4 +1,4 @@
-"""Integer ranges: bounds of the elements of integer tensors, by interval arithmetic.
+"""Integer ranges: bounds of integer tensors, by interval arithmetic.
 
 ``tf.clip_by_value(x, 0, 255)`` is at most 255 for every ``x``, and so is every element taken from it. The ranges hold
 for every value that TensorFlow could compute: an expression that might overflow has the range of its dtype.
@@ -93,7 +93,7 @@ class IntegerRanges:
         self._ranges: dict[str, Interval | None] = {}
 
     def of(self, ref: ir.TensorRef) -> Interval | None:
-        """Returns the range of all elements of a tensor; None if it is not an integer or bool tensor."""
+        """Return the range of a tensor's elements; None if not integer or bool."""
         return self._of(ref, _MAX_DEPTH)
 
     def _of(self, ref: ir.TensorRef, depth: int) -> Interval | None:
@@ -122,7 +122,7 @@ class IntegerRanges:
 
 
 def _every(node: ir.Node) -> Interval | None:
-    """Returns the range of a node's dtype."""
+    """Return the range of a node's dtype."""
     dtype = node.output_dtypes[0]
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biu":
         return None

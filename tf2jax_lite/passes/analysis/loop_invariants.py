@@ -9,7 +9,10 @@ __all__ = ["loop_invariants"]
 
 
 def loop_invariants(body: ir.Function) -> set[int]:
-    """Returns the positions of the arguments that a loop's body returns unchanged, through Identity nodes."""
+    """Return the positions of the arguments that a loop's body returns unchanged.
+
+    Identity nodes do not change a value.
+    """
     nodes = {node.name: node for node in body.nodes}
     pairs = enumerate(zip(body.args, body.outputs, strict=False))
     return {index for index, (arg, ref) in pairs if skip(ref, nodes).node == arg.name}

@@ -1,4 +1,7 @@
-"""Static-value analysis: which values are known at conversion, as constants or computed from constants alone."""
+"""Static-value analysis: values known at conversion.
+
+They are constants, or computed from constants alone.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _HANDLES = (ir.RESOURCE, ir.VARIANT)
 def runtime_dependent(
     graph: ir.Graph, ops: Mapping[str, registry.Op], wanted: Collection[str]
 ) -> frozenset[tuple[str, str]]:
-    """Returns the nodes (of the given ops) with at least one input whose value is not known at conversion time.
+    """Return nodes of the given ops with an input that is unknown at conversion time.
 
     Values are static through calls, into branches, and in loops, including values that a loop computes from static
     ones: a loop that JAX cannot express is unrolled. A function with several call sites is analyzed once: an argument
@@ -40,7 +43,7 @@ def runtime_dependent(
 
 
 class _Analysis:
-    """A greatest fixpoint: assumes that all values are static, and retracts that until nothing changes."""
+    """A greatest fixpoint: assume all values static, retract until nothing changes."""
 
     def __init__(self, graph: ir.Graph, ops: Mapping[str, registry.Op]):
         self._graph = graph
@@ -79,7 +82,7 @@ class _Analysis:
             self._pending.extend(self._callers[function.name])
 
     def _static(self, function: ir.Function) -> set[ir.TensorRef]:
-        """Returns the static tensors of a function, and propagates static arguments to its callees."""
+        """Return the static tensors of a function; propagate static arguments to callees."""
         given = zip(function.args, self._args[function.name], strict=True)
         static = {ir.TensorRef(arg.name) for arg, is_static in given if is_static}
         for node in function.nodes:
@@ -117,7 +120,7 @@ class _Analysis:
         return [all(r[i] for r in results if i < len(r)) for i in range(len(nothing))]
 
     def _of_loop(self, node: ir.Node, inputs: list[bool]) -> list[bool]:
-        """Returns which variables of a loop are static in each iteration.
+        """Return which variables of a loop are static in each iteration.
 
         They are if the body returns them unchanged, or, in a loop with a static trip count, computes them from static
         values, such as a counter.
@@ -133,7 +136,7 @@ class _Analysis:
         return [a and (i in invariant or b) for i, (a, b) in enumerate(zip(inputs, computed, strict=False))]
 
     def _give(self, caller: ir.Function, name: str, given: list[bool]) -> list[bool]:
-        """Propagates static arguments to a callee, and returns which of its results are static so far."""
+        """Propagate static arguments to a callee; return which results are static so far."""
         function = self._graph.functions[name]
         given = [*given, *[False] * len(function.args)][: len(function.args)]
         before = self._args.get(name)

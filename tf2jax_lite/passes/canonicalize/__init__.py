@@ -1,4 +1,4 @@
-"""Canonicalization: rewrites to one form of every construct, required for correctness.
+"""Canonicalization: rewrites to one form of every construct, for correctness.
 
 Entries: ``run(graph, config)`` of each pass, in the order of `tf2jax_lite.passes.manager`. Read:
 

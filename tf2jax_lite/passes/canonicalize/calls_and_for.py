@@ -16,7 +16,7 @@ _INT32 = np.dtype(np.int32)
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces ``BatchFunction`` by calls and ``For`` by ``While``.
+    """Replace ``BatchFunction`` by calls and ``For`` by ``While``.
 
     A BatchFunction (``tf.nondifferentiable_batch_function``) concatenates the arguments of concurrent calls in a server
     for throughput. Its function must compute each row independently, so that a plain call has the same result.
@@ -61,7 +61,7 @@ def _node(name: str, op: str, inputs: tuple[ir.TensorRef, ...], dtype: np.dtype)
 
 
 def _loop(node: ir.Node, library: FunctionLibrary) -> ir.Node:
-    """Returns a For as a While that also carries the index, the limit and the step."""
+    """Return a For as a While that also carries the index, the limit and the step."""
     names = ("index", "limit", "step")
     args = tuple(ir.Argument(name, _INT32) for name in names) + tuple(
         ir.Argument(f"value_{i}", dtype) for i, dtype in enumerate(node.output_dtypes)

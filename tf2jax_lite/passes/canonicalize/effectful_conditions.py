@@ -1,4 +1,4 @@
-"""Loop rotation: conditions with side effects are evaluated in the body of their loop.
+"""Loop rotation: effectful conditions are evaluated in the body of their loop.
 
 In TensorFlow a condition may assign to variables, draw from a generator (which is a variable) or print. The condition
 of a JAX loop cannot, and a loop with a static trip count does not run its condition at all. A condition with effects is
@@ -27,7 +27,7 @@ _BOOL = np.dtype(np.bool_)
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Moves calls of conditions that have effects into the bodies of their loops."""
+    """Move calls of conditions that have effects into the bodies of their loops."""
     del config
     if graph.ops.isdisjoint(WHILES):
         return graph
@@ -35,7 +35,7 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
     library = FunctionLibrary(graph.functions)
 
     def dtype_of_test(node: ir.Node) -> ir.DType | None:
-        """Returns the dtype of a condition's result, if it has effects."""
+        """Return the dtype of a condition's result, if it has effects."""
         refs = [node.attrs.get("cond"), node.attrs.get("body")]
         if node.op not in WHILES or not all(isinstance(ref, ir.FunctionRef) for ref in refs):
             return None
@@ -87,7 +87,10 @@ def _call(
 
 
 def _dtype_of_result(function: ir.Function) -> ir.DType | None:
-    """Returns the dtype of a function's only result; None if it has several, or if no node computes it."""
+    """Return the dtype of a function's only result.
+
+    It is None if there are several results, or if no node computes the result.
+    """
     if len(function.outputs) != 1:
         return None
     (ref,) = function.outputs
@@ -98,7 +101,7 @@ def _dtype_of_result(function: ir.Function) -> ir.DType | None:
 
 
 def _loop(node: ir.Node, test: ir.Node, library: FunctionLibrary, functions: Mapping[str, ir.Function]) -> ir.Node:
-    """Returns the loop with the result of its condition as a further loop variable."""
+    """Return the loop with the result of its condition as a further loop variable."""
     (dtype,) = test.output_dtypes
     given = tuple(ir.Argument(arg.name, arg.dtype) for arg in functions[node.attrs["body"].name].args)
     taken = {arg.name for arg in given}
@@ -119,7 +122,7 @@ def _loop(node: ir.Node, test: ir.Node, library: FunctionLibrary, functions: Map
 
 
 def _condition(function_name: str, tested: ir.Function, dtype: ir.DType) -> ir.Function:
-    """Returns the new condition: the carried result, and those operands of a conjunction that are pure."""
+    """Return the new condition: the carried result and a conjunction's pure operands."""
     taken = {*(arg.name for arg in tested.args), *(node.name for node in tested.nodes)}
     go = ir.free_name("go", taken)
     made = {node.name: node for node in tested.nodes}
@@ -145,7 +148,7 @@ def _condition(function_name: str, tested: ir.Function, dtype: ir.DType) -> ir.F
 
 
 def _pure_ancestors(ref: ir.TensorRef, made: Mapping[str, ir.Node]) -> dict[str, ir.Node] | None:
-    """Returns the nodes that compute a value, by name; None if one of them is not pure."""
+    """Return the nodes that compute a value, by name; None if one of them is not pure."""
     found: dict[str, ir.Node] = {}
     left = [ref.node]
     while left:

@@ -29,7 +29,7 @@ class Inlined:
 
 
 def inline_calls(graph: ir.Graph) -> Inlined:
-    """Inlines every call at any depth; the functions of loops and branches stay functions.
+    """Inline every call at any depth; the functions of loops and branches stay.
 
     Args:
       graph: a verified graph (see `tf2jax_lite.ir.verify`): its calls are not recursive.
@@ -90,7 +90,7 @@ class _Inliner:
         bindings: dict[str, ir.TensorRef],
         before: tuple[str, ...],
     ) -> _Scope:
-        """Appends the nodes of a body; ``before`` names nodes that must run before any of them."""
+        """Append a body's nodes; ``before`` names nodes that must run before them."""
         scope = _Scope(bindings, {}, {})
         for node in function.nodes:
             inputs = tuple(scope.tensor(ref) for ref in node.inputs)

@@ -1,4 +1,4 @@
-"""Legacy TensorArrays and stacks (V1, V2), whose handles are strings, to V3, whose handles are resources.
+"""Legacy TensorArrays and stacks (V1, V2; string handles) to V3 (resources).
 
 The ops differ only in name and in the type of the handle: a string in V2, a reference to one in V1. Handles become
 resources, through every op that forwards them into branches and loops. In V1 and V2, an array's flow starts as a
@@ -41,7 +41,7 @@ _FORWARD = {
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces V1 and V2 TensorArrays and stacks by V3."""
+    """Replace V1 and V2 TensorArrays and stacks by V3."""
     del config
     return graph if graph.ops.isdisjoint(_MAKERS) else graph.mapped(_with_resource_arrays)
 
@@ -95,7 +95,7 @@ def _made(node: ir.Node, names: set[str]) -> list[ir.Node]:
 
 
 def _typed(node: ir.Node) -> ir.Node:
-    """Returns a stack op with resources in place of string handles of inner stacks."""
+    """Return a stack op with resources in place of string handles of inner stacks."""
     if not node.op.startswith("Stack"):
         return node
     attrs = {k: ir.RESOURCE if v is ir.STRING else v for k, v in node.attrs.items()}

@@ -1,4 +1,4 @@
-"""Implementation selection: of functions with several implementations (``api_implements``), the one for CPU."""
+"""Implementation selection: the one for CPU among several (``api_implements``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROLES = ("forward_function_name", "backward_function_name")
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Redirects calls of functions that have a CPU variant to that variant.
+    """Redirect calls of functions that have a CPU variant to that variant.
 
     TensorFlow Probability's samplers and Keras's recurrent layers have one implementation for CPU and one for
     accelerators. The graph may call either; TensorFlow's implementation selector
@@ -54,7 +54,10 @@ def _calling(node: ir.Node, chosen: Callable[[str], str]) -> ir.Node:
 
 
 def _is_interchangeable(one: ir.Function, other: ir.Function) -> bool:
-    """Whether two functions have the same argument dtypes, number of results and role in a gradient."""
+    """Return whether two functions have equal signatures and roles in a gradient.
+
+    Signatures are argument dtypes and the number of results.
+    """
     return (
         [a.dtype for a in one.args] == [a.dtype for a in other.args]
         and len(one.outputs) == len(other.outputs)

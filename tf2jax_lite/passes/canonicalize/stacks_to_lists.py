@@ -1,4 +1,4 @@
-"""Stack resources (TF1's gradients of loops) to TensorLists, which loops carry as values.
+"""Stack resources (of TF1's loop gradients) to TensorLists, which loops can carry.
 
 In TF1 the forward loop pushes values to a stack, a resource, and the gradient's loop pops them. Each function gets the
 contents of a stack as an argument in place of its handle and returns the updated contents: a loop as the loop variable
@@ -23,7 +23,7 @@ __all__ = ["run"]
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces StackV2, StackPushV2, StackPopV2 and StackCloseV2 by TensorList ops.
+    """Replace StackV2, StackPushV2, StackPopV2 and StackCloseV2 by TensorList ops.
 
     Raises:
       UnsupportedError: a function that pushes or pops gets one stack as two arguments.
@@ -38,7 +38,7 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
 
 @dataclasses.dataclass(frozen=True)
 class _Uses:
-    """Indices of the arguments of a function that are stacks, and of those that it pushes to or pops from."""
+    """Indices of a function's stack arguments, and of those pushed to or popped from."""
 
     stacks: frozenset[int]
     changed: frozenset[int]
@@ -81,12 +81,12 @@ class _Rewriter:
         return _Uses(frozenset(stacks), frozenset(changed))
 
     def _callees(self, node: ir.Node) -> list[tuple[ir.FunctionRef, int]]:
-        """Returns the functions that a node calls, and the number of its inputs before their arguments."""
+        """Return a node's callees, and the number of its inputs before their arguments."""
         found = [ref for ref in node.functions if ref.name in self._original]
         return [(ref, argument_offset(node, self._original[ref.name])) for ref in found]
 
     def named(self, name: str, extra: tuple[int, ...]) -> str:
-        """Returns the name of a library function rewritten so that it also returns the stacks ``extra``."""
+        """Return the name of a function rewritten to return the stacks ``extra``, too."""
         key = (name, extra)
         if key not in self._made:
             taken = name in self._made.values()
@@ -96,7 +96,10 @@ class _Rewriter:
         return self._made[key]
 
     def function(self, function: ir.Function, extra: Sequence[int], uses: _Uses | None = None) -> ir.Function:
-        """Returns a function rewritten; its results are followed by the stacks among its arguments ``extra``."""
+        """Return a function rewritten to return the stack arguments ``extra``, too.
+
+        They follow its own results.
+        """
         uses = uses or _Uses(frozenset(), frozenset())
         body = _Body(self, function, uses)
         for node in function.nodes:
@@ -149,7 +152,7 @@ class _Body:
             self._call(node)
 
     def finish(self, extra: Sequence[int]) -> tuple[list[ir.Node], list[ir.TensorRef]]:
-        """Returns the nodes and results."""
+        """Return the nodes and results."""
         for node, root, element in self._later:
             # TensorFlow pushes the handle of an inner stack, so its final contents count.
             self._emit(node, "TensorListPushBack", (self._current[root], self._current[element]), 1, ir.VARIANT)
@@ -171,7 +174,7 @@ class _Body:
         return root
 
     def _at(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the tensor that holds a value, or the present contents of a stack."""
+        """Return the tensor that holds a value, or the present contents of a stack."""
         return self._current[self._roots[ref]] if ref in self._roots else self._moved.get(ref, ref)
 
     def _push(self, node: ir.Node) -> None:
@@ -228,7 +231,10 @@ class _Body:
     def _result(
         self, node: ir.Node, index: int, dtype: ir.DType, callees: Sequence[tuple[ir.FunctionRef, int]]
     ) -> ir.DType:
-        """Records the stack that a branch returns (an argument, or a new one), and returns the result's dtype."""
+        """Record the stack that a branch returns, and return the result's dtype.
+
+        The stack is an argument or a new one.
+        """
         if dtype is not ir.RESOURCE:
             return dtype
         for ref, offset in callees:

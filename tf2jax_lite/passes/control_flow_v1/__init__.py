@@ -1,4 +1,4 @@
-"""Functionalization of control flow v1: Switch, Merge, Enter and Exit to If and While.
+"""Functionalization: control flow v1 (Switch, Merge, Enter, Exit) to If and While.
 
 Entry: `functionalize.run(graph, config)`. Read in the order of its steps:
 

@@ -17,7 +17,10 @@ ALWAYS = 1 << 60
 
 
 class Conditions:
-    """A set of diagrams over variables 0, 1, 2 and so on, tested in this order. A condition is an int."""
+    """A set of diagrams over variables 0, 1, 2 and so on, tested in this order.
+
+    A condition is an int.
+    """
 
     def __init__(self) -> None:
         self._nodes: list[tuple[int, int, int]] = [(ALWAYS, FALSE, FALSE), (ALWAYS, TRUE, TRUE)]
@@ -26,19 +29,19 @@ class Conditions:
         self._support: dict[int, frozenset[int]] = {FALSE: frozenset(), TRUE: frozenset()}
 
     def variable(self, index: int) -> int:
-        """Returns the condition that variable ``index`` is true."""
+        """Return the condition that variable ``index`` is true."""
         return self._node(index, FALSE, TRUE)
 
     def negated_variable(self, index: int) -> int:
-        """Returns the condition that variable ``index`` is false."""
+        """Return the condition that variable ``index`` is false."""
         return self._node(index, TRUE, FALSE)
 
     def first(self, condition: int) -> int:
-        """Returns the first variable that a condition tests, or `ALWAYS`."""
+        """Return the first variable that a condition tests, or `ALWAYS`."""
         return self._nodes[condition][0]
 
     def support(self, condition: int) -> frozenset[int]:
-        """Returns all variables that a condition tests."""
+        """Return all variables that a condition tests."""
         found = self._support.get(condition)
         if found is None:
             variable, low, high = self._nodes[condition]
@@ -46,12 +49,15 @@ class Conditions:
         return found
 
     def given(self, condition: int, index: int, value: bool) -> int:
-        """Returns a condition that tests no variable before ``index``, once ``index`` is known."""
+        """Return a condition given that variable ``index`` has ``value``.
+
+        The condition must not test variables before ``index``.
+        """
         variable, low, high = self._nodes[condition]
         return condition if variable != index else (high if value else low)
 
     def both(self, a: int, b: int) -> int:
-        """Returns the condition that ``a`` and ``b`` hold."""
+        """Return the condition that ``a`` and ``b`` hold."""
         if a in (b, FALSE) or b == TRUE:
             return a
         if a == TRUE or b == FALSE:
@@ -59,7 +65,7 @@ class Conditions:
         return self._combined(True, a, b)
 
     def either(self, a: int, b: int) -> int:
-        """Returns the condition that ``a`` or ``b`` holds."""
+        """Return the condition that ``a`` or ``b`` holds."""
         if a in (b, TRUE) or b == FALSE:
             return a
         if a == FALSE or b == TRUE:

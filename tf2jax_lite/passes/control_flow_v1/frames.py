@@ -34,7 +34,7 @@ class Frame:
     children: dict[str, Frame] = dataclasses.field(default_factory=dict)
 
     def is_inside(self, other: Frame) -> bool:
-        """Whether this is ``other`` or a loop within it."""
+        """Return whether this is ``other`` or a loop within it."""
         frame: Frame | None = self
         while frame is not None and frame.depth > other.depth:
             frame = frame.parent
@@ -42,7 +42,7 @@ class Frame:
 
 
 def find_frames(function: str, nodes: Iterable[ir.Node]) -> Frame:
-    """Returns the tree of frames of a function's nodes.
+    """Return the tree of frames of a function's nodes.
 
     Args:
       function: the function's name, for messages.

@@ -1,4 +1,6 @@
-"""Functionalization of control flow v1: Switch, Merge, Enter, Exit, NextIteration and LoopCond to If and While.
+"""Functionalization: control flow v1 to If and While.
+
+Control flow v1 consists of Switch, Merge, Enter, Exit, NextIteration and LoopCond.
 
 TF1 graphs branch and loop by dataflow: a Switch kills one of its outputs, a node with a dead input is dead, a Merge
 takes the input that is alive, and loops are cycles in *frames*. The steps are:
@@ -39,7 +41,7 @@ OPS = frozenset(
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces control flow v1 by If and While nodes and functions for them.
+    """Replace control flow v1 by If and While nodes and functions for them.
 
     Functions that contain control flow v1 keep only the nodes that their results need.
 
@@ -101,5 +103,8 @@ def _function(library: FunctionLibrary, summaries: Summaries, function: ir.Funct
 
 
 def _without_ref(node: ir.Node) -> ir.Node:
-    """Returns RefSwitch, RefMerge and so on as Switch and Merge: references have become handles, which are values."""
+    """Return RefSwitch, RefMerge and so on as Switch and Merge.
+
+    References have become handles, which are values.
+    """
     return dataclasses.replace(node, op=node.op[3:]) if node.op in OPS and node.op.startswith("Ref") else node

@@ -40,7 +40,7 @@ def function_of(
     attributes: ir.Function | None = None,
     constant: Container[str] = (),
 ) -> ir.Function:
-    """Returns a function of ``nodes`` with If nodes in place of Switch and Merge.
+    """Return a function of ``nodes`` with If nodes in place of Switch and Merge.
 
     Args:
       library: receives the functions of branches.
@@ -84,7 +84,7 @@ def function_of(
 
 
 def sinks(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
-    """Returns the names of nodes that no other node waits for."""
+    """Return the names of nodes that no other node waits for."""
     nodes = list(nodes)
     used = {name for node in nodes for name in (*(ref.node for ref in node.inputs), *node.control)}
     return tuple(node.name for node in nodes if node.name not in used)
@@ -119,7 +119,7 @@ class _Builder:
         self._names = {*args, *(node.name for node in nodes)}
 
     def build(self, items: Sequence[Item], needed: Sequence[ir.TensorRef]) -> _Context:
-        """Returns a body that runs ``items``; ``needed`` are those of its values that are read outside of it."""
+        """Return a body of ``items``; ``needed`` are its values that are read outside."""
         own = {item.node.name: index for index, item in enumerate(items)}
         sources = [self._sources(item, own) for item in items]
         regions = self._regions(items, sources)
@@ -142,13 +142,19 @@ class _Builder:
         return [own[name] for name in names if name in own]
 
     def _variable(self, item: Item) -> int:
-        """Returns the predicate whose branches an item moves to; a Merge moves with its inputs."""
+        """Return the predicate whose branches an item moves to.
+
+        A Merge moves with its inputs.
+        """
         if item.is_merge:
             return min(self._conditions.first(c) for c in item.conditions if c != FALSE)
         return self._conditions.first(item.condition)
 
     def _regions(self, items: Sequence[Item], sources: Sequence[Sequence[int]]) -> list[_Region]:
-        """Returns the level and predicate of each item. Edges between regions increase (level, -predicate)."""
+        """Return the level and predicate of each item.
+
+        Edges between regions increase (level, -predicate).
+        """
         variables = [self._variable(item) for item in items]
         levels = [0] * len(items)
         latest = [-1] * len(items)
@@ -167,7 +173,7 @@ class _Builder:
     def _exported(
         self, items: Sequence[Item], own: dict[str, int], regions: Sequence[_Region], needed: Iterable[ir.TensorRef]
     ) -> dict[_Region, dict[ir.TensorRef, None]]:
-        """Returns the tensors of each region that are read outside of it."""
+        """Return the tensors of each region that are read outside of it."""
         exported: dict[_Region, dict[ir.TensorRef, None]] = {}
         for index, item in enumerate(items):
             for ref in item.inputs:

@@ -1,4 +1,4 @@
-"""Liveness conditions: the predicates under which each node of a control flow v1 function runs.
+"""Liveness conditions: predicates under which nodes of a v1 function run.
 
 Each Switch is replaced by its data input; the other nodes carry a condition, a decision diagram over predicates.
 """
@@ -49,7 +49,7 @@ class Item:
 def find_liveness(
     function: str, nodes: Sequence[ir.Node], assumed: Mapping[ir.TensorRef, bool] | None = None
 ) -> Liveness:
-    """Returns the conditions of a function's nodes, with predicates tested from the outermost to the innermost."""
+    """Return the nodes' conditions, which test predicates from the outermost inwards."""
     live = Liveness(function, nodes, assumed)
     order = live.nesting_order()
     return live if order == live.predicates else Liveness(function, nodes, assumed, order)
@@ -99,21 +99,21 @@ class Liveness:
             self._visit(node)
 
     def resolve(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns the input of the Switch whose output ``ref`` is, or ``ref`` itself."""
+        """Return the input of the Switch whose output ``ref`` is, or ``ref`` itself."""
         return self._alias.get(ref, ref)
 
     def condition(self, ref: ir.TensorRef) -> int:
-        """Returns the condition under which a tensor is alive."""
+        """Return the condition under which a tensor is alive."""
         alive = self._outputs_alive.get(ref)
         return self._alive.get(ref.node, TRUE) if alive is None else alive
 
     def describe(self, condition: int) -> str:
-        """Returns a condition's first predicate as text."""
+        """Return a condition's first predicate as text."""
         first = self.conditions.first(condition)
         return str(self.predicates[first]) if first < len(self.predicates) else "nothing"
 
     def literals(self, condition: int) -> dict[ir.TensorRef, bool] | None:
-        """Returns a condition that is a conjunction as values of predicates; None for any other condition."""
+        """Return a conjunction's values of predicates; None for any other condition."""
         found: dict[ir.TensorRef, bool] = {}
         while condition not in (TRUE, FALSE):
             first = self.conditions.first(condition)
@@ -125,7 +125,7 @@ class Liveness:
         return found if condition == TRUE else None
 
     def nesting_order(self) -> list[ir.TensorRef]:
-        """Returns the predicates so that outer ones come before those that are tested inside their branches.
+        """Return the predicates, outer ones before those tested inside their branches.
 
         A predicate that several Switches test has the depth of the deepest, and comes after those that guard its own
         computation.
@@ -137,7 +137,7 @@ class Liveness:
         return [self.predicates[index] for index in sorted(depths, key=lambda index: depths[index])]
 
     def _note(self, index: int, predicate: ir.TensorRef, condition: int) -> None:
-        """Records the depth at which a predicate is tested, and the predicates that guard its computation."""
+        """Record the depth of a predicate's test, and the predicates that guard it."""
         around = self.conditions.support(condition) - {index}
         depth = max((self._depths.get(other, 0) + 1 for other in around), default=0)
         self._depths[index] = max(depth, self._depths.get(index, 0))
@@ -211,7 +211,7 @@ class Liveness:
                 self._alias[ref] = source
 
     def _source(self, ref: ir.TensorRef) -> tuple[ir.TensorRef, bool]:
-        """Returns the tensor that a predicate copies or negates, and whether it negates it."""
+        """Return the tensor that a predicate copies or negates, and whether it negates it."""
         negated = False
         ref = self.resolve(ref)
         node = self._nodes.get(ref.node)
@@ -222,7 +222,7 @@ class Liveness:
         return ref, negated
 
     def _outcomes(self, predicate: ir.TensorRef, condition: int) -> tuple[tuple[int, int], tuple[ir.TensorRef, ...]]:
-        """Returns the conditions that a predicate is false and that it is true, and the predicates that they test."""
+        """Return the conditions that a predicate is false and true, and their predicates."""
         ref, negated = self._source(predicate)
         node = self._nodes.get(ref.node)
         value = self._number(ref)
@@ -245,7 +245,10 @@ class Liveness:
         return ((outcomes[1], outcomes[0]) if negated else outcomes), tests
 
     def _tests_merge(self, node: ir.Node) -> tuple[int, int] | None:
-        """Returns both outcomes of a test of a Merge's value_index, as second-order gradients of branches contain."""
+        """Return both outcomes of a test of a Merge's value_index.
+
+        Second-order gradients of branches contain such tests.
+        """
         if node.op != "Equal":
             return None
         for one, other in (node.inputs, node.inputs[::-1]):

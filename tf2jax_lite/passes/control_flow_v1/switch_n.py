@@ -1,4 +1,4 @@
-"""SwitchN lowering: ``_SwitchN`` to a balanced tree of Switches, of logarithmic depth.
+"""SwitchN lowering: ``_SwitchN`` to a balanced tree of Switches.
 
 TensorFlow lowers Case to ``_SwitchN`` on the branch index, also in graphs that ``convert_variables_to_constants_v2``
 froze. Output i is alive if the index is i; the last one also if the index is negative or too large (``SwitchNOp`` in
@@ -25,7 +25,7 @@ OP = "_SwitchN"
 def with_binary_switches(
     function: str, nodes: Sequence[ir.Node], outputs: Iterable[ir.TensorRef], taken: Iterable[str]
 ) -> tuple[list[ir.Node], tuple[ir.TensorRef, ...]]:
-    """Returns a function's nodes and outputs with Switch in place of ``_SwitchN``.
+    """Return a function's nodes and outputs with Switch in place of ``_SwitchN``.
 
     Args:
       function: the function's name, for messages.
@@ -51,7 +51,7 @@ def with_binary_switches(
 
 
 class _Halving(NamedTuple):
-    """A Switch: outputs below ``middle`` are behind its true output, the others behind its false one."""
+    """A Switch: outputs below ``middle`` are behind its true output."""
 
     name: str
     source: ir.TensorRef
@@ -59,7 +59,10 @@ class _Halving(NamedTuple):
 
 
 class _Rewriting:
-    """Makes the Switches. Those on the same index share predicates, so that liveness conditions agree."""
+    """Builder of the Switches.
+
+    Switches on the same index share predicates, so that liveness conditions agree.
+    """
 
     def __init__(self, taken: set[str], nodes: set[str]):
         self._taken = taken
@@ -69,7 +72,7 @@ class _Rewriting:
         self._predicates: dict[tuple[ir.TensorRef, int], ir.TensorRef] = {}
 
     def named(self, function: str, node: ir.Node) -> dict[ir.TensorRef, ir.TensorRef]:
-        """Names the Switches of a ``_SwitchN``, and returns the tensors that replace its outputs.
+        """Name the Switches of a ``_SwitchN``; return the replacements of its outputs.
 
         The first keeps the name, so that control edges from the node remain valid.
         """
@@ -91,7 +94,7 @@ class _Rewriting:
         return moved if switches else {}
 
     def rewritten(self, node: ir.Node) -> list[ir.Node]:
-        """Returns the Switches and their new predicates, for a node whose inputs are redirected already."""
+        """Return the Switches and their new predicates, for a node with redirected inputs."""
         value, index = node.inputs
         dtypes = node.output_dtypes
         plain = {"attrs": {"T": dtypes[0]}, "implied": frozenset({"T"}), "output_shapes": None}

@@ -37,7 +37,7 @@ class _Part(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class _Variable:
-    """A loop variable: its Merge, its first value (outside), and the value for the next iteration."""
+    """A loop variable: its Merge, the first value (outside), and the next value."""
 
     merge: ir.Node
     first: ir.TensorRef
@@ -51,7 +51,9 @@ def while_of(
     is_pure: Callable[[ir.Node], bool],
     dtypes: Callable[[ir.TensorRef], ir.DType],
 ) -> list[ir.Node]:
-    """Returns the nodes that replace a loop in the enclosing frame. Loops inside must be While nodes already.
+    """Return the nodes that replace a loop in the enclosing frame.
+
+    Loops inside must be While nodes already.
 
     Args:
       library: receives the loop's functions.
@@ -181,7 +183,7 @@ class _Loop:
         return _Part.BODY
 
     def _divide(self, nodes: Sequence[ir.Node], merges: set[str]) -> dict[_Part, list[ir.Node]]:
-        """Assigns nodes to parts; Switches on the loop's own predicate become aliases."""
+        """Assign nodes to parts; Switches on the loop's own predicate become aliases."""
         parts: dict[_Part, list[ir.Node]] = {part: [] for part in _Part}
         for node in nodes:
             if node.name in merges or node.op == "LoopCond":
@@ -208,7 +210,7 @@ class _Loop:
         return parts
 
     def _tests_end(self, ref: ir.TensorRef) -> bool | None:
-        """Returns whether a predicate is the negation of the loop's own; None if it is another one."""
+        """Return whether a predicate negates the loop's own; None if it is another one."""
         negated = False
         node = self._nodes.get(ref.node)
         while node is not None and node.op in ("Identity", "LogicalNot"):
@@ -219,7 +221,7 @@ class _Loop:
     def _arguments(
         self, variables: Sequence[_Variable], parts: dict[_Part, list[ir.Node]]
     ) -> tuple[list[ir.Argument], list[ir.TensorRef]]:
-        """Returns the loop's arguments and their values outside: loop variables, then loop constants."""
+        """Return the loop's arguments (variables, then constants) and outside values."""
         args = [ir.Argument(v.merge.name, v.merge.output_dtypes[0]) for v in variables]
         firsts = [v.first for v in variables]
         for node in self._frame.enters:
@@ -271,7 +273,7 @@ class _LoopParts:
         self, part: str, args: Sequence[ir.Argument], nodes: Sequence[ir.Node], outputs: Sequence[ir.TensorRef],
         role: str,
     ) -> ir.FunctionRef:  # fmt: skip
-        """Adds a function of some of the loop's nodes, without control edges from other parts."""
+        """Add a function of some of the loop's nodes, without control edges from others."""
         present = {node.name for node in nodes}
         nodes = [
             node if all(c in present for c in node.control)
@@ -285,7 +287,7 @@ class _LoopParts:
     def loop(
         self, cond: ir.FunctionRef, body: ir.FunctionRef, inputs: Sequence[ir.TensorRef], args: Sequence[ir.Argument]
     ) -> ir.Node:
-        """Returns the While node."""
+        """Return the While node."""
         return ir.Node(
             self.name, "While", tuple(inputs), (len(inputs),), self.control, {"cond": cond, "body": body},
             implied=frozenset({"T"}), input_types=("T",), output_dtypes=tuple(arg.dtype for arg in args),
@@ -296,7 +298,7 @@ _Moved = dict[ir.TensorRef, ir.TensorRef]
 
 
 def _copied_header_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Moved]:
-    """Makes a loop with a pure header, copied into condition and body.
+    """Make a loop with a pure header, copied into condition and body.
 
     Returns:
       The nodes outside, and the tensors after the loop that correspond to tensors in it.
@@ -319,7 +321,7 @@ def _copied_header_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where:
 
 
 def _rotated_loop(parts: _LoopParts, used_later: set[ir.TensorRef], where: str) -> tuple[list[ir.Node], _Moved]:
-    """Makes a loop whose header has effects: called before the loop, and at the end of each iteration."""
+    """Make a loop whose effectful header runs before it and after each iteration."""
     own = {node.name: node for node in parts.header}
     reads = {ref for node in parts.body for ref in node.inputs} | set(parts.following) | used_later
     shared = sorted((ref for ref in reads if ref.node in own), key=str)
@@ -372,7 +374,7 @@ def _refs(nodes: Iterable[ir.Node]) -> set[ir.TensorRef]:
 
 
 def _needed(nodes: Sequence[ir.Node], refs: Iterable[ir.TensorRef]) -> list[ir.Node]:
-    """Returns those of ``nodes``, in order, that compute the values ``refs``."""
+    """Return those of ``nodes``, in order, that compute the values ``refs``."""
     by_name = {node.name: node for node in nodes}
     found: set[str] = set()
     stack = [ref.node for ref in refs]

@@ -21,7 +21,7 @@ __all__ = ["run"]
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Merges nodes that compute the same value, in functions that have an op with a data-dependent result shape."""
+    """Merge nodes of equal value, in functions with data-dependent result shapes."""
     del config
     return graph.mapped(_function)
 
@@ -60,7 +60,10 @@ def _function(function: ir.Function) -> ir.Function:
 
 
 def _key(node: ir.Node) -> Any:
-    """Returns a key that is equal for nodes with the same value; None for a node with an effect or a random key."""
+    """Return a key that is equal for nodes of equal value.
+
+    It is None for a node with an effect or a random key.
+    """
     op = lookup(node.op)
     if op is None or not op.plain or op.needs_context or node.stateful or node.control or node.functions:
         return None

@@ -37,7 +37,7 @@ class _BudgetExceeded(Exception):
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Removes dead values; effects, and the values that they need, stay.
+    """Remove dead values; effects, and the values that they need, stay.
 
     Args:
       graph: a verified graph without control flow v1.
@@ -63,7 +63,10 @@ def _all(function: ir.Function) -> frozenset[int]:
 
 
 def _is_whole(function: ir.Function, results: frozenset[int]) -> bool:
-    """Whether a function stays unchanged, as most do: all of its results are live, and it calls no functions."""
+    """Return whether a function stays unchanged, as most do.
+
+    All of its results are live, and it calls no functions.
+    """
     return not function.callers and len(results) == len(function.outputs)
 
 
@@ -75,7 +78,7 @@ class _Use(NamedTuple):
 
 
 class _Liveness:
-    """Live values of each function for each set of its live results, each computed once."""
+    """Live values of each function for each set of its live results, computed once."""
 
     def __init__(self, graph: ir.Graph):
         self._functions = graph.functions
@@ -86,7 +89,7 @@ class _Liveness:
         self.summaries = Summaries(graph.functions, registry.ops_in_force())
 
     def of(self, function: ir.Function, results: frozenset[int]) -> _LiveValues:
-        """Returns the live values of a function, given its live results."""
+        """Return the live values of a function, given its live results."""
         key = (function.name, results)
         if key not in self._found:
             live = _LiveValues(self, function)
@@ -95,13 +98,13 @@ class _Liveness:
         return self._found[key]
 
     def spend(self, steps: int) -> None:
-        """Counts visited nodes."""
+        """Count visited nodes."""
         self._budget -= steps
         if self._budget < 0:
             raise _BudgetExceeded
 
     def use(self, node: ir.Node, results: frozenset[int]) -> _Use | None:
-        """Returns the live inputs and callee results of a node, given its live results; None if all are live."""
+        """Return the live inputs and callee results of a node; None if all are live."""
         callees = {ref.name: self._functions.get(ref.name) for ref in node.functions}
         if node.op not in _FOLLOWED or None in callees.values() or any(i >= len(node.output_dtypes) for i in results):
             return None
@@ -170,11 +173,11 @@ class _LiveValues:
         return frozenset([index for index, arg in enumerate(self.function.args) if arg.name in self._read])
 
     def keeps(self, node: ir.Node) -> bool:
-        """Whether a node is live."""
+        """Return whether a node is live."""
         return node.name in self._read or node.name in self.effects
 
     def read(self, results: frozenset[int]) -> None:
-        """Marks further results as live."""
+        """Mark further results as live."""
         self._propagate([self.function.outputs[index] for index in results - self.results])
         self.results |= results
 
@@ -199,7 +202,10 @@ class _LiveValues:
             stack += node.inputs if use is None else [node.inputs[i] for i in use.inputs]
 
     def _reached(self, name: str) -> tuple[ir.TensorRef, ...]:
-        """Returns all inputs of a node; for a node with functions none, as its live inputs are found later."""
+        """Return all inputs of a node; none for a node with functions.
+
+        The live inputs of such a node are found later.
+        """
         found = self._nodes.get(name)
         if found is None:  # an argument
             return ()
@@ -228,7 +234,10 @@ class _Rewriter:
         self._taken = {*graph.functions, graph.main.name}
 
     def collect(self, live: _LiveValues) -> None:
-        """Collects the versions of functions that are called, and names them: the first keeps the function's name."""
+        """Collect and name the versions of called functions.
+
+        The first version keeps the function's name.
+        """
         for _, _, version in self._runs(live):
             if version not in self._names:
                 is_first = all(other.name != version.name for other in self._names)
@@ -238,7 +247,7 @@ class _Rewriter:
                     self.collect(self._live_values(version))
 
     def functions(self) -> dict[str, ir.Function]:
-        """Returns the library, with the versions that were collected."""
+        """Return the library, with the versions that were collected."""
         found = dict(self._graph.functions)
         for version, name in self._names.items():
             function = self._graph.functions[version.name]
@@ -248,7 +257,7 @@ class _Rewriter:
         return found
 
     def rewritten(self, live: _LiveValues, name: str, *, is_body: bool = False) -> ir.Function:
-        """Returns a function without its dead values, called ``name``."""
+        """Return a function without its dead values, called ``name``."""
         versions = {(node.name, ref.name): self._names[version] for node, ref, version in self._runs(live)}
         function = live.function
         body = _Body(function)
@@ -269,7 +278,7 @@ class _Rewriter:
         return self._liveness.of(self._graph.functions[version.name], version.results)
 
     def _runs(self, live: _LiveValues) -> Iterator[tuple[ir.Node, ir.FunctionRef, _Version]]:
-        """Yields each function that each node of a function calls, and its version."""
+        """Yield each function that each node of a function calls, and its version."""
         for node in live.function.callers:
             for ref in node.functions if live.keeps(node) else ():
                 callee = self._graph.functions.get(ref.name)
@@ -296,7 +305,7 @@ class _Body:
         return found
 
     def node(self, node: ir.Node, use: _Use | None, names: Mapping[tuple[str, str], str]) -> ir.Node:
-        """Returns a node with its live inputs and the names of the versions that it calls."""
+        """Return a node with its live inputs and the names of the versions that it calls."""
         if not node.functions:
             return node
         inputs = list(node.inputs)
@@ -310,7 +319,7 @@ class _Body:
         return dataclasses.replace(node, inputs=tuple(inputs), attrs=attrs)
 
     def undefined(self, ref: ir.TensorRef) -> ir.TensorRef:
-        """Returns an ``_Undefined`` tensor of the dtype of a dead tensor."""
+        """Return an ``_Undefined`` tensor of the dtype of a dead tensor."""
         dtypes = self._dtypes.get(ref.node, ())
         dtype = dtypes[ref.index] if ref.index < len(dtypes) else ir.VARIANT
         found = self._undefined.get(dtype)

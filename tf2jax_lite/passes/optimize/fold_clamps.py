@@ -1,4 +1,4 @@
-"""Min/max folding by integer ranges: ``maximum(n, x)`` is ``n`` if ``x`` is at most ``n``.
+"""Min/max folding by integer ranges: ``maximum(n, x)`` is ``n`` if ``x <= n``.
 
 The number of bins of `tf.math.bincount` is ``minimum(n, maximum(n, x))`` if ``minlength`` equals ``maxlength`` (Keras's
 CategoryEncoding), and ``maximum(256, x + 1)`` with ``x`` clipped to [0, 255] in Keras's Equalization. Folding makes it
@@ -28,7 +28,10 @@ _INT32 = np.dtype(np.int32)
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces the runtime-dependent operand of such a clamp by the limit, broadcast to the operand's shape."""
+    """Replace the runtime-dependent operand of such clamps by the broadcast limit.
+
+    The limit gets the operand's shape.
+    """
     del config
     return graph.mapped(_function)
 
@@ -49,7 +52,7 @@ def _function(function: ir.Function) -> ir.Function:
 def _folded(
     node: ir.Node, nodes: Mapping[str, ir.Node], ranges: IntegerRanges, taken: set[str]
 ) -> list[ir.Node] | None:
-    """Returns the nodes that replace a clamp, or None if the ranges do not determine its value."""
+    """Return the nodes that replace a clamp; None if the ranges do not determine it."""
     for own in range(len(node.inputs)):
         value, other = _constant(node.inputs[own], nodes), ranges.of(node.inputs[1 - own])
         both_constant = _constant(node.inputs[1 - own], nodes) is not None  # tracing folds these
@@ -59,7 +62,7 @@ def _folded(
 
 
 def _constant(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> np.ndarray | None:
-    """Returns the value of an integer Const, else None: the other operand of a float could be NaN."""
+    """Return an integer Const's value, else None: a float's other operand may be NaN."""
     value = constant_value(ref, nodes, through=())
     return value if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None
 

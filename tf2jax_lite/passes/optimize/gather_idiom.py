@@ -23,7 +23,7 @@ _SPLITS = frozenset({"Split", "Unpack"})
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces consecutive slices of one split in a concatenation by a ``_GatherPieces`` node."""
+    """Replace concatenated consecutive slices of one split by ``_GatherPieces``."""
     del config
     return graph.mapped(_function)
 
@@ -38,7 +38,7 @@ def _function(function: ir.Function) -> ir.Function:
 
 
 def _joined(node: ir.Node, nodes: Mapping[str, ir.Node], taken: set[str]) -> list[ir.Node]:
-    """Returns the nodes that replace a node: a concatenation or stack with its runs of slices gathered."""
+    """Return the nodes for a concatenation or stack with its runs of slices gathered."""
     if node.op not in ("ConcatV2", "Concat", "Pack") or not isinstance(node.output_dtypes[0], np.dtype):
         return [node]
     parts = {"ConcatV2": node.inputs[:-1], "Concat": node.inputs[1:], "Pack": node.inputs}[node.op]
@@ -85,7 +85,7 @@ def _with_parts(node: ir.Node, parts: list[ir.TensorRef]) -> ir.Node:
 
 
 def _axis(node: ir.Node, nodes: Mapping[str, ir.Node]) -> int | None:
-    """Returns the axis along which a node splits or concatenates; None if it is not constant."""
+    """Return the axis of a split or concatenation; None if it is not constant."""
     if node.op in ("Pack", "Unpack"):
         return node.attrs.get("axis", 0)
     value = constant_value(node.inputs[-1 if node.op == "ConcatV2" else 0], nodes)
@@ -93,7 +93,7 @@ def _axis(node: ir.Node, nodes: Mapping[str, ir.Node]) -> int | None:
 
 
 def _piece(ref: ir.TensorRef, op: str, axis: int | None, nodes: Mapping[str, ir.Node]) -> tuple[str, int] | None:
-    """Returns the split along the same axis that a tensor is a slice of, and the index of the slice."""
+    """Return the split along ``axis`` that yields a tensor, and the slice's index."""
     ref = skip(ref, nodes)
     split = nodes.get(ref.node)
     if split is None or split.op != ("Unpack" if op == "Pack" else "Split") or _axis(split, nodes) != axis:

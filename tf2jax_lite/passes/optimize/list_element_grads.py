@@ -1,4 +1,4 @@
-"""Gradients of reads of list elements: sums of whole TensorLists to sums of single elements.
+"""Gradients of list element reads: sums of TensorLists to sums of elements.
 
 TensorFlow's gradient of reading an element is a list of the same length with only that element set, and every
 iteration adds up whole lists. The length and shape of that list come from another list, so that such a loop could only
@@ -24,7 +24,7 @@ _INT32 = np.dtype(np.int32)
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces the addition of a list with one set element by an update of that element."""
+    """Replace the addition of a list with one set element by an element update."""
     del config
     return graph.mapped(_function) if graph.ops.issuperset(_NEEDED) else graph
 
@@ -40,7 +40,7 @@ def _function(function: ir.Function) -> ir.Function:
 
 
 def _single_update(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
-    """Returns the node that sets the only element of a list; None for any other tensor."""
+    """Return the node that sets the only element of a list; None for any other tensor."""
     node = producer(ref, nodes)
     if node is None or node.op != "TensorListSetItem" or not isinstance(node.attrs.get("element_dtype"), np.dtype):
         return None
@@ -49,7 +49,7 @@ def _single_update(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> ir.Node |
 
 
 def _added(node: ir.Node, nodes: Mapping[str, ir.Node]) -> list[ir.Node]:
-    """Returns the nodes that replace a sum of lists; the last of them has its name."""
+    """Return the nodes that replace a sum of lists; the last of them has its name."""
     single = [_single_update(ref, nodes) for ref in node.inputs]
     whole = [ref for ref, one in zip(node.inputs, single, strict=True) if one is None]
     elements = [one for one in single if one is not None]

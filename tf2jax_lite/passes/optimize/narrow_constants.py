@@ -1,4 +1,4 @@
-"""Float constants to bfloat16, as ``force_const_float32_to_bfloat16`` and ``force_const_float64_to_bfloat16`` ask."""
+"""Float constants to bfloat16 (``force_const_float{32,64}_to_bfloat16``)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ __all__ = ["narrowed_dtypes", "run"]
 
 
 def narrowed_dtypes(config: Config) -> frozenset[np.dtype]:
-    """Returns the dtypes whose constants become bfloat16. Ops then meet operands of several dtypes."""
+    """Return the dtypes whose constants become bfloat16.
+
+    Ops then meet operands of several dtypes.
+    """
     options = {np.float32: config.force_const_float32_to_bfloat16, np.float64: config.force_const_float64_to_bfloat16}
     return frozenset(np.dtype(dtype) for dtype, narrowed in options.items() if narrowed)
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Converts float constants to bfloat16 as configured."""
+    """Convert float constants to bfloat16 as configured."""
     kinds = narrowed_dtypes(config)
     if not kinds:
         return graph

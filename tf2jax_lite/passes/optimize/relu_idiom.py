@@ -14,7 +14,9 @@ __all__ = ["run"]
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces ``max(x, 0)`` by Relu where jax2tf exported ``jax.nn.relu``, if ``config.infer_relu_from_jax2tf``.
+    """Replace ``max(x, 0)`` that jax2tf exported for ``jax.nn.relu`` by Relu.
+
+    ``config.infer_relu_from_jax2tf`` enables this.
 
     jax2tf names nodes after the JAX functions they come from, which distinguishes a relu from a plain maximum. The two
     differ in the gradient at 0: that of relu is 0, that of TensorFlow's Maximum goes to the first argument.

@@ -1,4 +1,6 @@
-"""`tf.repeat` with data-dependent counts to one node whose length comes from the tensors that its result meets.
+"""`tf.repeat` with data-dependent counts to one node.
+
+The length of the node comes from the tensors that its result meets.
 
 TensorFlow expands `tf.repeat` to a mask over the values tiled to the largest count, whose size is not static. Ragged
 tensors compute row ids with it: a sum over each row is a segment sum of values whose number is static.
@@ -29,7 +31,7 @@ _MAX_SOURCES = 4  # tensors that determine the length; the others are redundant
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces each such idiom by a ``_Repeat`` node."""
+    """Replace each such idiom by a ``_Repeat`` node."""
     del config
     return graph.mapped(_function) if graph.ops.issuperset(_IDIOM) else graph
 
@@ -75,7 +77,7 @@ class _Idioms:
         self.nodes: Mapping[str, ir.Node] = {node.name: node for node in function.nodes}
 
     def _made(self, ref: ir.TensorRef, *ops: str) -> ir.Node | None:
-        """Returns the node that computes a tensor if it is one of these ops."""
+        """Return the node that computes a tensor if it is one of these ops."""
         node = producer(ref, self.nodes)
         return node if node is not None and node.op in ops else None
 
@@ -88,7 +90,7 @@ class _Idioms:
         return node.inputs if node is not None and len(node.inputs) >= operands else None
 
     def parts(self, node: ir.Node) -> tuple[ir.TensorRef, ir.TensorRef] | None:
-        """Returns the values and counts if a gather is the last node of the idiom."""
+        """Return the values and counts if a gather is the last node of the idiom."""
         if node.op != "GatherV2" or self._number(node.inputs[2]) != 0 or node.attrs.get("batch_dims", 0) != 0:
             return None
         masked = self._mask(node.inputs[1])
@@ -108,7 +110,7 @@ class _Idioms:
         return expanded[0], counts
 
     def _mask(self, ref: ir.TensorRef) -> tuple[ir.TensorRef, ir.TensorRef] | None:
-        """Returns the counts and their maximum if a tensor is the indices of a mask ``range(max) < counts``."""
+        """Return counts and maximum, for the indices of a mask ``range(max) < counts``."""
         squeezed = self._made(ref, "Squeeze")
         if squeezed is None or list(squeezed.attrs.get("squeeze_dims", ())) not in ([1], [-1]):
             return None
@@ -129,7 +131,7 @@ class _Idioms:
         return (counts, positions[1]) if self._is_largest(positions[1], counts) else None
 
     def _is_largest(self, ref: ir.TensorRef, counts: ir.TensorRef) -> bool:
-        """Whether a tensor is ``maximum(0, reduce_max(counts))``."""
+        """Return whether a tensor is ``maximum(0, reduce_max(counts))``."""
         clamped = self._through(ref, "Maximum", 2)
         if clamped is None or 0 not in map(self._number, clamped):
             return False
@@ -156,11 +158,11 @@ class _Consumers:
         self._positions |= {name: self.first(name) for name in late}
 
     def first(self, name: str) -> int:
-        """Returns the position of the first node that waits for this one."""
+        """Return the position of the first node that waits for this one."""
         return min(self._readers.get(name, ()), default=len(self._nodes))
 
     def _read(self, ref: ir.TensorRef) -> Iterator[tuple[ir.Node, int]]:
-        """Yields the users of a tensor, and the index of their input, also behind ops that preserve shapes."""
+        """Yield a tensor's users and their inputs' indices, behind shape-preserving ops."""
         pending = [ref]
         while pending:
             ref = pending.pop()
@@ -172,7 +174,7 @@ class _Consumers:
                     yield from ((node, k) for k, own in enumerate(node.inputs) if own == ref)
 
     def lengths(self, name: str, data: ir.TensorRef, position: int) -> tuple[list[ir.TensorRef], list[ir.TensorRef]]:
-        """Returns tensors, computed before ``position``, that determine the length of a node's result.
+        """Return tensors before ``position`` that determine the length of a node's result.
 
         Returns:
           Tensors that have the same length; and, flat, pairs of which the first has it if both have the same rank and

@@ -1,4 +1,4 @@
-"""Loop bound splitting: the condition ``i < minimum(a, b)`` to ``i < a and i < b``.
+"""Loop bound splitting: ``i < minimum(a, b)`` to ``i < a and i < b``.
 
 Often one limit is static and the other is runtime-dependent: `tf.compat.v1.nn.dynamic_rnn` runs up to
 ``minimum(time_steps, reduce_max(sequence_length))``. As a condition of its own, the static limit bounds the loop.
@@ -23,7 +23,7 @@ _TRANSPARENT = ("Identity", "LoopCond")
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Splits such conditions in every loop. Values are the same, NaN included."""
+    """Split such conditions in every loop. Values are the same, NaN included."""
     del config
     splitter = _Splitter(graph.functions)
     functions = {name: splitter.function(function) for name, function in graph.functions.items()}
@@ -39,7 +39,7 @@ class _Splitter:
         self.made: dict[str, ir.Function] = {}
 
     def function(self, function: ir.Function) -> ir.Function:
-        """Returns a function with its loops changed; their new functions are in ``made``."""
+        """Return a function with its loops changed; their new functions are in ``made``."""
         if not any("cond" in node.attrs and "body" in node.attrs for node in function.callers):
             return function
         outside = {node.name: node for node in function.nodes}
@@ -95,7 +95,7 @@ class _Condition:
         self.changed = False
 
     def nodes(self) -> tuple[ir.Node, ...]:
-        """Returns the condition's nodes with comparisons split."""
+        """Return the condition's nodes with comparisons split."""
         split = {name: found for name in self._comparisons() if len(found := self._parts(self._inside[name])) > 1}
         self.changed = bool(split)
         nodes: list[ir.Node] = []
@@ -107,7 +107,7 @@ class _Condition:
         return tuple(nodes)
 
     def _comparisons(self) -> list[str]:
-        """Returns the names of the comparisons in the conjunction."""
+        """Return the names of the comparisons in the conjunction."""
         found: dict[str, None] = {}
         stack = [self._cond.outputs[0]]
         while stack:
@@ -121,7 +121,7 @@ class _Condition:
         return list(found)
 
     def _parts(self, comparison: ir.Node) -> list[ir.TensorRef]:
-        """Returns the limits of a comparison as tensors of the condition."""
+        """Return the limits of a comparison as tensors of the condition."""
         parts: list[ir.TensorRef] = []
         for limit in _terms(comparison.inputs[_COMPARISONS[comparison.op]], self._inside):
             position = self._positions.get(skip(limit, self._inside, _TRANSPARENT).node)
@@ -139,7 +139,7 @@ class _Condition:
 
 
 def _joined(comparison: ir.Node, limits: list[ir.TensorRef]) -> list[ir.Node]:
-    """Returns nodes that compare with each of the limits; the last one has the name of the comparison."""
+    """Return comparisons with each of the limits; the last has the comparison's name."""
     position = _COMPARISONS[comparison.op]
     nodes: list[ir.Node] = []
     before: ir.TensorRef | None = None
@@ -161,7 +161,7 @@ def _joined(comparison: ir.Node, limits: list[ir.TensorRef]) -> list[ir.Node]:
 
 
 def _terms(ref: ir.TensorRef, nodes: Mapping[str, ir.Node]) -> list[ir.TensorRef]:
-    """Returns the operands of nested Minimum nodes; a tensor that is no minimum alone."""
+    """Return the operands of nested Minimum nodes; a tensor that is no minimum alone."""
     node = producer(ref, nodes, _TRANSPARENT)
     if node is None or node.op != "Minimum":
         return [ref]

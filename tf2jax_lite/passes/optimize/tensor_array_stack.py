@@ -16,7 +16,7 @@ __all__ = ["run"]
 
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
-    """Replaces each gather of all elements of a TensorArray by ``_TensorArrayStack``."""
+    """Replace each gather of all elements of a TensorArray by ``_TensorArrayStack``."""
     del config
     return graph.mapped(_stacked) if "TensorArrayGatherV3" in graph.ops else graph
 
