@@ -112,9 +112,13 @@ class CheckpointStore(abc.ABC):
             raise CheckpointError(f"{self._name()} is damaged: {type(error).__name__}: {error}") from error
         self._check_identity(before)
         try:
-            return Checkpoint(number, restored_state(template, arrays), record)
+            return Checkpoint(number, restored_state(template, self._upgraded(arrays)), record)
         except CheckpointError as error:
             raise CheckpointError(f"{self._name()}: {error}") from error
+
+    def _upgraded(self, arrays: Arrays) -> Arrays:
+        """Return arrays that an earlier version saved as today's template has them."""
+        return arrays
 
     def _check_identity(self, before: Mapping[str, Any]) -> None:
         """Raise `CheckpointError` for a checkpoint of another training."""

@@ -175,7 +175,7 @@ def finetune(
         if shardings is not None and isinstance(checkpoints, CheckpointFile):
             state = placed(state, shardings)
             best = None if best is None else placed(best, shardings.weights)
-        steps, position = int(kept["steps"]), int(kept["position"])
+        steps, position = int(kept["steps"]), int(kept.get("position", 0))  # earlier versions saved whole epochs
         history = History("epoch", list(kept["history"]))
         for record in history.records:
             report(record)

@@ -1,4 +1,7 @@
-"""Checkpoints of sharded trainings, by Orbax (extra: checkpoint), written while training goes on."""
+"""Checkpoints of trainings: one file, or those of sharded trainings by Orbax (extra: checkpoint).
+
+Orbax writes while training goes on.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tf2jax_lite.federated.checkpoint import Checkpoint, CheckpointFile, CheckpointStore
+from tf2jax_lite.federated.checkpoint import Arrays, Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
 __all__ = ["ShardedCheckpoints", "open_checkpoints"]
@@ -122,6 +126,17 @@ class ShardedCheckpoints(CheckpointStore):
         raise NotImplementedError
 
 
+class _TrainingFile(CheckpointFile):
+    """A file that may be of an earlier version."""
+
+    def _upgraded(self, arrays: Arrays) -> Arrays:
+        """Add what files of whole epochs lacked: they held weights and optimizer, without a prefix."""
+        if any(name.startswith("state/") for name in arrays):
+            return arrays
+        sums = {"state/loss_sum": np.asarray(jnp.zeros(())), "state/num_examples": np.zeros((), np.int32)}
+        return {f"state/{name}": value for name, value in arrays.items()} | sums
+
+
 def _names(state: PyTree) -> list[str]:
     """Return path, dtype and shape of each array."""
     return [
@@ -144,4 +159,4 @@ def open_checkpoints(directory: str | Path, identity: Mapping[str, Any], sharded
         on_mesh = any(child.name.isdecimal() for child in folder.iterdir())
     except OSError:  # there is no such directory, or it cannot be read
         on_mesh = False
-    return ShardedCheckpoints(folder, identity) if sharded or on_mesh else CheckpointFile(folder, identity)
+    return ShardedCheckpoints(folder, identity) if sharded or on_mesh else _TrainingFile(folder, identity)

@@ -1,0 +1,137 @@
+"""Load what earlier commits wrote, of each kind, and give the stored results.
+
+`testdata/make_stored_kinds.py` wrote them. `test_stored` has the same for versions, with larger models.
+"""
+
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import tf2jax_lite as tf2jax
+from tf2jax_lite.errors import CheckpointError, InputError, MissingKeyError
+from tf2jax_lite.finetuning import datasets, federate_artifact, finetune_artifact
+
+STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "kinds"
+BACKENDS = ["stablehlo", "source"]
+# As in the script: a checkpoint is of one training.
+FINETUNE = {"loss": "sparse_categorical_crossentropy", "batch_size": 16, "learning_rate": 0.02}
+FEDERATE = {"loss": "sparse_categorical_crossentropy", "algorithm": "scaffold", "clients_per_round": 2, "batch_size": 8}
+
+
+@pytest.fixture(scope="module", params=sorted(path.name for path in STORED.iterdir()))
+def stored(request):
+    """The folder of a commit, and its values by name."""
+    with np.load(STORED / request.param / "values.npz") as data:
+        return STORED / request.param, dict(data)
+
+
+def agrees(found, expected, rtol=1e-5):
+    found = np.asarray(found)
+    assert found.shape == expected.shape and found.dtype.kind == expected.dtype.kind
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-5)
+
+
+@pytest.mark.default_cases("032fa86-stablehlo")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_function_of_nested_arguments_with_an_update(stored, backend):
+    folder, values = stored
+    fn, params = tf2jax.load(folder / "functions", "scores", backend=backend)
+    inputs = {"mask": values["mask"], "ids": values["ids"]}
+    results, updated = fn(params, inputs, values["scale"], negate=True)
+    agrees(results["state"], values["state"])
+    agrees(results["best"][0], values["best"])
+    assert int(results["best"][1]) == int(updated["calls"]) == 1
+    assert {name: name.trainable for name in params} == {"table": True, "weights": True, "calls": False}
+
+
+@pytest.mark.full
+def test_symbolic_dimensions_take_other_sizes(stored):
+    folder, values = stored
+    ids, mask = np.arange(18, dtype=np.int32).reshape(3, 6) % 6, np.eye(3, dtype=bool)
+    found = []
+    for backend in BACKENDS:
+        fn, params = tf2jax.load(folder / "functions", "scores", backend=backend)
+        found.append(fn(params, {"ids": ids, "mask": mask}, values["scale"], negate=True)[0])
+        with pytest.raises(InputError, match=r"2\*n"):
+            fn(params, {"ids": ids[:, :5], "mask": mask}, values["scale"], negate=True)
+    agrees(found[0]["state"], np.asarray(found[1]["state"]))
+    agrees(found[0]["best"][0], np.asarray(found[1]["best"][0]))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_random_numbers_are_those_of_the_key(stored, backend):
+    folder, values = stored
+    fn, params = tf2jax.load(folder / "functions", "draw", backend=backend)
+    noisy, numbers = fn(params, values["x"], rng=jax.random.key(7))[0]
+    agrees(noisy, values["noisy"])
+    agrees(numbers, values["numbers"])
+    with pytest.raises(MissingKeyError):
+        fn(params, values["x"])
+
+
+@pytest.mark.default_cases("032fa86-source")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_signatures_share_params_and_have_their_dtype(stored, backend):
+    folder, values = stored
+    fn, params = tf2jax.load(folder / "functions", "half", backend=backend)
+    agrees(fn(params, values["x"])[0], values["half"])
+    narrow, params = tf2jax.load(folder / "narrow", backend=backend)
+    found = narrow(params, values["x"].astype(jax.numpy.bfloat16))[0]
+    assert found.dtype == params["weights"].dtype == jax.numpy.bfloat16
+    np.testing.assert_allclose(found.astype(np.float32), values["half"], rtol=0.05)
+
+
+@pytest.mark.full
+def test_params_are_in_shards_and_in_a_checkpoint_of_orbax(stored):
+    ocp = pytest.importorskip("orbax.checkpoint")
+    folder, _ = stored
+    assert len(list((folder / "functions").glob("params*.safetensors"))) > 1
+    _, params = tf2jax.load(folder / "functions", "scores")
+    found = ocp.StandardCheckpointer().restore((folder / "functions" / "checkpoint").absolute())
+    assert found.keys() == params.keys()
+    for name, value in params.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.full
+def test_a_model_with_a_training_mode(stored):
+    folder, values = stored
+    fn, params = tf2jax.load(folder / "keras")
+    agrees(fn(params, values["features"])[0], values["keras"])
+    train, params = tf2jax.load(folder / "keras", "train")
+    _, updated = train(params, values["features"])  # Keras's seed generators are params
+    assert any(not np.array_equal(updated[name], value) for name, value in params.items() if not name.trainable)
+
+
+def _params_are(artifact, values, kind):
+    for name, value in tf2jax.load(artifact)[1].items():
+        agrees(value, values[f"{kind}/{name}"], rtol=1e-3)
+
+
+@pytest.mark.full
+def test_fine_tuning_goes_on(stored, tmp_path):
+    folder, values = stored
+    shutil.copytree(folder / "finetune", tmp_path / "state")
+    data = {name: values[name] for name in ("features", "y")}
+    options = {**FINETUNE, "checkpoint_dir": tmp_path / "state"}
+    report = finetune_artifact(folder / "keras", data, tmp_path / "out", epochs=2, **options)
+    assert report.history.records[-1]["epoch"] == 2
+    _params_are(tmp_path / "out", values, "tuned")
+    with pytest.raises(CheckpointError, match="learning_rate"):
+        options["learning_rate"] = 0.1
+        finetune_artifact(folder / "keras", data, tmp_path / "other", epochs=2, **options)
+
+
+@pytest.mark.full
+def test_federated_training_goes_on(stored, tmp_path):
+    folder, values = stored
+    np.savez(tmp_path / "clients.npz", **{name: values[name] for name in ("features", "y", "client_id")})
+    shutil.copytree(folder / "federate", tmp_path / "state")
+    clients = datasets.open_clients(tmp_path / "clients.npz")
+    options = {**FEDERATE, "checkpoint_dir": tmp_path / "state"}
+    federate_artifact(folder / "keras", clients, tmp_path / "out", rounds=2, **options)
+    _params_are(tmp_path / "out", values, "federated")
