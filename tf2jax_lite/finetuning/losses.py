@@ -184,4 +184,5 @@ def _imported(name: str) -> TrainLoss:
         raise InputError(f"the loss {name!r} cannot be imported as module:function: {error}.") from error
     if not callable(found):
         raise InputError(f"the loss {name!r} is a {type(found).__name__}, not a function.")
-    return found
+    loss: Any = found
+    return loss

@@ -62,8 +62,8 @@ def join_processes(coordinator: str | None, num_processes: int | None = None, pr
         if num_processes is not None or process_id is not None:
             raise InputError("num_processes and process_id go with a coordinator, HOST:PORT of process 0.")
         return
-    given = num_processes is not None and process_id is not None
-    if coordinator != "auto" and not (given and 0 <= process_id < num_processes and ":" in coordinator):
+    fits = num_processes is not None and process_id is not None and 0 <= process_id < num_processes
+    if coordinator != "auto" and not (fits and ":" in coordinator):
         raise InputError(
             "several processes need coordinator HOST:PORT, num_processes, and process_id from 0 to num_processes - 1, "
             f"not {coordinator!r}, {num_processes} and {process_id}."
@@ -138,7 +138,7 @@ def parse_rule(rule: str) -> tuple[re.Pattern[str], PartitionSpec]:
     except re.error as error:
         raise InputError(f"the sharding rule {rule!r} has no regular expression before '=': {error}.") from error
     names = [tuple(part.strip() for part in entry.split("+")) for entry in entries.split(",")] if entries else []
-    spec = [None if name in (("None",), ("",)) else name if len(name) > 1 else name[0] for name in names]
+    spec = [None if name in (("None",), ("",)) else name if len(name) > 1 else "".join(name) for name in names]
     return compiled, PartitionSpec(*spec)
 
 

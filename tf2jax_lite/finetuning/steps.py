@@ -162,7 +162,8 @@ def make_step(
         total = state.loss_sum + found.loss * found.num_examples
         return FinetuneState(weights, optimizer_state, total, state.num_examples + found.num_examples, average)
 
-    return jax.jit(step, donate_argnums=0, **({} if shardings is None else {"out_shardings": shardings}))
+    keywords: dict[str, Any] = {} if shardings is None else {"out_shardings": shardings}
+    return jax.jit(step, donate_argnums=0, **keywords)
 
 
 def _gathering(

@@ -286,20 +286,20 @@ def _looped(x):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "rule"),
-    [(_doubled, "jvp"), (tf.nn.silu, "jvp"), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
+    [(_doubled, "jvp"), (tf.nn.silu, None), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
 )
 def test_custom_gradients_in_both_directions(fn, rule, tmp_path):
     """Forward mode for linear gradients, which JAX can transpose once more."""
     own, params = tf2jax.convert(tf.function(lambda x: fn(tf.sin(x))), tf.TensorSpec([3]))
     text, constants = written(own, params)
-    assert f"@jax.custom_{rule}" in text
+    assert ("jax.nn.silu" if rule is None else f"@jax.custom_{rule}") in text
     model = imported(text, tmp_path / "model.py").model
     x = np.float32([1.0, 4.0, 2.0])
 
     def all_of(function):
         loss = lambda x: jnp.sum(jnp.sin(function(x)))  # noqa: E731
         found = [function(x), jax.grad(loss)(x), jax.vmap(jax.grad(loss))(np.stack([x, -x]))]
-        if rule == "jvp":
+        if rule != "vjp":
             found += [jax.jvp(function, (x,), (x,))[1], jax.hessian(loss)(x), jax.jacrev(jax.grad(loss))(x)]
         return found
 

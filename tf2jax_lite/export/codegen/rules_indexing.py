@@ -216,8 +216,10 @@ _NUMPY = {
 def _reduce(eqn: Equation) -> str:
     axes, x = tuple(sorted(int(a) for a in eqn.params["axes"])), eqn.inputs[0]
     if _is_numpy_reduction(eqn, axes):
-        rank = len(x.shape)
-        axis = None if len(axes) == rank else axes if len(axes) > 1 else -1 if axes[0] == rank - 1 else axes[0]
+        axis: Any = None
+        if len(axes) < (rank := len(x.shape)):
+            first, *more = axes
+            axis = axes if more else -1 if first == rank - 1 else first
         return call(f"jnp.{_NUMPY[eqn.name]}", eqn.typed[0], axis=axis, keepdims=eqn.params.get("keepdims"))
     if eqn.params.get("keepdims"):
         reduced = call(f"lax.{eqn.name}", eqn.typed[0], axes=axes)

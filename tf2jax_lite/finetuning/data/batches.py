@@ -108,7 +108,7 @@ class InMemory(TrainingData):
         found = hashlib.sha256()
         for name, array in sorted(self.dataset.all_examples().items()):
             found.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
-            found.update(np.ascontiguousarray(array))
+            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def problem(self) -> str | None:

@@ -67,8 +67,10 @@ class RowData(TrainingData):
         if batch_size % processes:
             raise InputError(f"the batch size {batch_size} is no multiple of the {processes} processes.")
         words = np.random.SeedSequence([seed, number]).generate_state(1)
-        blocks = self._rows.blocks() if isinstance(self._rows, Rows) else None
-        source = self._grain.MapDataset.source(self._rows if blocks is None else _Ordered(self._rows, blocks, words))
+        rows, blocks = self._rows, None
+        if isinstance(rows, Rows) and (blocks := rows.blocks()) is not None:
+            rows = _Ordered(rows, blocks, words)
+        source = self._grain.MapDataset.source(rows)
         shuffled = source.shuffle(seed=int(words[0])) if blocks is None else source
         share = shuffled.slice(slice(jax.process_index(), None, processes)) if processes > 1 else shuffled
         batches = share.map(_arrays).batch(batch_size // processes, drop_remainder=processes > 1)
@@ -191,7 +193,7 @@ class _Ordered:
         chosen = rng.permutation(len(blocks))
         parts = []
         for window in range(0, len(chosen), _WINDOW):
-            here = [np.arange(begins[i], begins[i + 1]) for i in chosen[window : window + _WINDOW]]
+            here = [np.arange(int(begins[i]), int(begins[i + 1])) for i in chosen[window : window + _WINDOW]]
             parts.append(rng.permutation(np.concatenate(here)))
         self._rows, self._order = rows, np.concatenate(parts)
 

@@ -266,7 +266,7 @@ class ArrayRecords(_Examples):
         except ImportError as error:
             raise _missing("grain", error) from error
         try:
-            self._source = ArrayRecordDataSource([str(file) for file in files])
+            self._source: Any = ArrayRecordDataSource([str(file) for file in files])
             count = len(self._source)
         except Exception as error:  # the library's errors are of many kinds
             raise DataError(f"{files[0].parent}: not readable ArrayRecord files: {error}") from error

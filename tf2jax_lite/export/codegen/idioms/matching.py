@@ -64,8 +64,9 @@ class _Comparison:
 
     def is_complete(self) -> bool:
         """Return whether all arguments and results were found, and nothing else is used outside of the match."""
-        results = [self.bound.get(id(r)) for r in self.pattern.results]
-        if any(id(a) not in self.bound for a in self.pattern.args) or not all(isinstance(r, Value) for r in results):
+        found = [self.bound.get(id(r)) for r in self.pattern.results]
+        results = [r for r in found if isinstance(r, Value)]
+        if any(id(a) not in self.bound for a in self.pattern.args) or len(results) < len(found):
             return False
         ids = {id(r) for r in results}
         args = {id(self.bound[id(a)]) for a in self.pattern.args}

@@ -59,7 +59,8 @@ def axis_argument(axes: tuple[int, ...], rank: int) -> Any:
     """Return an axis argument: None for all, -1 for the last."""
     if len(axes) == rank:
         return None
-    return axes if len(axes) > 1 else -1 if axes[0] == rank - 1 else axes[0]
+    first, *more = axes
+    return axes if more else -1 if first == rank - 1 else first
 
 
 def summed(graph: Graph, step: Equation) -> Iterable[Proposal]:
