@@ -217,16 +217,23 @@ def test_every_package_says_what_it_is_for():
     assert not short
 
 
+def _definitions(node):
+    """Yield a module or definition, and the definitions in its body."""
+    yield node
+    for child in node.body:
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from _definitions(child)
+
+
 def test_docstrings_begin_with_at_most_80_characters():
     """Ruff checks the imperative mood (D401), but not the length of the first line."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     long = [
         f"{name}:{node.body[0].lineno}"
         for folder in ("ops", "tf2jax_lite", "tests", "tools", "benchmarks", "examples")
         for path in sorted((ROOT / folder).rglob("*.py"))
         if not (name := path.relative_to(ROOT).as_posix()).startswith((*LONG_DOCSTRINGS, "tf2jax_lite/ops/"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, kinds) and len((ast.get_docstring(node) or "").split("\n")[0]) > 80
+        for node in _definitions(ast.parse(path.read_text()))
+        if len((ast.get_docstring(node) or "").split("\n")[0]) > 80
     ]
     assert not long, "\n".join(long)
 

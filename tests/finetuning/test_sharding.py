@@ -153,6 +153,7 @@ def on_eight_devices(model):
     assert report["rules"]["sharded"] and report["rules"]["collectives"]["all-reduce"]
 
 
+@pytest.mark.full
 def test_eight_devices_give_the_weights_of_one():
     on_eight_devices("dense")
 

@@ -31,6 +31,7 @@ def test_running_leaves_out_faults_at_import(folder):
     assert tests == {both: ["tests/a.py::one", "tests/a.py::test_case"], one: ["tests/a.py::test_case"], none: []}
 
 
+@pytest.mark.full
 def test_executable_has_lines_of_both_folders():
     files = {file for file, _ in executed_lines.executable()}
     assert FILE in files and "ops/registry.py" in files
