@@ -309,6 +309,7 @@ TABLES = np.arange(16, dtype=np.float32).reshape(4, 4), np.arange(30, dtype=np.f
 SPECS = tf.TensorSpec([4, 4]), tf.TensorSpec([5, 6]), tf.TensorSpec([2], tf.int32)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MEETING)
 def test_agreement_of_sizes_a_node_needs_gives_tf_values(name):
     def total(*args):

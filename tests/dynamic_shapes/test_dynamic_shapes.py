@@ -602,6 +602,7 @@ def _custom(x):
     return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
 
 
+@pytest.mark.full
 def test_custom_gradients():
     graph = tf.function(lambda x: tf.sin(_custom(tf.exp(kept(x) * 0.1))))
     own = converted(lambda x: tf.sin(_custom(tf.exp(kept(x) * 0.1))))

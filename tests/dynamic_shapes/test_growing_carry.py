@@ -179,7 +179,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("broken_off")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     function, given = CASES[name]
@@ -276,6 +276,7 @@ def test_what_changes_besides_its_size():
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec(X.shape)))(X)
 
 
+@pytest.mark.full
 def test_data_dependent_growing_loop_names_the_bound_option():
     def doubled(x):
         return tf.while_loop(

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
@@ -33,6 +34,7 @@ def layers():
     return fn
 
 
+@pytest.mark.full
 def test_layers_run_by_a_scan(tmp_path):
     fn = layers()
     x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)

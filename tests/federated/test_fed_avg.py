@@ -21,7 +21,7 @@ def assert_weights(found, expected, atol=1e-5):
         np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
 
 
-@pytest.mark.default_cases("scan")
+@pytest.mark.full
 @pytest.mark.parametrize("execution", ["auto", "scan", "vmap", "unrolled", "loop"])
 def test_all_executions_agree_with_numpy(execution):
     process = build_weighted_fed_avg(

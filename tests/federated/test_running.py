@@ -196,7 +196,7 @@ ON_A_MESH = {
 }
 
 
-@pytest.mark.default_cases("agnostic")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ON_A_MESH)
 def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
     """Per-client inputs and outputs work on a mesh. See also test_mesh.py."""

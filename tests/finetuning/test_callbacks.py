@@ -72,6 +72,7 @@ def test_a_profile_has_a_trace(tmp_path):
     assert list((tmp_path / "trace").rglob("*.xplane.pb"))
 
 
+@pytest.mark.full
 def test_options_from_a_file(artifact, tmp_path):
     """A run's file repeats it; the command line's options win; mistakes are named."""
     np.savez(tmp_path / "train.npz", **make_examples(32, 0))

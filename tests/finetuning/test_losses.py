@@ -35,6 +35,7 @@ def test_ignored_positions_do_not_count():
     assert loss_of(SPARSE, targets, LOGITS, ignore_label=-1)[0] == 0
 
 
+@pytest.mark.full
 def test_weights_smoothing_and_focus():
     weights = [0.5, 1.0, 2.0, 0.0]
     found = loss_of(SPARSE, CLASSES, LOGITS, class_weights=weights)

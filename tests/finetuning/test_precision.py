@@ -119,6 +119,7 @@ def test_rematerialized_models_have_the_same_gradients():
     assert in_blocks(lambda x: x + 1)(1) == 2
 
 
+@pytest.mark.full
 def test_both_together_train():
     data = {name: np.concatenate([value] * 4) for name, value in BATCH.items()}
     options = {"optimizer": optax.sgd(0.1), "epochs": 2, "batch_size": 16}
@@ -129,6 +130,7 @@ def test_both_together_train():
         finetune(model_of(deep), data, **options, precision="float16")
 
 
+@pytest.mark.full
 def test_artifacts_train_in_bfloat16(artifact, tmp_path):
     """StableHLO is evaluated by operation; source has blocks to rematerialize."""
     options = {"loss": "sparse_categorical_crossentropy", "epochs": 1, "batch_size": 16, "learning_rate": 0.01}

@@ -42,6 +42,7 @@ def test_the_best_value_and_the_end():
     assert loss.improved([{}, *records("eval/loss", 5.0)]) and not loss.improved(records("eval/loss", 1.0, None))
 
 
+@pytest.mark.full
 def test_training_ends_early_with_the_best_weights():
     weights, found = trained(patience=2, keep_best=True)
     losses = [record["eval/loss"] for record in found]
@@ -77,7 +78,7 @@ class StopAt(Callback):
             raise Stop
 
 
-@pytest.mark.full_cases("2", "4")
+@pytest.mark.full
 @pytest.mark.parametrize("step", [2, 4, 7])
 def test_a_training_goes_on_within_an_epoch(tmp_path, step):
     """Of four steps an epoch every second is stored: after step 7, 6 goes on."""

@@ -249,7 +249,7 @@ def in_a_scan_and_a_branch(x):
     return jnp.sum(lax.scan(body, jnp.sum(x), None, length=5)[1])
 
 
-@pytest.mark.default_cases("nested")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [drawn, nested, in_a_scan_and_a_branch], ids=lambda f: f.__name__)
 def test_finite_differences(fn):
     """Keys that are carried, loops in loops, and what else loops are in."""

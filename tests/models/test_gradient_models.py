@@ -142,7 +142,7 @@ class Decoder(tf.Module):
 KINDS = {"llama": {}, "mistral": {"window": 2}, "mixtral": {"experts": 3}, "phi": {"parallel": True}}
 
 
-@pytest.mark.default_cases("llama")
+@pytest.mark.full
 @pytest.mark.parametrize("name", KINDS)
 def test_decoders(name):
     model = Decoder(**KINDS[name])

@@ -9,7 +9,7 @@ import tf2jax_lite as tf2jax
 
 
 def test_variadic_inputs_are_traced():
-    """An op of the user's may take ``*inputs``: none of them has a name, so none is static."""
+    """Inputs of a user's op with ``*inputs`` have no names, so none is static."""
     with tf2jax.override_op("Sum", lambda *inputs, keep_dims=False: inputs[0] + inputs[1][0]):
         fn = tf2jax.convert_functional(
             tf.function(lambda x, axis: tf.reduce_sum(x, axis)), tf.TensorSpec([2]), tf.TensorSpec([1], tf.int32)

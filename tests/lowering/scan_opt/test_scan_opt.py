@@ -56,7 +56,7 @@ def test_each_optimization_changes_the_loop(name):
     assert texts[0] != texts[1]
 
 
-@pytest.mark.default_cases("all", "none")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "names",
     [scan_opt.NAMES, (), *([name] for name in scan_opt.NAMES), *map(_without, scan_opt.NAMES)],

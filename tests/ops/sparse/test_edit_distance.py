@@ -33,7 +33,7 @@ def of_parts(logits, labels, lengths):
     return tf.edit_distance(tf.sparse.from_dense(ours), tf.sparse.from_dense(tf.reshape(labels, [3, 2, 2])))
 
 
-@pytest.mark.default_cases("label_error_rate")
+@pytest.mark.full
 @pytest.mark.parametrize("function", [label_error_rate, of_ragged, of_parts], ids=lambda f: f.__name__)
 def test_edit_distance_of_dynamic_lengths(function):
     graph = tf.function(function, autograph=False)

@@ -107,7 +107,7 @@ def test_static_indices(name):
     check(lambda v, loop: CASES_OF_ROWS[name](v, I, loop), V)
 
 
-@pytest.mark.default_cases("loops in loops")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
 def test_traced_indices(name):
     check(CASES_OF_ROWS[name], V, I)

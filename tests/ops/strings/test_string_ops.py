@@ -134,6 +134,7 @@ def test_traced_integers_are_formatted_as_in_tensorflow(dtype, width, fill):
     both(text, np.array(NUMBERS[dtype], dtype), batched=False)
 
 
+@pytest.mark.full
 def test_traced_text_is_joined_moved_and_hashed():
     def text(x, m):
         words = tf.strings.join(["a", tf.strings.as_string(x), tf.strings.as_string(m)], separator="_-_")
