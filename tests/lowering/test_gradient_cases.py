@@ -8,7 +8,7 @@ from . import gradient_cases
 SAVED = {"captures", "recompute, custom", "in gradient", "outside constant"}
 
 
-@pytest.mark.default_cases("outside constant")
+@pytest.mark.default_cases("outside constant", "recompute, closure of the argument")
 @pytest.mark.parametrize("name", gradient_cases.CASES)
 def test_row(name):
     case = gradient_cases.CASES[name]

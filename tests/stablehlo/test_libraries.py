@@ -70,7 +70,7 @@ RANDOM = [
 ]
 
 
-@pytest.mark.default_cases("cholesky", "cholesky_upper")
+@pytest.mark.default_cases("cholesky", "cholesky_upper", "tridiagonal_solve")
 @pytest.mark.parametrize("case", LINALG + RANDOM, ids=str)
 def test_case(case):
     check(case)
@@ -115,7 +115,13 @@ def _modules(data):
                 yield from _modules(value)
 
 
-@pytest.mark.default_cases("annotate_data_placement")
+@pytest.mark.default_cases(
+    "annotate_data_placement",
+    "stablehlo_dynamic_rng_bit_generator",
+    "tpu_Lu",
+    "cpu_qr_lapack_geqrf",
+    "cuda_svd_cusolver_gesvd",
+)
 @pytest.mark.parametrize("name", OLD)
 def test_old_modules(name):
     package = "jax._src.internal_test_util.export_back_compat_test_data"

@@ -88,7 +88,7 @@ FUNCTIONS = {
 VALUES_ONLY = {"sort_keys", "while", "precision", "model_transformer", "train_cnn"}
 
 
-@pytest.mark.default_cases("relu")
+@pytest.mark.default_cases("relu", "sort_keys")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name):
     fn, args = FUNCTIONS[name]

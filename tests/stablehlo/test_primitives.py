@@ -46,7 +46,15 @@ def test_shapes_and_sizes(family):
     assert ours_in_all <= 1.3 * theirs_in_all
 
 
-@pytest.mark.full
+@pytest.mark.default_cases(
+    "symmetric_product",
+    "reduce_general",
+    "rng_bit_generator_RNG_DEFAULT",
+    "conv_complex",
+    "composite",
+    "reduce_integers",
+    "reduce_window_two",
+)
 @pytest.mark.parametrize("case", exportable(primitives.CASES), ids=str)
 def test_case(case):
     check(dataclasses.replace(case, size=None))

@@ -283,7 +283,7 @@ def _looped(x):
     return x + 1.0, gradient
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("_constant-vjp")
 @pytest.mark.parametrize(
     ("fn", "rule"),
     [(_doubled, "jvp"), (tf.nn.silu, None), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],

@@ -173,7 +173,7 @@ def batches(y, predictions, size):
         yield batch | {m.MASK_KEY: np.arange(N) < len(guess)}, pad(guess, np.nan)
 
 
-@pytest.mark.default_cases("auc", "binary, smoothed", "confusion by domain", "perplexity", "token top 3")
+@pytest.mark.default_cases("auc", "binary, smoothed", "confusion by domain", "perplexity", "token top 3", "oov")
 @pytest.mark.parametrize(("metric", "y", "predictions", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     found = []

@@ -213,7 +213,7 @@ ENDED_BY_DATA = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("with_maximum")
 @pytest.mark.parametrize("fn", ENDED_BY_DATA, ids=lambda fn: getattr(fn, "__name__", "") or fn.python_function.__name__)
 def test_gradients_backwards_forwards_and_of_many(fn):
     function = tf.function(fn)

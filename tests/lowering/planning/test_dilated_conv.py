@@ -150,7 +150,6 @@ def test_symbolic_sizes():
     np.testing.assert_allclose(exported.call(x, w), graph(x, w).numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.full
 def test_blocks_that_do_not_fit_are_refused_as_they_are():
     graph = tf.function(moved([2, 4], NONE, NONE), autograph=False, input_signature=[tf.TensorSpec(None)] * 2)
     converted = tf2jax.convert_functional(graph, tf.TensorSpec(None), tf.TensorSpec(None))

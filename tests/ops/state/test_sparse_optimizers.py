@@ -105,6 +105,7 @@ def test_repeated_rows_are_updated_in_order(name, attrs):
     "none-ResourceSparseApplyAdagradDA",
     "none-ResourceSparseApplyCenteredRMSProp",
     "none-ResourceSparseApplyFtrlV2",
+    "none-ResourceSparseApplyMomentum",
 )
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("indices", [DIFFERENT, REPEATED, DIFFERENT[:0]], ids=["different", "repeated", "none"])

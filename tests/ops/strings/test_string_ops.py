@@ -169,7 +169,6 @@ def test_branches_return_text_of_one_capacity():
         both(text, np.array([3, 99]), np.array(flag))
 
 
-@pytest.mark.full
 def test_traced_text_is_printed(capfd):
     def show(x):
         tf.print(
