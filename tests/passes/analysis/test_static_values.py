@@ -83,7 +83,7 @@ def test_loops_that_are_too_long_to_unroll_raise():
     function = tf.function(
         lambda x: tf.map_fn(lambda w: letters(w) * x, words, fn_output_signature=tf.int32), autograph=False
     )
-    with pytest.raises(ValueError, match="list of strings is taken at a place that is not known"):
+    with pytest.raises(ValueError, match="element of a list of strings is taken at an index that is not known"):
         jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32)))(np.int32(2))
 
 
