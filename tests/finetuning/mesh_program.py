@@ -25,7 +25,7 @@ from tf2jax_lite.finetuning.steps import StepOptions, initial_state, make_step, 
 from tf2jax_lite.finetuning.trained_artifact import trainable_model
 
 BATCH, STEPS = 16, 20
-PLACES = {
+PLACEMENTS = {
     "data": {"mesh": "data=8"},
     "fsdp": {"mesh": "data=8", "sharding": "fsdp"},
     "rules": {"mesh": "data=4,model=2", "shard": [r"(kernel|embeddings)$=None,model"]},
@@ -83,7 +83,7 @@ def main(which):
     one, history = finetune(model, data, **options)
     scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(one.trainable))
     report = {}
-    for name, place in PLACES.items():
+    for name, place in PLACEMENTS.items():
         if name == "rules" and which != "dense" and "image" in specs:
             place = {**place, "shard": [r"conv\w*/kernel$=None,None,None,model", "head/kernel$=None,model"]}
         if name == "parts" and "image" in specs:
