@@ -10,7 +10,6 @@ from tests._support import cast
 from tests.ops.batches import check, tiered
 from tests.ops.harness import case
 from tf2jax_lite.ops import registry
-from tf2jax_lite.ops.math import sparse_segment
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = ["float64", "float32", "float16", "bfloat16"]
@@ -114,19 +113,18 @@ def test_case(case):
 
 
 @pytest.mark.full
-def test_traced_ids_with_a_bound():
+@pytest.mark.parametrize("kind", NORMS)
+def test_traced_ids_with_a_bound(kind):
     ids = jnp.array([0, 0, 2, 2, 3])
-    for name in ("sum", "mean", "sqrt_n"):
-        fn = getattr(sparse_segment, f"sparse_segment_{name}")
-        expected = fn(M, ids, ids, bound=None)
-        actual = jax.jit(lambda x, i, fn=fn: fn(x, i, i, bound=6))(M, ids)
-        np.testing.assert_allclose(actual, jnp.pad(expected, ((0, 2), (0, 0))), rtol=1e-6)
-        fn = getattr(sparse_segment, f"sparse_segment_{name}_grad_v2")
-        args = M, jnp.array([3, 0, 3, 1, 0]), ids
-        rows, unique = fn(*args, np.int32(5), bound=None)
-        padded, indices = jax.jit(lambda *a, fn=fn: fn(*a, np.int32(5), bound=4))(*args)
-        np.testing.assert_allclose(padded, jnp.pad(rows, ((0, 1), (0, 0))), rtol=1e-6)
-        np.testing.assert_array_equal(indices, [*unique, 5])
+    segments, gradient = (registry.lookup(f"SparseSegment{kind}{suffix}").fn for suffix in ("", "GradV2"))
+    expected = segments(M, ids, ids, bound=None)
+    actual = jax.jit(lambda x, i: segments(x, i, i, bound=6))(M, ids)
+    np.testing.assert_allclose(actual, jnp.pad(expected, ((0, 2), (0, 0))), rtol=1e-6)
+    args = M, jnp.array([3, 0, 3, 1, 0]), ids
+    rows, unique = gradient(*args, np.int32(5), bound=None)
+    padded, indices = jax.jit(lambda *a: gradient(*a, np.int32(5), bound=4))(*args)
+    np.testing.assert_allclose(padded, jnp.pad(rows, ((0, 1), (0, 0))), rtol=1e-6)
+    np.testing.assert_array_equal(indices, [*unique, 5])
 
 
 @pytest.mark.full
