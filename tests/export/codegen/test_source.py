@@ -418,6 +418,10 @@ def test_source_written_with_64_bits(name, tmp_path):
 STRANGE = ('"', '"' * 3, "'" * 3, "a\nb", "a\0b", "a\\", '\\"', "\u2028", "{x}", "a\rb", "#\n")
 
 
+LONG_SCOPE = ("Tanh", "Sin", "Cos", "Neg", "Exp", "Sinh", "Abs", "Cosh", "Square", "Atan")
+"""Ops of a scope that is long enough for a function of its own."""
+
+
 @pytest.mark.parametrize("name", STRANGE)
 def test_names_never_become_code(name, tmp_path):
     """Names of an untrusted model, also in titles, never become code."""
@@ -427,7 +431,10 @@ def test_names_never_become_code(name, tmp_path):
         const(f"w{attack}", np.float32([1, 2])),
         node(f"{attack}/a", "Tanh", "x", T=FLOAT),
         node(f"{attack}/e", "AddV2", f"{attack}/a", f"w{attack}", T=FLOAT),
-        *(node(f"{attack}/{b}", "Tanh", f"{attack}/{a}", T=FLOAT) for a, b in itertools.pairwise("efghijklmnb")),
+        *(
+            node(f"{attack}/{b}", op, f"{attack}/{a}", T=FLOAT)
+            for (a, b), op in zip(itertools.pairwise("efghijklmnb"), LONG_SCOPE, strict=True)
+        ),
         node("c/d", "Exp", f"{attack}/b", T=FLOAT),
         node(f"y{attack}", "AddV2", "c/d", f"{attack}/a", T=FLOAT),
     ]

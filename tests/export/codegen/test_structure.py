@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from safetensors.numpy import save_file
 
 import tf2jax_lite as tf2jax
@@ -122,6 +123,33 @@ def skips(count=4):
     return model, params, drawn({"x": (3, 4)})
 
 
+def images(strides=(1, 2, 1, 2, 2)):
+    """Convolutions that differ in strides, each with a batch norm whose statistics have axes of size 1."""
+    shapes = {}
+    for i, _ in enumerate(strides):
+        shapes |= {f"conv_{i}/kernel": (3, 3, 2, 2), f"conv_{i}/bias": (2,)}
+        shapes |= {f"norm_{i}/{part}": (2,) for part in ("mean", "variance", "gamma", "beta")}
+    params = {name: abs(value) + 0.1 for name, value in drawn(shapes).items()}
+
+    def model(params, x):
+        for i, stride in enumerate(strides):
+            with scope(f"conv_{i}"), scope("a"):
+                kernel, numbers = params[f"conv_{i}/kernel"], ("NHWC", "HWIO", "NHWC")
+                x = lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=numbers)
+                x = x + params[f"conv_{i}/bias"]
+            with scope(f"norm_{i}"), scope("a"):
+                variance, mean, gamma, beta = (
+                    params[f"norm_{i}/{part}"].reshape(1, 1, 1, 2) for part in ("variance", "mean", "gamma", "beta")
+                )
+                scale = lax.rsqrt(variance + 1e-3) * gamma
+                x = x * scale + (beta - mean * scale)
+            with scope(f"out_{i}"), scope("a"):
+                x = jnp.sin(x) * 2.0 + jnp.cos(x)
+        return x
+
+    return model, params, drawn({"x": (1, 16, 16, 2)})
+
+
 def constants_differ(count=3):
     params = drawn(layer([f"layer_{i}" for i in range(count)], (4, 4)))
 
@@ -188,6 +216,7 @@ CASES = {
         constants_differ,
         in_a_loop,
         interleaved,
+        images,
         scopes_that_are_params,
     )
 }
@@ -261,6 +290,7 @@ def test_equal_functions_are_one(name):
         ("skips", [".append(", 'params[f"down_{i}"]']),
         ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
         ("in_a_loop", ["    for i in range(6):"]),
+        ("images", ["def _block(conv, norm, x, strides=(1, 1)):", '        a, norm["mean"],', "(2, 2))):"]),
         ("interleaved", ["for _ in range(4):"]),
         ("scopes_that_are_params", ['params["w/m/deep"]', '"/".join(']),
     ],

@@ -311,8 +311,7 @@ class _Module:
         args = [given[v] for v in body.free]
         start = [f"    {d} = {args[i]}.shape[{axis}]" for d, (i, axis) in found.derived.items()]
         text = docstring([self._doc(function, scopes, results)], 4)
-        ordered = [*(slot.parameter for slot in found.slots), *args, *found.words()]
-        self.chunks.append([*define(name, ordered, 0), *text, *start, *lines])
+        self.chunks.append([*define(name, found.signature(args), 0), *text, *start, *lines])
 
     def _doc(self, function: Function, scopes: Sequence[str], results: Sequence[int]) -> str:
         """Return a docstring that says the shapes of arguments and results."""

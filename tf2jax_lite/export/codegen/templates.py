@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from .idioms.defaults import DEFAULTS
+
 __all__ = ["Def", "For", "Hole", "Marks", "Node", "Part", "Printed", "Read", "Ref", "Stmt", "mark", "parse", "parts_of"]
 
 _MARK = re.compile(r"_v(\d+)_")
@@ -50,11 +52,13 @@ class Hole:
       text: its source.
       hint: name for it as an argument.
       dims: symbolic dimensions in it.
+      default: source of the constant that the argument has if it is left out; None if it cannot be.
     """
 
     text: str
     hint: str = "value"
     dims: frozenset[str] = frozenset()
+    default: str | None = None
 
 
 Part = str | Ref | Read | Hole
@@ -189,8 +193,13 @@ def _visit(
         names = _POSITIONS.get(ast.unparse(node.func), ()) if isinstance(node.func, ast.Attribute) else ()
         for i, arg in enumerate(node.args):
             _visit(arg, names[i] if i < len(names) else "value", text, reads, dims, found, targets)
+        defaults = DEFAULTS.get(node.func.id, {}) if isinstance(node.func, ast.Name) else {}
         for word in node.keywords:
+            first = len(found)
             _visit(word.value, word.arg or "value", text, reads, dims, found, targets)
+            if word.arg in defaults and len(found) == first + 1 and isinstance(found[first][2], Hole):
+                start, end, hole = found[first]
+                found[first] = start, end, dataclasses.replace(hole, default=defaults[word.arg])
         return
     for child in ast.iter_child_nodes(node):
         _visit(child, hint, text, reads, dims, found, targets)

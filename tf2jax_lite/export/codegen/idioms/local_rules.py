@@ -15,6 +15,7 @@ from .shapes import aval, broadcast, inserted, is_array, new, same, scalar_liter
 
 __all__ = [
     "BROADCASTING",
+    "ELEMENTWISE",
     "FOLDED",
     "IDENTITIES",
     "axes_of",
@@ -24,6 +25,7 @@ __all__ = [
     "identity",
     "insert_axes",
     "keep_reduced_axes",
+    "leading_axes",
     "merge_reshapes",
     "neutral",
     "one",
@@ -36,6 +38,9 @@ __all__ = [
 
 BROADCASTING = (*"add sub mul div max min and or xor eq ne lt le gt ge select_n".split(),)  # noqa: SIM905
 """Primitives that are written as functions or operators of NumPy, whose operands broadcast."""
+
+ELEMENTWISE = ("add", "sub", "mul", "div", "max", "min", "neg", "exp", "rsqrt", "sqrt", "square")
+"""Primitives of floats that `leading_axes` computes without leading axes of size 1."""
 
 IDENTITIES = ("materialize", "copy", "copy_p", "convert_element_type", "reshape", "transpose")
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or")
@@ -252,6 +257,32 @@ def broadcasting(graph: Graph, step: Equation) -> Replacement | None:
     if all(a is b for a, b in zip(inputs, step.inputs, strict=True)):
         return None
     return [*added, new(step.name, step.params, inputs, step, step.outputs)]
+
+
+def leading_axes(graph: Graph, step: Equation) -> Replacement | None:
+    """Compute on arrays without leading axes of size 1, and insert them into the result."""
+    output = step.outputs[0].aval
+    makers = [graph.definition(v) for v in step.inputs]
+    counts = [
+        len(m.params["axes"])
+        for m in makers
+        if m is not None and m.name == "expand_dims" and m.params["axes"] == tuple(range(len(m.params["axes"])))
+    ]
+    drop = min(counts, default=0)
+    rank = len(output.shape) - drop
+    if not drop or any(not isinstance(d, int) or d != 1 for d in output.shape[:drop]):
+        return None
+    inputs: list[Item] = []
+    for item, maker in zip(step.inputs, makers, strict=True):
+        source = maker.inputs[0] if maker is not None and maker.name == "expand_dims" else item
+        inputs.append(item if len(item.aval.shape) <= rank else source)
+    if any(len(v.aval.shape) > rank for v in inputs):
+        return None
+    found = broadcast([v.aval.shape for v in inputs])
+    if found is None or not same(found, output.shape[drop:]):
+        return None
+    smaller = new(step.name, step.params, inputs, step, aval(found, output.dtype))
+    return [smaller, new("expand_dims", {"axes": tuple(range(drop))}, smaller.outputs, step, step.outputs)]
 
 
 def _source(graph: Graph, step: Equation, item: Item) -> tuple[Item, list[Equation]] | None:

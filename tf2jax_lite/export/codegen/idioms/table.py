@@ -98,6 +98,12 @@ _LOCAL = (
         local_rules.broadcasting,
     ),
     Idiom(
+        "leading_axes",
+        "Leading axes of size 1 may be inserted before or after an elementwise operation.",
+        local_rules.ELEMENTWISE,
+        local_rules.leading_axes,
+    ),
+    Idiom(
         "reshape_product",
         "Axes that are not summed over may be merged before a product or not.",
         ("reshape",),

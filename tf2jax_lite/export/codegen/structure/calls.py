@@ -18,7 +18,8 @@ def call_of(plan: Plan, targets: Sequence[int], given: Sequence[Part], values: S
     """Return a statement that calls an outlined function."""
     args: list[list[Part]] = [[text] for text in given[: len(plan.slots)]]
     args += [[value] for value in values]
-    args += [[f"{word}=", text] for word, text in zip(plan.words(), given[len(plan.slots) :], strict=True)]
+    words = zip(plan.words(), given[len(plan.slots) :], strict=True)
+    args += [[f"{word}=", text] for word, text in words if text != plan.defaults.get(word)]
     parts = joined([[Ref(value)] for value in targets])
     parts += [f"{' = ' if targets else ''}{plan.name}("]
     for i, arg in enumerate(args):

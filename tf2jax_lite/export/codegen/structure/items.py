@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..templates import Def, Marks, Printed, Read, Ref, Stmt
+from ..idioms.defaults import without_defaults
+from ..templates import Def, Marks, Part, Printed, Read, Ref, Stmt
 
 __all__ = ["BODY", "Body", "Call", "Code", "Function", "Item", "Loop", "Program"]
 
@@ -19,6 +20,7 @@ BODY = "body"
 """The scope of local functions' bodies."""
 
 _WIDTH = 70  # of a statement in one line
+_READ = 20  # characters of a param
 
 
 class Item:
@@ -72,12 +74,19 @@ class Code(Item):
 
 def _lines(node: Any) -> int:
     if isinstance(node, Stmt):
-        text = "".join(p if isinstance(p, str) else getattr(p, "text", "x") for p in node.parts)
+        text = without_defaults("".join(map(_stand_in, node.parts)))
         return 1 if len(text) <= _WIDTH else 2 + text.count(", ")
     if isinstance(node, Item):
         return node.lines
     inner = node.nodes if isinstance(node, Printed) else node.body
     return sum(map(_lines, inner), start=isinstance(node, Def))
+
+
+def _stand_in(part: Part) -> str:
+    """Return text about as long as a part will have."""
+    if isinstance(part, Read):
+        return "x" * _READ
+    return part if isinstance(part, str) else getattr(part, "text", "x")
 
 
 def _reads(nodes: Sequence[Any]) -> Iterator[tuple[str, ...]]:

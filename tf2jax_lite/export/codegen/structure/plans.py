@@ -56,6 +56,7 @@ class Plan:
       name: of the function.
       slots: its first parameters.
       keywords: name to the constant of each body.
+      defaults: name to the source of the default of a constant.
       dims: symbolic dimensions that it is passed.
       derived: symbolic dimensions that shapes of its arguments tell: number of the argument, and axis.
       texts: source for each leaf.
@@ -65,6 +66,7 @@ class Plan:
     name: str
     slots: list[Slot]
     keywords: dict[str, list[Hole]]
+    defaults: dict[str, str]
     dims: list[str]
     derived: dict[str, tuple[int, int]]
     texts: list[str]
@@ -83,6 +85,16 @@ class Plan:
     def words(self) -> list[str]:
         """Return the keywords of the constants and dimensions that `given` returns."""
         return [*self.keywords, *self.dims]
+
+    def signature(self, args: Sequence[str]) -> list[str]:
+        """Return the parameters: subtrees, arrays, then keywords, those with a default last."""
+        words = [word for word in self.words() if word not in self.defaults]
+        return [
+            *(slot.parameter for slot in self.slots),
+            *args,
+            *words,
+            *(f"{word}={default}" for word, default in self.defaults.items()),
+        ]
 
 
 def role(scope: str) -> str:
@@ -165,6 +177,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
         for i, rest in slot.rests.items():
             texts[i] = slot.parameter + _subscripts(rest, slot.keyword)
     known: dict[tuple[str, ...], str] = {}
+    defaults: dict[str, str] = {}
     needed: set[str] = set()
     for i, leaf in enumerate(found):
         if leaf.is_read:
@@ -178,6 +191,9 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
         if key not in known:
             known[key] = names.new(holes[0].hint)
             keywords[known[key]] = holes
+            default = {h.default for h in holes}
+            if len(default) == 1 and None not in default:
+                defaults[known[key]] = default.pop()
         texts[i] = known[key]
     derived = {}
     for d in sorted(needed):
@@ -185,7 +201,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
         if place is not None:
             derived[d] = place
     dims = sorted(needed - derived.keys())
-    return Plan(name, slots, keywords, dims, derived, texts, headers)
+    return Plan(name, slots, keywords, defaults, dims, derived, texts, headers)
 
 
 def _place(dim: str, bodies: Sequence[Body], marks: Marks) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..formatter import define, loop, statement
+from ..idioms.defaults import without_defaults
 from ..templates import Def, For, Hole, Marks, Part, Printed, Read, Ref, Stmt, parts_of
 from .calls import call_of, head_of, is_scan, scan
 from .folding import fold
@@ -219,7 +220,8 @@ def _write(nodes: Sequence[Any], names: Mapping[int, str], indent: int, comments
     pad = " " * indent
     for node in nodes:
         if isinstance(node, Stmt):
-            lines.extend(statement(_text(node.parts, names), indent, node.comment if comments else ""))
+            text = without_defaults(_text(node.parts, names))
+            lines.extend(statement(text, indent, node.comment if comments else ""))
         elif isinstance(node, For):
             lines.extend(loop(_text(node.head.parts, names), indent))
             _write(node.body, names, indent + 4, comments, lines)

@@ -14,8 +14,9 @@ from .outline import outline
 __all__ = ["structure"]
 
 # Scopes of up to so many lines are inlined where there is one call.
-_FEW = 3
-_FEW_WITHOUT_PARAMS = 8
+_FEW = 8
+# A scope of one statement is a function if the statement takes so many lines.
+_SEVERAL = 3
 
 
 def structure(equations: Sequence[Printed], results: Collection[int], program: Program) -> list[Item]:
@@ -41,7 +42,7 @@ def _with_items(nodes: Sequence[Any], program: Program) -> list[Any]:
             others = [n for n in node.body if not isinstance(n, Printed)]
             used = {part.id for part in parts_of(others) if isinstance(part, Ref)}
             items = structure(equations, used, program)
-            if sum(item.lines for item in items) > _FEW_WITHOUT_PARAMS:
+            if sum(item.lines for item in items) > _FEW:
                 items = [program.call(items, used.__contains__, BODY, small=True)]
             first = next((i for i, n in enumerate(node.body) if isinstance(n, Printed)), 0)
             node = dataclasses.replace(node, body=[*node.body[:first], *items, *others[first:]])
@@ -64,16 +65,15 @@ def _tree(codes: list[Code], depth: int, uses: Counter[int], program: Program) -
         groups = _grouped(_scheduled(groups[0][1], depth), depth)
     items: list[Item] = []
     for scope, members in groups:
-        if scope is None or len(members) == 1:
+        if scope is None:
             items.extend(members)
             continue
-        inner = _tree(members, depth + 1, uses, program)
-        if len(inner) == 1:
+        inner = _tree(members, depth + 1, uses, program) if len(members) > 1 else members
+        if len(inner) == 1 and inner[0].lines < _SEVERAL:
             items.extend(inner)
             continue
         inside = Counter(value for code in members for value in code.inputs)
-        reads = any(item.reads for item in inner)
-        small = sum(item.lines for item in inner) <= (_FEW if reads else _FEW_WITHOUT_PARAMS)
+        small = sum(item.lines for item in inner) <= _FEW
         items.append(program.call(inner, lambda v, inside=inside: uses[v] > inside[v], scope, small=small))
     inside = Counter(value for code in codes for value in code.inputs)
     used = {value for code in codes for _, value in code.outputs() if uses[value] > inside[value]}
