@@ -10,6 +10,7 @@ Read in this order:
   templates: printed statements, with references to values, params and constants instead of names.
   structure: functions for scopes and repeated parts, loops, params of functions, and names of values.
   module, support_functions, formatter: the module; functions that read params; line breaks.
+  nnx: the module as `flax.nnx` modules.
 
 Must not import `api`, `frontend`, `lowering` or `ops`: generated source depends on JAX only.
 """
@@ -17,5 +18,6 @@ Must not import `api`, `frontend`, `lowering` or `ops`: generated source depends
 from .block_ir import Block, from_jaxpr
 from .module import Entry, Result, write_module
 from .names import Names, identifier
+from .nnx.moving_statistics import moving_statistics
 
-__all__ = ["Block", "Entry", "Names", "Result", "from_jaxpr", "identifier", "write_module"]
+__all__ = ["Block", "Entry", "Names", "Result", "from_jaxpr", "identifier", "moving_statistics", "write_module"]
