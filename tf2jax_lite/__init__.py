@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         split_params,
     )
     from .export import export_functions, load
+    from .export.nnx import to_nnx
     from .export.to_tensorflow import export_to_tf
     from .ops.registry import override_op, register_op
     from .pipeline.convert import (
@@ -46,6 +47,7 @@ _LAZY = {
     "export_functions": ".export",
     "export_to_tf": ".export.to_tensorflow",
     "load": ".export",
+    "to_nnx": ".export.nnx",
     "Variable": ".calling.params",
     "VariableName": ".calling.params",
     "flatten_params": ".calling.params",
@@ -82,6 +84,7 @@ __all__ = [
     "override_op",
     "register_op",
     "split_params",
+    "to_nnx",
     "update_config",
     "verify",
 ]

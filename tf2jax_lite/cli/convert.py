@@ -79,6 +79,9 @@ def convert(
     scan_layers: Annotated[
         bool, typer.Option("--scan-layers", help="Run repeated layers by lax.scan, which compiles faster.")
     ] = False,
+    framework: Annotated[
+        str, typer.Option(help="Of model.py: jax (functions of params), or nnx (flax.nnx modules).")
+    ] = "jax",
     standalone: Annotated[
         bool, typer.Option("--standalone", help="No effect: model.py always runs with JAX alone.", hidden=True)
     ] = False,
@@ -92,11 +95,13 @@ def convert(
     """
     import_tensorflow()
     from tf2jax_lite.export import export_functions
+    from tf2jax_lite.export.artifact import check_framework
     from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.pipeline.model_files import convert_file
     from tf2jax_lite.support.config import override_config
 
     refuse_existing(out, overwrite=force)
+    check_framework(framework, scan_layers=scan_layers)
     target = _dtype(dtype)
     chosen = _settings(settings)
     if target is not None and target.name == "bfloat16":
@@ -140,6 +145,7 @@ def convert(
             checkpoint=checkpoint,
             shape_comments=shape_comments,
             scan_layers=scan_layers,
+            framework=framework,
             progress=step,
         )
     total = time.perf_counter() - begin

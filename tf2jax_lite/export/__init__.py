@@ -12,6 +12,7 @@ Read in this order:
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
   to_tensorflow, orbax: params back into a TensorFlow model, or into a checkpoint.
   predictions: whether results are probabilities or logits.
+  nnx: functions as `flax.nnx` modules.
 
 Only `to_tensorflow` imports TensorFlow, inside of functions. Must not import `verification`, `cli` or `finetuning`.
 """

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
@@ -28,10 +29,11 @@ from .stablehlo_module import serialize
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
 
-__all__ = ["ExportReport", "converted_function", "entry", "export_functions"]
+__all__ = ["ExportReport", "check_framework", "converted_function", "entry", "export_functions"]
 
 _SOURCE = "model.py"
 _LISTED = 4  # results whose shapes docstrings say
+_FRAMEWORKS = ("jax", "nnx")
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
@@ -69,6 +71,7 @@ def export_functions(
     shard_bytes: int = SHARD_BYTES,
     shape_comments: bool = False,
     scan_layers: bool = False,
+    framework: str = "jax",
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
     """Write converted functions as an artifact.
@@ -90,13 +93,15 @@ def export_functions(
       shape_comments: write shapes behind all lines of the source, not only in docstrings.
       scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO. The
         code is smaller and compiles faster; stacking copies the params at each call.
+      framework: of the source: ``"jax"`` for functions of params, ``"nnx"`` for `flax.nnx` modules.
       progress: called with the name of each step as it begins.
 
     Raises:
       ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
-      InputError: ``shapes`` do not fit, or a platform is unknown.
+      InputError: ``shapes`` do not fit, a platform or a framework is unknown, or it does not support ``scan_layers``.
     """
     platforms = _platforms(platforms)
+    check_framework(framework, scan_layers=scan_layers)
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params = _merged(functions)
     if dtype is not None:
@@ -111,7 +116,7 @@ def export_functions(
             converted = converted_function(fn)
             staged = stage_symbolic(converted, given[name], params, dtype)
             try:
-                entries[name] = entry(name, converted, staged, identifiers[name])
+                entries[name] = entry(name, converted, staged, identifiers[name], framework=framework)
             except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
                 raise
             except Exception as error:  # an artifact without source is useful, too
@@ -121,7 +126,10 @@ def export_functions(
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
         progress("write source")
-        layout = {"shape_comments": shape_comments, "scan_layers": scan_layers}
+        statistics = {name for found in entries.values() for name in found.statistics if not _trains(name, params)}
+        layout: dict[str, Any] = {"shape_comments": shape_comments, "scan_layers": scan_layers}
+        if framework == "nnx":
+            layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
         for name, staged in traced.items() if stablehlo else ():
@@ -142,9 +150,10 @@ def export_functions(
             "format_version": FORMAT_VERSION,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "numpy")},
             "source": None if problems else _SOURCE,
+            "framework": framework,
             "nested_params": True,
             "signatures": signatures,
-            "params": _params_entries(params, arrays, placed),
+            "params": _params_entries(params, arrays, placed, statistics),
             "options": dict(options or {}),
             "warnings": warnings,
             "files": hashed_files(folder),
@@ -155,6 +164,18 @@ def export_functions(
         sizes = write_metadata(folder, metadata)
     count = sum(int(np.prod(np.shape(v), dtype=np.int64)) for v in params.values())
     return ExportReport(str(path), sizes, list(functions), count, warnings)
+
+
+def check_framework(framework: str, *, scan_layers: bool = False) -> None:
+    """Check the framework of source.
+
+    Raises:
+      InputError: it is unknown, or does not support ``scan_layers``.
+    """
+    if framework not in _FRAMEWORKS:
+        raise InputError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
+    if framework == "nnx" and scan_layers:
+        raise InputError("scan_layers is not supported for framework='nnx', whose layers are modules in an nnx.List")
 
 
 def _write_stablehlo(
@@ -182,7 +203,7 @@ def _write_source(
     title: str,
     signatures: dict[str, Any],
     problems: list[str],
-    layout: Mapping[str, bool],
+    layout: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the source module unless there are problems, and record functions.
 
@@ -192,7 +213,10 @@ def _write_source(
     if problems:
         return {}, problems
     title = title or "A model converted from TensorFlow."
-    doc = [title, "", "Needs JAX and numpy only; params are nested dicts of arrays."]
+    needs = "JAX and numpy only; params are nested dicts of arrays."
+    if "writer" in layout:
+        needs = "JAX, Flax and numpy only; load_params reads nested params, of which from_params makes a model."
+    doc = [title, "", f"Needs {needs}"]
     try:
         text, constants = codegen.write_module(list(entries.values()), doc, **layout)
     except ExportError as error:
@@ -207,7 +231,7 @@ def _write_source(
 
 
 def _params_entries(
-    params: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, str]
+    params: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, str], statistics: Collection[str]
 ) -> dict[str, dict[str, Any]]:
     """Return the metadata of params and of the source's constants, by name."""
     return {
@@ -216,10 +240,22 @@ def _params_entries(
             "dtype": np.dtype(value.dtype).name,
             "trainable": name in params and bool(getattr(name, "trainable", True)),
             "constant": name not in params,
+            "moving_statistic": name in statistics,
             "file": files[name],
         }
         for name, value in sorted(arrays.items())
     }
+
+
+def _trains(name: str, params: Mapping[str, Any]) -> bool:
+    return any(key == name and is_trainable(key, params[key]) is not False for key in params)
+
+
+def _kind(name: str, params: Mapping[str, Any], statistics: Collection[str]) -> str:
+    """Return the class of `flax.nnx` that holds a param."""
+    if _trains(name, params) and jax.numpy.issubdtype(params[name].dtype, jax.numpy.inexact):
+        return "Param"
+    return "BatchStat" if name in statistics else "NonTrainable"
 
 
 def _by_function(functions: Mapping[str, Any], shapes: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -275,7 +311,9 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     return np.asarray(value).astype(dtype) if floating else value
 
 
-def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str) -> codegen.Entry:
+def entry(
+    name: str, converted: ConvertedFunction, staged: Staged, function: str, *, framework: str = "jax"
+) -> codegen.Entry:
     """Return a traced function as an entry of a source module.
 
     It has the arguments of the original.
@@ -285,9 +323,10 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
       converted: the function.
       staged: the trace of it.
       function: its name in the source.
+      framework: of the source.
     """
     interface = converted.interface
-    names = codegen.Names()
+    names = codegen.Names(taken={"nnx", "rngs", "self"} if framework == "nnx" else set())
     inputs = [names.new(spec.name, "x") for spec in staged.inputs]
     arguments: dict[str, Any] = {}
     named = [(interface.argument_name(i), a) for i, a in enumerate(interface.args)]
@@ -301,29 +340,37 @@ def entry(name: str, converted: ConvertedFunction, staged: Staged, function: str
             arguments[names.new(argument, "inputs")] = refs
     results = len(staged.results)
     block = codegen.from_jaxpr(staged.jaxpr)
+    variables = [str(v) for v in staged.variables]
+    updates = {str(u): results + i for i, u in enumerate(staged.updates)}
     return codegen.Entry(
-        name=function,
+        name=codegen.class_name(function) if framework == "nnx" else function,
         block=block,
-        variables=[str(v) for v in staged.variables],
+        variables=variables,
         inputs=inputs,
         arguments=arguments,
         rng=staged.rng,
         structure=map_structure(lambda x: codegen.Result(x.index) if isinstance(x, OutputRef) else x, staged.outputs),
-        updates={str(u): results + i for i, u in enumerate(staged.updates)},
-        doc=_doc(name, staged, inputs),
+        updates=updates,
+        doc=_doc(name, staged, inputs, framework),
+        statistics=codegen.moving_statistics(block, variables, updates),
     )
 
 
-def _doc(name: str, staged: Staged, inputs: Sequence[str]) -> list[str]:
+def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> list[str]:
     params = "  params: nested dicts of arrays by scope, as load_params returns them."
-    lines = [f"TensorFlow function {name!r}.", "", "Args:", params]
+    lines = [f"TensorFlow function {name!r}.", "", "Args:", *([params] if framework == "jax" else [])]
     for given, spec in zip(inputs, staged.inputs, strict=True):
         shape = ", ".join(map(str, spec.shape))
         lines.append(f"  {given}: {spec.dtype.name}[{shape}].")
     if staged.rng:
-        lines.append("  rng: a key, as jax.random.key makes it.")
+        key = "  rng: a key, as jax.random.key makes it."
+        lines.append(key if framework == "jax" else "  rngs: nnx.Rngs with a stream dropout or default, or a key.")
+    if lines[-1] == "Args:":
+        del lines[-2:]
     shapes = [f"{np.dtype(r.dtype).name}[{', '.join(map(str, r.shape))}]" for r in staged.results]
     listed = ", ".join(shapes) if len(shapes) <= _LISTED else f"{len(shapes)} arrays"
+    if framework == "nnx":
+        return [*lines, "", "Returns:", f"  The results ({listed})."]
     return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
 
 

@@ -31,6 +31,7 @@ from tf2jax_lite.support.errors import (
 )
 from tf2jax_lite.support.limits import reading
 
+from . import nnx
 from .dimension_syntax import MULTIPLE
 from .interface_json import decode, decode_interface
 from .metadata import check_hashes, inside, named_signature, read_metadata
@@ -88,6 +89,8 @@ def _load(
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
     function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
     function.kinds = _kinds(entry, interface)  # type: ignore[attr-defined]
+    found = (n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
+    function.moving_statistics = frozenset(found)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
 
@@ -242,6 +245,9 @@ def _from_source(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ExportError(f"the metadata's arguments are damaged: {type(error).__name__}: {error}") from error
     nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
+    modules = metadata.get("framework") == "nnx"
+    if modules:
+        nnx.import_nnx()
     path = inside(folder, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
@@ -249,6 +255,8 @@ def _from_source(
     try:
         spec.loader.exec_module(module)
         written = getattr(module, recorded["name"])
+        if modules:
+            written = nnx.as_function(written, module.to_variables, entry["updates"])
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
 

@@ -1,6 +1,7 @@
 """The page with a model's whole source shows what is written for it."""
 
 import re
+import sys
 from pathlib import Path
 
 import jax
@@ -12,16 +13,19 @@ from tf2jax_lite.pipeline.model_files import convert_file
 PAGE = Path(__file__).parents[3] / "docs" / "exported-source.md"
 
 
-def write(folder, monkeypatch):
-    """Returns the page's source, and the one that is written for the page's model."""
-    definition, source = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def blocks(language="python"):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def write(folder, monkeypatch, **options):
+    """Return the source that is written for the page's model."""
     monkeypatch.chdir(folder)
-    exec(compile(definition, PAGE.name, "exec"), {})
+    exec(compile(blocks()[0], PAGE.name, "exec"), {})
     functions = convert_file(folder / "encoder.keras")
     tf2jax.export_functions(
-        functions, folder / "out", stablehlo=False, title="encoder.keras, converted from TensorFlow."
+        functions, folder / "NNX", stablehlo=False, title="encoder.keras, converted from TensorFlow.", **options
     )
-    return source, (folder / "out" / "model.py").read_text()
+    return (folder / "NNX" / "model.py").read_text()
 
 
 @pytest.mark.full
@@ -29,5 +33,18 @@ def test_page_shows_the_source(tmp_path, monkeypatch):
     """Sources of other releases of JAX may differ."""
     if f"JAX {jax.__version__}" not in PAGE.read_text():
         pytest.skip(f"the page was not written with JAX {jax.__version__}")
-    shown, written = write(tmp_path, monkeypatch)
-    assert shown == written
+    assert blocks()[1] == write(tmp_path, monkeypatch)
+
+
+@pytest.mark.full
+def test_modules_are_shown_and_run(tmp_path, monkeypatch):
+    """The class is part of the source, and the page's code for it runs."""
+    written = write(tmp_path, monkeypatch, framework="nnx")
+    if f"JAX {jax.__version__}" in PAGE.read_text():
+        assert blocks("py")[0] in written
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace = {}
+    for block in blocks()[2:]:
+        exec(compile(block, PAGE.name, "exec"), namespace)
+    for name in ("NNX", "NNX.model"):
+        monkeypatch.delitem(sys.modules, name)

@@ -124,7 +124,7 @@ def skips(count=4):
 
 
 def images(strides=(1, 2, 1, 2, 2)):
-    """Convolutions that differ in strides, each with a batch norm whose statistics have axes of size 1."""
+    """Convolutions that differ in strides, and batch norms of [1, 1, 1, C]."""
     shapes = {}
     for i, _ in enumerate(strides):
         shapes |= {f"conv_{i}/kernel": (3, 3, 2, 2), f"conv_{i}/bias": (2,)}

@@ -9,13 +9,28 @@ Read in this order:
   functions, derivative_rules, constants: control flow, custom derivatives, large constants as arguments.
   templates: printed statements, with references to values, params and constants instead of names.
   structure: functions for scopes and repeated parts, loops, params of functions, and names of values.
-  module, support_functions, formatter: the module; functions that read params; line breaks.
+  entries, module, support_functions, formatter: public functions, the module, functions that read params, line breaks.
+  nnx: the module as `flax.nnx` modules.
 
 Must not import `api`, `frontend`, `lowering` or `ops`: generated source depends on JAX only.
 """
 
 from .block_ir import Block, from_jaxpr
-from .module import Entry, Result, write_module
+from .entries import Entry, Result
+from .module import write_module
 from .names import Names, identifier
+from .nnx.classes import class_name, classes_writer
+from .nnx.moving_statistics import moving_statistics
 
-__all__ = ["Block", "Entry", "Names", "Result", "from_jaxpr", "identifier", "write_module"]
+__all__ = [
+    "Block",
+    "Entry",
+    "Names",
+    "Result",
+    "class_name",
+    "classes_writer",
+    "from_jaxpr",
+    "identifier",
+    "moving_statistics",
+    "write_module",
+]

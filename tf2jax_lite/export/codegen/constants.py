@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 
 from .block_ir import Block, Constant, Equation, Literal, Value
+from .names import identifier
 
-__all__ = ["pass_constants"]
+__all__ = ["name_constants", "pass_constants"]
 
 
 def pass_constants(block: Block) -> None:
@@ -66,3 +67,11 @@ def _replace(block: Block, own: Mapping[int, Value], key: object) -> None:
         for inner in step.blocks.values():
             _replace(inner, own, key)
     block.results = read(block.results)
+
+
+def name_constants(block: Block) -> None:
+    """Name large constants for the steps that use them."""
+    for step in block.steps:
+        for item in (*step.inputs, *step.captured()):
+            if isinstance(item, Constant) and not item.hint:
+                item.hint = identifier("_".join(step.path[-2:])) if step.path else "array"

@@ -123,7 +123,10 @@ def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
     if value.startswith("[") and isinstance(tree := ast.parse(value, mode="eval").body, ast.ListComp):
         element = ast.get_source_segment(value, tree.elt) or ""
         rest = value[value.index(element) + len(element) : -1].strip()
-        return [f"{pad}{prefix}[", *_broken("", element, indent + 4, ""), f"{deeper}{rest}", f"{pad}]{end}"]
+        iterable = ast.get_source_segment(value, tree.generators[0].iter) or ""
+        start = rest[: rest.rindex(iterable)]
+        lines = [*_broken("", element, indent + 4, ""), *_broken(start, iterable, indent + 4, "")]
+        return [f"{pad}{prefix}[", *lines, f"{pad}]{end}"]
     pieces = _pieces(value)
     if pieces is None or len(f"{pad}{prefix}{pieces[0]}") > WIDTH:
         if end == "," or prefix.endswith("="):  # an argument: nothing more to do

@@ -6,13 +6,15 @@ import ast
 import builtins
 import symtable
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tf2jax_lite.export.dimension_syntax import MULTIPLE
+from tf2jax_lite.support.errors import ExportError
 
+from . import literals
 from .block_ir import Value
 
-__all__ = ["dimension_sources", "loaded", "undefined"]
+__all__ = ["check_multiple", "dimension_sources", "dimensions", "loaded", "roots", "undefined"]
 
 
 def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
@@ -55,3 +57,43 @@ def undefined(source: str) -> list[str]:
         used = {s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced()}
         unknown |= used - known
     return sorted(unknown)
+
+
+def dimensions(names: Sequence[str], args: Sequence[Value], count: int) -> dict[str, str]:
+    """Return the symbolic dimensions of a function, each with an expression for it.
+
+    Args:
+      names: of its inputs.
+      args: its arguments, of which the inputs come after the variables.
+      count: number of the variables.
+
+    Raises:
+      ExportError: no input tells a dimension.
+    """
+    found = dimension_sources(list(zip(names, args[count:], strict=False)))
+    needed = {
+        d
+        for value in args
+        if hasattr(value.aval, "shape")
+        for dim in value.aval.shape
+        for d in literals.dimension_variables(dim)
+    }
+    if needed - found.keys():
+        raise ExportError(f"no input tells the dimensions {sorted(needed - found.keys())} directly")
+    return found
+
+
+def check_multiple(dim: str, source: str) -> list[str]:
+    """Return lines that raise `ValueError` unless a size is the required multiple of a dimension."""
+    size, _, times = source.partition(" // ")
+    if not times:
+        return []
+    return [
+        f"if {size} != {times} * {dim}:",
+        f'    raise ValueError(f"{size} must be a multiple of {times}, not {{{size}}}")',
+    ]
+
+
+def roots(dims: Mapping[str, str]) -> set[str]:
+    """Return the names from whose shapes dimensions are read."""
+    return {source.split(".")[0] for source in dims.values()}

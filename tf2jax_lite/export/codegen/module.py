@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -17,63 +17,37 @@ from tf2jax_lite.calling.params import param_path
 from tf2jax_lite.support.errors import ExportError
 
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
-from .block_ir import Block, Constant, Equation
-from .constants import pass_constants
+from .block_ir import Constant, Equation
+from .constants import name_constants, pass_constants
 from .derivative_rules import write_rules
+from .entries import Entry, Result, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, tidy
-from .free_names import dimension_sources
-from .functions import FunctionWriter, tuple_of
-from .names import RESERVED, Names, identifier
+from .free_names import check_multiple, dimensions, roots
+from .functions import FunctionWriter
+from .names import RESERVED, Names
+from .structure.calls import FUNCTIONS, Calls
 from .structure.items import Body, Function, Program
-from .structure.plans import common_role, leaves, plan, role
+from .structure.plans import Plan, common_role, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
 from .support_functions import NUMBERED, STACKED, UPDATED, load_params
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
-__all__ = ["Entry", "Result", "write_module"]
+__all__ = ["ModuleWriter", "PrintedEntry", "write_module"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """A leaf in the structure of results: which result of the block."""
-
-    index: int
-
-
-@dataclasses.dataclass
-class Entry:
-    """One public function of the module.
-
-    Attributes:
-      name: its unique name in the source.
-      block: its computation. Its arguments are the variables, the inputs, and the key, in this order.
-      variables: names of the variables that it takes.
-      inputs: names of its arrays, in the block's order.
-      arguments: its parameters: names, each with a structure of `Result` leaves into ``inputs``.
-      rng: whether it takes a key.
-      structure: of its results: dicts, lists and tuples with `Result` leaves, and plain values.
-      updates: variable name to the index of the result that is its new value.
-      doc: lines of its docstring.
-    """
-
-    name: str
-    block: Block
-    variables: list[str]
-    inputs: list[str]
-    arguments: Mapping[str, Any]
-    rng: bool
-    structure: Any
-    updates: Mapping[str, int]
-    doc: Sequence[str] = ()
-
-
+_PUBLIC = re.compile(r"^(?:def|class) ([^\W_]\w*)", re.MULTILINE)
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 
 
 def write_module(
-    entries: Sequence[Entry], title: Sequence[str], *, shape_comments: bool = False, scan_layers: bool = False
+    entries: Sequence[Entry],
+    title: Sequence[str],
+    *,
+    shape_comments: bool = False,
+    scan_layers: bool = False,
+    writer: type[ModuleWriter] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Write a module.
 
@@ -82,6 +56,7 @@ def write_module(
       title: lines of its docstring.
       shape_comments: whether to write shapes behind all lines, not only in docstrings.
       scan_layers: whether to write loops over layers of one shape as `jax.lax.scan`, with params that are stacked.
+      writer: prints the structure; default: as functions.
 
     Returns:
       The source, and constants too large for it: they are read from ``params`` under these names.
@@ -95,7 +70,7 @@ def write_module(
         for entry in entries:
             pass_constants(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
-            module = _Module(entries, title, dict(given), shape_comments=shape_comments)
+            module = (writer or ModuleWriter)(entries, title, dict(given), shape_comments=shape_comments)
             module.program.scan_layers = scan_layers
             module.print_entries()
             if module.given == given:
@@ -114,7 +89,7 @@ def write_module(
 
 
 @dataclasses.dataclass
-class _Printed:
+class PrintedEntry:
     """An entry whose equations are printed, and outlined to functions."""
 
     entry: Entry
@@ -123,8 +98,17 @@ class _Printed:
     last: list[Any]
 
 
-class _Module:
-    """Writes a module; ``given`` are the sizes that functions with derivative rules are passed, by key."""
+class ModuleWriter:
+    """Writes a module of functions.
+
+    Args:
+      entries: its public functions.
+      title: lines of its docstring.
+      given: the sizes that functions with derivative rules are passed, by key.
+      shape_comments: whether to write shapes behind all lines.
+    """
+
+    program_type: type[Program] = Program
 
     def __init__(
         self,
@@ -141,7 +125,7 @@ class _Module:
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self.marks = Marks()
-        self.program = Program(self.marks)
+        self.program = self.program_type(self.marks)
         self.reads: dict[str, tuple[str, ...]] = {}
         self._read_names: dict[tuple[str, ...], str] = {}
         self._names: dict[int, str] = {}
@@ -151,8 +135,10 @@ class _Module:
         self._seen: dict[str, str] = {}
         self._customs: dict[Any, tuple[str, int]] = {}
         self.given = given
-        self.dims: Collection[str] = frozenset(d for e in entries for d in _dimensions(e))
-        self._printed: list[_Printed] = []
+        self.dims: Collection[str] = frozenset(
+            d for e in entries for d in dimensions(e.inputs, e.block.args, len(e.variables))
+        )
+        self._printed: list[PrintedEntry] = []
 
     def print_entries(self) -> None:
         """Print the equations of all entries."""
@@ -172,15 +158,9 @@ class _Module:
         body = "".join(f"{text}\n\n\n" for name, text in idioms.HELPERS.items() if name in used) + body
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
-        names = [*self._taken, *self.constants]
-        support = [
-            load_params(names, self._of_complex()),
-            UPDATED * ("_updated" in used),
-            STACKED * ("_stacked" in used),
-            NUMBERED * ("_numbered" in used),
-        ]
-        body = "\n\n\n".join([text for text in support if text] + [body])
-        used |= {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
+        text = "".join(f"{text}\n\n\n" for text in self.support(used) if text)
+        body = text + body
+        used |= {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         imports = [
             line
             for name, line in (
@@ -188,15 +168,29 @@ class _Module:
                 ("jax", "import jax"),
                 ("jnp", "import jax.numpy as jnp"),
                 ("np", "import numpy as np"),
+                ("nnx", "from flax import nnx"),
                 ("lax", "from jax import lax"),
             )
             if name in used
         ]
-        public = sorted([*(e.name for e in self.entries), "load_params"])
+        public = sorted([*(e.name for e in self.entries), *_PUBLIC.findall(text)])
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
+
+    def support(self, used: Collection[str]) -> list[str]:
+        """Return the functions that the module has besides the model's; empty text for those that it needs not.
+
+        Args:
+          used: names that the model's functions use.
+        """
+        return [
+            load_params([*self._taken, *self.constants], self._of_complex()),
+            UPDATED * ("_updated" in used),
+            STACKED * ("_stacked" in used),
+            NUMBERED * ("_numbered" in used),
+        ]
 
     def _of_complex(self) -> set[str]:
         """Return the names of complex params and constants."""
@@ -260,7 +254,7 @@ class _Module:
         return name, self.given.get(key, ())
 
     def _print(self, entry: Entry) -> None:
-        _name_constants(entry.block)
+        name_constants(entry.block)
         writer = FunctionWriter(self.marks, self)
         count = len(entry.variables)
         arrays = entry.block.args[count : count + len(entry.inputs)]
@@ -275,91 +269,147 @@ class _Module:
             writer.bind(variable, self.read(name))
             self.program.params[param_path(name, self._taken)] = variable.aval
         results = writer.block(entry.block)
-        updates: dict[tuple[str, ...], str] = {param_path(n, self._taken): results[i] for n, i in entry.updates.items()}
-        state = f"_updated(params, {_nested(updates)})" if updates else "params"
-        last = [writer.parse(f"return {_structure(entry.structure, results)}, {state}")]
+        last = self.last(entry, writer, results)
         used = [p.id for p in parts_of(last) if isinstance(p, Ref)]
         items = structure([n for n in writer.nodes if isinstance(n, Printed)], used, self.program)
-        self._printed.append(_Printed(entry, Body(items, self.program), args, last))
+        self._printed.append(PrintedEntry(entry, Body(items, self.program), args, last))
 
-    def _filled(self, nodes: Sequence[Any]) -> list[Any]:
+    def last(self, entry: Entry, writer: FunctionWriter, results: Sequence[str]) -> list[Stmt]:
+        """Return the last statements of an entry, which return its results and updated params.
+
+        Args:
+          entry: it.
+          writer: has its statements; may get more.
+          results: source of the block's results.
+        """
+        updates: dict[tuple[str, ...], str] = {param_path(n, self._taken): results[i] for n, i in entry.updates.items()}
+        state = f"_updated(params, {nested_text(updates)})" if updates else "params"
+        return [writer.parse(f"return {structure_text(entry.structure, results)}, {state}")]
+
+    def _filled(self, nodes: Sequence[Any], calls: Calls = FUNCTIONS) -> list[Any]:
         """Return statements in which params are read from all params, and constants stand as they are."""
         texts = [_read_part(part) for part in parts_of(nodes) if isinstance(part, Read | Hole)]
-        return nodes_of(nodes, iter(texts), {}, (), self.program)[0]
+        return nodes_of(nodes, iter(texts), {}, (), self.program, calls)[0]
 
     def _function(self, function: Function) -> None:
         """Write an outlined function."""
+        hint = self.hint(function)
+        found = self.plan(function, f"_{self.functions.new(hint, 'scope')}", set(self.dims))
+        args, lines = self.body(function, FUNCTIONS, 4)
+        self.chunks.append([*define(found.name, found.signature(args), 0), *docstring([self.doc(function)], 4), *lines])
+
+    def hint(self, function: Function) -> str:
+        """Return the name of an outlined function's role, and name its callers' values for it."""
         scopes = [scope for scope in function.scopes if scope]
         hint = common_role(scopes) if scopes else "block"
         for value, scope in function.produced.items():
             # A number says which layer it is, which the function that calls this one may be called for others of.
             own = role(scope)
             self.marks.hints[value] = hint if re.search(r"\d", own) else own
-        name = f"_{self.functions.new(hint, 'scope')}"
-        names = Names(taken=set(self.dims))
-        found = function.plan = plan(function, name, names, self.marks)
-        body = function.bodies[0]
-        results = [body.items[n].output_at(inner, self.program) for n, inner in function.results]
-        nodes, alias = nodes_of(body.items, iter(found.texts), found.headers, results, self.program)
-        nodes.append(_return(results))
+        return hint
+
+    def plan(self, function: Function, name: str, taken: set[str]) -> Plan:
+        """Return the parameters of an outlined function.
+
+        Args:
+          function: it.
+          name: its name.
+          taken: names that its parameters may not have.
+        """
+        found = function.plan = plan(function, name, Names(taken=taken), self.marks)
+        return found
+
+    def results(self, function: Function) -> list[int]:
+        """Return the values that an outlined function returns."""
+        return [function.bodies[0].items[n].output_at(inner, self.program) for n, inner in function.results]
+
+    def body(
+        self, function: Function, calls: Calls, indent: int, reserved: Collection[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """Return the names of an outlined function's arguments, and its lines.
+
+        Args:
+          function: it, with its parameters.
+          calls: writes params, constants and calls.
+          indent: spaces before each line.
+          reserved: names that its values may not have.
+        """
+        found, body, results = function.plan, function.bodies[0], self.results(function)
+        nodes, alias = nodes_of(body.items, iter(found.texts), found.headers, results, self.program, calls)
+        if results:
+            nodes.append(_return(results))
         variables = {v for header in found.headers.values() for v in header.variables}
         parameters = [*(slot.parameter for slot in found.slots), *found.words()]
-        taken = {*RESERVED, *self.dims, *parameters, *variables} - {"rng"}
+        taken = {*RESERVED, *self.dims, *parameters, *variables, *reserved} - {"rng"}
         lines, given = lay_out(
-            nodes, body.free, self.marks, taken, alias=alias, single="x", comments=self.shape_comments
+            nodes, body.free, self.marks, taken, alias=alias, single="x", indent=indent, comments=self.shape_comments
         )
         args = [given[v] for v in body.free]
-        start = [f"    {d} = {args[i]}.shape[{axis}]" for d, (i, axis) in found.derived.items()]
-        text = docstring([self._doc(function, scopes, results)], 4)
-        self.chunks.append([*define(name, found.signature(args), 0), *text, *start, *lines])
+        start = [f"{' ' * indent}{d} = {args[i]}.shape[{axis}]" for d, (i, axis) in found.derived.items()]
+        return args, [*start, *lines]
 
-    def _doc(self, function: Function, scopes: Sequence[str], results: Sequence[int]) -> str:
-        """Return a docstring that says the shapes of arguments and results."""
+    def doc(self, function: Function) -> str:
+        """Return a docstring that says the shapes of an outlined function's arguments and results."""
 
         def shapes(values: Sequence[int]) -> str:
             avals = [self.marks.avals[v] for v in values if self.marks.avals[v] is not None]
             return ", ".join(literals.type_comment(aval) for aval in avals)
 
+        scopes = [scope for scope in function.scopes if scope]
         title = f"TensorFlow scope {scopes[0]}" if scopes else "Repeated part"
-        return f"{title}: {shapes(function.bodies[0].free)} -> {shapes(results)}."
+        return f"{title}: {shapes(function.bodies[0].free)} -> {shapes(self.results(function)) or 'nothing'}."
 
-    def _entry(self, printed: _Printed) -> None:
+    def _entry(self, printed: PrintedEntry) -> None:
+        entry = printed.entry
+        lines = self.entry_body(printed, FUNCTIONS, 4)
+        args = ["params", *entry.arguments, *(["*", "rng"] if entry.rng else [])]
+        doc = list(entry.doc)
+        text = docstring(doc, 4) if doc else []
+        self.chunks.append([*define(entry.name, args, 0), *text, *lines])
+
+    def entry_body(self, printed: PrintedEntry, calls: Calls, indent: int, reserved: Collection[str] = ()) -> list[str]:
+        """Return the lines of an entry.
+
+        Args:
+          printed: it.
+          calls: writes params, constants and calls.
+          indent: spaces before each line.
+          reserved: names that its values may not have.
+        """
         entry, body = printed.entry, printed.body
-        dims = _dimensions(entry)
+        dims = dimensions(entry.inputs, entry.block.args, len(entry.variables))
         headers: dict[int, Header] = {}
         found = leaves([body], headers)
         texts = [_read(leaf.values[0]) for leaf in found]
         used = [p.id for p in parts_of(printed.last) if isinstance(p, Ref)]
-        nodes, alias = nodes_of(body.items, iter(texts), headers, used, self.program)
-        nodes += self._filled(printed.last)
+        nodes, alias = nodes_of(body.items, iter(texts), headers, used, self.program, calls)
+        nodes += self._filled(printed.last, calls)
         fixed = {value: name for name, value in printed.args.items()}
         variables = {v for header in headers.values() for v in header.variables}
-        taken = {*RESERVED, *dims, *entry.arguments, *variables, *(e.name for e in self.entries)} - {"rng", "outputs"}
-        lines, _ = lay_out(nodes, list(fixed), self.marks, taken, fixed, alias, comments=self.shape_comments)
+        names = (e.name for e in self.entries)
+        taken = {*RESERVED, *dims, *entry.arguments, *variables, *names, *reserved} - {"rng", "outputs"}
+        lines, _ = lay_out(
+            nodes, list(fixed), self.marks, taken, fixed, alias, indent=indent, comments=self.shape_comments
+        )
         mentioned = free_names.loaded(lines)
         count = len(entry.variables)
         arrays = entry.block.args[count : count + len(entry.inputs)]
         needed = {d: source for d, source in dims.items() if d in mentioned}
         before = [
-            f"    {name} = jnp.asarray({name}, {literals.dtype(value.aval.dtype)})"
-            for name, value in zip(entry.inputs, arrays, strict=True)
-            if name in mentioned or name in _roots(needed)
-        ]
-        for dim, source in needed.items():
-            before += [f"    {dim} = {source}", *_check_multiple(dim, source)]
-        args = ["params", *entry.arguments]
-        if entry.rng:
-            args += ["*", "rng"]
-        unpacked = [
-            f"    {entry.inputs[i]} = {source}"
+            f"{entry.inputs[i]} = {source}"
             for name, structure in entry.arguments.items()
             if not isinstance(structure, Result)
-            for i, source in _leaves(structure, name)
-            if entry.inputs[i] in mentioned or entry.inputs[i] in _roots(dims)
+            for i, source in leaves_of(structure, name)
+            if entry.inputs[i] in mentioned or entry.inputs[i] in roots(dims)
         ]
-        doc = list(entry.doc)
-        text = docstring(doc, 4) if doc else []
-        self.chunks.append([*define(entry.name, args, 0), *text, *unpacked, *before, *lines])
+        before += [
+            f"{name} = jnp.asarray({name}, {literals.dtype(value.aval.dtype)})"
+            for name, value in zip(entry.inputs, arrays, strict=True)
+            if name in mentioned or name in roots(needed)
+        ]
+        for dim, source in needed.items():
+            before += [f"{dim} = {source}", *check_multiple(dim, source)]
+        return [*(f"{' ' * indent}{line}" for line in before), *lines]
 
 
 def _read(value: Any) -> str:
@@ -376,74 +426,3 @@ def _read_part(part: Any) -> str:
 def _return(results: Sequence[int]) -> Stmt:
     parts = [piece for value in results for piece in (Ref(value), ", ")][:-1]
     return Stmt(("return ", *parts))
-
-
-def _nested(updates: Mapping[tuple[str, ...], str]) -> str:
-    """Return the source of nested dicts."""
-    groups: dict[str, dict[tuple[str, ...], str]] = {}
-    for path, text in updates.items():
-        groups.setdefault(path[0], {})[path[1:]] = text
-    items = [f"{literals.value(k)}: {inner[()] if () in inner else _nested(inner)}" for k, inner in groups.items()]
-    return "{" + ", ".join(items) + "}"
-
-
-def _name_constants(block: Block) -> None:
-    for step in block.steps:
-        for item in (*step.inputs, *step.captured()):
-            if isinstance(item, Constant) and not item.hint:
-                item.hint = identifier("_".join(step.path[-2:])) if step.path else "array"
-
-
-def _dimensions(entry: Entry) -> dict[str, str]:
-    """Return the symbolic dimensions, each with an expression for it."""
-    count = len(entry.variables)
-    found = dimension_sources(list(zip(entry.inputs, entry.block.args[count:], strict=False)))
-    needed = {
-        d
-        for value in entry.block.args
-        if hasattr(value.aval, "shape")
-        for dim in value.aval.shape
-        for d in literals.dimension_variables(dim)
-    }
-    if needed - found.keys():
-        raise ExportError(f"no input tells the dimensions {sorted(needed - found.keys())} directly")
-    return found
-
-
-def _check_multiple(dim: str, source: str) -> list[str]:
-    """Return lines that raise `ValueError` unless a size is the required multiple of a dimension."""
-    size, _, times = source.partition(" // ")
-    if not times:
-        return []
-    return [
-        f"    if {size} != {times} * {dim}:",
-        f'        raise ValueError(f"{size} must be a multiple of {times}, not {{{size}}}")',
-    ]
-
-
-def _structure(structure: Any, results: Sequence[str]) -> str:
-    if isinstance(structure, Result):
-        return results[structure.index]
-    if isinstance(structure, Mapping):
-        items = [f"{literals.value(str(k))}: {_structure(v, results)}" for k, v in structure.items()]
-        return "{" + ", ".join(items) + "}"
-    if isinstance(structure, list):
-        return f"[{', '.join(_structure(v, results) for v in structure)}]"
-    if isinstance(structure, tuple):
-        return tuple_of([_structure(v, results) for v in structure]) if structure else "()"
-    return literals.value(structure)
-
-
-def _leaves(structure: Any, source: str) -> list[tuple[int, str]]:
-    """Return the arrays in a structure: number and the source that reads it."""
-    if isinstance(structure, Result):
-        return [(structure.index, source)]
-    if isinstance(structure, Mapping):
-        return [x for k, v in structure.items() for x in _leaves(v, f"{source}[{literals.value(str(k))}]")]
-    if isinstance(structure, (list, tuple)):
-        return [x for i, v in enumerate(structure) for x in _leaves(v, f"{source}[{i}]")]
-    return []
-
-
-def _roots(dims: Mapping[str, str]) -> set[str]:
-    return {source.split(".")[0] for source in dims.values()}

@@ -1,6 +1,6 @@
 """One line of source for each equation: JAX's primitives as calls of ``jax.lax``, ``jax.random`` and operators."""
 
-from . import rules_calls, rules_elementwise, rules_indexing, rules_linalg, rules_prng  # noqa: F401
+from . import rules_elementwise, rules_indexing, rules_linalg, rules_prng  # noqa: F401
 from .registry import Equation, Raw, call, expression, rule
 
 __all__ = ["Equation", "Raw", "call", "expression", "rule"]

@@ -8,7 +8,8 @@ import numpy as np
 from tf2jax_lite.loops.derivatives import WITH_RESIDUALS
 
 from . import literals
-from .registry import Equation, call, is_numpy, rule, tuple_of, without_types
+from .idioms.defaults import DEFAULTS
+from .registry import Equation, Raw, call, is_numpy, rule, tuple_of, without_types
 
 __all__: list[str] = []
 
@@ -270,3 +271,12 @@ def _results(eqn: Equation) -> str:
 def _dim_as_value(eqn: Equation) -> str:
     # NumPy takes no symbolic dimension, which a size is where the module is exported once more.
     return call("jnp.asarray", literals.dimension(eqn.params["dim"]), literals.dtype(eqn.outputs[0].dtype))
+
+
+@rule("call")
+def _call(eqn: Equation) -> str:
+    p = eqn.params
+    count = len(eqn.mixed) - len(p["words"])
+    words = dict(zip(p["words"], map(Raw, eqn.mixed[count:]), strict=True))
+    defaults = {name: Raw(text) for name, text in DEFAULTS.get(p["function"], {}).items()}
+    return call(p["function"], *eqn.mixed[:count], **{**defaults, **words, **dict(p["keywords"])})

@@ -72,13 +72,13 @@ class Stmt:
       parts: its text, with references.
       targets: the values that it assigns.
       comment: a comment for it.
-      plain: whether it is written as it stands, without line breaks.
+      kept: whether it stays a statement of its own, where it stands.
     """
 
     parts: tuple[Part, ...]
     targets: tuple[int, ...] = ()
     comment: str = ""
-    plain: bool = False
+    kept: bool = False
 
 
 @dataclasses.dataclass(eq=False)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import literals
-from ..templates import Def, Marks, Part, Read, Ref, Stmt
+from ..templates import Def, Hole, Marks, Part, Read, Ref, Stmt
 from .items import Loop, Program
 from .plans import Plan
 from .sequences import Header
 
-__all__ = ["call_of", "head_of", "is_scan", "scan"]
+__all__ = ["FUNCTIONS", "Calls", "call_of", "head_of", "is_scan", "joined", "scan"]
 
 
 def call_of(plan: Plan, targets: Sequence[int], given: Sequence[Part], values: Sequence[Part], marks: Marks) -> Stmt:
@@ -57,7 +57,39 @@ def head_of(head: Header, iterable: str, columns: Sequence[tuple[int, list[int]]
     return Stmt(("for ", *inner, " in ", *whole, ":"), targets)
 
 
+class Calls:
+    """How a function reads params and constants, and calls outlined functions: as arguments, here."""
+
+    def leaf(self, part: Read | Hole, text: str) -> str:
+        """Return the source of a param or a constant, given it as an expression of the function's parameters."""
+        return text
+
+    def call(
+        self, plan: Plan, targets: Sequence[int], given: Sequence[str], values: Sequence[Part], marks: Marks
+    ) -> Stmt:
+        """Return a statement that calls an outlined function; see `call_of`."""
+        return call_of(plan, targets, given, values, marks)
+
+    def loop(
+        self,
+        plan: Plan,
+        targets: Sequence[int],
+        given: Sequence[str],
+        values: Sequence[Part],
+        head: Header,
+        iterable: str,
+        columns: Sequence[tuple[int, list[int]]],
+        marks: Marks,
+    ) -> tuple[Stmt, Stmt]:
+        """Return the first line of a loop over calls, and the call; see `head_of`."""
+        return head_of(head, iterable, columns), self.call(plan, targets, given, values, marks)
+
+
+FUNCTIONS = Calls()
+
+
 def joined(items: Sequence[Sequence[Part]]) -> list[Part]:
+    """Return items with commas between them."""
     return [part for i, item in enumerate(items) for part in ([", "] if i else []) + list(item)]
 
 

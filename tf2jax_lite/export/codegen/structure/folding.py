@@ -51,7 +51,7 @@ def fold(nodes: Sequence[Any], marks: Marks, short: Collection[int] = ()) -> lis
         node = _folded(node, pending, found, width)
         found.append(node)
         value = _single(node)
-        if value is not None and uses[value] == 2 and assigned[value] == 1:
+        if value is not None and not node.kept and uses[value] == 2 and assigned[value] == 1:
             pending[value] = len(found) - 1, node.parts[2:] if node.parts[1] == " = " else _after_equals(node.parts)
     return [node for node in found if node is not None]
 

