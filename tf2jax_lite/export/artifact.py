@@ -111,12 +111,13 @@ def export_functions(
         entries, traced, signatures, problems = {}, {}, {}, []
         names = codegen.Names()
         identifiers = {name: names.new(name, "model") for name in functions}
+        public = codegen.class_names(identifiers) if framework == "nnx" else identifiers
         for name, (fn, _) in functions.items():
             progress(f"trace {name}")
             converted = converted_function(fn)
             staged = stage_symbolic(converted, given[name], params, dtype)
             try:
-                entries[name] = entry(name, converted, staged, identifiers[name], framework=framework)
+                entries[name] = entry(name, converted, staged, public[name], framework=framework)
             except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
                 raise
             except Exception as error:  # an artifact without source is useful, too
@@ -343,7 +344,7 @@ def entry(
     variables = [str(v) for v in staged.variables]
     updates = {str(u): results + i for i, u in enumerate(staged.updates)}
     return codegen.Entry(
-        name=codegen.class_name(function) if framework == "nnx" else function,
+        name=function,
         block=block,
         variables=variables,
         inputs=inputs,

@@ -19,7 +19,7 @@ from .block_ir import Block, from_jaxpr
 from .entries import Entry, Result
 from .module import write_module
 from .names import Names, identifier
-from .nnx.classes import class_name, classes_writer
+from .nnx.classes import class_names, classes_writer
 from .nnx.moving_statistics import moving_statistics
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "Entry",
     "Names",
     "Result",
-    "class_name",
+    "class_names",
     "classes_writer",
     "from_jaxpr",
     "identifier",

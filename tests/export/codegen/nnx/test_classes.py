@@ -160,6 +160,26 @@ def test_tied_params_are_one_variable(tmp_path):
     assert len(jax.tree.leaves(nnx.state(module))) == len(params) == len(own)
 
 
+def test_names_of_classes():
+    names = {"a": "serving_default", "b": "x_1", "c": "x1", "d": "exception", "e": "non_trainable"}
+    assert list(codegen.class_names(names).values()) == [
+        "ServingDefault",
+        "X1",
+        "X11",
+        "ExceptionModule",
+        "NonTrainable1",
+    ]
+
+
+def test_integers_are_multiplied_without_a_layer(tmp_path):
+    params, inputs = {"kernel": np.arange(6, dtype=np.int32).reshape(2, 3)}, {"x": np.ones((4, 2), np.int32)}
+    text, _ = written([entry("Model", lambda p, x: [x @ p["kernel"]], params, inputs)])
+    module, _ = _variables(text, tmp_path, params, {})
+    result = module(**inputs)
+    assert result.dtype == np.int32
+    np.testing.assert_array_equal(result, inputs["x"] @ params["kernel"])
+
+
 def test_methods_of_modules_are_no_attributes():
     assert {name for name in dir(nnx.Module) if not name.startswith("_")} <= MODULE_ATTRIBUTES
 

@@ -15,14 +15,16 @@ from tf2jax_lite.export.codegen.functions import FunctionWriter
 from tf2jax_lite.export.codegen.idioms.defaults import DEFAULTS
 from tf2jax_lite.export.codegen.module import ModuleWriter, PrintedEntry
 from tf2jax_lite.export.codegen.structure.items import Function
+from tf2jax_lite.export.codegen.structure.plans import role
 from tf2jax_lite.export.codegen.templates import Def, Hole, Printed, Read, Ref, Stmt, parts_of
 
 from .layers import BASES, LayerProgram, keywords_of
 from .members import Members, call_words
 from .variables import NON_TRAINABLE, variables_function
 
-__all__ = ["class_name", "classes_writer"]
+__all__ = ["class_names", "classes_writer"]
 
+_NON_TRAINABLE = "NonTrainable"
 _OWN = {"nnx", "rngs", "self"}
 _INIT = {"kernel_init": "nnx.initializers.zeros", "rngs": "nnx.Rngs(0)"}  # the values are replaced
 _CONV = {
@@ -33,10 +35,30 @@ _CONV = {
 }
 
 
-def class_name(name: str) -> str:
-    """Return the name of a class: ``self_attention_1`` becomes ``SelfAttention1``."""
-    found = "".join(word[:1].upper() + word[1:] for word in name.split("_"))
-    return f"{found}Module" if hasattr(builtins, found) or not found.isidentifier() else found
+def class_names(identifiers: Mapping[str, str]) -> dict[str, str]:
+    """Return unique names of public classes.
+
+    Args:
+      identifiers: key to a name in snake case.
+    """
+    taken = {_NON_TRAINABLE}
+    return {key: _new_name(identifier, taken) for key, identifier in identifiers.items()}
+
+
+def _new_name(identifier: str, taken: set[str]) -> str:
+    """Return the name of a class, and add it to those that are taken.
+
+    ``self_attention_1`` becomes ``SelfAttention1``.
+    """
+    name, count = "".join(word[:1].upper() + word[1:] for word in identifier.split("_")), 0
+    if hasattr(builtins, name) or not name.isidentifier():
+        name = f"{name}Module"
+    found = name
+    while found in taken:
+        count += 1
+        found = f"{name}{count}"
+    taken.add(found)
+    return found
 
 
 def classes_writer(kinds: Mapping[str, str]) -> type[ModuleWriter]:
@@ -57,35 +79,30 @@ class _ClassesWriter(ModuleWriter):
     program_type = LayerProgram
     variable_kinds: Mapping[str, str] = {}
 
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._classes = {_NON_TRAINABLE, *(entry.name for entry in self.entries)}
+
     def support(self, used: Collection[str]) -> list[str]:
         """Return the functions and classes that the module has besides the model's."""
         load, *others = super().support(used)
-        kinds = {name: self.variable_kinds.get(name, "NonTrainable") for name in (*self._taken, *self.constants)}
-        other = NON_TRAINABLE * ("NonTrainable" in kinds.values())
+        kinds = {name: self.variable_kinds.get(name, _NON_TRAINABLE) for name in (*self._taken, *self.constants)}
+        other = NON_TRAINABLE * (_NON_TRAINABLE in kinds.values())
         return [other, load, variables_function(kinds), *others]
 
     def hint(self, function: Function) -> str:
         """Return the name of a function's role: of layers their kind."""
-        hint = super().hint(function)
-        return self._kind(function) or hint
+        hint, kind = super().hint(function), self._kind(function)
+        if kind is None:
+            return hint
+        for value, scope in function.produced.items():
+            own = role(scope)
+            self.marks.hints[value] = kind if re.search(r"\d", own) else own
+        return kind
 
     def _kind(self, function: Function) -> str | None:
         assert isinstance(self.program, LayerProgram)
         return self.program.kinds.get(function.key)
-
-    def _class(self, hint: str) -> str:
-        """Return a new name for a class."""
-        name, count = class_name(hint), 0
-        found, taken = name, {*self._classes, *(entry.name for entry in self.entries)}
-        while found in taken:
-            count += 1
-            found = f"{name}{count}"
-        self._classes.add(found)
-        return found
-
-    def __init__(self, *args: Any, **options: Any):
-        self._classes: set[str] = {"NonTrainable"}
-        super().__init__(*args, **options)
 
     def _function(self, function: Function) -> None:
         """Write an outlined function: as a class if it reads params."""
@@ -93,7 +110,7 @@ class _ClassesWriter(ModuleWriter):
             super()._function(function)
             return
         hint, kind = self.hint(function), self._kind(function)
-        found = self.plan(function, self._class(hint), {*self.dims, *_OWN})
+        found = self.plan(function, _new_name(hint, self._classes), {*self.dims, *_OWN})
         late = call_words(found)
         early = [word for word in found.keywords if word not in late]
         init = define("__init__", ["self", *found.signature((), without=late)], 4)

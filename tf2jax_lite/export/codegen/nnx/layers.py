@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from tf2jax_lite.export.codegen.structure.items import Call, Code, Program
 from tf2jax_lite.export.codegen.templates import Hole, Part, Printed, Read, Ref, Stmt, parts_of
 
@@ -90,7 +92,11 @@ class LayerProgram(Program):
                 kind = "Conv"
             case _:
                 return None
-        return kind if self._dtype(x) == self._dtype(kernel) else None
+        dtype = self._dtype(kernel)
+        if dtype is None or self._dtype(x) != dtype:
+            return None
+        # Layers of Flax convert integers to floats.
+        return kind if jnp.issubdtype(dtype, jnp.inexact) else None
 
     def _adds(self, kind: str, stmt: Stmt, bias: Read) -> bool:
         """Return whether a param is added to the last axes of a layer's result, those of its kernel."""
@@ -110,9 +116,9 @@ class LayerProgram(Program):
         return len(self.params[part.path].shape) if part.path in self.params else -1
 
     def _dtype(self, part: Ref | Read) -> Any:
-        """Return the dtype of a value or a param; an object of its own if it is not known."""
+        """Return the dtype of a value or a param, None if it is not known."""
         aval = self.marks.avals[part.id] if isinstance(part, Ref) else self.params.get(part.path)
-        return getattr(aval, "dtype", object())
+        return getattr(aval, "dtype", None)
 
 
 def _only(equation: Printed) -> Stmt | None:

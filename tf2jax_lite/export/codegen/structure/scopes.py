@@ -14,7 +14,8 @@ from .outline import outline
 __all__ = ["structure"]
 
 # Scopes of up to so many lines are inlined where there is one call.
-_FEW = 8
+_FEW = 3
+_FEW_WITHOUT_PARAMS = 8
 # A scope of one statement is a function if the statement takes so many lines.
 _SEVERAL = 3
 
@@ -45,7 +46,7 @@ def _with_items(nodes: Sequence[Any], program: Program) -> list[Any]:
             others = [n for n in node.body if not isinstance(n, Printed)]
             used = {part.id for part in parts_of(others) if isinstance(part, Ref)}
             items = structure(equations, used, program)
-            if sum(item.lines for item in items) > _FEW:
+            if sum(item.lines for item in items) > _FEW_WITHOUT_PARAMS:
                 items = [program.call(items, used.__contains__, BODY, small=True)]
             first = next((i for i, n in enumerate(node.body) if isinstance(n, Printed)), 0)
             node = dataclasses.replace(node, body=[*node.body[:first], *items, *others[first:]])
@@ -76,7 +77,8 @@ def _tree(codes: list[Code], depth: int, uses: Counter[int], program: Program) -
             items.extend(inner)
             continue
         inside = Counter(value for code in members for value in code.inputs)
-        small = sum(item.lines for item in inner) <= _FEW
+        reads = any(item.reads for item in inner)
+        small = sum(item.lines for item in inner) <= (_FEW if reads else _FEW_WITHOUT_PARAMS)
         items.append(program.call(inner, lambda v, inside=inside: uses[v] > inside[v], scope, small=small))
     inside = Counter(value for code in codes for value in code.inputs)
     used = {value for code in codes for _, value in code.outputs() if uses[value] > inside[value]}
