@@ -397,6 +397,27 @@ def test_dimensions():
     assert eval(literals.dimension(jax.core.max_dim(b - 3, 0)), {"b": 1, "max": max}) == 0
 
 
+STATEMENTS = [
+    f"({'a' * n}, {'b' * n}), {'c' * n} = lax.scan(body, ({'a' * n}, {'b' * n}), {'c' * n})" for n in (3, 20, 30, 45)
+] + [
+    f"x = {call}"
+    for n in (8, 54, 60)
+    for call in (f"f(g({'a' * n}, i) for i in {'b' * 20})", f"[{'a' * n} for i in x]")
+]
+
+
+def test_statements_are_broken_as_ruff_does(tmp_path):
+    ruff = [sys.executable, "-m", "ruff"]
+    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("ruff is not installed")
+    path = tmp_path / "statements.py"
+    path.write_text("\n".join(line for text in STATEMENTS for line in formatter.statement(text, 0)) + "\n")
+    found = subprocess.run(
+        [*ruff, "format", "--isolated", "--diff", str(path)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
+
+
 def test_long_statements_are_broken():
     text = "value = lax.conv_general_dilated(" + ", ".join(f"argument_{i}" for i in range(12)) + ", padding=((0, 1),))"
     lines = formatter.statement(text, 4)

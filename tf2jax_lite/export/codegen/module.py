@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from .structure.plans import common_role, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
-from .support_functions import NUMBERED, STACKED, UPDATED, load_params
+from .support_functions import NUMBERED, STACKED, UPDATED, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
 __all__ = ["Entry", "Result", "write_module"]
@@ -173,8 +174,11 @@ class _Module:
         head = docstring(self.title, 0)
         used = {n.id for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Name)}
         names = [*self._taken, *self.constants]
+        stack = stack_layers(self._stacks())
+        used |= {n.id for n in ast.walk(ast.parse(stack)) if isinstance(n, ast.Name)}
         support = [
             load_params(names, self._of_complex()),
+            stack,
             UPDATED * ("_updated" in used),
             STACKED * ("_stacked" in used),
             NUMBERED * ("_numbered" in used),
@@ -192,11 +196,29 @@ class _Module:
             )
             if name in used
         ]
-        public = sorted([*(e.name for e in self.entries), "load_params"])
+        public = sorted([*(e.name for e in self.entries), "load_params", *["stack_layers"] * bool(stack)])
         names = f"__all__ = [{', '.join(literals.value(n) for n in public)}]"
         if len(names) > 88:
             names = "\n".join(["__all__ = [", *(f"    {literals.value(n)}," for n in public), "]"])
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
+
+    def _stacks(self) -> list[tuple[tuple[str, ...], ...]]:
+        """Return the paths of params that are only read stacked, and so may be stacked before a call."""
+        total: Counter[tuple[str, ...]] = Counter()
+        for printed in self._printed:
+            total.update(printed.body.reads)
+            total.update(part.path for part in parts_of(printed.last) if isinstance(part, Read))
+            total.update(param_path(name, self._taken) for name in printed.entry.updates)
+
+        def count(paths: Sequence[tuple[str, ...]], reads: Counter[tuple[str, ...]]) -> int:
+            starts = set(paths)
+            return sum(n for read, n in reads.items() if any(read[:i] in starts for i in range(len(read) + 1)))
+
+        return [
+            paths
+            for paths, loops in self.program.stacks.items()
+            if count(paths, total) == sum(count(paths, Counter(loop.reads)) for loop in loops)
+        ]
 
     def _of_complex(self) -> set[str]:
         """Return the names of complex params and constants."""

@@ -135,6 +135,7 @@ def _parts(bodies: Sequence[Sequence[Any]], headers: dict[int, Header]) -> list[
                 headers[id(nodes[0])], parts = header(
                     [[plan.given(c.number) for c in n.calls] for n in nodes], plan.arguments()
                 )
+                headers[id(nodes[0])].loops = nodes
                 extend(parts)
     return found
 
