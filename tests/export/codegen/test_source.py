@@ -382,12 +382,32 @@ def test_names_are_handed_out_once():
         np.full((2, 3), 4.0),
         np.array([[True, False]]),
         np.zeros((0, 2), np.float32),
+        np.tri(4, dtype=bool),
+        np.tri(40, 50, -3, dtype=np.float32)[None],
+        ~np.tri(30, 20, 2, dtype=bool)[None, None],
+        np.triu(np.ones((5, 5), np.int32)),
     ],
 )
 def test_literals_read_back(value):
     found = np.asarray(eval(literals.array(np.asarray(value)), {"np": np, "jnp": jnp}))  # our own text
     assert found.dtype == value.dtype and found.shape == np.shape(value)
     np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.tri(50, dtype=bool)[None, None], "np.tri(50, dtype=np.bool_)[None, None]"),
+        (np.tri(50, 40, -2), "np.tri(50, 40, k=-2, dtype=np.float64)"),
+        (~np.tri(50, dtype=bool), "~np.tri(50, dtype=np.bool_)"),
+        (np.tri(50, 50, 3, bool), "np.tri(50, k=3, dtype=np.bool_)"),
+        (np.tri(50) * 2, ""),
+        (np.eye(50), ""),
+        (np.stack([np.tri(50)] * 2), ""),
+    ],
+)
+def test_triangles(value, expected):
+    assert literals.triangle(value) == expected
 
 
 def test_dimensions():

@@ -179,6 +179,24 @@ def scopes_that_are_params():
     return model, params, drawn({"x": (3, 4)})
 
 
+def constants_in_loops():
+    """Functions take a constant, and loop over others that are alike."""
+    params = drawn({"kernel": (4, 4)})
+
+    def model(params, x):
+        for tower, last in enumerate((0.5, 0.25)):
+            with scope(f"tower_{tower}"):
+                for i, factor in enumerate((1.25, 0.75, 1.5, 0.5)):
+                    with scope(f"step_{i}"), scope("a"):
+                        y = jnp.cos(jnp.tanh(x @ params["kernel"]) * factor)
+                        x = jnp.sin(y * y + x) - jnp.cos(y)
+                with scope("scale"):
+                    x = x * last
+        return x
+
+    return model, params, drawn({"x": (3, 4)})
+
+
 CASES = {
     f.__name__: f
     for f in (
@@ -190,6 +208,7 @@ CASES = {
         in_a_loop,
         interleaved,
         scopes_that_are_params,
+        constants_in_loops,
     )
 }
 
@@ -262,6 +281,7 @@ def test_equal_functions_are_one(name):
         ("skips", [".append(", 'params[f"down_{i}"]']),
         ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
         ("in_a_loop", ["    for i in range(6):"]),
+        ("constants_in_loops", ["def _tower(params, x, value_1):", "for value in (1.25, 0.75, 1.5, 0.5):"]),
         ("interleaved", ["for _ in range(4):"]),
         ("scopes_that_are_params", ['params["w/m/deep"]', '"/".join(']),
     ],

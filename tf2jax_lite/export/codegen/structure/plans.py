@@ -152,6 +152,8 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
     bodies = function.bodies
     headers: dict[int, Header] = {}
     found = leaves(bodies, headers)
+    for head in headers.values():
+        names.reserve(head.variables)  # else loops would assign to parameters
     texts = [""] * len(found)
     reads: Any = {i: leaf.values for i, leaf in enumerate(found) if leaf.is_read}
     slots = partition(list(reads), reads, len(bodies)) if reads else []
