@@ -92,7 +92,8 @@ def export_functions(
       shard_bytes: maximum size of a params file.
       shape_comments: write shapes behind all lines of the source, not only in docstrings.
       scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO. The
-        code is smaller and compiles faster; stacking copies the params at each call.
+        code is smaller and compiles faster; stacking copies the params at each call, unless the source's
+        ``stack_layers`` has stacked them before.
       framework: of the source: ``"jax"`` for functions of params, ``"nnx"`` for `flax.nnx` modules.
       progress: called with the name of each step as it begins.
 

@@ -271,7 +271,7 @@ def _from_source(
         key = {"rng": _typed(rng)} if entry["rng"] else {}
         try:
             results, after = written(nest_params(params) if nested else params, *given, **key)
-        except KeyError:
+        except (KeyError, TypeError, ValueError):  # scans over layers have no KeyError
             missing = [name for name in metadata["params"] if name not in params]
             if not missing:
                 raise

@@ -117,6 +117,20 @@ def _check(program: Program, jit: bool) -> Outcome:
     return outcome
 
 
+def judge(
+    program: Program, expected: Mapping[Ref, np.ndarray], actual: Mapping[Ref, np.ndarray], how: str
+) -> Finding | None:
+    """Return the first node of a run that is wrong, None if none is.
+
+    Args:
+      program: it.
+      expected: TensorFlow's values.
+      actual: the run's.
+      how: "eager" or "jit".
+    """
+    return _Judge(program, expected, actual, how, Outcome(), make_variables(program)).first()
+
+
 def _failure(how: str, error: Exception, program: Program) -> Finding:
     text = str(error)
     named = [node for node in program.nodes if f"'n{node.number}'" in text or f"/n{node.number}'" in text]

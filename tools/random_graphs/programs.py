@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,8 +208,10 @@ def make_variables(program: Program) -> dict[str, tf.Variable]:
     return {name: tf.Variable(value, name=name) for name, value in program.variables.items()}
 
 
-def trace(program: Program, variables: Mapping[str, tf.Variable]) -> tuple[Any, list[Ref]]:
-    """Return a ``ConcreteFunction`` that returns all values, and their Refs.
+def trace(
+    program: Program, variables: Mapping[str, tf.Variable], chosen: Collection[Ref] | None = None
+) -> tuple[Any, list[Ref]]:
+    """Return a ``ConcreteFunction`` that returns all values, or chosen ones, and their Refs.
 
     Raises:
       Refused: TensorFlow does not take one of the nodes (its shape function may see more than its kernel).
@@ -219,6 +221,8 @@ def trace(program: Program, variables: Mapping[str, tf.Variable]) -> tuple[Any, 
     def fn(*args: Any) -> list[Any]:
         values = run(program, args, variables)
         order[:] = [r for r, v in values.items() if r.node != PARAM and v.dtype not in (tf.resource, tf.variant)]
+        if chosen is not None:
+            order[:] = [ref for ref in order if ref in chosen]
         return [values[ref] for ref in order]
 
     specs = [tf.TensorSpec(p.shape, p.dtype, name=f"p{i}") for i, p in enumerate(program.params)]

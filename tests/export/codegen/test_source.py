@@ -382,6 +382,10 @@ def test_names_are_handed_out_once():
         np.full((2, 3), 4.0),
         np.array([[True, False]]),
         np.zeros((0, 2), np.float32),
+        np.tri(4, dtype=bool),
+        np.tri(40, 50, -3, dtype=np.float32)[None],
+        ~np.tri(30, 20, 2, dtype=bool)[None, None],
+        np.triu(np.ones((5, 5), np.int32)),
     ],
 )
 def test_literals_read_back(value):
@@ -390,11 +394,48 @@ def test_literals_read_back(value):
     np.testing.assert_array_equal(found, value)
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.tri(50, dtype=bool)[None, None], "np.tri(50, dtype=np.bool_)[None, None]"),
+        (np.tri(50, 40, -2), "np.tri(50, 40, k=-2, dtype=np.float64)"),
+        (~np.tri(50, dtype=bool), "~np.tri(50, dtype=np.bool_)"),
+        (np.tri(50, 50, 3, bool), "np.tri(50, k=3, dtype=np.bool_)"),
+        (np.tri(50) * 2, ""),
+        (np.eye(50), ""),
+        (np.stack([np.tri(50)] * 2), ""),
+    ],
+)
+def test_triangles(value, expected):
+    assert literals.triangle(value) == expected
+
+
 def test_dimensions():
     b, d = jax.export.symbolic_shape("b, d")
     assert eval(literals.dimension((b * 2 + d) // 3), {"b": 5, "d": 1}) == 3
     assert eval(literals.dimension(b % 4), {"b": 7}) == 3
     assert eval(literals.dimension(jax.core.max_dim(b - 3, 0)), {"b": 1, "max": max}) == 0
+
+
+STATEMENTS = [
+    f"({'a' * n}, {'b' * n}), {'c' * n} = lax.scan(body, ({'a' * n}, {'b' * n}), {'c' * n})" for n in (3, 20, 30, 45)
+] + [
+    f"x = {call}"
+    for n in (8, 54, 60)
+    for call in (f"f(g({'a' * n}, i) for i in {'b' * 20})", f"[{'a' * n} for i in x]")
+]
+
+
+def test_statements_are_broken_as_ruff_does(tmp_path):
+    ruff = [sys.executable, "-m", "ruff"]
+    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("ruff is not installed")
+    path = tmp_path / "statements.py"
+    path.write_text("\n".join(line for text in STATEMENTS for line in formatter.statement(text, 0)) + "\n")
+    found = subprocess.run(
+        [*ruff, "format", "--isolated", "--diff", str(path)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
 
 
 def test_long_statements_are_broken():

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -206,6 +207,24 @@ def scopes_that_are_params():
     return model, params, drawn({"x": (3, 4)})
 
 
+def constants_in_loops():
+    """Functions take a constant, and loop over others that are alike."""
+    params = drawn({"kernel": (4, 4)})
+
+    def model(params, x):
+        for tower, last in enumerate((0.5, 0.25)):
+            with scope(f"tower_{tower}"):
+                for i, factor in enumerate((1.25, 0.75, 1.5, 0.5)):
+                    with scope(f"step_{i}"), scope("a"):
+                        y = jnp.cos(jnp.tanh(x @ params["kernel"]) * factor)
+                        x = jnp.sin(y * y + x) - jnp.cos(y)
+                with scope("scale"):
+                    x = x * last
+        return x
+
+    return model, params, drawn({"x": (3, 4)})
+
+
 CASES = {
     f.__name__: f
     for f in (
@@ -218,6 +237,7 @@ CASES = {
         interleaved,
         images,
         scopes_that_are_params,
+        constants_in_loops,
     )
 }
 
@@ -290,6 +310,7 @@ def test_equal_functions_are_one(name):
         ("skips", [".append(", 'params[f"down_{i}"]']),
         ("constants_differ", ["def _layer(params, x, value, axis):", "for i, (value, axis) in enumerate("]),
         ("in_a_loop", ["    for i in range(6):"]),
+        ("constants_in_loops", ["def _tower(params, x, value_1):", "for value in (1.25, 0.75, 1.5, 0.5):"]),
         ("images", ["def _block(conv, norm, x, strides=(1, 1)):", '        a, norm["mean"],', "(2, 2))):"]),
         ("interleaved", ["for _ in range(4):"]),
         ("scopes_that_are_params", ['params["w/m/deep"]', '"/".join(']),
@@ -320,6 +341,42 @@ def test_layers_as_a_scan():
     text = written("encoder", scan_layers=True)[3]
     assert text.count("lax.scan(") == 1 and "_stacked(" in text and "for i in range(4)]" in text
     assert "lax.scan(" not in written("skips", scan_layers=True)[3]
+
+
+def tied():
+    """Layers of which one is read once more, so that they cannot be stacked before a call."""
+    model, params, inputs = encoder()
+
+    def both(params, x, mask):
+        return model(params, x, mask) @ params["encoder/layer_1/up/kernel"][:, :4]
+
+    return both, params, inputs
+
+
+@pytest.mark.parametrize("name", ["encoder", "flat_layers"])
+def test_layers_may_be_stacked_before_a_call(name, tmp_path):
+    _, params, inputs, text, constants = written(name, scan_layers=True)
+    module = imported(text, tmp_path)
+    nested = tf2jax.nest_params({**params, **constants})
+    stacked = module.stack_layers(nested)
+    assert jax.tree.structure(nested) == jax.tree.structure(tf2jax.nest_params({**params, **constants}))
+    assert len(jax.tree.leaves(stacked)) < len(jax.tree.leaves(nested)) / 2
+
+    def run(params):
+        return jnp.sum(jnp.sin(module.model(params, **inputs)[0]))
+
+    (expected, gradients), (actual, found) = (jax.value_and_grad(run)(given) for given in (nested, stacked))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    near = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6)
+    jax.tree.map(near, found, module.stack_layers(gradients))
+
+
+def test_layers_that_are_read_apart_are_not_stacked_before_a_call(tmp_path, monkeypatch):
+    monkeypatch.setitem(CASES, "tied", tied)
+    model, params, inputs, text, _ = written("tied", scan_layers=True)
+    assert "_stacked(" in text and "def stack_layers" not in text
+    actual = imported(text, tmp_path).model(tf2jax.nest_params(params), **inputs)[0]
+    np.testing.assert_allclose(actual, model(params, **inputs), rtol=1e-5, atol=1e-6)
 
 
 def test_shape_comments():
@@ -366,7 +423,7 @@ def test_complex_params_are_loaded(tmp_path):
     ],
 )
 def test_names_by_index(words, expected):
-    found = sequences._by_index(words, quoted=True)
+    found = sequences.by_index(words, quoted=True)
     assert found == expected
     if found is not None:
         given = {"_numbered": numbered}

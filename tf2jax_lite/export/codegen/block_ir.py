@@ -22,7 +22,7 @@ from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
-from .literals import is_uniform, ramp
+from .literals import has_short_source
 
 __all__ = ["Block", "Constant", "Equation", "Literal", "Value", "from_jaxpr"]
 
@@ -132,7 +132,7 @@ class _Reader:
         if id(array) not in self._constants:
             found: Value | Literal
             key = jnp.issubdtype(array.dtype, jax.dtypes.extended)
-            if not key and (np.size(array) <= _SMALL or ramp(np.asarray(array)) or is_uniform(np.asarray(array))):
+            if not key and (np.size(array) <= _SMALL or has_short_source(np.asarray(array))):
                 found = Literal(np.asarray(array))
             else:
                 found = Constant(jax.ShapeDtypeStruct(np.shape(array), array.dtype), array=array)

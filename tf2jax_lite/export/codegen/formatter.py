@@ -29,9 +29,9 @@ def statement(text: str, indent: int, comment: str = "") -> list[str]:
         return [pad + text]
     prefix, value = _split(text)
     lines = _broken(prefix, value, indent, "")
-    targets = prefix.removesuffix(" = ").split(", ")
-    if len(targets) > 1 and any(len(line) > WIDTH for line in lines):
-        lines = [f"{pad}(", *(f"{pad}    {target}," for target in targets), *_broken(") = ", value, indent, "")]
+    if any(len(line) > WIDTH for line in lines):
+        targets = [line for target in _targets(prefix) for line in _broken("", target, indent + 4, ",")]
+        lines = [f"{pad}(", *targets, *_broken(") = ", value, indent, "")] if targets else lines
     if comment and len(lines[-1]) + len(comment) + 4 <= WIDTH:
         lines[-1] += f"  # {comment}"
     return lines
@@ -72,6 +72,16 @@ def _split(text: str) -> tuple[str, str]:
         start = text.rindex(value)
         return text[:start], text[start:]
     return "", text
+
+
+def _targets(prefix: str) -> list[str]:
+    """Return the items of the tuple that a statement assigns to; none for other statements."""
+    if not prefix.endswith(" = "):
+        return []
+    target = prefix.removesuffix(" = ")
+    node = ast.parse(target, mode="eval").body
+    found = node.elts if isinstance(node, ast.Tuple) else []
+    return [ast.get_source_segment(target, item) or "" for item in found]
 
 
 def _pieces(value: str) -> tuple[str, list[str], str] | None:
@@ -120,13 +130,13 @@ def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
     flat = f"{pad}{prefix}{value}{end}"
     if len(flat) <= WIDTH:
         return [flat]
-    if value.startswith("[") and isinstance(tree := ast.parse(value, mode="eval").body, ast.ListComp):
-        element = ast.get_source_segment(value, tree.elt) or ""
-        rest = value[value.index(element) + len(element) : -1].strip()
-        iterable = ast.get_source_segment(value, tree.generators[0].iter) or ""
-        start = rest[: rest.rindex(iterable)]
-        lines = [*_broken("", element, indent + 4, ""), *_broken(start, iterable, indent + 4, "")]
-        return [f"{pad}{prefix}[", *lines, f"{pad}]{end}"]
+    found = _comprehension(value)
+    if found is not None:
+        opening, element, start, iterable = found
+        one_line = f"{deeper}{element} {start}{iterable}"
+        inner = [*_broken("", element, indent + 4, ""), *_broken(start, iterable, indent + 4, "")]
+        inner = [one_line] if len(one_line) <= WIDTH else inner
+        return [f"{pad}{prefix}{opening}", *inner, f"{pad}{value[-1]}{end}"]
     pieces = _pieces(value)
     if pieces is None or len(f"{pad}{prefix}{pieces[0]}") > WIDTH:
         if end == "," or prefix.endswith("="):  # an argument: nothing more to do
@@ -145,6 +155,23 @@ def _broken(prefix: str, value: str, indent: int, end: str) -> list[str]:
         keyword, content = _keyword(item)
         lines.extend(_broken(keyword, content, indent + 4, ","))
     return [*lines, f"{pad}{closing}{end}"]
+
+
+def _comprehension(value: str) -> tuple[str, str, str, str] | None:
+    """Split a list comprehension or a call of a generator: opening to iterable."""
+    node = ast.parse(value, mode="eval").body
+    match node:
+        case ast.ListComp():
+            opening, inner = "[", node
+        case ast.Call(args=[ast.GeneratorExp() as inner], keywords=[]):
+            opening = (ast.get_source_segment(value, node.func) or "") + "("
+        case _:
+            return None
+    element = ast.get_source_segment(value, inner.elt) or ""
+    rest = value[value.index(element, len(opening)) + len(element) : -1].strip()
+    iterable = ast.get_source_segment(value, inner.generators[0].iter) or ""
+    start = rest[: rest.rindex(iterable)]
+    return opening, element, start, rest[len(start) :]
 
 
 def _keyword(item: str) -> tuple[str, str]:

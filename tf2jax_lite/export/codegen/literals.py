@@ -19,14 +19,17 @@ __all__ = [
     "dimension",
     "dimension_variables",
     "dtype",
+    "has_short_source",
     "is_uniform",
     "ramp",
     "scalar",
     "shape",
+    "triangle",
     "type_comment",
     "value",
 ]
 
+_TRIANGLE = 9  # elements from which a matrix is written as a triangle
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
@@ -134,9 +137,16 @@ def array(item: Any) -> str:
         return f"np.arange({', '.join(map(str, bounds))}, dtype={dtype(found.dtype)})"
     if is_uniform(found):
         return f"np.full({shape(found.shape)}, {scalar(found.flat[0], typed=False)}, {dtype(found.dtype)})"
+    if text := triangle(found):
+        return text
     if not found.size:
         return f"np.zeros({shape(found.shape)}, {dtype(found.dtype)})"
     return f"np.array({_nested(found)}, {dtype(found.dtype)})"
+
+
+def has_short_source(found: np.ndarray) -> bool:
+    """Return whether the source of an array does not grow with its size."""
+    return bool(ramp(found)) or is_uniform(found) or bool(triangle(found))
 
 
 def ramp(found: np.ndarray) -> int:
@@ -145,6 +155,28 @@ def ramp(found: np.ndarray) -> int:
         return 0
     steps = np.diff(found.astype(np.int64))
     return int(steps[0]) if np.all(steps == steps[0]) else 0
+
+
+def triangle(found: np.ndarray) -> str:
+    """Return the source of a matrix of ones in and below a diagonal or, for booleans, above it; "" if it is none.
+
+    Axes of size 1 may stand before the matrix.
+    """
+    if found.ndim < 2 or found.size < _TRIANGLE or np.prod(found.shape[:-2]) != 1 or found.dtype.kind not in "biuf":
+        return ""
+    matrix = found.reshape(found.shape[-2:])
+    for mark, below in [("", matrix), *([("~", ~matrix)] if found.dtype == np.bool_ else [])]:
+        rows = np.flatnonzero(below.any(axis=1))
+        if not rows.size:
+            continue
+        k = int(np.count_nonzero(below[0])) - 1 if rows[0] == 0 else -int(rows[0])
+        height, width = below.shape
+        if not np.array_equal(below, np.tri(height, width, k)):
+            continue
+        words = [str(height), *([str(width)] if width != height else []), *([f"k={k}"] if k else [])]
+        axes = f"[{', '.join(['None'] * (found.ndim - 2))}]" if found.ndim > 2 else ""
+        return f"{mark}np.tri({', '.join(words)}, dtype={dtype(found.dtype)}){axes}"
+    return ""
 
 
 def is_uniform(found: np.ndarray) -> bool:

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ from .structure.plans import Plan, common_role, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
-from .support_functions import NUMBERED, STACKED, UPDATED, load_params
+from .support_functions import NUMBERED, STACKED, UPDATED, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
 __all__ = ["ModuleWriter", "PrintedEntry", "write_module"]
@@ -185,11 +186,32 @@ class ModuleWriter:
         Args:
           used: names that the model's functions use.
         """
+        stack = stack_layers(self._stacks())
+        used = {*used, *(n.id for n in ast.walk(ast.parse(stack)) if isinstance(n, ast.Name))}
         return [
             load_params([*self._taken, *self.constants], self._of_complex()),
+            stack,
             UPDATED * ("_updated" in used),
             STACKED * ("_stacked" in used),
             NUMBERED * ("_numbered" in used),
+        ]
+
+    def _stacks(self) -> list[tuple[tuple[str, ...], ...]]:
+        """Return the paths of params that are only read stacked, and so may be stacked before a call."""
+        total: Counter[tuple[str, ...]] = Counter()
+        for printed in self._printed:
+            total.update(printed.body.reads)
+            total.update(part.path for part in parts_of(printed.last) if isinstance(part, Read))
+            total.update(param_path(name, self._taken) for name in printed.entry.updates)
+
+        def count(paths: Sequence[tuple[str, ...]], reads: Counter[tuple[str, ...]]) -> int:
+            starts = set(paths)
+            return sum(n for read, n in reads.items() if any(read[:i] in starts for i in range(len(read) + 1)))
+
+        return [
+            paths
+            for paths, loops in self.program.stacks.items()
+            if count(paths, total) == sum(count(paths, Counter(loop.reads)) for loop in loops)
         ]
 
     def _of_complex(self) -> set[str]:

@@ -66,6 +66,10 @@ class Names:
         """Return all names that are taken."""
         return {*self._taken, *self._used}
 
+    def reserve(self, names: Collection[str]) -> None:
+        """Let `new` not return some names."""
+        self._taken.update(names)
+
     def new(self, hint: str, default: str = "value") -> str:
         """Return a new name like ``hint``."""
         base = identifier(hint, default)

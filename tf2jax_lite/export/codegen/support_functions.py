@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from . import literals
+from .formatter import loop
+from .functions import tuple_of
+from .structure.sequences import by_index
 
-__all__ = ["NUMBERED", "STACKED", "UPDATED", "load_params"]
+__all__ = ["NUMBERED", "STACKED", "UPDATED", "load_params", "stack_layers"]
 
 NUMBERED = '''def _numbered(name, index):
     """Return Keras's name for a layer by its number: dense, dense_1, dense_2."""
     return f"{name}_{index}" if index else name'''
 
 STACKED = '''def _stacked(layers):
-    """Stack the params of equal layers along a new first axis."""
-    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *layers)'''
+    """Stack the params of equal layers, unless stack_layers has done so."""
+    first = next(layers)
+    try:
+        others = list(layers)
+    except KeyError:  # the first layer's params are all layers'
+        return first
+    return jax.tree.map(lambda *arrays: jnp.stack(arrays), first, *others)'''
+
+_STACK = '''def stack_layers(params):
+    """Stack the params of equal layers once; otherwise each call does it."""
+    params = jax.tree.map(lambda array: array, params)  # new dicts
+{loop}
+        scopes = [functools.reduce(dict.get, path[:-1], params) for path in paths]
+        layers = [
+            scope.pop(path[-1]) for scope, path in zip(scopes, paths, strict=True)
+        ]
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *layers)
+        scopes[0][paths[0][-1]] = stacked
+    return params'''
 
 UPDATED = '''def _updated(params, changes):
     """Return params with other values for some of them."""
@@ -60,6 +80,28 @@ _NESTED_NAMES = """        *scopes, leaf = name.split("/")
 _COMPLEX = """        if name in {names}:  # the last axis has real and imaginary parts
             value = value.view(f"c{{2 * value.itemsize}}")[..., 0]
 """
+
+
+def stack_layers(groups: Sequence[Sequence[tuple[str, ...]]]) -> str:
+    """Return the function that stacks params; "" if there are none to stack.
+
+    Args:
+      groups: for each group of equal layers the paths of their params; of groups within others, the inner ones first.
+    """
+    if not groups:
+        return ""
+    return _STACK.format(loop="\n".join(loop(f"for paths in {tuple_of([_paths(g) for g in groups])}:", 4)))
+
+
+def _paths(group: Sequence[tuple[str, ...]]) -> str:
+    """Return the source of a list of paths: by index if there is an expression for it."""
+    parts: list[str] = []
+    for words in zip(*group, strict=True):
+        part = literals.value(words[0]) if len(set(words)) == 1 else by_index(words, quoted=True)
+        if part is None:
+            return "[" + ", ".join(tuple_of([literals.value(word) for word in path]) for path in group) + "]"
+        parts.append(part)
+    return f"[{tuple_of(parts)} for i in range({len(group)})]"
 
 
 def load_params(names: Collection[str], of_complex: Collection[str]) -> str:

@@ -14,7 +14,7 @@ __all__ = ["Def", "For", "Hole", "Marks", "Node", "Part", "Printed", "Read", "Re
 
 _MARK = re.compile(r"_v(\d+)_")
 _DTYPES = re.compile(r"(?:np|jnp)\.(?:u?int\d+|b?float\d+\w*|complex\d+|bool_)")
-_ARRAYS = ("np.array", "np.full", "np.zeros", "np.arange")
+_ARRAYS = ("np.array", "np.full", "np.zeros", "np.arange", "np.tri")
 _NUMBERS = ("jnp.inf", "jnp.nan", "np.inf", "np.nan")
 # Names of positional arguments that may differ between equal functions.
 _POSITIONS = {
@@ -226,6 +226,8 @@ def _is_constant(node: ast.expr, dims: Collection[str]) -> bool:
             return bool(node.elts) and all(_is_constant(item, dims) for item in node.elts)
         case ast.Attribute():
             return ast.unparse(node) in _NUMBERS
+        case ast.Subscript():
+            return _is_constant(node.value, dims) and _is_constant(node.slice, dims)
         case ast.Call(func=ast.Attribute() | ast.Name()):
             name = ast.unparse(node.func)
             if name in ("max", "min") and not node.keywords:

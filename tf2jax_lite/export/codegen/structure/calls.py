@@ -95,13 +95,18 @@ def joined(items: Sequence[Sequence[Part]]) -> list[Part]:
 
 def is_scan(item: Loop, head: Header, program: Program) -> bool:
     """Return whether the iterations of a loop differ in params alone, which have equal shapes."""
-    first, last = item.calls[0], item.calls[-1]
-    plan, marks = first.function.plan, program.marks
+    function = item.calls[0].function
     carried = {kind[1] for kind in item.pattern if kind[0] == "carry"}
-    if item.collected or ("each",) in item.pattern or carried != set(first.function.results):
+    if item.collected or ("each",) in item.pattern or carried != set(function.results):
         return False
-    if any(head.varying[len(plan.slots) :]) or not any(head.varying):
+    if any(head.varying[len(function.plan.slots) :]) or not any(head.varying):
         return False
+    return all(_has_equal_shapes(loop, head, program) for loop in head.loops)
+
+
+def _has_equal_shapes(item: Loop, head: Header, program: Program) -> bool:
+    """Return whether values that a loop carries, and params that differ between its iterations, keep their shapes."""
+    first, last, marks = item.calls[0], item.calls[-1], program.marks
 
     def differs(a: Any, b: Any) -> bool:
         return (a.shape, a.dtype) != (b.shape, b.dtype)
@@ -109,12 +114,20 @@ def is_scan(item: Loop, head: Header, program: Program) -> bool:
     for start, kind in zip(first.inputs, item.pattern, strict=True):
         if kind[0] == "carry" and differs(marks.avals[start], marks.avals[last.output_at(kind[1], program)]):
             return False
-    given = [call.function.plan.given(call.number)[: len(plan.slots)] for call in item.calls]
-    for slot, varying in zip(zip(*given, strict=True), head.varying, strict=False):
-        trees = [program.under(part.path) for part in slot if isinstance(part, Read)]
-        if varying and any(tree != trees[0] for tree in trees):
-            return False
-    return True
+    return all(
+        all(program.under(path) == program.under(paths[0]) for path in paths) for paths in _stacked_paths(item, head)
+    )
+
+
+def _stacked_paths(item: Loop, head: Header) -> list[list[tuple[str, ...]]]:
+    """Return the paths of the subtrees of params that a loop stacks: a list with one for each iteration."""
+    given = [call.function.plan.given(call.number) for call in item.calls]
+    columns = zip(*given, strict=True)
+    return [
+        [part.path for part in column if isinstance(part, Read)]
+        for column, varying in zip(columns, head.varying, strict=True)
+        if varying
+    ]
 
 
 def scan(
@@ -137,13 +150,16 @@ def scan(
       args: the other arguments.
       program: the module's functions.
     """
+    for loop in head.loops:
+        for paths in _stacked_paths(loop, head):
+            program.stacks.setdefault(tuple(paths), []).append(loop)
     marks, plan = program.marks, item.calls[0].function.plan
     slots = [i for i in range(len(plan.slots)) if head.varying[i]]
     layers, layer, name = (marks.number(hint) for hint in ("layers", "layer", "layer_body"))
     trees = ", ".join(given[i] for i in slots)
     variables = "".join(str(part) for part in head_of(head, iterable, []).parts).removesuffix(":")
     tree = trees if len(slots) == 1 else f"({trees})"
-    stacked = Stmt((Ref(layers), f" = _stacked([{tree} {variables}])"), (layers,))
+    stacked = Stmt((Ref(layers), f" = _stacked({tree} {variables})"), (layers,))
 
     carried = {i: kind[1] for i, kind in enumerate(item.pattern) if kind[0] == "carry"}
     finals = [values[position] for position in carried.values()]

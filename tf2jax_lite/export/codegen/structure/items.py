@@ -284,12 +284,14 @@ class Program:
       functions: by key.
       params: abstract values of params by path.
       scan_layers: whether loops over layers of one shape are `jax.lax.scan`.
+      stacks: paths of params that such loops stack, inner loops first, each with these loops.
     """
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
         self.params: dict[tuple[str, ...], Any] = {}
         self.scan_layers = False
+        self.stacks: dict[tuple[tuple[str, ...], ...], list[Loop]] = {}
         self._subtrees: dict[tuple[str, ...], dict[tuple[str, ...], Any]] = {}
         self._keys: dict[Hashable, int] = {}
         self.functions: dict[int, Function] = {}

@@ -143,6 +143,7 @@ def _parts(bodies: Sequence[Sequence[Any]], headers: dict[int, Header]) -> list[
                 headers[id(nodes[0])], parts = header(
                     [[plan.given(c.number) for c in n.calls] for n in nodes], plan.arguments()
                 )
+                headers[id(nodes[0])].loops = nodes
                 extend(parts)
     return found
 
@@ -159,6 +160,8 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
     bodies = function.bodies
     headers: dict[int, Header] = {}
     found = leaves(bodies, headers)
+    for head in headers.values():
+        names.reserve(head.variables)  # else loops would assign to parameters
     texts = [""] * len(found)
     reads: Any = {i: leaf.values for i, leaf in enumerate(found) if leaf.is_read}
     slots = partition(list(reads), reads, len(bodies)) if reads else []

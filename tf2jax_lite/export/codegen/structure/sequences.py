@@ -6,12 +6,13 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .. import literals
 from ..names import common_prefix
 from ..templates import Hole, Part, Read
 
-__all__ = ["Header", "header"]
+__all__ = ["Header", "by_index", "header"]
 
 
 @dataclasses.dataclass
@@ -25,6 +26,7 @@ class Header:
       arguments: how to write what the loop's function is given: for each argument the number of leaves that it takes,
         and a format string for them.
       varying: for each argument, whether it differs between iterations.
+      loops: the loop in each of the equal functions.
     """
 
     variables: list[str]
@@ -32,6 +34,7 @@ class Header:
     table: bool
     arguments: list[tuple[int, str]]
     varying: list[bool]
+    loops: Sequence[Any] = ()
 
 
 def header(given: Sequence[Sequence[Sequence[Part]]], words: Sequence[str]) -> tuple[Header, list[list[Part]]]:
@@ -55,7 +58,7 @@ def header(given: Sequence[Sequence[Sequence[Part]]], words: Sequence[str]) -> t
     def expression(vectors: list[list[str]], word: str, *, quoted: bool) -> str:
         """Return the source of strings (or of other constants' source) that differ between iterations."""
         nonlocal indexed
-        found = {_by_index(vector, quoted=quoted) for vector in vectors}
+        found = {by_index(vector, quoted=quoted) for vector in vectors}
         text = found.pop()
         if text is not None and not found:
             indexed = True
@@ -125,7 +128,7 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _by_index(vector: Sequence[str], *, quoted: bool) -> str | None:
+def by_index(vector: Sequence[str], *, quoted: bool) -> str | None:
     """Return an expression of ``i`` for the elements of a vector, None if there is none."""
     if not quoted:
         numbers = [int(t) if re.fullmatch(r"0|-?[1-9]\d{0,8}", t) else None for t in vector]
