@@ -108,13 +108,16 @@ def _register(kind: str) -> None:
     def of_number(
         data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
     ) -> Array:
-        """Reduce gathered rows by one of ``num_segments`` segments. See `call`."""
+        """Reduce gathered rows by one of ``num_segments`` segments. See `call`.
+
+        TF: segment_reduction_ops_impl.h.
+        """
         del sparse_gradient
         return _sparse(kind, data, indices, segment_ids, dims(num_segments)[0])
 
     @op(f"{name}Grad")
     def grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
-        """Return the gradient of `call`.
+        """Return the gradient of `call`. TF: segment_reduction_ops_impl.h.
 
         Args:
           grad: ``[count, ...]``, the gradient of the result.
@@ -132,6 +135,8 @@ def _register(kind: str) -> None:
         grad: Operand, indices: Operand, segment_ids: Operand, dense_output_dim0: Operand, *, bound: StaticBound
     ) -> tuple[Array, Array]:
         """Return the gradient of `call` for the rows in use.
+
+        TF: segment_reduction_ops_impl.h.
 
         Args:
           grad: ``[count, ...]``, the gradient of the result.

@@ -1,4 +1,4 @@
-"""Annotations of registered ops: types of inputs, attributes and results."""
+"""Annotations and docstrings of registered ops."""
 
 import ast
 import inspect
@@ -58,4 +58,28 @@ def test_results_are_those_of_the_op_def():
         outputs = [bool(out.number_attr or out.type_list_attr) for out in definition.output_arg]
         if stated != [False] * len(op.writes) + outputs:
             wrong.append(f"{op.source}: {name} has {stated}, the OpDef {outputs} after {len(op.writes)} variables")
+    assert not wrong, "\n".join(wrong)
+
+
+def _arguments(text):
+    """Return the names under ``Args`` of a docstring; None if it has no such section."""
+    if "\nArgs:\n" not in text:
+        return None
+    section = re.split(r"\n\n", text.split("\nArgs:\n")[1])[0]
+    return re.findall(r"^  \*{0,2}(\w+):", section, re.MULTILINE)
+
+
+def test_docstrings_name_the_source_and_existing_arguments():
+    """An op with a static input describes its arguments, or names the op that does."""
+    wrong = []
+    for name, op in FUNCTIONS.items():
+        text = inspect.cleandoc(op.fn.__doc__)
+        if not re.search(r"\bTF: ", text):
+            wrong.append(f"{op.source}: {name} names no source in TensorFlow")
+        described = _arguments(text)
+        if described is None and op.static and not re.search(r"(See|[Aa]s|those of) `", text):
+            wrong.append(f"{op.source}: {name} does not describe its arguments")
+        unknown = set(described or ()) - set(inspect.signature(op.fn).parameters)
+        if unknown:
+            wrong.append(f"{op.source}: {name} describes {sorted(unknown)}, which it does not take")
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""Each CPU lowering rule off alone: it was in force before, and values and derivatives stay equal."""
+"""Each CPU lowering rule off alone: values and derivatives stay equal."""
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ def _compiled(fn, args, names):
 
 
 def _gradient(fn):
-    """Return the gradient with respect to all arguments, with a cotangent that is not uniform."""
+    """Return the gradient with respect to all arguments, of a weighted sum."""
 
     def total(*args):
         out = fn(*args)

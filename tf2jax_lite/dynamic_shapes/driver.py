@@ -47,7 +47,7 @@ class _DynamicResultError(Exception):
 
 
 class _BoundsAssumedError(Exception):
-    """A trace ended with sizes without bounds, for which bounds or equalities are assumed now."""
+    """A trace met sizes without bounds, which are assumed to have some now."""
 
 
 def trace_and_evaluate(

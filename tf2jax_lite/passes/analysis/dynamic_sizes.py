@@ -24,7 +24,9 @@ _BOOL = np.dtype(bool)
 
 
 def may_compare_sizes(graph: ir.Graph, ops: Mapping[str, registry.Op]) -> bool:
-    """Return whether a node may compare sizes: it has a boolean result that NumPy can compute.
+    """Return whether a node may compare sizes.
+
+    Such a node has a boolean result that NumPy can compute.
 
     Args:
       graph: the graph.

@@ -59,7 +59,7 @@ class StaticValues:
         self._pending: collections.deque[str] = collections.deque()
 
     def runtime_dependent(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
-        """Return nodes of the given ops with an input that is not static; see the function."""
+        """Return nodes of the given ops with an input that is not static."""
         self.visit()
         out = set()
         for function, static in self.functions(wanted):
@@ -78,7 +78,7 @@ class StaticValues:
             self._visit(self._function(self._pending.popleft()))
 
     def functions(self, wanted: frozenset[str] | None = None) -> Iterator[tuple[ir.Function, set[ir.TensorRef]]]:
-        """Yield the functions in use, of those only that have a wanted op, and their static tensors."""
+        """Yield functions in use that have a wanted op, and their static tensors."""
         for name in self._args:
             function = self._function(name)
             if wanted is None or not wanted.isdisjoint(function.ops):
