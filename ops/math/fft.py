@@ -68,8 +68,23 @@ def _real_fft(suffix: str, axes: int) -> None:
             out = lax.fft(_resized(input, half), lax.FftType.IRFFT, lengths)
         return out.astype(canonical(Treal))
 
-    rfft.__doc__ = f"Return the Fourier transform of real numbers. TF: tf.raw_ops.RFFT{suffix}."
-    irfft.__doc__ = f"Return the inverse Fourier transform to real numbers. TF: tf.raw_ops.IRFFT{suffix}."
+    rfft.__doc__ = f"""Return the Fourier transform of real numbers. TF: tf.raw_ops.RFFT{suffix}.
+
+    Args:
+      input: real numbers; the last {axes} dimension(s) are transformed.
+      fft_length: static ints, [{axes}], sizes to which these dimensions are truncated or padded with zeros.
+      Tcomplex: dtype of the result.
+
+    Returns:
+      The nonnegative frequencies: the last dimension has size ``fft_length[-1] // 2 + 1``.
+    """
+    irfft.__doc__ = f"""Return the inverse Fourier transform to real numbers. TF: tf.raw_ops.IRFFT{suffix}.
+
+    Args:
+      input: complex numbers of nonnegative frequencies; the last {axes} dimension(s) are transformed.
+      fft_length: static ints, [{axes}], sizes of these dimensions in the result.
+      Treal: dtype of the result.
+    """
     op(f"RFFT{suffix}", pattern=Pattern.MATERIALIZED)(rfft)
     op(f"IRFFT{suffix}", pattern=Pattern.MATERIALIZED)(irfft)
 

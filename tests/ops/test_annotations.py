@@ -77,7 +77,7 @@ def test_docstrings_name_the_source_and_existing_arguments():
         if not re.search(r"\bTF: ", text):
             wrong.append(f"{op.source}: {name} names no source in TensorFlow")
         described = _arguments(text)
-        if described is None and op.static and not re.search(r"(See|[Aa]s|those of) `", text):
+        if described is None and op.static and not re.search(r"([Ss]ee|[Aa]s|those of) `", text):
             wrong.append(f"{op.source}: {name} does not describe its arguments")
         unknown = set(described or ()) - set(inspect.signature(op.fn).parameters)
         if unknown:
