@@ -64,6 +64,11 @@ CASES = {
 _NO_GRADIENT = ("argmax", "top_k")
 _DERIVATIVES = (", gradient", ", tangent")
 
+# Of the largest result. A sum of 2**20 numbers in another order differed by 5e-5 (JAX 0.10.2, AVX-512), others by
+# less than 1e-5.
+_TOLERANCE = 3e-5
+_TOLERANCES = {"cumulative_in_parts": 2e-4}
+
 
 def test_every_rule_has_a_case():
     assert set(CASES) == catalog.NAMES
@@ -100,5 +105,5 @@ def test_values_and_derivatives_without_the_rule(rule):
         with_rule, found = _compiled(function, args, None)
         changed |= with_rule != text
         for a, b in zip(found, expected, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=3e-5 * np.abs(b).max())
+            np.testing.assert_allclose(a, b, rtol=0, atol=_TOLERANCES.get(rule, _TOLERANCE) * np.abs(b).max())
     assert changed, f"{case} does not take {rule}"
