@@ -6,6 +6,7 @@ Kernels: concat_op.cc, pack_op.cc, unpack_op.cc, split_op.cc, split_v_op.cc in t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, normalize_axis
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, PartialShape
 from tf2jax_lite.values.variant import Variant
 
 from ._dynamic_split import dynamic_split, split_with_remainder
@@ -61,7 +62,7 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     fold=lambda values, axis: _join(values, _concat_axis(values, axis)),
     pattern=Pattern.INJECTIVE,
 )
-def concat_v2(values: list[Any], axis: Static) -> Any:
+def concat_v2(values: list[Array], axis: Static) -> Array:
     """Concatenate along an axis. TF: tf.raw_ops.ConcatV2.
 
     Args:
@@ -78,7 +79,7 @@ def concat_v2(values: list[Any], axis: Static) -> Any:
 @op(
     "Concat", fold=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), pattern=Pattern.INJECTIVE
 )
-def concat(concat_dim: Static, values: list[Any]) -> Any:
+def concat(concat_dim: Static, values: list[Array]) -> Array:
     """Concatenate along an axis. TF: tf.raw_ops.Concat.
 
     Args:
@@ -89,12 +90,12 @@ def concat(concat_dim: Static, values: list[Any]) -> Any:
 
 
 @op("ParallelConcat")
-def parallel_concat(values: list[Any], *, shape: Any = None) -> Any:
+def parallel_concat(values: list[Array], *, shape: PartialShape | None = None) -> Array:
     """Concatenate along the first dimension. TF: tf.raw_ops.ParallelConcat."""
     return concat_v2(values, np.int32(0))
 
 
-def _pack_axis(values: list[Any], axis: int) -> int:
+def _pack_axis(values: Sequence[Any], axis: int) -> int:
     shapes = [np.shape(v) for v in values]
     for other in shapes[1:]:
         if not compatible(shapes[0], other):
@@ -107,8 +108,13 @@ def _fold_pack(values: list[Any], *, axis: int = 0) -> Any:
     return _join([np.expand_dims(np.asarray(v), axis) for v in values], axis)
 
 
+def _expanded(value: Any, axis: int) -> Any:
+    # Constants are expanded outside of the trace, so that a slice by this vector finds its constant entries.
+    return np.expand_dims(value, axis) if isinstance(value, np.ndarray) else lax.expand_dims(value, (axis,))
+
+
 @op("Pack", int64="per_word", fold=_fold_pack, pattern=Pattern.INJECTIVE)
-def pack(values: list[Any], *, axis: int = 0) -> Any:
+def pack(values: list[Array] | list[Variant], *, axis: int = 0) -> Array | Variant:
     """Stack along a new axis. TF: tf.raw_ops.Pack.
 
     Args:
@@ -121,8 +127,7 @@ def pack(values: list[Any], *, axis: int = 0) -> Any:
     if isinstance(values[0], Variant):
         return values[0].stack(values[1:])
     axis = _pack_axis(values, axis)
-    # Constants are expanded outside of the trace, so that a slice by this vector finds its constant entries.
-    parts = [np.expand_dims(v, axis) if isinstance(v, np.ndarray) else lax.expand_dims(v, (axis,)) for v in values]
+    parts = [_expanded(v, axis) for v in values]
     return lax.concatenate(parts, axis) if len(parts) > 1 else jnp.asarray(parts[0])
 
 
@@ -141,7 +146,7 @@ def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 
 
 @op("Unpack", int64="per_word", fold=_fold_unpack, pattern=Pattern.INJECTIVE)
-def unpack(value: Any, *, num: int, axis: int = 0) -> list[Any]:
+def unpack(value: Array | Variant, *, num: int, axis: int = 0) -> list[Array] | list[Variant]:
     """Split along an axis, which the results lack. TF: tf.raw_ops.Unpack.
 
     Args:
@@ -195,7 +200,7 @@ def _fold_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
 
 
 @op("Split", int64="per_word", fold=_fold_split, pattern=Pattern.INJECTIVE)
-def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
+def split(axis: Static, value: Array, *, num_split: int) -> list[Array]:
     """Split into equal parts. TF: tf.raw_ops.Split.
 
     Args:
@@ -212,7 +217,7 @@ def split(axis: Static, value: Any, *, num_split: int) -> list[Any]:
 
 
 @op("_GatherPieces", int64="per_word", pattern=Pattern.INJECTIVE)
-def gather_pieces(value: Any, *, pieces: np.ndarray, count: int, axis: int) -> Any:
+def gather_pieces(value: Array, *, pieces: np.ndarray, count: int, axis: int) -> Array:
     """Split into ``count`` equal parts and concatenate some of them.
 
     TF: no op; see `passes.optimize.gather_idiom`.
@@ -264,8 +269,8 @@ def _fold_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
 
 @op("SplitV", int64="per_word", fold=_fold_split_v, pattern=Pattern.INJECTIVE)
 def split_v(
-    value: Any, size_splits: Array, axis: Static, *, num_split: int, tracker: DynamicShapes | None = None
-) -> list[Any]:
+    value: Array, size_splits: Array, axis: Static, *, num_split: int, tracker: DynamicShapes | None = None
+) -> list[Array]:
     """Split into parts by their sizes. TF: tf.raw_ops.SplitV.
 
     Args:

@@ -19,7 +19,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .shape import INT32, static_sizes
 
@@ -35,7 +35,7 @@ def _fold_fill(dims: Any, value: Any) -> Any:
 
 
 @op("Fill", fold=_fold_fill, result_size=result_size.from_sizes(0))
-def fill(dims: Static, value: Any) -> Any:
+def fill(dims: Static, value: Array) -> Array:
     """Return an array of one value. TF: tf.raw_ops.Fill.
 
     Args:
@@ -55,7 +55,7 @@ def fill(dims: Static, value: Any) -> Any:
     fold=lambda shape, *, dtype, init=False: _fold_fill(shape, np.zeros((), dtype)),
     result_size=result_size.from_sizes(0),
 )
-def empty(shape: Static, *, dtype: Any, init: bool = False) -> Any:
+def empty(shape: Static, *, dtype: DTypeLike, init: bool = False) -> Array:
     """Return zeros: memory is never uninitialized here. TF: tf.raw_ops.Empty.
 
     Args:
@@ -98,7 +98,7 @@ def _arange(count: Any, first: Any, step: Any, dtype: Any) -> Any:
 
 
 @op("Range", fold=_fold_range, result_size=result_size.range_elements)
-def range_(start: Static, limit: Static, delta: Static) -> Any:
+def range_(start: Static, limit: Static, delta: Static) -> Array:
     """Return numbers from ``start`` up to, but not including, ``limit``.
 
     TF: tf.raw_ops.Range.

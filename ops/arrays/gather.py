@@ -131,7 +131,7 @@ def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
 
 
 @op("GatherV2", int64="per_word", fold=_fold_gather_v2, result_size=result_size.gathered, pattern=Pattern.INJECTIVE)
-def gather_v2(params: Any, indices: Array, axis: Static, *, batch_dims: int = 0) -> Any:
+def gather_v2(params: Array, indices: Array, axis: Static, *, batch_dims: int = 0) -> Array:
     """Gather slices along an axis. TF: tf.raw_ops.GatherV2.
 
     Args:
@@ -153,7 +153,7 @@ def gather_v2(params: Any, indices: Array, axis: Static, *, batch_dims: int = 0)
     result_size=result_size.gathered,
     pattern=Pattern.INJECTIVE,
 )
-def gather(params: Any, indices: Array) -> Any:
+def gather(params: Array, indices: Array) -> Array:
     """Gather slices along the first axis.
 
     TF: tf.raw_ops.Gather. Indices out of range: see `take`.
@@ -163,7 +163,7 @@ def gather(params: Any, indices: Array) -> Any:
 
 
 @op("ResourceGather")
-def resource_gather(resource: Read, indices: Array, *, batch_dims: int = 0) -> Any:
+def resource_gather(resource: Read[Array], indices: Array, *, batch_dims: int = 0) -> Array:
     """Gather rows of a variable. TF: tf.raw_ops.ResourceGather.
 
     Args:
@@ -266,7 +266,7 @@ def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") 
 
 
 @op("GatherNd", fold=_fold_gather_nd, result_size=result_size.gathered_nd, pattern=Pattern.INJECTIVE)
-def gather_nd(params: Any, indices: Array, *, bad_indices_policy: str = "") -> Any:
+def gather_nd(params: Array, indices: Array, *, bad_indices_policy: str = "") -> Array:
     """Gather slices by index vectors. TF: tf.raw_ops.GatherNd.
 
     Args:
@@ -281,6 +281,6 @@ def gather_nd(params: Any, indices: Array, *, bad_indices_policy: str = "") -> A
 
 
 @op("ResourceGatherNd")
-def resource_gather_nd(resource: Read, indices: Array) -> Any:
+def resource_gather_nd(resource: Read[Array], indices: Array) -> Array:
     """Gather from a variable by index vectors. TF: tf.raw_ops.ResourceGatherNd."""
     return take_nd(resource, indices)

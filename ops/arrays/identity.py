@@ -14,11 +14,13 @@ import numpy as np
 from jax import lax
 from jax.experimental import checkify
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Option, partial_fold
 from tf2jax_lite.support.errors import OpError, PreventedGradientError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Tensor
+from tf2jax_lite.values.types import Array, PartialShape
 
 
 def _constant(*, value: Any, dtype: Any = None) -> Any:
@@ -30,43 +32,43 @@ def _constant(*, value: Any, dtype: Any = None) -> Any:
 
 
 @op("Const", "HostConst", fold=_constant)
-def const(*, value: Any, dtype: Any = None) -> Any:
+def const(*, value: np.ndarray, dtype: ir.DType | None = None) -> Tensor:
     """Return a constant. TF: tf.raw_ops.Const."""
     return _constant(value=value, dtype=dtype)
 
 
 @op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", int64="per_word", fold=partial_fold(lambda input: input))
-def identity(input: Any) -> Any:
+def identity(input: Tensor) -> Tensor:
     """Return the input. TF: tf.raw_ops.Identity."""
     return input
 
 
 @op("DeepCopy", fold=lambda x: x)
-def deep_copy(x: Any) -> Any:
+def deep_copy(x: Tensor) -> Tensor:
     """Return the input, as JAX arrays are immutable. TF: tf.raw_ops.DeepCopy."""
     return x
 
 
 @op("IdentityN", "_ListToArray", int64="per_word", fold=lambda input: list(input))
-def identity_n(input: list[Any]) -> list[Any]:
+def identity_n(input: list[Tensor]) -> list[Tensor]:
     """Return the inputs. TF: tf.raw_ops.IdentityN."""
     return list(input)
 
 
 @op("_ArrayToList", fold=lambda input, *, out_types=(): list(input))
-def array_to_list(input: list[Any], *, out_types: Any = ()) -> list[Any]:
+def array_to_list(input: list[Tensor], *, out_types: Sequence[ir.DType] = ()) -> list[Tensor]:
     """Return the inputs. TF: _ArrayToList (core/ops/function_ops.cc)."""
     return list(input)
 
 
 @op("StopGradient", fold=lambda input: input)
-def stop_gradient(input: Any) -> Any:
+def stop_gradient(input: Tensor) -> Tensor:
     """Return the input, which gets no gradient. TF: tf.raw_ops.StopGradient."""
     return lax.stop_gradient(input)
 
 
 @op("PreventGradient")
-def prevent_gradient(input: Any, *, message: str = "", raise_on_prevent_gradient: Option[bool] = True) -> Any:
+def prevent_gradient(input: Tensor, *, message: str = "", raise_on_prevent_gradient: Option[bool] = True) -> Tensor:
     """Return the input, whose gradient is an error. TF: tf.raw_ops.PreventGradient.
 
     Args:
@@ -122,7 +124,7 @@ def no_op() -> tuple[()]:
 
 
 @op("Placeholder", "PlaceholderV2")
-def placeholder(*, dtype: Any, shape: Any = None) -> Any:
+def placeholder(*, dtype: ir.DType, shape: PartialShape | None = None) -> Tensor:
     """Raise: a placeholder that is not an input has no value.
 
     TF: tf.raw_ops.Placeholder.
@@ -134,7 +136,7 @@ def placeholder(*, dtype: Any, shape: Any = None) -> Any:
 
 
 @op("PlaceholderWithDefault", fold=lambda input, *, shape=None: input)
-def placeholder_with_default(input: Any, *, shape: Any = None) -> Any:
+def placeholder_with_default(input: Tensor, *, shape: PartialShape | None = None) -> Tensor:
     """Return the default. TF: tf.raw_ops.PlaceholderWithDefault."""
     return input
 
@@ -144,7 +146,7 @@ def _fold_fake_param(*, dtype: Any, shape: Any = ()) -> Any:
 
 
 @op("FakeParam", fold=_fold_fake_param)
-def fake_param(*, dtype: Any, shape: Any = ()) -> Any:
+def fake_param(*, dtype: ir.DType, shape: PartialShape | None = ()) -> Tensor:
     """Return zeros for a value that is never used. TF: tf.raw_ops.FakeParam.
 
     Args:
@@ -160,7 +162,7 @@ def _fold_device_index(*, device_names: Sequence[str]) -> Any:
 
 
 @op("DeviceIndex", fold=_fold_device_index)
-def device_index(*, device_names: Sequence[str]) -> Any:
+def device_index(*, device_names: Sequence[str]) -> Tensor:
     """Return the position of "CPU" in ``device_names``. TF: tf.raw_ops.DeviceIndex.
 
     All branches compute the same, so the answer does not depend on JAX's device.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.types import Array
 
 
 @op("TileGrad")
-def tile_grad(input: Any, multiples: Static) -> Any:
+def tile_grad(input: Array, multiples: Static) -> Array:
     """Sum tiles. TF: tf.raw_ops.TileGrad.
 
     Args:

@@ -19,6 +19,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string
+from tf2jax_lite.values.types import Array
 
 
 def pairs(paddings: Any, rank: int) -> list[tuple[Any, Any]]:
@@ -63,7 +64,7 @@ def _fold_pad(input: Any, paddings: Any) -> Any:
 
 
 @op("Pad", fold=_fold_pad, result_size=result_size.padded, pattern=Pattern.INJECTIVE)
-def pad(input: Any, paddings: Static) -> Any:
+def pad(input: Array, paddings: Static) -> Array:
     """Pad with zeros. TF: tf.raw_ops.Pad.
 
     Args:
@@ -77,7 +78,7 @@ def pad(input: Any, paddings: Static) -> Any:
 
 
 @op("PadV2", fold=_fold_pad_v2, result_size=result_size.padded, pattern=Pattern.INJECTIVE)
-def pad_v2(input: Any, paddings: Static, constant_values: Any) -> Any:
+def pad_v2(input: Array, paddings: Static, constant_values: Array) -> Array:
     """Pad with a value, which gets no gradient. TF: tf.raw_ops.PadV2.
 
     Args:
@@ -114,7 +115,7 @@ def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tupl
 
 
 @op("MirrorPad", result_size=result_size.padded, pattern=Pattern.INJECTIVE)
-def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
+def mirror_pad(input: Array, paddings: Static, *, mode: str) -> Array:
     """Pad with mirrored values. TF: tf.raw_ops.MirrorPad.
 
     Args:
@@ -140,7 +141,7 @@ def mirror_pad(input: Any, paddings: Static, *, mode: str) -> Any:
 
 
 @op("MirrorPadGrad", pattern=Pattern.INJECTIVE)
-def mirror_pad_grad(input: Any, paddings: Static, *, mode: str) -> Any:
+def mirror_pad_grad(input: Array, paddings: Static, *, mode: str) -> Array:
     """Add mirrored margins to the elements that they repeat.
 
     TF: tf.raw_ops.MirrorPadGrad.

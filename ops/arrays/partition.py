@@ -21,6 +21,8 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, static_value
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array
 
 from .gather import take
 from .scatter import overwrite_rows
@@ -57,7 +59,7 @@ def _fold_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
 
 
 @op("DynamicStitch", "ParallelDynamicStitch", fold=_fold_stitch, result_size=result_size.stitched)
-def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: Bound) -> Any:
+def dynamic_stitch(indices: list[Operand], data: list[Operand], *, bound: Bound) -> Array:
     """Interleave rows by their indices. TF: tf.raw_ops.DynamicStitch.
 
     Args:
@@ -104,7 +106,7 @@ def dynamic_stitch(indices: list[Any], data: list[Any], *, bound: Bound) -> Any:
 
 
 @op("DynamicPartition")
-def dynamic_partition(data: Any, partitions: Any, *, num_partitions: int, bound: Bound) -> Any:
+def dynamic_partition(data: Operand, partitions: Operand, *, num_partitions: int, bound: Bound) -> list[Array]:
     """Split rows by a partition number. TF: tf.raw_ops.DynamicPartition.
 
     Args:

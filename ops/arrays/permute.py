@@ -35,7 +35,7 @@ def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
     fold=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))),
     pattern=Pattern.INJECTIVE,
 )
-def transpose(x: Any, perm: Static) -> Any:
+def transpose(x: Array, perm: Static) -> Array:
     """Permute dimensions. TF: tf.raw_ops.Transpose.
 
     Args:
@@ -55,7 +55,7 @@ def transpose(x: Any, perm: Static) -> Any:
     fold=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))),
     pattern=Pattern.INJECTIVE,
 )
-def conjugate_transpose(x: Any, perm: Static) -> Any:
+def conjugate_transpose(x: Array, perm: Static) -> Array:
     """Permute dimensions and conjugate. TF: tf.raw_ops.ConjugateTranspose.
 
     Args:
@@ -85,7 +85,7 @@ def _fold_tile(input: Any, multiples: Any) -> Any:
 
 
 @op("Tile", fold=_fold_tile, result_size=result_size.repeated, pattern=Pattern.INJECTIVE)
-def tile(input: Any, multiples: Static) -> Any:
+def tile(input: Array, multiples: Static) -> Array:
     """Repeat along each dimension. TF: tf.raw_ops.Tile.
 
     Args:
@@ -129,7 +129,7 @@ def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
     fold=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))),
     pattern=Pattern.INJECTIVE,
 )
-def reverse_v2(tensor: Any, axis: Static) -> Any:
+def reverse_v2(tensor: Array, axis: Static) -> Array:
     """Reverse along axes. TF: tf.raw_ops.ReverseV2.
 
     Args:
@@ -155,7 +155,7 @@ def _flags(flags: Any, rank: int) -> Any:
     fold=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))),
     pattern=Pattern.INJECTIVE,
 )
-def reverse(tensor: Any, dims: Static) -> Any:
+def reverse(tensor: Array, dims: Static) -> Array:
     """Reverse along the dimensions that are flagged. TF: tf.raw_ops.Reverse.
 
     Args:
@@ -169,7 +169,7 @@ def reverse(tensor: Any, dims: Static) -> Any:
 
 
 @op("ReverseSequence", pattern=Pattern.INJECTIVE)
-def reverse_sequence(input: Any, seq_lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Any:
+def reverse_sequence(input: Array, seq_lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Array:
     """Reverse the first elements of each sequence. TF: tf.raw_ops.ReverseSequence.
 
     Args:
@@ -216,7 +216,7 @@ def reverse_sequence(input: Any, seq_lengths: Array, *, seq_dim: int, batch_dim:
 
 
 @op("Roll", pattern=Pattern.INJECTIVE)
-def roll(input: Any, shift: Array, axis: Static) -> Any:
+def roll(input: Array, shift: Array, axis: Static) -> Array:
     """Roll elements along axes. TF: tf.raw_ops.Roll.
 
     Args:

@@ -214,7 +214,7 @@ def _fold_tensor_scatter(kind: str) -> Callable[..., np.ndarray]:
 
 
 @op("ScatterNd", result_size=result_size.from_sizes(2), pattern=Pattern.MATERIALIZED)
-def scatter_nd(indices: Array, updates: Any, shape: Static, *, bad_indices_policy: str = "") -> Any:
+def scatter_nd(indices: Array, updates: Array, shape: Static, *, bad_indices_policy: str = "") -> Array:
     """Add updates into zeros. TF: tf.raw_ops.ScatterNd.
 
     Args:
@@ -231,7 +231,7 @@ def scatter_nd(indices: Array, updates: Any, shape: Static, *, bad_indices_polic
 
 
 @op("TensorScatterUpdate", fold=_fold_tensor_scatter("update"), pattern=Pattern.MATERIALIZED)
-def tensor_scatter_update(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
+def tensor_scatter_update(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
     """Overwrite slices of a tensor. TF: tf.raw_ops.TensorScatterUpdate.
 
     Args:
@@ -247,7 +247,7 @@ def tensor_scatter_update(tensor: Any, indices: Array, updates: Any, *, bad_indi
 
 
 @op("TensorScatterAdd", "ScatterNdNonAliasingAdd", fold=_fold_tensor_scatter("add"), pattern=Pattern.MATERIALIZED)
-def tensor_scatter_add(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
+def tensor_scatter_add(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
     """Add updates to slices of a tensor.
 
     TF: tf.raw_ops.TensorScatterAdd. Arguments: see `tensor_scatter_update`.
@@ -256,7 +256,7 @@ def tensor_scatter_add(tensor: Any, indices: Array, updates: Any, *, bad_indices
 
 
 @op("TensorScatterSub", fold=_fold_tensor_scatter("sub"), pattern=Pattern.MATERIALIZED)
-def tensor_scatter_sub(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
+def tensor_scatter_sub(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
     """Subtract updates from slices of a tensor.
 
     TF: tf.raw_ops.TensorScatterSub. Arguments: see `tensor_scatter_update`.
@@ -265,7 +265,7 @@ def tensor_scatter_sub(tensor: Any, indices: Array, updates: Any, *, bad_indices
 
 
 @op("TensorScatterMax", pattern=Pattern.MATERIALIZED)
-def tensor_scatter_max(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
+def tensor_scatter_max(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
     """Take the maximum of slices and updates.
 
     TF: tf.raw_ops.TensorScatterMax. Arguments: see `tensor_scatter_update`.
@@ -276,7 +276,7 @@ def tensor_scatter_max(tensor: Any, indices: Array, updates: Any, *, bad_indices
 
 
 @op("TensorScatterMin", pattern=Pattern.MATERIALIZED)
-def tensor_scatter_min(tensor: Any, indices: Array, updates: Any, *, bad_indices_policy: str = "") -> Any:
+def tensor_scatter_min(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
     """Take the minimum of slices and updates.
 
     TF: tf.raw_ops.TensorScatterMin. Arguments: see `tensor_scatter_update`.
@@ -294,7 +294,7 @@ _KINDS = {"Add": _add, "Sub": _sub, "Mul": _mul, "Div": _div, "Max": _max, "Min"
 def _register_variable_scatters(name: str) -> None:
     kind = _KINDS[name]
 
-    def resource_scatter(resource: Update, indices: Any, updates: Any) -> Any:
+    def resource_scatter(resource: Update[Array], indices: Array, updates: Array) -> Array:
         resource = jnp.asarray(resource)
         if resource.ndim == 0:
             raise OpError("the variable must have at least one dimension")
@@ -314,7 +314,9 @@ def _register_variable_scatters(name: str) -> None:
     if name in ("Mul", "Div"):
         return
 
-    def resource_scatter_nd(ref: Update, indices: Any, updates: Any, *, bad_indices_policy: str = "") -> Any:
+    def resource_scatter_nd(
+        ref: Update[Array], indices: Array, updates: Array, *, bad_indices_policy: str = ""
+    ) -> Array:
         return scatter(kind, ref, indices, updates, bad_indices_policy)
 
     resource_scatter_nd.__doc__ = (

@@ -7,6 +7,7 @@ shape_ops.cc, reshape_op.cc, broadcast_to_op.cc, bcast_ops.cc, data_format_ops.c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +23,8 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, dims_array, is_symbolic, normalize_axis
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike, PartialShape
 
 INT32 = np.dtype(np.int32)
 
@@ -56,7 +58,7 @@ def static_sizes(shape: Any) -> tuple[Any, ...]:
 
 
 @op("Shape", fold=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
-def shape(input: Any, *, out_type: Any = INT32) -> Any:
+def shape(input: Array, *, out_type: DTypeLike = INT32) -> Operand:
     """Return the shape, a static vector. TF: tf.raw_ops.Shape."""
     return dims_array(np.shape(input), out_type)
 
@@ -66,7 +68,7 @@ def _shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
 
 
 @op("ShapeN", fold=_shape_n, pattern=Pattern.SHAPE_ONLY)
-def shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
+def shape_n(input: list[Array], *, out_type: DTypeLike = INT32) -> list[Array]:
     """Return the shapes, static vectors. TF: tf.raw_ops.ShapeN."""
     return _shape_n(input, out_type=out_type)
 
@@ -76,13 +78,13 @@ def _size(input: Any, *, out_type: Any = INT32) -> Any:
 
 
 @op("Size", fold=_size, pattern=Pattern.SHAPE_ONLY)
-def size(input: Any, *, out_type: Any = INT32) -> Any:
+def size(input: Array, *, out_type: DTypeLike = INT32) -> Array:
     """Return the number of elements, a static scalar. TF: tf.raw_ops.Size."""
     return _size(input, out_type=out_type)
 
 
 @op("Rank", fold=lambda input: np.array(np.ndim(input), np.int32), pattern=Pattern.SHAPE_ONLY)
-def rank(input: Any) -> Any:
+def rank(input: Array) -> np.ndarray:
     """Return the rank, a static scalar. TF: tf.raw_ops.Rank."""
     return np.array(np.ndim(input), np.int32)
 
@@ -138,7 +140,7 @@ def _fold_reshape(tensor: Any, shape: Any) -> Any:
 
 
 @op("Reshape", int64="per_word", fold=_fold_reshape)
-def reshape(tensor: Any, shape: Static, *, tracker: DynamicShapes | None = None) -> Any:
+def reshape(tensor: Array, shape: Static, *, tracker: DynamicShapes | None = None) -> Array:
     """Reshape. TF: tf.raw_ops.Reshape.
 
     Args:
@@ -163,7 +165,7 @@ def _new_axis(input: Any, dim: Any) -> int:
 
 
 @op("ExpandDims", int64="per_word", fold=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
-def expand_dims(input: Any, dim: Static) -> Any:
+def expand_dims(input: Array, dim: Static) -> Array:
     """Insert a dimension of size 1. TF: tf.raw_ops.ExpandDims.
 
     Args:
@@ -191,7 +193,7 @@ def _squeeze_axes(current: tuple[Any, ...], squeeze_dims: Any) -> tuple[int, ...
     int64="per_word",
     fold=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
 )
-def squeeze(input: Any, *, squeeze_dims: Any = ()) -> Any:
+def squeeze(input: Array, *, squeeze_dims: Sequence[int] = ()) -> Array:
     """Drop dimensions of size 1. TF: tf.raw_ops.Squeeze.
 
     Args:
@@ -215,7 +217,7 @@ def _fold_broadcast_to(input: Any, shape: Any) -> Any:
 
 
 @op("BroadcastTo", fold=_fold_broadcast_to, result_size=result_size.from_sizes(1))
-def broadcast_to(input: Any, shape: Static) -> Any:
+def broadcast_to(input: Array, shape: Static) -> Array:
     """Broadcast to a shape. TF: tf.raw_ops.BroadcastTo.
 
     Args:
@@ -245,7 +247,7 @@ def _fold_broadcast_args(s0: Any, s1: Any) -> Any:
 
 
 @op("BroadcastArgs", fold=_fold_broadcast_args)
-def broadcast_args(s0: Static, s1: Static) -> Any:
+def broadcast_args(s0: Static, s1: Static) -> Array:
     """Return the shape that two shapes broadcast to. TF: tf.raw_ops.BroadcastArgs.
 
     Args:
@@ -275,7 +277,7 @@ def _fold_broadcast_gradient_args(s0: Any, s1: Any) -> Any:
 
 
 @op("BroadcastGradientArgs", fold=_fold_broadcast_gradient_args)
-def broadcast_gradient_args(s0: Static, s1: Static) -> Any:
+def broadcast_gradient_args(s0: Static, s1: Static) -> tuple[Array, Array]:
     """Return the axes over which gradients of broadcast operands are summed.
 
     TF: tf.raw_ops.BroadcastGradientArgs.
@@ -305,7 +307,7 @@ def _fold_concat_offset(concat_dim: Any, shape: list[Any]) -> Any:
 
 
 @op("ConcatOffset", fold=_fold_concat_offset)
-def concat_offset(concat_dim: Static, shape: Static) -> Any:
+def concat_offset(concat_dim: Static, shape: Static) -> list[Array]:
     """Return the start of each part of a concatenation. TF: tf.raw_ops.ConcatOffset.
 
     Args:
@@ -453,7 +455,7 @@ def data_format_vec_permute(x: Array, *, src_format: str = "NHWC", dst_format: s
 
 
 @op("EnsureShape", fold=lambda input, *, shape: _check_shape(input, shape))
-def ensure_shape(input: Any, *, shape: Any) -> Any:
+def ensure_shape(input: Array, *, shape: PartialShape | None) -> Array:
     """Return the input if its static dimensions match. TF: tf.raw_ops.EnsureShape.
 
     Args:

@@ -53,7 +53,7 @@ class _DynamicBoxError(UnboundedError):
 
 
 @op("Slice", int64="per_word", fold=_fold_slice, pattern=Pattern.INJECTIVE)
-def slice_(input: Any, begin: Array, size: Array, *, tracker: DynamicShapes | None = None) -> Any:
+def slice_(input: Array, begin: Array, size: Array, *, tracker: DynamicShapes | None = None) -> Array:
     """Slice a box. TF: tf.raw_ops.Slice.
 
     Args:

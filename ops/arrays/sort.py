@@ -20,7 +20,8 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern, Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axis, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.top_k import top_k as largest
 
@@ -45,7 +46,12 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
 
 @op("TopKV2", pattern=Pattern.MATERIALIZED)
 def top_k_v2(
-    x: Array, k: Unconverted, *, sorted: bool = True, index_type: Any = np.int32, tracker: DynamicShapes | None = None
+    x: Array,
+    k: Unconverted[Operand],
+    *,
+    sorted: bool = True,
+    index_type: DTypeLike = np.int32,
+    tracker: DynamicShapes | None = None,
 ) -> tuple[Array, Array]:
     """Return the k largest elements of the last axis, and their indices.
 
@@ -235,7 +241,7 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
 
 
 @op("LowerBound", pattern=Pattern.MATERIALIZED)
-def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Array:
+def lower_bound(sorted_inputs: Array, values: Array, *, out_type: DTypeLike = np.int32) -> Array:
     """Return insertion positions in sorted rows, before equal elements.
 
     TF: tf.raw_ops.LowerBound.
@@ -255,7 +261,7 @@ def lower_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) ->
 
 
 @op("UpperBound", pattern=Pattern.MATERIALIZED)
-def upper_bound(sorted_inputs: Any, values: Any, *, out_type: Any = np.int32) -> Array:
+def upper_bound(sorted_inputs: Array, values: Array, *, out_type: DTypeLike = np.int32) -> Array:
     """Return insertion positions in sorted rows, after equal elements.
 
     TF: tf.raw_ops.UpperBound. See `lower_bound`.

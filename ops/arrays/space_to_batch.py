@@ -36,7 +36,7 @@ def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
 
 
 @op("SpaceToBatchND", pattern=Pattern.INJECTIVE)
-def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
+def space_to_batch_nd(input: Array, block_shape: Static, paddings: Static) -> Array:
     """Move blocks of spatial dimensions into the batch. TF: tf.raw_ops.SpaceToBatchND.
 
     Args:
@@ -68,7 +68,7 @@ def space_to_batch_nd(input: Any, block_shape: Static, paddings: Static) -> Any:
 
 
 @op("BatchToSpaceND", pattern=Pattern.INJECTIVE)
-def batch_to_space_nd(input: Any, block_shape: Static, crops: Static) -> Any:
+def batch_to_space_nd(input: Array, block_shape: Static, crops: Static) -> Array:
     """Move blocks of the batch into spatial dimensions. TF: tf.raw_ops.BatchToSpaceND.
 
     Args:
@@ -114,7 +114,7 @@ def _block_size(block_size: int) -> int:
 
 
 @op("SpaceToBatch", pattern=Pattern.INJECTIVE)
-def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
+def space_to_batch(input: Array, paddings: Static, *, block_size: int) -> Array:
     """Move blocks of an image into the batch. TF: tf.raw_ops.SpaceToBatch.
 
     Args:
@@ -126,7 +126,7 @@ def space_to_batch(input: Any, paddings: Static, *, block_size: int) -> Any:
 
 
 @op("BatchToSpace", pattern=Pattern.INJECTIVE)
-def batch_to_space(input: Any, crops: Static, *, block_size: int) -> Any:
+def batch_to_space(input: Array, crops: Static, *, block_size: int) -> Array:
     """Move blocks of the batch into an image. TF: tf.raw_ops.BatchToSpace.
 
     Args:
@@ -148,7 +148,7 @@ def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
 
 
 @op("SpaceToDepth", pattern=Pattern.INJECTIVE)
-def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
+def space_to_depth(input: Array, *, block_size: int, data_format: str = "NHWC") -> Array:
     """Move blocks of an image into its channels. TF: tf.raw_ops.SpaceToDepth.
 
     Args:
@@ -173,7 +173,7 @@ def space_to_depth(input: Any, *, block_size: int, data_format: str = "NHWC") ->
 
 
 @op("DepthToSpace", pattern=Pattern.INJECTIVE)
-def depth_to_space(input: Any, *, block_size: int, data_format: str = "NHWC") -> Any:
+def depth_to_space(input: Array, *, block_size: int, data_format: str = "NHWC") -> Array:
     """Move channels into blocks of an image. TF: tf.raw_ops.DepthToSpace.
 
     Args:

@@ -152,7 +152,7 @@ def _slice_dynamic_range(input: Any, axis: int, begin: Entry | None, end: Entry 
 
 @op("StridedSlice", int64="per_word", fold=_fold_strided_slice, pattern=Pattern.INJECTIVE)
 def strided_slice(
-    input: Any,
+    input: Array,
     begin: Array,
     end: Array,
     strides: Static,
@@ -163,7 +163,7 @@ def strided_slice(
     ellipsis_mask: int = 0,
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
-) -> Any:
+) -> Array:
     """Slice like Python. TF: tf.raw_ops.StridedSlice.
 
     Traced bounds keep a static size for an index, and for a range whose ends are a static distance apart, such as
@@ -239,14 +239,14 @@ def strided_slice_grad(
     begin: Array,
     end: Array,
     strides: Static,
-    dy: Any,
+    dy: Array,
     *,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
-) -> Any:
+) -> Array:
     """Return zeros with ``dy`` at the positions of a slice.
 
     TF: tf.raw_ops.StridedSliceGrad. ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the
@@ -270,18 +270,18 @@ def strided_slice_grad(
 
 @op("TensorStridedSliceUpdate", pattern=Pattern.INJECTIVE)
 def tensor_strided_slice_update(
-    input: Any,
+    input: Array,
     begin: Array,
     end: Array,
     strides: Static,
-    value: Any,
+    value: Array,
     *,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
-) -> Any:
+) -> Array:
     """Replace a slice. TF: tf.raw_ops.TensorStridedSliceUpdate.
 
     ``value`` broadcasts to the shape of the slice. Other arguments are those of `strided_slice`, with strides of 1 if a
@@ -305,18 +305,18 @@ def tensor_strided_slice_update(
 
 @op("ResourceStridedSliceAssign")
 def resource_strided_slice_assign(
-    ref: Update,
+    ref: Update[Array],
     begin: Array,
     end: Array,
     strides: Static,
-    value: Any,
+    value: Array,
     *,
     begin_mask: int = 0,
     end_mask: int = 0,
     ellipsis_mask: int = 0,
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
-) -> Any:
+) -> Array:
     """Replace a slice of a variable. TF: tf.raw_ops.ResourceStridedSliceAssign.
 
     ``ref`` is the value of the variable. Other arguments are those of `tensor_strided_slice_update`.

@@ -19,6 +19,8 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, normalize_axis, static_value
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .gather import take
 
@@ -102,7 +104,7 @@ def _fold_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound:
 
 
 @op("Unique", fold=_fold_unique)
-def unique(x: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
+def unique(x: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Array, Array]:
     """Return distinct values and each element's index there. TF: tf.raw_ops.Unique.
 
     Args:
@@ -123,7 +125,7 @@ def unique(x: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
 
 
 @op("UniqueV2", fold=_fold_unique_v2)
-def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
+def unique_v2(x: Operand, axis: Static, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Array, Array]:
     """Return distinct slices along an axis, and their indices.
 
     TF: tf.raw_ops.UniqueV2.
@@ -143,7 +145,7 @@ def unique_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: Bound) ->
 
 
 @op("UniqueWithCounts", fold=_fold_unique_counts)
-def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any, Any]:
+def unique_with_counts(x: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Array, Array, Array]:
     """Return the results of `unique`, and how often each value occurs.
 
     TF: tf.raw_ops.UniqueWithCounts.
@@ -152,7 +154,9 @@ def unique_with_counts(x: Any, *, out_idx: Any = np.int32, bound: Bound) -> tupl
 
 
 @op("UniqueWithCountsV2", fold=_fold_unique_counts_v2)
-def unique_with_counts_v2(x: Any, axis: Static, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any, Any]:
+def unique_with_counts_v2(
+    x: Operand, axis: Static, *, out_idx: DTypeLike = np.int32, bound: Bound
+) -> tuple[Array, Array, Array]:
     """Return the results of `unique_v2`, and how often each slice occurs.
 
     TF: tf.raw_ops.UniqueWithCountsV2.
@@ -182,7 +186,7 @@ def _missing(x: Any, y: Any) -> Any:
 
 
 @op("ListDiff", fold=_fold_list_diff)
-def list_diff(x: Any, y: Any, *, out_idx: Any = np.int32, bound: Bound) -> tuple[Any, Any]:
+def list_diff(x: Operand, y: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Operand, Operand]:
     """Return the elements of one vector that are not in another, and their indices.
 
     TF: tf.raw_ops.ListDiff.

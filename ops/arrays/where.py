@@ -20,6 +20,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 
@@ -28,7 +29,7 @@ def _select(mask: Any, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
 
 
 @op("OneHot", result_size=result_size.count(1))
-def one_hot(indices: Array, depth: Static, on_value: Any, off_value: Any, *, axis: int = -1) -> Any:
+def one_hot(indices: Array, depth: Static, on_value: Array, off_value: Array, *, axis: int = -1) -> Array:
     """Return one-hot vectors along a new axis. TF: tf.raw_ops.OneHot.
 
     Args:
@@ -71,7 +72,7 @@ def _fold_where(input: Any, *, bound: int | None = None) -> Any:
 
 
 @op("Where", fold=_fold_where)
-def where(input: Any, *, bound: Bound = None) -> Any:
+def where(input: Operand, *, bound: Bound = None) -> Array:
     """Return the coordinates of nonzero elements. TF: tf.raw_ops.Where.
 
     Args:
@@ -116,7 +117,7 @@ def _rows(x: Any, i: Any, v: Any) -> tuple[Any, Any, Any]:
 
 
 @op("InplaceUpdate")
-def inplace_update(x: Any, i: Array, v: Any) -> Any:
+def inplace_update(x: Array, i: Array, v: Array) -> Array:
     """Replace rows. TF: tf.raw_ops.InplaceUpdate.
 
     Args:
@@ -132,14 +133,14 @@ def inplace_update(x: Any, i: Array, v: Any) -> Any:
 
 
 @op("InplaceAdd")
-def inplace_add(x: Any, i: Array, v: Any) -> Any:
+def inplace_add(x: Array, i: Array, v: Array) -> Array:
     """Add to rows. TF: tf.raw_ops.InplaceAdd. Arguments are those of `inplace_update`."""
     x, i, v = _rows(x, i, v)
     return x.at[i].add(v, mode="promise_in_bounds")
 
 
 @op("InplaceSub")
-def inplace_sub(x: Any, i: Array, v: Any) -> Any:
+def inplace_sub(x: Array, i: Array, v: Array) -> Array:
     """Subtract from rows.
 
     TF: tf.raw_ops.InplaceSub. Arguments are those of `inplace_update`.

@@ -18,14 +18,15 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import exceeds_32_bits
-from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
+from tf2jax_lite.values.static import Resource, as_array, canonical, is_static, static_value
+from tf2jax_lite.values.tensors import Operand
 
 __all__ = ["Table", "table_of"]
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
-class Table:
+class Table(Resource):
     """The contents of a lookup table.
 
     Attributes:
@@ -110,7 +111,9 @@ def _within_32_bits(table: Table) -> Table:
 
 
 @op("LookupTableFindV2")
-def lookup_table_find_v2(table_handle: Any, keys: Unconverted, default_value: Unconverted) -> Any:
+def lookup_table_find_v2(
+    table_handle: Table, keys: Unconverted[Operand], default_value: Unconverted[Operand]
+) -> Operand:
     """Return the values of keys, the default for other keys.
 
     TF: tf.raw_ops.LookupTableFindV2 (core/kernels/lookup_table_op.cc).
@@ -154,7 +157,7 @@ def lookup_table_find_v2(table_handle: Any, keys: Unconverted, default_value: Un
 
 
 @op("LookupTableSizeV2")
-def lookup_table_size_v2(table_handle: Any) -> Any:
+def lookup_table_size_v2(table_handle: Table) -> Operand:
     """Return the number of keys, int64.
 
     TF: tf.raw_ops.LookupTableSizeV2 (core/kernels/lookup_table_op.cc).
@@ -163,7 +166,7 @@ def lookup_table_size_v2(table_handle: Any) -> Any:
 
 
 @op("LookupTableExportV2")
-def lookup_table_export_v2(table_handle: Any) -> tuple[Any, Any]:
+def lookup_table_export_v2(table_handle: Table) -> tuple[Operand, Operand]:
     """Return all keys in order and their values (TensorFlow: in any order).
 
     TF: tf.raw_ops.LookupTableExportV2 (core/kernels/lookup_table_op.cc).

@@ -10,11 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.math import binary, unary
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand, Tensor
+from tf2jax_lite.values.types import PartialShape
 from tf2jax_lite.values.variant import Variant
 
 __all__ = ["Optional"]
@@ -135,7 +138,7 @@ def _is_optional(value: Any) -> Optional:
 
 
 @op("OptionalFromValue")
-def optional_from_value(components: list[Any]) -> Optional:
+def optional_from_value(components: list[Tensor]) -> Optional:
     """Make an optional of some values.
 
     TF: tf.raw_ops.OptionalFromValue (core/kernels/data/optional_ops.cc).
@@ -153,7 +156,7 @@ def optional_none() -> Optional:
 
 
 @op("OptionalHasValue")
-def optional_has_value(optional: Any) -> Any:
+def optional_has_value(optional: Optional) -> Operand:
     """Return whether an optional has a value.
 
     TF: tf.raw_ops.OptionalHasValue (core/kernels/data/optional_ops.cc).
@@ -164,8 +167,8 @@ def optional_has_value(optional: Any) -> Any:
 
 @op("OptionalGetValue")
 def optional_get_value(
-    optional: Any, *, output_types: Sequence[Any] = (), output_shapes: Sequence[Any] = ()
-) -> tuple[list[Any]]:
+    optional: Optional, *, output_types: Sequence[ir.DType] = (), output_shapes: Sequence[PartialShape | None] = ()
+) -> tuple[list[Tensor]]:
     """Return the values of an optional; zeros if it turns out to have none.
 
     TF: tf.raw_ops.OptionalGetValue (core/kernels/data/optional_ops.cc).

@@ -13,29 +13,34 @@ once only. Correct programs do not depend on it.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import UNKNOWN, as_array, canonical, dims, static_value
+from tf2jax_lite.values.static import UNKNOWN, Resource, as_array, canonical, dims, static_value
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand, Tensor
+from tf2jax_lite.values.types import Array, PartialShape
 
 from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
 from .tensor_list import as_list, plain_dtype, tensor_list_length
 
-__all__ = ["ArrayHandle"]
+__all__ = ["ArrayHandle", "Flow"]
+
+Flow: TypeAlias = TensorList | VariantRows | Operand
+"""The contents of a TensorArray. A number is the flow of an array without writes."""
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayHandle:
+class ArrayHandle(Resource):
     """The resource handle of a TensorArray.
 
     Attributes:
@@ -94,8 +99,8 @@ def _vector(shape: Any) -> np.ndarray:
 def tensor_array(
     size: Static,
     *,
-    dtype: Any,
-    element_shape: Any = None,
+    dtype: ir.DType,
+    element_shape: PartialShape | None = None,
     dynamic_size: bool = False,
     clear_after_read: bool = True,
     identical_element_shapes: bool = False,
@@ -139,7 +144,7 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
 
 
 @op("TensorArrayGradV3")
-def tensor_array_grad(handle: Any, flow_in: Array, *, source: str) -> tuple[ArrayHandle, Any]:
+def tensor_array_grad(handle: ArrayHandle, flow_in: Flow, *, source: str) -> tuple[ArrayHandle, Flow]:
     """Make the array that accumulates gradients of an array's elements.
 
     TF: tf.raw_ops.TensorArrayGradV3 (core/kernels/tensor_array_ops.cc).
@@ -149,8 +154,8 @@ def tensor_array_grad(handle: Any, flow_in: Array, *, source: str) -> tuple[Arra
 
 @op("TensorArrayGradWithShape")
 def tensor_array_grad_with_shape(
-    handle: Any, flow_in: Array, shape_to_prepend: Static, *, source: str
-) -> tuple[ArrayHandle, Any]:
+    handle: ArrayHandle, flow_in: Flow, shape_to_prepend: Static, *, source: str
+) -> tuple[ArrayHandle, Flow]:
     """Make a gradient array with dimensions before the elements'.
 
     TF: tf.raw_ops.TensorArrayGradWithShape (core/kernels/tensor_array_ops.cc).
@@ -180,7 +185,7 @@ def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
 
 
 @op("TensorArrayWriteV3", fold=partial_fold(_host_write))
-def tensor_array_write(handle: Any, index: Array, value: Any, flow_in: Array) -> TensorList:
+def tensor_array_write(handle: ArrayHandle, index: Array, value: Tensor, flow_in: Flow) -> TensorList:
     """Set an element; add to it in a gradient array.
 
     TF: tf.raw_ops.TensorArrayWriteV3 (core/kernels/tensor_array_ops.cc).
@@ -203,7 +208,7 @@ def _is_unset(contents: TensorList, index: Any) -> bool:
 
 
 @op("TensorArrayReadV3")
-def tensor_array_read(handle: Any, index: Array, flow_in: Array, *, dtype: Any) -> Any:
+def tensor_array_read(handle: ArrayHandle, index: Array, flow_in: Flow, *, dtype: ir.DType) -> Tensor:
     """Return an element.
 
     TF: tf.raw_ops.TensorArrayReadV3 (core/kernels/tensor_array_ops.cc).
@@ -213,7 +218,9 @@ def tensor_array_read(handle: Any, index: Array, flow_in: Array, *, dtype: Any) 
 
 
 @op("TensorArrayGatherV3")
-def tensor_array_gather(handle: Any, indices: Array, flow_in: Array, *, dtype: Any, element_shape: Any = None) -> Any:
+def tensor_array_gather(
+    handle: ArrayHandle, indices: Array, flow_in: Flow, *, dtype: ir.DType, element_shape: PartialShape | None = None
+) -> Tensor:
     """Stack the elements at ``indices``.
 
     TF: tf.raw_ops.TensorArrayGatherV3 (core/kernels/tensor_array_ops.cc).
@@ -246,7 +253,14 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
 
 
 @op("_TensorArrayStack")
-def tensor_array_stack(handle: Any, flow_in: Any, *, dtype: Any, element_shape: Any = None, bound: Bound = None) -> Any:
+def tensor_array_stack(
+    handle: ArrayHandle,
+    flow_in: Flow,
+    *,
+    dtype: ir.DType,
+    element_shape: PartialShape | None = None,
+    bound: Bound = None,
+) -> Tensor:
     """Stack all elements. TF: tf.raw_ops.TensorArrayGatherV3 at ``range(size)``.
 
     For a dynamic size, see `tensor_list_stack`.
@@ -270,7 +284,7 @@ def tensor_array_stack(handle: Any, flow_in: Any, *, dtype: Any, element_shape: 
 
 
 @op("TensorArrayScatterV3")
-def tensor_array_scatter(handle: Any, indices: Array, value: Any, flow_in: Array) -> TensorList:
+def tensor_array_scatter(handle: ArrayHandle, indices: Array, value: Tensor, flow_in: Flow) -> TensorList:
     """Set the elements at ``indices``; add to them in a gradient array.
 
     TF: tf.raw_ops.TensorArrayScatterV3 (core/kernels/tensor_array_ops.cc).
@@ -319,7 +333,7 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
 
 
 @op("TensorArrayUnpack")
-def tensor_array_unpack(handle: Any, value: Any, flow_in: Array) -> TensorList:
+def tensor_array_unpack(handle: ArrayHandle, value: Array, flow_in: Flow) -> TensorList:
     """Set all elements to the rows of a tensor.
 
     TF: the OpDef TensorArrayUnpack of early TF1 (core/kernels/tensor_array_ops.cc).
@@ -329,7 +343,7 @@ def tensor_array_unpack(handle: Any, value: Any, flow_in: Array) -> TensorList:
 
 
 @op("TensorArraySplitV3")
-def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Array) -> TensorList:
+def tensor_array_split(handle: ArrayHandle, value: Tensor, lengths: Static, flow_in: Flow) -> TensorList:
     """Set all elements to parts of a tensor, split along its first axis.
 
     TF: tf.raw_ops.TensorArraySplitV3 (core/kernels/tensor_array_ops.cc).
@@ -358,8 +372,8 @@ def tensor_array_split(handle: Any, value: Any, lengths: Static, flow_in: Array)
 
 @op("TensorArrayConcatV3")
 def tensor_array_concat(
-    handle: Any, flow_in: Array, *, dtype: Any, element_shape_except0: Any = None
-) -> tuple[Any, Any]:
+    handle: ArrayHandle, flow_in: Flow, *, dtype: ir.DType, element_shape_except0: PartialShape | None = None
+) -> tuple[Tensor, Tensor]:
     """Concatenate the elements along their first axis.
 
     TF: tf.raw_ops.TensorArrayConcatV3 (core/kernels/tensor_array_ops.cc).
@@ -373,7 +387,7 @@ def tensor_array_concat(
 
 
 @op("TensorArraySizeV3")
-def tensor_array_size(handle: Any, flow_in: Array) -> Array:
+def tensor_array_size(handle: ArrayHandle, flow_in: Flow) -> Array:
     """Return the number of elements, int32.
 
     TF: tf.raw_ops.TensorArraySizeV3 (core/kernels/tensor_array_ops.cc).
@@ -382,7 +396,7 @@ def tensor_array_size(handle: Any, flow_in: Array) -> Array:
 
 
 @op("TensorArrayCloseV3")
-def tensor_array_close(handle: Any) -> tuple[()]:
+def tensor_array_close(handle: ArrayHandle) -> tuple[()]:
     """Do nothing: memory is not managed here.
 
     TF: tf.raw_ops.TensorArrayCloseV3 (core/kernels/tensor_array_ops.cc).

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
@@ -17,6 +18,8 @@ from tf2jax_lite.ops.traits import partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, canonical, dims, dims_array
 from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_defined, resized, zero_buffer
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 
 __all__ = ["as_list", "plain_dtype", "resize_list", "tensor_list_length", "unset_element", "unset_shape"]
 
@@ -103,7 +106,7 @@ def _host_resize(handle: Any, size: Any) -> Any:
 
 
 @op("EmptyTensorList", fold=_host_empty)
-def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: Any) -> TensorList:
+def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: ir.DType) -> TensorList:
     """Make an empty list.
 
     TF: tf.raw_ops.EmptyTensorList (core/kernels/list_kernels.cc).
@@ -123,7 +126,7 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
 
 
 @op("TensorListReserve", fold=_host_reserve, result_size=result_size.count(1))
-def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: Any) -> TensorList:
+def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: ir.DType) -> TensorList:
     """Make a list of unset elements, which are read as zeros.
 
     TF: tf.raw_ops.TensorListReserve (core/kernels/list_kernels.cc).
@@ -145,7 +148,9 @@ def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_
 
 
 @op("TensorListFromTensor", fold=_host_from_tensor)
-def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype: Any) -> TensorList:
+def tensor_list_from_tensor(
+    tensor: Array | VariantRows | VariantVector, element_shape: Static, *, element_dtype: ir.DType
+) -> TensorList:
     """Make a list of the slices along the first axis.
 
     TF: tf.raw_ops.TensorListFromTensor (core/kernels/list_kernels.cc).
@@ -169,7 +174,7 @@ def tensor_list_from_tensor(tensor: Any, element_shape: Static, *, element_dtype
 
 
 @op("TensorListLength", fold=partial_fold(_host_length))
-def tensor_list_length(input_handle: Any, *, tracker: DynamicShapes | None = None) -> Any:
+def tensor_list_length(input_handle: TensorList | VariantRows, *, tracker: DynamicShapes | None = None) -> Operand:
     """Return the number of elements, int32.
 
     TF: tf.raw_ops.TensorListLength (core/kernels/list_kernels.cc).
@@ -187,7 +192,7 @@ def tensor_list_length(input_handle: Any, *, tracker: DynamicShapes | None = Non
 
 
 @op("TensorListElementShape", fold=partial_fold(_host_element_shape))
-def tensor_list_element_shape(input_handle: Any, *, shape_type: Any) -> Any:
+def tensor_list_element_shape(input_handle: TensorList | VariantRows, *, shape_type: DTypeLike) -> np.ndarray:
     """Return the declared element shape, -1 where unknown.
 
     TF: tf.raw_ops.TensorListElementShape (core/kernels/list_kernels.cc).
@@ -208,7 +213,7 @@ def resize_list(lst: TensorList, size: Any) -> TensorList:
 
 
 @op("TensorListResize", fold=partial_fold(_host_resize), result_size=result_size.count(1))
-def tensor_list_resize(input_handle: Any, size: Static) -> TensorList:
+def tensor_list_resize(input_handle: TensorList | VariantRows, size: Static) -> TensorList:
     """Truncate the list, or extend it with unset elements.
 
     TF: tf.raw_ops.TensorListResize (core/kernels/list_kernels.cc).

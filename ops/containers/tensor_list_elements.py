@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common.variant_rows import VariantRows
 from tf2jax_lite.ops.registry import Static, op
@@ -21,6 +22,7 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, as_array, static_value
 from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
+from tf2jax_lite.values.tensors import Tensor
 from tf2jax_lite.values.types import Array
 
 from .tensor_list import as_list, resize_list, unset_element
@@ -167,7 +169,9 @@ def host_set(
 
 
 @op("TensorListPushBack", fold=partial_fold(_host_push))
-def tensor_list_push_back(input_handle: Any, tensor: Any, *, element_dtype: Any) -> TensorList:
+def tensor_list_push_back(
+    input_handle: TensorList | VariantRows, tensor: Tensor, *, element_dtype: ir.DType
+) -> TensorList:
     """Append an element.
 
     TF: tf.raw_ops.TensorListPushBack (core/kernels/list_kernels.cc).
@@ -217,7 +221,9 @@ def _is_row(buffer: Any, element: Any) -> bool:
 
 
 @op("TensorListPopBack", fold=partial_fold(_host_pop))
-def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dtype: Any) -> tuple[Any, Any]:
+def tensor_list_pop_back(
+    input_handle: TensorList | VariantRows, element_shape: Static, *, element_dtype: ir.DType
+) -> tuple[Tensor, Tensor]:
     """Remove the last element and return it.
 
     TF: tf.raw_ops.TensorListPopBack (core/kernels/list_kernels.cc).
@@ -261,7 +267,12 @@ def tensor_list_pop_back(input_handle: Any, element_shape: Static, *, element_dt
 
 @op("TensorListSetItem", fold=partial_fold(host_set))
 def tensor_list_set_item(
-    input_handle: Any, index: Array, item: Any, *, element_dtype: Any, resize_if_index_out_of_bounds: bool = False
+    input_handle: TensorList | VariantRows,
+    index: Array,
+    item: Tensor,
+    *,
+    element_dtype: ir.DType,
+    resize_if_index_out_of_bounds: bool = False,
 ) -> TensorList:
     """Set an element. TF: tf.raw_ops.TensorListSetItem (core/kernels/list_kernels.cc).
 
@@ -328,13 +339,13 @@ def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
 
 @op("TensorListGetItem", fold=partial_fold(_host_get))
 def tensor_list_get_item(
-    input_handle: Any,
+    input_handle: TensorList | VariantRows,
     index: Array,
     element_shape: Static,
     *,
-    element_dtype: Any,
+    element_dtype: ir.DType,
     disable_assert_in_tensor_list_get_item: Option[bool] = False,
-) -> Any:
+) -> Tensor:
     """Return an element.
 
     TF: tf.raw_ops.TensorListGetItem (core/kernels/list_kernels.cc).

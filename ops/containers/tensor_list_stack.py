@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
@@ -18,7 +19,8 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, canonical, static_value
 from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, is_fully_defined, resized, zero_buffer
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand, Tensor
+from tf2jax_lite.values.types import Array, PartialShape
 
 from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
 from .tensor_list_elements import tensor_list_push_back
@@ -48,13 +50,13 @@ def _host_stack(
 
 @op("TensorListStack", fold=partial_fold(_host_stack))
 def tensor_list_stack(
-    input_handle: Any,
+    input_handle: TensorList | VariantRows,
     element_shape: Static,
     *,
-    element_dtype: Any,
+    element_dtype: ir.DType,
     num_elements: int = -1,
     bound: Bound = None,
-) -> Any:
+) -> Tensor:
     """Stack all elements on a new first axis.
 
     TF: tf.raw_ops.TensorListStack (core/kernels/list_kernels.cc).
@@ -110,7 +112,9 @@ def _cleared(lst: TensorList, count: int) -> Any:
 
 
 @op("TensorListGather")
-def tensor_list_gather(input_handle: Any, indices: Array, element_shape: Static, *, element_dtype: Any) -> Any:
+def tensor_list_gather(
+    input_handle: TensorList | VariantRows, indices: Array, element_shape: Static, *, element_dtype: ir.DType
+) -> Tensor:
     """Stack the elements at ``indices``.
 
     TF: tf.raw_ops.TensorListGather (core/kernels/list_kernels.cc).
@@ -146,7 +150,9 @@ def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
 
 
 @op("TensorListScatter")
-def tensor_list_scatter(tensor: Any, indices: Array, element_shape: Static, *, element_dtype: Any) -> TensorList:
+def tensor_list_scatter(
+    tensor: Tensor, indices: Array, element_shape: Static, *, element_dtype: ir.DType
+) -> TensorList:
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
 
     TF: tf.raw_ops.TensorListScatter (core/kernels/list_kernels.cc).
@@ -168,7 +174,7 @@ def tensor_list_scatter(tensor: Any, indices: Array, element_shape: Static, *, e
 
 @op("TensorListScatterV2")
 def tensor_list_scatter_v2(
-    tensor: Any, indices: Array, element_shape: Static, num_elements: Static, *, element_dtype: Any
+    tensor: Tensor, indices: Array, element_shape: Static, num_elements: Static, *, element_dtype: ir.DType
 ) -> TensorList:
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
 
@@ -199,7 +205,7 @@ def tensor_list_scatter_v2(
 
 @op("TensorListScatterIntoExistingList")
 def tensor_list_scatter_into_existing_list(
-    input_handle: Any, tensor: Any, indices: Array, *, element_dtype: Any
+    input_handle: TensorList | VariantRows, tensor: Tensor, indices: Array, *, element_dtype: ir.DType
 ) -> TensorList:
     """Set the elements at ``indices``.
 
@@ -221,7 +227,7 @@ def tensor_list_scatter_into_existing_list(
 
 
 @op("TensorListSplit")
-def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, element_dtype: Any) -> TensorList:
+def tensor_list_split(tensor: Array, element_shape: Static, lengths: Static, *, element_dtype: ir.DType) -> TensorList:
     """Split a tensor along its first axis into elements of a list.
 
     TF: tf.raw_ops.TensorListSplit (core/kernels/list_kernels.cc).
@@ -252,14 +258,14 @@ def tensor_list_split(tensor: Any, element_shape: Static, lengths: Static, *, el
 
 @op("TensorListConcatV2")
 def tensor_list_concat_v2(
-    input_handle: Any,
+    input_handle: TensorList | VariantRows,
     element_shape: Static,
-    leading_dims: Any,
+    leading_dims: Operand,
     *,
-    element_dtype: Any,
-    shape_type: Any = None,
+    element_dtype: ir.DType,
+    shape_type: ir.DType | None = None,
     bound: Bound = None,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Concatenate the elements along their first axis.
 
     TF: tf.raw_ops.TensorListConcatV2 (core/kernels/list_kernels.cc).
@@ -331,8 +337,12 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
 
 @op("TensorListConcat")
 def tensor_list_concat(
-    input_handle: Any, *, element_dtype: Any, element_shape: Any = None, bound: Bound = None
-) -> tuple[Any, Any]:
+    input_handle: TensorList | VariantRows,
+    *,
+    element_dtype: ir.DType,
+    element_shape: PartialShape | None = None,
+    bound: Bound = None,
+) -> tuple[Tensor, Tensor]:
     """Concatenate the elements along their first axis.
 
     TF: tf.raw_ops.TensorListConcat (core/kernels/list_kernels.cc).
@@ -353,7 +363,7 @@ def tensor_list_concat(
 
 
 @op("TensorListConcatLists")
-def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) -> TensorList:
+def tensor_list_concat_lists(input_a: TensorList, input_b: TensorList, *, element_dtype: ir.DType) -> TensorList:
     """Append the elements of one list to another.
 
     TF: tf.raw_ops.TensorListConcatLists (core/kernels/list_kernels.cc).
@@ -382,7 +392,7 @@ def tensor_list_concat_lists(input_a: Any, input_b: Any, *, element_dtype: Any) 
 
 
 @op("TensorListPushBackBatch")
-def tensor_list_push_back_batch(input_handles: Any, tensor: Any, *, element_dtype: Any) -> ListBatch:
+def tensor_list_push_back_batch(input_handles: ListBatch, tensor: Tensor, *, element_dtype: ir.DType) -> ListBatch:
     """Append a row of a tensor to each list of a batch.
 
     TF: tf.raw_ops.TensorListPushBackBatch (core/kernels/list_kernels.cc).

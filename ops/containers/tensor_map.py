@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.math import binary
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.tensors import Operand, Tensor
 from tf2jax_lite.values.variant import Variant
 
 __all__ = ["TensorMap"]
@@ -85,7 +87,7 @@ def empty_tensor_map() -> TensorMap:
 
 
 @op("TensorMapInsert")
-def tensor_map_insert(input_handle: Any, key: Static, value: Any) -> TensorMap:
+def tensor_map_insert(input_handle: TensorMap, key: Static, value: Tensor) -> TensorMap:
     """Set the value of a key.
 
     TF: tf.raw_ops.TensorMapInsert (core/kernels/map_kernels.cc).
@@ -113,7 +115,7 @@ def _position(source: TensorMap, key: Any) -> int:
 
 
 @op("TensorMapLookup")
-def tensor_map_lookup(input_handle: Any, key: Static) -> Any:
+def tensor_map_lookup(input_handle: TensorMap, key: Static) -> Tensor:
     """Return the value of a key.
 
     TF: tf.raw_ops.TensorMapLookup (core/kernels/map_kernels.cc).
@@ -133,7 +135,7 @@ def tensor_map_lookup(input_handle: Any, key: Static) -> Any:
 
 
 @op("TensorMapErase")
-def tensor_map_erase(input_handle: Any, key: Static) -> TensorMap:
+def tensor_map_erase(input_handle: TensorMap, key: Static) -> TensorMap:
     """Remove a key. TF: tf.raw_ops.TensorMapErase (core/kernels/map_kernels.cc).
 
     Args:
@@ -153,7 +155,7 @@ def tensor_map_erase(input_handle: Any, key: Static) -> TensorMap:
 
 
 @op("TensorMapHasKey")
-def tensor_map_has_key(input_handle: Any, key: Static) -> Any:
+def tensor_map_has_key(input_handle: TensorMap, key: Static) -> Operand:
     """Return whether there is such a key.
 
     TF: tf.raw_ops.TensorMapHasKey (core/kernels/map_kernels.cc).
@@ -169,7 +171,7 @@ def tensor_map_has_key(input_handle: Any, key: Static) -> Any:
 
 
 @op("TensorMapSize")
-def tensor_map_size(input_handle: Any) -> Any:
+def tensor_map_size(input_handle: TensorMap) -> Operand:
     """Return the number of keys, a static int32.
 
     TF: tf.raw_ops.TensorMapSize (core/kernels/map_kernels.cc).
@@ -178,7 +180,7 @@ def tensor_map_size(input_handle: Any) -> Any:
 
 
 @op("TensorMapStackKeys")
-def tensor_map_stack_keys(input_handle: Any, *, key_dtype: Any) -> Any:
+def tensor_map_stack_keys(input_handle: TensorMap, *, key_dtype: ir.DType) -> Operand:
     """Stack the keys, in order of insertion (TensorFlow: in any).
 
     TF: tf.raw_ops.TensorMapStackKeys (core/kernels/map_kernels.cc).

@@ -15,7 +15,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._pixels import image_batch, pixels, round_half_away
 
@@ -43,7 +43,7 @@ def _sampled(
     image: Any,
     boxes: Any,
     index: Any,
-    size: tuple[int, int],
+    size: tuple[int, ...],
     extrapolation: float,
     nearest: bool,
     by_ratio: bool = False,
@@ -68,7 +68,7 @@ def _sampled(
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
-def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, int], extrapolation: float, nearest: bool) -> Any:
+def _crop(image: Any, boxes: Any, index: Any, size: tuple[int, ...], extrapolation: float, nearest: bool) -> Any:
     return _sampled(image, boxes, index, size, extrapolation, nearest)
 
 
@@ -137,7 +137,7 @@ def crop_and_resize(
 
 @op("CropAndResizeGradImage")
 def crop_and_resize_grad_image(
-    grads: Any, boxes: Any, box_ind: Any, image_size: Static, *, T: Any, method: str = "bilinear"
+    grads: Array, boxes: Array, box_ind: Array, image_size: Static, *, T: DTypeLike, method: str = "bilinear"
 ) -> Array:
     """Compute the gradient of `crop_and_resize` with respect to the images.
 
@@ -165,7 +165,9 @@ def crop_and_resize_grad_image(
 
 
 @op("CropAndResizeGradBoxes")
-def crop_and_resize_grad_boxes(grads: Any, image: Any, boxes: Any, box_ind: Any, *, method: str = "bilinear") -> Array:
+def crop_and_resize_grad_boxes(
+    grads: Array, image: Array, boxes: Array, box_ind: Array, *, method: str = "bilinear"
+) -> Array:
     """Compute the gradient of `crop_and_resize` with respect to the boxes.
 
     TF: tf.raw_ops.CropAndResizeGradBoxes (core/kernels/image/crop_and_resize_op.cc).

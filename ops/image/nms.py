@@ -15,6 +15,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from ._greedy_nms import intersection_over_union, suppress, suppress_by_class
@@ -80,8 +81,8 @@ def _dynamic(
 
 @op("NonMaxSuppression")
 def non_max_suppression(
-    boxes: Any, scores: Any, max_output_size: Static, *, iou_threshold: float = 0.5, bound: Bound
-) -> Any:
+    boxes: Operand, scores: Operand, max_output_size: Static, *, iou_threshold: float = 0.5, bound: Bound
+) -> Array:
     """Select boxes by score, dropping those that overlap.
 
     TF: tf.raw_ops.NonMaxSuppression (core/kernels/image/non_max_suppression_op.cc).
@@ -107,8 +108,8 @@ def non_max_suppression(
 
 @op("NonMaxSuppressionV2")
 def non_max_suppression_v2(
-    boxes: Any, scores: Any, max_output_size: Static, iou_threshold: Any, *, bound: Bound
-) -> Any:
+    boxes: Operand, scores: Operand, max_output_size: Static, iou_threshold: Operand, *, bound: Bound
+) -> Array:
     """Select boxes by score, dropping those that overlap.
 
     TF: tf.raw_ops.NonMaxSuppressionV2 (core/kernels/image/non_max_suppression_op.cc).
@@ -134,14 +135,14 @@ def non_max_suppression_v2(
 
 @op("NonMaxSuppressionV3")
 def non_max_suppression_v3(
-    boxes: Any,
-    scores: Any,
+    boxes: Operand,
+    scores: Operand,
     max_output_size: Static,
-    iou_threshold: Any,
-    score_threshold: Any,
+    iou_threshold: Operand,
+    score_threshold: Operand,
     *,
     bound: Bound,
-) -> Any:
+) -> Array:
     """Select boxes by score, dropping those that overlap.
 
     TF: tf.raw_ops.NonMaxSuppressionV3 (core/kernels/image/non_max_suppression_op.cc).
@@ -167,15 +168,15 @@ def non_max_suppression_v3(
 
 @op("NonMaxSuppressionV4")
 def non_max_suppression_v4(
-    boxes: Any,
-    scores: Any,
+    boxes: Operand,
+    scores: Operand,
     max_output_size: Static,
-    iou_threshold: Any,
-    score_threshold: Any,
+    iou_threshold: Operand,
+    score_threshold: Operand,
     *,
     pad_to_max_output_size: bool = False,
     bound: Bound,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Select boxes by score, dropping those that overlap, and count them.
 
     TF: tf.raw_ops.NonMaxSuppressionV4 (core/kernels/image/non_max_suppression_op.cc).
@@ -204,16 +205,16 @@ def non_max_suppression_v4(
 
 @op("NonMaxSuppressionV5")
 def non_max_suppression_v5(
-    boxes: Any,
-    scores: Any,
+    boxes: Operand,
+    scores: Operand,
     max_output_size: Static,
-    iou_threshold: Any,
-    score_threshold: Any,
-    soft_nms_sigma: Any,
+    iou_threshold: Operand,
+    score_threshold: Operand,
+    soft_nms_sigma: Operand,
     *,
     pad_to_max_output_size: bool = False,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Select boxes by score, dropping or lowering those that overlap.
 
     TF: tf.raw_ops.NonMaxSuppressionV5 (core/kernels/image/non_max_suppression_op.cc).
@@ -242,14 +243,14 @@ def non_max_suppression_v5(
 
 @op("NonMaxSuppressionWithOverlaps")
 def non_max_suppression_with_overlaps(
-    overlaps: Any,
-    scores: Any,
+    overlaps: Operand,
+    scores: Operand,
     max_output_size: Static,
-    overlap_threshold: Any,
-    score_threshold: Any,
+    overlap_threshold: Operand,
+    score_threshold: Operand,
     *,
     bound: Bound,
-) -> Any:
+) -> Array:
     """Select boxes by score, dropping those of large given overlap.
 
     TF: tf.raw_ops.NonMaxSuppressionWithOverlaps (core/kernels/image/non_max_suppression_op.cc).

@@ -22,6 +22,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.tensors import ArrayOrPair
 from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 
@@ -228,16 +229,16 @@ def _sample(
 
 @op("StatelessSampleDistortedBoundingBox", int64="pair")
 def stateless_sample_distorted_bounding_box(
-    image_size: Any,
+    image_size: ArrayOrPair,
     bounding_boxes: Array,
     min_object_covered: Array,
-    seed: Any,
+    seed: ArrayOrPair,
     *,
     aspect_ratio_range: Sequence[float] = (0.75, 1.33),
     area_range: Sequence[float] = (0.05, 1.0),
     max_attempts: int = 100,
     use_image_if_no_bounding_boxes: bool = False,
-) -> tuple[Any, Any, Any]:
+) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
     """Sample a crop that covers enough of a box, with TensorFlow's bits.
 
     TF: tf.raw_ops.StatelessSampleDistortedBoundingBox (core/kernels/image/sample_distorted_bounding_box_op.cc).

@@ -90,7 +90,7 @@ def _sampling_weights(
 
 
 def _sampling(
-    inputs: tuple[Any, Any], outputs: tuple[Any, Any], scale: Any, translation: Any, kernel_type: str, antialias: bool
+    inputs: tuple[Any, ...], outputs: tuple[Any, ...], scale: Any, translation: Any, kernel_type: str, antialias: bool
 ) -> tuple[Any, Any]:
     # TensorFlow has no gradient for scale and translation.
     scale, translation = (v if is_static(v) else lax.stop_gradient(v) for v in (scale, translation))
@@ -102,7 +102,13 @@ def _sampling(
 
 @op("ScaleAndTranslate", pattern=Pattern.MATERIALIZED)
 def scale_and_translate(
-    images: Any, size: Static, scale: Any, translation: Any, *, kernel_type: str = "lanczos3", antialias: bool = True
+    images: Array,
+    size: Static,
+    scale: Array,
+    translation: Array,
+    *,
+    kernel_type: str = "lanczos3",
+    antialias: bool = True,
 ) -> Array:
     """Scale and translate images, resampled by a kernel.
 
@@ -130,10 +136,10 @@ def scale_and_translate(
 
 @op("ScaleAndTranslateGrad")
 def scale_and_translate_grad(
-    grads: Any,
-    original_image: Any,
-    scale: Any,
-    translation: Any,
+    grads: Array,
+    original_image: Array,
+    scale: Array,
+    translation: Array,
     *,
     kernel_type: str = "lanczos3",
     antialias: bool = True,

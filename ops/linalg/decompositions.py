@@ -19,7 +19,7 @@ from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._decomposition_jvps import conj_transpose, eigh
 from ._decomposition_jvps import svd as singular_values
@@ -113,7 +113,7 @@ def matrix_determinant(input: Array) -> Array:
 
 @op("LogMatrixDeterminant", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def log_matrix_determinant(input: Array) -> Any:
+def log_matrix_determinant(input: Array) -> tuple[Array, Array]:
     """Return signs and logarithms of determinants, ``[...]`` each.
 
     TF: tf.raw_ops.LogMatrixDeterminant.
@@ -179,7 +179,7 @@ def matrix_solve_ls(matrix: Array, rhs: Array, l2_regularizer: Array, *, fast: b
 
 @op("Qr", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def qr(input: Array, *, full_matrices: bool = False) -> Any:
+def qr(input: Array, *, full_matrices: bool = False) -> tuple[Array, Array]:
     """Return orthogonal and triangular factors. TF: tf.raw_ops.Qr.
 
     Args:
@@ -192,7 +192,7 @@ def qr(input: Array, *, full_matrices: bool = False) -> Any:
 
 @op("Svd", "BatchSvd", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def svd(input: Array, *, compute_uv: bool = True, full_matrices: bool = False) -> Any:
+def svd(input: Array, *, compute_uv: bool = True, full_matrices: bool = False) -> tuple[Array, Array, Array]:
     """Return singular values and vectors; signs of vectors are arbitrary.
 
     TF: tf.raw_ops.Svd.
@@ -215,7 +215,7 @@ def svd(input: Array, *, compute_uv: bool = True, full_matrices: bool = False) -
 
 @op("SelfAdjointEigV2", "BatchSelfAdjointEigV2", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def self_adjoint_eig(input: Array, *, compute_v: bool = True) -> Any:
+def self_adjoint_eig(input: Array, *, compute_v: bool = True) -> tuple[Array, Array]:
     """Return eigenvalues and eigenvectors of Hermitian matrices.
 
     TF: tf.raw_ops.SelfAdjointEigV2.
@@ -238,7 +238,7 @@ def self_adjoint_eig(input: Array, *, compute_v: bool = True) -> Any:
 
 @op("Lu", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def lu(input: Array, *, output_idx_type: Any = np.dtype(np.int32)) -> Any:  # noqa: B008
+def lu(input: Array, *, output_idx_type: DTypeLike = np.dtype(np.int32)) -> tuple[Array, Array]:  # noqa: B008
     """Return packed triangular factors and the row permutation. TF: tf.raw_ops.Lu.
 
     Args:

@@ -73,7 +73,7 @@ def diag_part(input: Array) -> Array:
 
 
 @op("MatrixBandPart", "BatchMatrixBandPart")
-def matrix_band_part(input: Any, num_lower: Array, num_upper: Array) -> Any:
+def matrix_band_part(input: Array, num_lower: Array, num_upper: Array) -> Array:
     """Keep a band around the diagonal, zeros elsewhere. TF: tf.raw_ops.MatrixBandPart.
 
     Args:
@@ -109,7 +109,7 @@ def matrix_band_part(input: Any, num_lower: Array, num_upper: Array) -> Any:
 
 
 @op("MatrixDiag", "BatchMatrixDiag")
-def matrix_diag(diagonal: Any) -> Any:
+def matrix_diag(diagonal: Array) -> Array:
     """Return matrices ``[..., n, n]`` with diagonals ``[..., n]``.
 
     TF: tf.raw_ops.MatrixDiag.
@@ -124,13 +124,13 @@ def matrix_diag(diagonal: Any) -> Any:
 
 
 @op("MatrixDiagPart", "BatchMatrixDiagPart", pattern=Pattern.INJECTIVE)
-def matrix_diag_part(input: Any) -> Any:
+def matrix_diag_part(input: Array) -> Array:
     """Return the main diagonals of matrices. TF: tf.raw_ops.MatrixDiagPart."""
     return matrix_diag_part_v3(input, np.int32(0), np.zeros((), input.dtype))
 
 
 @op("MatrixSetDiag", "BatchMatrixSetDiag")
-def matrix_set_diag(input: Any, diagonal: Any) -> Any:
+def matrix_set_diag(input: Array, diagonal: Array) -> Array:
     """Replace the main diagonals of matrices. TF: tf.raw_ops.MatrixSetDiag."""
     return matrix_set_diag_v3(input, diagonal, np.int32(0))
 
@@ -206,7 +206,7 @@ def _set(base: Any, diagonal: Any, k: Any, align: str) -> Any:
 
 
 @op("MatrixSetDiagV3")
-def matrix_set_diag_v3(input: Any, diagonal: Any, k: Static, *, align: str = "RIGHT_LEFT") -> Any:
+def matrix_set_diag_v3(input: Array, diagonal: Array, k: Static, *, align: str = "RIGHT_LEFT") -> Array:
     """Replace diagonals of matrices. TF: tf.raw_ops.MatrixSetDiagV3.
 
     Args:
@@ -233,7 +233,7 @@ def matrix_set_diag_v3(input: Any, diagonal: Any, k: Static, *, align: str = "RI
 
 
 @op("MatrixSetDiagV2")
-def matrix_set_diag_v2(input: Any, diagonal: Any, k: Static) -> Any:
+def matrix_set_diag_v2(input: Array, diagonal: Array, k: Static) -> Array:
     """Replace diagonals of matrices, aligned left.
 
     TF: tf.raw_ops.MatrixSetDiagV2. See `matrix_set_diag_v3`.
@@ -243,14 +243,14 @@ def matrix_set_diag_v2(input: Any, diagonal: Any, k: Static) -> Any:
 
 @op("MatrixDiagV3")
 def matrix_diag_v3(
-    diagonal: Any,
+    diagonal: Array,
     k: Static,
     num_rows: Static,
     num_cols: Static,
-    padding_value: Any,
+    padding_value: Array,
     *,
     align: str = "RIGHT_LEFT",
-) -> Any:
+) -> Array:
     """Return matrices with the given diagonals. TF: tf.raw_ops.MatrixDiagV3.
 
     Args:
@@ -290,7 +290,7 @@ def matrix_diag_v3(
 
 
 @op("MatrixDiagV2")
-def matrix_diag_v2(diagonal: Any, k: Static, num_rows: Static, num_cols: Static, padding_value: Any) -> Any:
+def matrix_diag_v2(diagonal: Array, k: Static, num_rows: Static, num_cols: Static, padding_value: Array) -> Array:
     """Return matrices with the given diagonals, aligned left.
 
     TF: tf.raw_ops.MatrixDiagV2. See `matrix_diag_v3`.
@@ -299,7 +299,7 @@ def matrix_diag_v2(diagonal: Any, k: Static, num_rows: Static, num_cols: Static,
 
 
 @op("MatrixDiagPartV3", pattern=Pattern.INJECTIVE)
-def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str = "RIGHT_LEFT") -> Any:
+def matrix_diag_part_v3(input: Array, k: Static, padding_value: Array, *, align: str = "RIGHT_LEFT") -> Array:
     """Return diagonals of matrices. TF: tf.raw_ops.MatrixDiagPartV3.
 
     Args:
@@ -345,7 +345,7 @@ def matrix_diag_part_v3(input: Any, k: Static, padding_value: Any, *, align: str
 
 
 @op("MatrixDiagPartV2", pattern=Pattern.INJECTIVE)
-def matrix_diag_part_v2(input: Any, k: Static, padding_value: Any) -> Any:
+def matrix_diag_part_v2(input: Array, k: Static, padding_value: Array) -> Array:
     """Return diagonals of matrices, aligned left.
 
     TF: tf.raw_ops.MatrixDiagPartV2. See `matrix_diag_part_v3`.

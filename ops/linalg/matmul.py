@@ -18,7 +18,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.dot_order import is_better_swapped, swapped_dot
 
 Labels = Sequence[Hashable]
@@ -152,7 +152,7 @@ def batch_mat_mul_v3(
     x: Array,
     y: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     adj_x: bool = False,
     adj_y: bool = False,
     grad_x: bool = False,
@@ -250,7 +250,7 @@ def _embedded(x: Any, labels: list[Hashable], out: list[Hashable]) -> Any:
 
 
 @op("Einsum", pattern=Pattern.CONTRACTION)
-def einsum(inputs: list[Any], *, equation: str) -> Any:
+def einsum(inputs: list[Array], *, equation: str) -> Array:
     """Sum products over labeled dimensions.
 
     TF: tf.raw_ops.Einsum (core/kernels/linalg/einsum_op_impl.h).

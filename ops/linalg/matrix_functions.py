@@ -18,7 +18,7 @@ from tf2jax_lite.ops.common.accumulation import upcast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._decomposition_jvps import conj_transpose
 from ._decomposition_jvps import eig as decomposed
@@ -31,7 +31,7 @@ def full_product(x: Any, y: Any) -> Any:
 
 
 @op("Eig", pattern=Pattern.MATERIALIZED)
-def eig(input: Array, *, compute_v: bool = True, Tout: Any) -> tuple[Array, Array]:
+def eig(input: Array, *, compute_v: bool = True, Tout: DTypeLike) -> tuple[Array, Array]:
     """Return eigenvalues and eigenvectors of square matrices, in LAPACK's order.
 
     TF: tf.raw_ops.Eig.

@@ -23,8 +23,8 @@ from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic
 from tf2jax_lite.values.symbolic_float import is_float_dim
-from tf2jax_lite.values.types import Array
-from tf2jax_lite.values.variant import add_variants
+from tf2jax_lite.values.types import Array, DTypeLike, PartialShape
+from tf2jax_lite.values.variant import Variant, add_variants
 from tf2jax_lite.xla_cpu import inverse_trig
 
 __all__ = ["add", "fold_binary"]
@@ -64,7 +64,7 @@ def _binary(
       **options: options of `op`.
     """
 
-    def call(x: Any, y: Any) -> Any:
+    def call(x: Array, y: Array) -> Array:
         return fn(*operands(x, y))
 
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
@@ -75,7 +75,7 @@ def _binary(
 
 
 @op("Add", "AddV2", fold=fold_binary(np.add))
-def add(x: Any, y: Any) -> Any:
+def add(x: Array | Variant, y: Array | Variant) -> Array | Variant:
     """Add arrays, or tensor lists elementwise. TF: tf.raw_ops.AddV2.
 
     TF1 gradients of TensorArrays add the lists of their elements.
@@ -85,7 +85,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 @op("AddN", fold=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
-def add_n(inputs: list[Any]) -> Any:
+def add_n(inputs: list[Array] | list[Variant]) -> Array | Variant:
     """Add arrays of one shape. TF: tf.raw_ops.AddN (core/kernels/aggregate_ops.cc).
 
     Args:
@@ -104,7 +104,7 @@ def add_n(inputs: list[Any]) -> Any:
 
 
 @op("AccumulateNV2")
-def accumulate_n(inputs: list[Any], *, shape: Any) -> Array:
+def accumulate_n(inputs: list[Array], *, shape: PartialShape | None) -> Array:
     """Add arrays of one shape. TF: tf.raw_ops.AccumulateNV2."""
     return add_n(inputs)
 
@@ -320,6 +320,6 @@ _binary("NextAfter", "Return the next number after x in the direction of y", _ne
 
 
 @op("Complex")
-def complex_(real: Array, imag: Array, *, Tout: Any = None) -> Array:
+def complex_(real: Array, imag: Array, *, Tout: DTypeLike | None = None) -> Array:
     """Return complex numbers from real and imaginary parts. TF: tf.raw_ops.Complex."""
     return lax.complex(*pair(real, imag))

@@ -12,11 +12,12 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.values.int64 import U32Pair, is_int64, to_32_bits, to_u32_pair
+from tf2jax_lite.values.tensors import ArrayOrPair
 from tf2jax_lite.values.types import Array
 
 
 @op("LeftShift", int64="pair")
-def left_shift(x: Any, y: Any) -> Any:
+def left_shift(x: ArrayOrPair, y: ArrayOrPair) -> ArrayOrPair:
     """Shift left; counts are clamped to the width.
 
     TF: tf.raw_ops.LeftShift (core/kernels/cwise_op_left_shift.cc).
@@ -44,7 +45,7 @@ def _shifted_words(x: Any, y: Any, dtype: Any) -> U32Pair:
 
 
 def _bitwise(name: str, summary: str, fn: Callable[..., Any]) -> None:
-    def run(x: Any, y: Any) -> Any:
+    def run(x: ArrayOrPair, y: ArrayOrPair) -> ArrayOrPair:
         dtypes = [v.dtype for v in (x, y) if isinstance(v, U32Pair)]
         if dtypes:
             return U32Pair(fn(jnp.asarray(to_u32_pair(x)), jnp.asarray(to_u32_pair(y))), dtypes[0])

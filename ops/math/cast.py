@@ -16,6 +16,8 @@ from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, is_int64, to_32_bits, to_u32_pair
 from tf2jax_lite.values.static import as_array, canonical, dims_dtype, is_string, is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import Array, ArrayLike, DTypeLike
 
 # Low bits of the mantissa that a truncating cast clears before it rounds. TensorFlow rounds other pairs of dtypes.
 _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
@@ -96,7 +98,7 @@ def _to_integer(x: Any, dtype: np.dtype) -> Any:
 
 
 @op("Cast", fold=_fold_cast, int64="pair")
-def cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
+def cast(x: ArrayOrPair, *, DstT: DTypeLike, Truncate: bool = False) -> ArrayOrPair:
     """Cast to another dtype. TF: tf.raw_ops.Cast (core/kernels/cast_op.cc).
 
     Without 64-bit mode, signed integers cast to uint64 keep both words (`Words`): counters of random generators are
@@ -154,7 +156,7 @@ def _part(dtype: np.dtype) -> np.dtype:
 
 
 @op("Bitcast", fold=_fold_bitcast, int64="pair")
-def bitcast(input: Any, *, type: Any) -> Any:
+def bitcast(input: ArrayOrPair, *, type: DTypeLike) -> ArrayOrPair:
     """Reinterpret bits as another dtype.
 
     TF: tf.raw_ops.Bitcast (core/kernels/bitcast_op.cc).
@@ -208,7 +210,7 @@ def _fold_to_bool(input: Any) -> Any:
 
 
 @op("ToBool", fold=_fold_to_bool)
-def to_bool(input: Any) -> Any:
+def to_bool(input: Array) -> ArrayLike:
     """Return whether a scalar is not zero (a string: not empty), an array not empty.
 
     TF: tf.raw_ops.ToBool.

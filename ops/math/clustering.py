@@ -21,6 +21,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.tensors import ArrayOrPair
 from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.uint64 import U64
 
@@ -61,7 +62,7 @@ def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
 
 @op("KmeansPlusPlusInitialization", int64="pair")
 def kmeans_plus_plus_initialization(
-    points: Array, num_to_sample: Static, seed: Any, num_retries_per_sample: Static
+    points: Array, num_to_sample: Static, seed: ArrayOrPair, num_retries_per_sample: Static
 ) -> Array:
     """Draw initial centers by k-means++. TF: tf.raw_ops.KmeansPlusPlusInitialization.
 
@@ -107,7 +108,7 @@ def _walk_chain(distances: Any, key: Any) -> Any:
 
 
 @op("KMC2ChainInitialization", int64="pair")
-def kmc2_chain_initialization(distances: Array, seed: Any) -> Any:
+def kmc2_chain_initialization(distances: Array, seed: ArrayOrPair) -> ArrayOrPair:
     """Return the index at the end of a Markov chain over points.
 
     TF: tf.raw_ops.KMC2ChainInitialization.

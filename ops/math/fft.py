@@ -16,13 +16,13 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axes
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 
 
 def _fft(name: str, fn: Any, axes: int) -> None:
-    def call(input: Any) -> Any:
+    def call(input: Array) -> Array:
         input = jnp.asarray(input)
         return fn(input, axes=tuple(range(-axes, 0))).astype(input.dtype)
 
@@ -51,7 +51,7 @@ def _resized(x: Any, sizes: tuple[Any, ...]) -> Any:
 
 
 def _real_fft(suffix: str, axes: int) -> None:
-    def rfft(input: Any, fft_length: Static, *, Tcomplex: Any = _COMPLEX64) -> Any:
+    def rfft(input: Array, fft_length: Static, *, Tcomplex: DTypeLike = _COMPLEX64) -> Array:
         input, lengths = jnp.asarray(input), dims(fft_length)
         if all(isinstance(n, int) for n in (*lengths, *input.shape)):
             out = jnp.fft.rfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
@@ -59,7 +59,7 @@ def _real_fft(suffix: str, axes: int) -> None:
             out = lax.fft(_resized(input, lengths), lax.FftType.RFFT, lengths)
         return out.astype(canonical(Tcomplex))
 
-    def irfft(input: Any, fft_length: Static, *, Treal: Any = _FLOAT32) -> Any:
+    def irfft(input: Array, fft_length: Static, *, Treal: DTypeLike = _FLOAT32) -> Array:
         input, lengths = jnp.asarray(input), dims(fft_length)
         if all(isinstance(n, int) for n in (*lengths, *input.shape)):
             out = jnp.fft.irfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
@@ -68,8 +68,23 @@ def _real_fft(suffix: str, axes: int) -> None:
             out = lax.fft(_resized(input, half), lax.FftType.IRFFT, lengths)
         return out.astype(canonical(Treal))
 
-    rfft.__doc__ = f"Return the Fourier transform of real numbers. TF: tf.raw_ops.RFFT{suffix}."
-    irfft.__doc__ = f"Return the inverse Fourier transform to real numbers. TF: tf.raw_ops.IRFFT{suffix}."
+    rfft.__doc__ = f"""Return the Fourier transform of real numbers. TF: tf.raw_ops.RFFT{suffix}.
+
+    Args:
+      input: real numbers; the last {axes} dimension(s) are transformed.
+      fft_length: static ints, [{axes}], sizes to which these dimensions are truncated or padded with zeros.
+      Tcomplex: dtype of the result.
+
+    Returns:
+      The nonnegative frequencies: the last dimension has size ``fft_length[-1] // 2 + 1``.
+    """
+    irfft.__doc__ = f"""Return the inverse Fourier transform to real numbers. TF: tf.raw_ops.IRFFT{suffix}.
+
+    Args:
+      input: complex numbers of nonnegative frequencies; the last {axes} dimension(s) are transformed.
+      fft_length: static ints, [{axes}], sizes of these dimensions in the result.
+      Treal: dtype of the result.
+    """
     op(f"RFFT{suffix}", pattern=Pattern.MATERIALIZED)(rfft)
     op(f"IRFFT{suffix}", pattern=Pattern.MATERIALIZED)(irfft)
 
@@ -135,7 +150,7 @@ def ifftnd(input: Array, fft_length: Static, axes: Static) -> Array:
 
 
 @op("RFFTND", pattern=Pattern.MATERIALIZED)
-def rfftnd(input: Array, fft_length: Static, axes: Static, *, Tcomplex: Any = _COMPLEX64) -> Array:
+def rfftnd(input: Array, fft_length: Static, axes: Static, *, Tcomplex: DTypeLike = _COMPLEX64) -> Array:
     """Return the Fourier transform of real numbers over any dimensions.
 
     TF: tf.raw_ops.RFFTND.
@@ -150,7 +165,7 @@ def rfftnd(input: Array, fft_length: Static, axes: Static, *, Tcomplex: Any = _C
 
 
 @op("IRFFTND", pattern=Pattern.MATERIALIZED)
-def irfftnd(input: Array, fft_length: Static, axes: Static, *, Treal: Any = _FLOAT32) -> Array:
+def irfftnd(input: Array, fft_length: Static, axes: Static, *, Treal: DTypeLike = _FLOAT32) -> Array:
     """Return the inverse Fourier transform to real numbers over any dimensions.
 
     TF: tf.raw_ops.IRFFTND.

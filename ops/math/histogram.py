@@ -5,6 +5,7 @@ Kernels: bincount_op.cc, histogram_op.cc, bucketize_op.cc in tensorflow/core/ker
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +18,8 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 
@@ -68,7 +70,7 @@ def _check_weights(values: Any, weights: Any) -> None:
 
 
 @op("Bincount")
-def bincount(arr: Any, size: Any, weights: Any, *, bound: Bound) -> Any:
+def bincount(arr: Operand, size: Operand, weights: Operand, *, bound: Bound) -> Array:
     """Count integers, or add up their weights. TF: tf.raw_ops.Bincount.
 
     Args:
@@ -90,7 +92,7 @@ def bincount(arr: Any, size: Any, weights: Any, *, bound: Bound) -> Any:
 
 
 @op("DenseBincount")
-def dense_bincount(x: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: Bound) -> Any:
+def dense_bincount(x: Operand, size: Operand, weights: Operand, *, binary_output: bool = False, bound: Bound) -> Array:
     """Count the integers of a vector, or of each row of a matrix.
 
     TF: tf.raw_ops.DenseBincount.
@@ -131,15 +133,15 @@ def _count_rows(rows: Any, count: int, values: Any, weights: Any, size: Any, bin
 
 @op("SparseBincount")
 def sparse_bincount(
-    indices: Any,
-    values: Any,
+    indices: Operand,
+    values: Operand,
     dense_shape: Static,
-    size: Any,
-    weights: Any,
+    size: Operand,
+    weights: Operand,
     *,
     binary_output: bool = False,
     bound: Bound,
-) -> Any:
+) -> Array:
     """Count the integers of a sparse vector, or of each row of a sparse matrix.
 
     TF: tf.raw_ops.SparseBincount.
@@ -171,8 +173,8 @@ def sparse_bincount(
 
 @op("RaggedBincount")
 def ragged_bincount(
-    splits: Any, values: Any, size: Any, weights: Any, *, binary_output: bool = False, bound: Bound
-) -> Any:
+    splits: Operand, values: Operand, size: Operand, weights: Operand, *, binary_output: bool = False, bound: Bound
+) -> Array:
     """Count the integers of each row of a ragged matrix.
 
     TF: tf.raw_ops.RaggedBincount.
@@ -200,7 +202,7 @@ def ragged_bincount(
 
 
 @op("HistogramFixedWidth")
-def histogram_fixed_width(values: Array, value_range: Array, nbins: Static, *, dtype: Any = np.int32) -> Array:
+def histogram_fixed_width(values: Array, value_range: Array, nbins: Static, *, dtype: DTypeLike = np.int32) -> Array:
     """Count values in bins of equal width.
 
     Bin boundaries are computed in float64, in float32 without ``jax_enable_x64``.
@@ -242,7 +244,7 @@ def histogram_fixed_width(values: Array, value_range: Array, nbins: Static, *, d
 
 
 @op("Bucketize")
-def bucketize(x: Array, *, boundaries: Any) -> Array:
+def bucketize(x: Array, *, boundaries: Sequence[float]) -> Array:
     """Return the number of boundaries at or below each element.
 
     TF: tf.raw_ops.Bucketize (core/kernels/bucketize_op.cc).

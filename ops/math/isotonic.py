@@ -13,7 +13,7 @@ from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 
 def _pooled(rows: Any) -> Any:
@@ -59,7 +59,7 @@ def _pooled(rows: Any) -> Any:
 
 
 @op("IsotonicRegression")
-def isotonic_regression(input: Array, *, output_dtype: Any = np.float32) -> tuple[Array, Array]:
+def isotonic_regression(input: Array, *, output_dtype: DTypeLike = np.float32) -> tuple[Array, Array]:
     """Fit non-increasing sequences along the last axis by least squares.
 
     TF: tf.raw_ops.IsotonicRegression (core/kernels/isotonic_regression_op.cc).

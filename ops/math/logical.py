@@ -16,7 +16,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import partial_fold
 from tf2jax_lite.values.static import UNKNOWN, is_static
 from tf2jax_lite.values.symbolic_float import is_float_dim
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, ArrayLike
 
 from .binary import fold_binary
 
@@ -82,7 +82,7 @@ def _fold_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) ->
 
 
 @op("Equal", fold=_fold_equal)
-def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+def equal(x: Array, y: Array, *, incompatible_shape_error: bool = True) -> ArrayLike:
     """Return ``x == y``. TF: tf.raw_ops.Equal.
 
     Args:
@@ -96,7 +96,7 @@ def equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
 
 
 @op("NotEqual", fold=_fold_not_equal)
-def not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) -> Any:
+def not_equal(x: Array, y: Array, *, incompatible_shape_error: bool = True) -> ArrayLike:
     """Return ``x != y``. TF: tf.raw_ops.NotEqual.
 
     Args:
@@ -182,7 +182,7 @@ def logical_or(x: Array, y: Array) -> Array:
 
 
 @op("SelectV2", fold=lambda condition, t, e: np.asarray(np.where(condition, t, e)))
-def select_v2(condition: Array, t: Any, e: Any) -> Any:
+def select_v2(condition: Array, t: Array, e: Array) -> Array:
     """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.SelectV2.
 
     All three broadcast.
@@ -197,7 +197,7 @@ def _row_condition(condition: Any, t: Any) -> Any:
 
 
 @op("Select", fold=lambda condition, t, e: np.asarray(np.where(_row_condition(condition, t), t, e)))
-def select(condition: Array, t: Any, e: Any) -> Any:
+def select(condition: Array, t: Array, e: Array) -> Array:
     """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.Select.
 
     Args:

@@ -22,7 +22,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, is_symbolic, normalize_axis
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 
@@ -297,7 +297,7 @@ def _fold_arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> np.nda
     fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, True),
     pattern=Pattern.MATERIALIZED,
 )
-def arg_max(x: Array, dimension: Static, *, output_type: Any = np.int64) -> Array:
+def arg_max(x: Array, dimension: Static, *, output_type: DTypeLike = np.int64) -> Array:
     """Return the index of the first maximum along an axis.
 
     TF: tf.raw_ops.ArgMax (core/kernels/argmax_op.cc).
@@ -318,7 +318,7 @@ def arg_max(x: Array, dimension: Static, *, output_type: Any = np.int64) -> Arra
     fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, False),
     pattern=Pattern.MATERIALIZED,
 )
-def arg_min(x: Array, dimension: Static, *, output_type: Any = np.int64) -> Array:
+def arg_min(x: Array, dimension: Static, *, output_type: DTypeLike = np.int64) -> Array:
     """Return the index of the first minimum along an axis.
 
     TF: tf.raw_ops.ArgMin. Arguments are those of `arg_max`.

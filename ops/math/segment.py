@@ -20,6 +20,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
@@ -243,7 +244,7 @@ def _mean(total: Any, ids: Any, count: Any) -> Any:
 
 
 @op("SegmentSum", pattern=Pattern.MATERIALIZED)
-def segment_sum(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
+def segment_sum(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
     """Sum runs of rows. TF: tf.raw_ops.SegmentSum.
 
     Args:
@@ -262,13 +263,13 @@ def segment_sum(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
 
 
 @op("SegmentProd", pattern=Pattern.MATERIALIZED)
-def segment_prod(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
+def segment_prod(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
     """Multiply runs of rows. TF: tf.raw_ops.SegmentProd. See `segment_sum`."""
     return _sorted("Prod", data, segment_ids, bound)
 
 
 @op("SegmentMax", pattern=Pattern.MATERIALIZED)
-def segment_max(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
+def segment_max(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
     """Return the maximum of runs of rows, 0 for empty ones.
 
     TF: tf.raw_ops.SegmentMax. See `segment_sum`.
@@ -277,7 +278,7 @@ def segment_max(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
 
 
 @op("SegmentMin", pattern=Pattern.MATERIALIZED)
-def segment_min(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
+def segment_min(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
     """Return the minimum of runs of rows, 0 for empty ones.
 
     TF: tf.raw_ops.SegmentMin. See `segment_sum`.
@@ -286,7 +287,7 @@ def segment_min(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
 
 
 @op("SegmentMean", pattern=Pattern.MATERIALIZED)
-def segment_mean(data: Any, segment_ids: Any, *, bound: Bound) -> Any:
+def segment_mean(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
     """Average runs of rows, integers towards zero.
 
     TF: tf.raw_ops.SegmentMean. See `segment_sum`.

@@ -18,6 +18,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound, StaticBound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from .segment import check_ids, per_slice, segment_count, segment_reduce, segment_sizes
@@ -84,7 +85,9 @@ def _register(kind: str) -> None:
     name = f"SparseSegment{kind}"
 
     @op(name)
-    def call(data: Any, indices: Any, segment_ids: Any, *, sparse_gradient: bool = False, bound: Bound) -> Any:
+    def call(
+        data: Operand, indices: Operand, segment_ids: Operand, *, sparse_gradient: bool = False, bound: Bound
+    ) -> Array:
         """Reduce gathered rows by segment. TF: segment_reduction_ops_impl.h.
 
         Args:
@@ -105,13 +108,16 @@ def _register(kind: str) -> None:
     def of_number(
         data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
     ) -> Array:
-        """Reduce gathered rows by one of ``num_segments`` segments. See `call`."""
+        """Reduce gathered rows by one of ``num_segments`` segments. See `call`.
+
+        TF: segment_reduction_ops_impl.h.
+        """
         del sparse_gradient
         return _sparse(kind, data, indices, segment_ids, dims(num_segments)[0])
 
     @op(f"{name}Grad")
     def grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
-        """Return the gradient of `call`.
+        """Return the gradient of `call`. TF: segment_reduction_ops_impl.h.
 
         Args:
           grad: ``[count, ...]``, the gradient of the result.
@@ -125,8 +131,12 @@ def _register(kind: str) -> None:
         return _sparse_grad(kind, grad, indices, segment_ids, dims(output_dim0)[0])
 
     @op(f"{name}GradV2")
-    def grad_of_rows(grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any, *, bound: StaticBound) -> Any:
+    def grad_of_rows(
+        grad: Operand, indices: Operand, segment_ids: Operand, dense_output_dim0: Operand, *, bound: StaticBound
+    ) -> tuple[Array, Array]:
         """Return the gradient of `call` for the rows in use.
+
+        TF: segment_reduction_ops_impl.h.
 
         Args:
           grad: ``[count, ...]``, the gradient of the result.

@@ -24,10 +24,10 @@ from tf2jax_lite.values.types import Array
 
 
 def _register(name: str, summary: str, fn: Callable[..., Any], inputs: int = 1) -> None:
-    def unary(x: Any) -> Any:
+    def unary(x: Array) -> Array:
         return fn(jnp.asarray(x))
 
-    def binary(a: Any, x: Any) -> Any:
+    def binary(a: Array, x: Array) -> Array:
         shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(x))
         return fn(jnp.broadcast_to(a, shape), jnp.broadcast_to(x, shape))
 

@@ -17,7 +17,8 @@ from tf2jax_lite.ops.common.static_shape import is_small
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import is_string
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.variant import Variant
 from tf2jax_lite.xla_cpu import inverse_trig
 
@@ -35,7 +36,7 @@ def _unary(
       **options: options of `op`.
     """
 
-    def call(x: Any) -> Any:
+    def call(x: Array) -> Array:
         return fn(array(x))
 
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
@@ -190,7 +191,7 @@ def _fold_zeros_like(x: Any) -> Any:
 
 
 @op("ZerosLike", fold=_fold_zeros_like)
-def zeros_like(x: Any) -> Any:
+def zeros_like(x: Array | Variant) -> Operand | Variant:
     """Return zeros of an array, list or other variant. TF: tf.raw_ops.ZerosLike.
 
     Zeros of a small static shape are static.
@@ -201,7 +202,7 @@ def zeros_like(x: Any) -> Any:
 
 
 @op("OnesLike", fold=np.ones_like)
-def ones_like(x: Array) -> Any:
+def ones_like(x: Array) -> Operand:
     """Return ones, static ones for a small static shape. TF: tf.raw_ops.OnesLike."""
     return np.ones(x.shape, x.dtype) if is_small(x.shape) else jnp.ones_like(x)
 
@@ -210,31 +211,31 @@ def ones_like(x: Array) -> Any:
 
 
 @op("Conj", fold=lambda input: np.asarray(np.conj(input)))
-def conj(input: Any) -> Any:
+def conj(input: Array | Variant) -> Array | Variant:
     """Return the complex conjugate, also of a sparse matrix. TF: tf.raw_ops.Conj."""
     return input.conj() if isinstance(input, Variant) else lax.conj(jnp.asarray(input))
 
 
 @op("Real")
-def real(input: Array, *, Tout: Any = None) -> Array:
+def real(input: Array, *, Tout: DTypeLike | None = None) -> Array:
     """Return the real part. TF: tf.raw_ops.Real."""
     return jnp.real(input)
 
 
 @op("Imag")
-def imag(input: Array, *, Tout: Any = None) -> Array:
+def imag(input: Array, *, Tout: DTypeLike | None = None) -> Array:
     """Return the imaginary part. TF: tf.raw_ops.Imag."""
     return jnp.imag(input)
 
 
 @op("Angle")
-def angle(input: Array, *, Tout: Any = None) -> Array:
+def angle(input: Array, *, Tout: DTypeLike | None = None) -> Array:
     """Return the argument of complex numbers, in (-pi, pi]. TF: tf.raw_ops.Angle."""
     return inverse_trig.atan2(jnp.imag(input), jnp.real(input))
 
 
 @op("ComplexAbs")
-def complex_abs(x: Array, *, Tout: Any = None) -> Array:
+def complex_abs(x: Array, *, Tout: DTypeLike | None = None) -> Array:
     """Return the absolute value of complex numbers. TF: tf.raw_ops.ComplexAbs."""
     return jnp.abs(x)
 

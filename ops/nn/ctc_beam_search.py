@@ -15,6 +15,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import StaticBound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.tensors import Operand
 
 from .ctc_loss import check_lengths
 
@@ -126,14 +127,14 @@ def _search(logits: np.ndarray, width: int, top_paths: int, merge_repeated: bool
 
 @op("CTCBeamSearchDecoder")
 def ctc_beam_search_decoder(
-    inputs: Any,
-    sequence_length: Any,
+    inputs: Operand,
+    sequence_length: Operand,
     *,
     beam_width: int,
     top_paths: int,
     merge_repeated: bool = True,
     bound: StaticBound,
-) -> tuple[Any, ...]:
+) -> tuple[list[Operand], list[Operand], list[Operand], Operand]:
     """Find the most probable label sequences by beam search, outside ``jit``.
 
     TF: tf.raw_ops.CTCBeamSearchDecoder (core/kernels/ctc_decoder_ops.cc).

@@ -20,6 +20,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 # The logarithm of zero: finite, as the difference of two infinities would be NaN in derivatives.
@@ -286,13 +287,13 @@ def ctc_loss_v2(
 
 @op("CTCGreedyDecoder")
 def ctc_greedy_decoder(
-    inputs: Any,
-    sequence_length: Any,
+    inputs: Operand,
+    sequence_length: Operand,
     *,
     merge_repeated: bool = False,
     blank_index: int = -1,
     bound: Bound,
-) -> tuple[Any, ...]:
+) -> tuple[Operand, Operand, Operand, Operand]:
     """Decode the most probable class of each time step.
 
     TF: tf.raw_ops.CTCGreedyDecoder (core/kernels/ctc_decoder_ops.cc).

@@ -14,7 +14,7 @@ import numpy as np
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key, Pattern
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._cudnn_network import network_of, run
 
@@ -125,8 +125,8 @@ def cudnn_rnn_params_size(
     num_units: Static,
     input_size: Static,
     *,
-    T: Any,
-    S: Any,
+    T: DTypeLike,
+    S: DTypeLike,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
     direction: str = "unidirectional",
@@ -134,7 +134,7 @@ def cudnn_rnn_params_size(
     seed: int = 0,
     seed2: int = 0,
     num_proj: int = 0,
-) -> Any:
+) -> np.ndarray:
     """Return the number of weights and biases, a vector of size 1.
 
     TF: tf.raw_ops.CudnnRNNParamsSize (core/kernels/cudnn_rnn_ops.cc).
@@ -168,8 +168,8 @@ def cudnn_rnn_canonical_to_params(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    weights: list[Any],
-    biases: list[Any],
+    weights: list[Array],
+    biases: list[Array],
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -210,8 +210,8 @@ def cudnn_rnn_canonical_to_params_v2(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    weights: list[Any],
-    biases: list[Any],
+    weights: list[Array],
+    biases: list[Array],
     *,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
@@ -264,7 +264,7 @@ def cudnn_rnn_params_to_canonical(
     dropout: float = 0.0,
     seed: int = 0,
     seed2: int = 0,
-) -> tuple[list[Any], list[Any]]:
+) -> tuple[list[Array], list[Array]]:
     """Split the vector of all weights into matrices and biases.
 
     TF: tf.raw_ops.CudnnRNNParamsToCanonical (core/kernels/cudnn_rnn_ops.cc).
@@ -309,7 +309,7 @@ def cudnn_rnn_params_to_canonical_v2(
     seed: int = 0,
     seed2: int = 0,
     num_proj: int = 0,
-) -> tuple[list[Any], list[Any]]:
+) -> tuple[list[Array], list[Array]]:
     """Split the vector of all weights into matrices and biases.
 
     TF: tf.raw_ops.CudnnRNNParamsToCanonicalV2 (core/kernels/cudnn_rnn_ops.cc).

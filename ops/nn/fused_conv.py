@@ -145,8 +145,8 @@ def _epilogue(
 def fused_conv2d(
     input: Array,
     filter: Array,
-    args: list[Any],
-    host_args: list[Any],
+    args: list[Array],
+    host_args: list[Array],
     *,
     num_args: int,
     strides: Dims,
@@ -182,7 +182,7 @@ def fused_conv2d(
 def fused_conv3d(
     input: Array,
     filter: Array,
-    args: list[Any],
+    args: list[Array],
     *,
     num_args: int,
     strides: Dims,
@@ -209,7 +209,7 @@ def fused_conv3d(
 def fused_depthwise_conv2d(
     input: Array,
     filter: Array,
-    args: list[Any],
+    args: list[Array],
     *,
     num_args: int,
     strides: Dims,
@@ -232,7 +232,7 @@ def fused_depthwise_conv2d(
 def fused_mat_mul(
     a: Array,
     b: Array,
-    args: list[Any],
+    args: list[Array],
     *,
     num_args: int,
     transpose_a: bool = False,
@@ -256,7 +256,7 @@ def fused_batch_norm_ex(
     offset: Array,
     mean: Array,
     variance: Array,
-    side_input: list[Any],
+    side_input: list[Array],
     *,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,

@@ -98,7 +98,7 @@ def instance_norm(
 def fused_batch_mat_mul(
     x: Array,
     y: Array,
-    args: list[Any],
+    args: list[Array],
     *,
     num_args: int,
     adj_x: bool = False,

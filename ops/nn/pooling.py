@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -11,7 +9,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._convolution import Dims
 from ._pooling import argmax_of, avg_pool_of, gather, image_size, max_pool_of, max_with_ties, window_max, window_of
@@ -94,7 +92,7 @@ def max_pool_with_argmax(
     *,
     ksize: Dims,
     strides: Dims,
-    Targmax: Any = np.int64,
+    Targmax: DTypeLike = np.int64,
     padding: str,
     include_batch_in_index: bool = False,
 ) -> tuple[Array, Array]:

@@ -328,27 +328,27 @@ def _block_lstm_grad(
 
 def _grad_of(order: tuple[int, ...], name: str) -> Any:
     def grad(
-        seq_len_max: Any,
-        x: Any,
-        cs_prev: Any,
-        h_prev: Any,
-        w: Any,
-        wci: Any,
-        wcf: Any,
-        wco: Any,
-        b: Any,
-        i: Any,
-        cs: Any,
-        f: Any,
-        o: Any,
-        ci: Any,
-        co: Any,
-        h: Any,
-        cs_grad: Any,
-        h_grad: Any,
+        seq_len_max: Array,
+        x: Array,
+        cs_prev: Array,
+        h_prev: Array,
+        w: Array,
+        wci: Array,
+        wcf: Array,
+        wco: Array,
+        b: Array,
+        i: Array,
+        cs: Array,
+        f: Array,
+        o: Array,
+        ci: Array,
+        co: Array,
+        h: Array,
+        cs_grad: Array,
+        h_grad: Array,
         *,
         use_peephole: bool,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array, ...]:
         """Return the gradients of `block_lstm` with respect to its float inputs, x to b.
 
         TF: core/kernels/rnn/lstm_ops.cc.

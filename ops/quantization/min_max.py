@@ -16,7 +16,7 @@ from tf2jax_lite.ops.math.cast import cast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 __all__: list[str] = []
 
@@ -53,7 +53,7 @@ def dequantize(
     mode: str = "MIN_COMBINED",
     narrow_range: bool = False,
     axis: int = -1,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
 ) -> Array:
     """Convert quantized integers to floats.
 
@@ -104,7 +104,7 @@ def quantize_v2(
     min_range: Array,
     max_range: Array,
     *,
-    T: Any,
+    T: DTypeLike,
     mode: str = "MIN_COMBINED",
     round_mode: str = "HALF_AWAY_FROM_ZERO",
     narrow_range: bool = False,

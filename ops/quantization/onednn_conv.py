@@ -20,6 +20,7 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import scalar
 from .tf1_requantize_per_channel import max_abs, round_and_saturate
@@ -177,13 +178,13 @@ def _register(
     inputs = ("input", "filter", *(["bias"] if bias else []), *ends, *frozen)
 
     def call(
-        *args: Any,
-        out_type: Any = default,
+        *args: Array,
+        out_type: DTypeLike = default,
         strides: Sequence[int],
         padding: str,
         dilations: Sequence[int] = _ONES,
         padding_list: Sequence[int] = (),
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[Array, Array, Array]:
         """Convolve quantized images; filters may have a range for each channel.
 
         TF: core/kernels/mkl/mkl_conv_ops.cc.
@@ -196,9 +197,10 @@ def _register(
         limits = (given[frozen[0]], given[frozen[1]]) if frozen else None
         return output_and_range(*products, out_type, bias=given.get("bias"), relu=relu, frozen=limits)
 
-    attributes = list(inspect.signature(call).parameters.values())[1 : None if padding_list else -1]
-    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any) for i in inputs]
-    call.__signature__ = inspect.Signature([*parameters, *attributes])  # type: ignore[attr-defined]
+    signature = inspect.signature(call)
+    attributes = list(signature.parameters.values())[1 : None if padding_list else -1]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Array") for i in inputs]
+    call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
     op(name, pattern=Pattern.CONTRACTION)(call)
 
 

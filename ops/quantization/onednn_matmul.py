@@ -19,7 +19,7 @@ from tf2jax_lite.ops.common.rounding import quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .onednn_conv import check_operands, output_and_range
 from .tf1_requantize import scalar
@@ -76,12 +76,12 @@ def _register(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> N
     inputs += () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
 
     def call(
-        *args: Any,
-        Toutput: Any = default,
+        *args: Array,
+        Toutput: DTypeLike = default,
         transpose_a: bool = False,
         transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[Array, Array, Array]:
         """Multiply quantized matrices and add a bias.
 
         TF: core/kernels/mkl/mkl_qmatmul_op.cc.
@@ -91,9 +91,10 @@ def _register(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> N
         options: dict[str, Any] = {"mode": input_quant_mode, "transposed": transposed, "relu": relu, "frozen": frozen}
         return _product(a, b, bias, ends[:4], Toutput, **options)
 
-    attributes = list(inspect.signature(call).parameters.values())[1:]
-    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Any) for i in inputs]
-    call.__signature__ = inspect.Signature([*parameters, *attributes])  # type: ignore[attr-defined]
+    signature = inspect.signature(call)
+    attributes = list(signature.parameters.values())[1:]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Array") for i in inputs]
+    call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
     op(name, pattern=Pattern.CONTRACTION)(call)
 
 
@@ -115,7 +116,7 @@ def quantized_mat_mul_with_bias_and_dequantize(
     min_freezed_output: Array,
     max_freezed_output: Array,
     *,
-    Toutput: Any,
+    Toutput: DTypeLike,
     transpose_a: bool = False,
     transpose_b: bool = False,
     input_quant_mode: str = "MIN_FIRST",

@@ -20,7 +20,7 @@ from tf2jax_lite.ops.nn.pooling import max_pool
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import (
     float_to_quantized,
@@ -40,6 +40,11 @@ _INT32, _UINT8 = np.dtype(np.int32), np.dtype(np.uint8)
 
 def _ends(**ends: Any) -> list[Any]:
     return [scalar(name, value) for name, value in ends.items()]
+
+
+def _with_range(values: Array, **ends: Any) -> tuple[Array, Array, Array]:
+    low, high = map(jnp.asarray, _ends(**ends))
+    return values, low, high
 
 
 def _centered(x: Any, low: Any, high: Any) -> Any:
@@ -62,10 +67,10 @@ def quantized_mat_mul(
     min_b: Array,
     max_b: Array,
     *,
-    Toutput: Any = _INT32,
+    Toutput: DTypeLike = _INT32,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    Tactivation: Any = _UINT8,
+    Tactivation: DTypeLike = _UINT8,
 ) -> tuple[Array, Array, Array]:
     """Multiply quantized matrices.
 
@@ -93,7 +98,7 @@ def quantized_conv2d(
     *,
     strides: Sequence[int],
     padding: str,
-    out_type: Any = _INT32,
+    out_type: DTypeLike = _INT32,
     dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> tuple[Array, Array, Array]:
     """Convolve quantized images.
@@ -126,7 +131,7 @@ def quantized_conv2d(
 
 @op("QuantizedMul")
 def quantized_mul(
-    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: Any = _INT32
+    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: DTypeLike = _INT32
 ) -> tuple[Array, Array, Array]:
     """Multiply quantized tensors with broadcasting.
 
@@ -146,7 +151,7 @@ def _sum_range(log2_margin: int, low_a: Any, high_a: Any, low_b: Any, high_b: An
 
 @op("QuantizedAdd")
 def quantized_add(
-    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: Any = _INT32
+    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: DTypeLike = _INT32
 ) -> tuple[Array, Array, Array]:
     """Add quantized tensors with broadcasting.
 
@@ -168,7 +173,14 @@ def quantized_add(
 
 @op("QuantizedBiasAdd")
 def quantized_bias_add(
-    input: Array, bias: Array, min_input: Array, max_input: Array, min_bias: Array, max_bias: Array, *, out_type: Any
+    input: Array,
+    bias: Array,
+    min_input: Array,
+    max_input: Array,
+    min_bias: Array,
+    max_bias: Array,
+    *,
+    out_type: DTypeLike,
 ) -> tuple[Array, Array, Array]:
     """Add a bias along the last dimension.
 
@@ -203,7 +215,7 @@ def _clipped(features: Any, low: Any, high: Any, limit: Any) -> tuple[Any, Any, 
 def _register_relu(name: str, limit: Any) -> None:
     @op(name)
     def call(
-        features: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
+        features: Array, min_features: Array, max_features: Array, *, out_type: DTypeLike = _UINT8
     ) -> tuple[Array, Array, Array]:
         """Compute max(x, 0), and the minimum of that and ``limit``.
 
@@ -219,7 +231,7 @@ _register_relu("QuantizedRelu6", np.float32(6))
 
 @op("QuantizedReluX")
 def quantized_relu_x(
-    features: Array, max_value: Array, min_features: Array, max_features: Array, *, out_type: Any = _UINT8
+    features: Array, max_value: Array, min_features: Array, max_features: Array, *, out_type: DTypeLike = _UINT8
 ) -> tuple[Array, Array, Array]:
     """Compute min(max(x, 0), max_value).
 
@@ -244,7 +256,7 @@ def _check_window(x: Any, ksize: Sequence[int], strides: Sequence[int], padding:
 @op("QuantizedMaxPool")
 def quantized_max_pool(
     input: Array, min_input: Array, max_input: Array, *, ksize: Sequence[int], strides: Sequence[int], padding: str
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Compute the maximum of each window.
 
     TF: tf.raw_ops.QuantizedMaxPool (core/kernels/quantized_pooling_ops.cc).
@@ -252,13 +264,13 @@ def quantized_max_pool(
     input = jnp.asarray(input)
     _check_window(input, ksize, strides, padding)
     out = max_pool(input.astype(_INT32), ksize=ksize, strides=strides, padding=padding).astype(input.dtype)
-    return out, *map(jnp.asarray, _ends(min_input=min_input, max_input=max_input))
+    return _with_range(out, min_input=min_input, max_input=max_input)
 
 
 @op("QuantizedAvgPool")
 def quantized_avg_pool(
     input: Array, min_input: Array, max_input: Array, *, ksize: Sequence[int], strides: Sequence[int], padding: str
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Compute the mean of each window, rounded down.
 
     TF: tf.raw_ops.QuantizedAvgPool (core/kernels/quantized_pooling_ops.cc).
@@ -272,13 +284,13 @@ def quantized_avg_pool(
     lowest, _ = steps(input.dtype)
     # Shifted to nonnegative integers, so that the division rounds down.
     out = total(input.astype(_INT32) - lowest) // total(jnp.ones((1, *input.shape[1:3], 1), _INT32)) + lowest
-    return out.astype(input.dtype), *map(jnp.asarray, _ends(min_input=min_input, max_input=max_input))
+    return _with_range(out.astype(input.dtype), min_input=min_input, max_input=max_input)
 
 
 @op("QuantizedConcat")
 def quantized_concat(
-    concat_dim: Static, values: list[Any], input_mins: list[Any], input_maxes: list[Any]
-) -> tuple[Any, Any, Any]:
+    concat_dim: Static, values: list[Array], input_mins: list[Array], input_maxes: list[Array]
+) -> tuple[Array, Array, Array]:
     """Concatenate in a range that contains all ranges and 0.
 
     TF: tf.raw_ops.QuantizedConcat (core/kernels/quantized_concat_op.cc).
@@ -308,8 +320,8 @@ def quantized_concat(
 
 @op("QuantizedConcatV2")
 def quantized_concat_v2(
-    values: list[Any], axis: Static, input_mins: list[Any], input_maxes: list[Any]
-) -> tuple[Any, Any, Any]:
+    values: list[Array], axis: Static, input_mins: list[Array], input_maxes: list[Array]
+) -> tuple[Array, Array, Array]:
     """Concatenate in a range from 0 (quint8) or symmetric about 0 (qint8).
 
     TF: tf.raw_ops.QuantizedConcatV2 (core/kernels/mkl/mkl_concat_op.cc).
@@ -350,7 +362,7 @@ def quantized_concat_v2(
 
 
 @op("QuantizedReshape")
-def quantized_reshape(tensor: Any, shape: Static, input_min: Array, input_max: Array) -> tuple[Any, Any, Any]:
+def quantized_reshape(tensor: Array, shape: Static, input_min: Array, input_max: Array) -> tuple[Array, Array, Array]:
     """Reshape a quantized tensor.
 
     TF: tf.raw_ops.QuantizedReshape (core/kernels/quantized_reshape_op.cc).
@@ -367,4 +379,4 @@ def quantized_reshape(tensor: Any, shape: Static, input_min: Array, input_max: A
     Raises:
       OpError: an end of the range is not a scalar.
     """
-    return reshape(tensor, shape), *map(jnp.asarray, _ends(input_min=input_min, input_max=input_max))
+    return _with_range(reshape(tensor, shape), input_min=input_min, input_max=input_max)

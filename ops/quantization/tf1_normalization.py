@@ -14,7 +14,7 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import float_to_quantized, quantized_to_float, scalar
 
@@ -76,7 +76,7 @@ def quantized_batch_norm_with_global_normalization(
     gamma_min: Array,
     gamma_max: Array,
     *,
-    out_type: Any,
+    out_type: DTypeLike,
     variance_epsilon: float,
     scale_after_normalization: bool,
 ) -> tuple[Array, Array, Array]:

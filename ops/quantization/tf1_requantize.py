@@ -17,7 +17,7 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.uint64 import product as word_product
 
 __all__ = [
@@ -205,7 +205,7 @@ def requantize(
     requested_output_min: Array,
     requested_output_max: Array,
     *,
-    out_type: Any = np.dtype(np.uint8),  # noqa: B008
+    out_type: DTypeLike = np.dtype(np.uint8),  # noqa: B008
 ) -> tuple[Array, Array, Array]:
     """Convert qint32 to quint8 of another range.
 
@@ -254,7 +254,7 @@ def quantize_down_and_shrink_range(
     input_min: Array,
     input_max: Array,
     *,
-    out_type: Any = np.dtype(np.uint8),  # noqa: B008
+    out_type: DTypeLike = np.dtype(np.uint8),  # noqa: B008
 ) -> tuple[Array, Array, Array]:
     """Convert qint32 to quint8 of the range of its values.
 

@@ -14,7 +14,7 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import scalar
 
@@ -74,7 +74,7 @@ def requantize_per_channel(
     requested_output_min: Array,
     requested_output_max: Array,
     *,
-    out_type: Any = np.dtype(np.uint8),  # noqa: B008
+    out_type: DTypeLike = np.dtype(np.uint8),  # noqa: B008
 ) -> tuple[Array, Array, Array]:
     """Convert qint32 with a range for each channel to 8 bits of one range.
 

@@ -15,7 +15,7 @@ from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_static
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fixed_point import multiplier, rescaled
 
@@ -69,7 +69,7 @@ def uniform_quantize(
     scales: Array,
     zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     quantization_min_val: int,
     quantization_max_val: int,
     quantization_axis: int = -1,
@@ -90,7 +90,7 @@ def uniform_dequantize(
     scales: Array,
     zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     quantization_min_val: int,
     quantization_max_val: int,
     quantization_axis: int = -1,
@@ -112,7 +112,7 @@ def uniform_requantize(
     output_scales: Array,
     output_zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     input_quantization_min_val: int,
     input_quantization_max_val: int,
     output_quantization_min_val: int,

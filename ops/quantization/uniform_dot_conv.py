@@ -17,7 +17,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.xla.protos import fields
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fixed_point import multiplier, rescaled
 from .uniform import along, clamped, floor_to_int, parameters
@@ -76,7 +76,7 @@ def uniform_quantized_dot(
     output_scales: Array,
     output_zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     lhs_quantization_min_val: int,
     lhs_quantization_max_val: int,
     rhs_quantization_min_val: int,
@@ -110,7 +110,7 @@ def uniform_quantized_dot_hybrid(
     rhs_scales: Array,
     rhs_zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,
     rhs_quantization_axis: int = -1,
@@ -219,7 +219,7 @@ def uniform_quantized_convolution(
     output_scales: Array,
     output_zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     padding: str,
     lhs_quantization_min_val: int,
     lhs_quantization_max_val: int,
@@ -276,7 +276,7 @@ def uniform_quantized_convolution_hybrid(
     rhs_scales: Array,
     rhs_zero_points: Array,
     *,
-    Tout: Any,
+    Tout: DTypeLike,
     padding: str,
     rhs_quantization_min_val: int,
     rhs_quantization_max_val: int,

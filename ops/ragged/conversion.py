@@ -15,6 +15,8 @@ from tf2jax_lite.ops.sparse.coo import pick, scatter_entries
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, static_value
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array
 
 _INT64 = np.dtype(np.int64)
 
@@ -67,7 +69,7 @@ def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) 
 
 
 @op("RaggedTensorToSparse", fold=_ragged_tensor_to_sparse)
-def ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) -> tuple[Any, Any, Any]:
+def ragged_tensor_to_sparse(rt_nested_splits: list[Array], rt_dense_values: Array) -> tuple[Array, Array, Array]:
     """Return the index of each value, the values and the dense shape.
 
     TF: tf.raw_ops.RaggedTensorToSparse (core/kernels/ragged_tensor_to_sparse_kernel.cc).
@@ -137,14 +139,14 @@ def _parents_and_ranks(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
 
 @op("RaggedTensorToTensor")
 def ragged_tensor_to_tensor(
-    shape: Any,
-    values: Any,
-    default_value: Any,
-    row_partition_tensors: list[Any],
+    shape: Operand,
+    values: Operand,
+    default_value: Operand,
+    row_partition_tensors: list[Operand],
     *,
     row_partition_types: list[str],
     bound: Bound,
-) -> Any:
+) -> Array:
     """Convert a ragged tensor to a dense one.
 
     TF: tf.raw_ops.RaggedTensorToTensor (core/kernels/ragged_tensor_to_tensor_op.cc).

@@ -22,6 +22,8 @@ from tf2jax_lite.ops.sparse.coo import pick
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 
 _INT64 = np.dtype(np.int64)
 
@@ -50,7 +52,9 @@ def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
 
 
 @op("RaggedRange")
-def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64, bound: Bound) -> tuple[Any, Any]:
+def ragged_range(
+    starts: Operand, limits: Operand, deltas: Operand, *, Tsplits: DTypeLike = _INT64, bound: Bound
+) -> tuple[Operand, Operand]:
     """Return a row of numbers for each start, limit and step.
 
     TF: tf.raw_ops.RaggedRange (core/kernels/ragged_range_op.cc).
@@ -102,14 +106,14 @@ def ragged_range(starts: Any, limits: Any, deltas: Any, *, Tsplits: Any = _INT64
 
 @op("_Repeat")
 def repeat(
-    data: Any,
-    repeats: Any,
-    likes: list[Any],
-    pairs: list[Any],
+    data: Operand,
+    repeats: Operand,
+    likes: list[Operand],
+    pairs: list[Operand],
     *,
-    Tparams: Any = None,
+    Tparams: DTypeLike | None = None,
     bound: Bound,
-) -> Any:
+) -> Operand:
     """Repeat each entry of ``data`` as often as ``repeats`` says.
 
     TF: `tf.repeat`; `passes.optimize.repeat_idiom` makes the node.
@@ -204,13 +208,13 @@ def _expand(splits: Any, rows: Any, bound: int | DynamicShapes | None) -> tuple[
 
 @op("RaggedGather")
 def ragged_gather(
-    params_nested_splits: list[Any],
-    params_dense_values: Any,
-    indices: Any,
+    params_nested_splits: list[Operand],
+    params_dense_values: Operand,
+    indices: Operand,
     *,
     OUTPUT_RAGGED_RANK: int,
     bound: Bound,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Array], Array]:
     """Gather rows of a ragged tensor.
 
     TF: tf.raw_ops.RaggedGather (core/kernels/ragged_gather_op.cc).

@@ -23,7 +23,8 @@ from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string, static_value
 from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
+from tf2jax_lite.values.variant import Variant
 
 from .conversion import check_splits
 from .variant import Ragged, RaggedRows
@@ -40,7 +41,9 @@ def _host_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batch
 
 
 @op("RaggedTensorToVariant", fold=_host_to_variant)
-def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batched_input: bool) -> Any:
+def ragged_tensor_to_variant(
+    rt_nested_splits: list[Array], rt_dense_values: Array, *, batched_input: bool
+) -> Ragged | RaggedRows | VariantVector:
     """Make a variant of a ragged tensor, or of each of its rows.
 
     TF: tf.raw_ops.RaggedTensorToVariant (core/kernels/ragged_tensor_to_variant_op.cc).
@@ -60,14 +63,14 @@ def ragged_tensor_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, 
 
 @op("RaggedTensorFromVariant")
 def ragged_tensor_from_variant(
-    encoded_ragged: Any,
+    encoded_ragged: Ragged | RaggedRows | VariantVector,
     *,
     input_ragged_rank: int,
     output_ragged_rank: int,
-    Tvalues: Any,
-    Tsplits: Any = _INT64,
+    Tvalues: DTypeLike,
+    Tsplits: DTypeLike = _INT64,
     bound: Bound,
-) -> tuple[list[Any], Any]:
+) -> tuple[list[Array], Array]:
     """Make a ragged tensor of a variant, or of a vector of variants.
 
     TF: tf.raw_ops.RaggedTensorFromVariant (core/kernels/ragged_tensor_from_variant_op.cc).
@@ -203,8 +206,8 @@ def _compacted(padded: Any, counts: Any, bound: int | DynamicShapes | None) -> A
 
 @op("RaggedTensorToVariantGradient")
 def ragged_tensor_to_variant_gradient(
-    encoded_ragged_grad: Any, row_splits: Array, dense_values_shape: Static, *, Tvalues: Any
-) -> Any:
+    encoded_ragged_grad: Variant, row_splits: Array, dense_values_shape: Static, *, Tvalues: DTypeLike
+) -> Array:
     """Return the values of variants that are gradients.
 
     TF: tf.raw_ops.RaggedTensorToVariantGradient (core/kernels/ragged_tensor_to_variant_op.cc).

@@ -6,7 +6,7 @@ Classes are drawn with or without replacement.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Key, StaticBound
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from ._uniform import double_dtype
@@ -186,7 +187,7 @@ def fixed_unigram_candidate_sampler(
     num_reserved_ids: int = 0,
     num_shards: int = 1,
     shard: int = 0,
-    unigrams: Any = (),
+    unigrams: Sequence[float] = (),
     seed: int = 0,
     seed2: int = 0,
     key: Key,
@@ -228,8 +229,14 @@ def all_candidate_sampler(
 
 @op("ComputeAccidentalHits")
 def compute_accidental_hits(
-    true_classes: Any, sampled_candidates: Any, *, num_true: int, seed: int = 0, seed2: int = 0, bound: StaticBound
-) -> tuple[Any, Any, Any]:
+    true_classes: Operand,
+    sampled_candidates: Operand,
+    *,
+    num_true: int,
+    seed: int = 0,
+    seed2: int = 0,
+    bound: StaticBound,
+) -> tuple[Operand, Operand, Operand]:
     """Find sampled candidates that are true classes.
 
     TF: tf.raw_ops.ComputeAccidentalHits (core/kernels/candidate_sampler_ops.cc).

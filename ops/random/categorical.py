@@ -13,7 +13,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._uniform import double_dtype, uint64_to_double
 from .philox import block, from_jax_key, scramble, skip
@@ -49,7 +49,9 @@ def _multinomial(logits: Any, num_samples: Any, key: Any, counter: Any, dtype: A
 
 
 @op("StatelessMultinomial")
-def stateless_multinomial(logits: Array, num_samples: Static, seed: Array, *, output_dtype: Any = _INT64) -> Array:
+def stateless_multinomial(
+    logits: Array, num_samples: Static, seed: Array, *, output_dtype: DTypeLike = _INT64
+) -> Array:
     """Sample classes by logits, with TensorFlow's bits.
 
     TF: tf.raw_ops.StatelessMultinomial (core/kernels/multinomial_op.cc).
@@ -76,7 +78,7 @@ def stateless_multinomial(logits: Array, num_samples: Static, seed: Array, *, ou
 
 @op("Multinomial")
 def multinomial(
-    logits: Array, num_samples: Static, *, seed: int = 0, seed2: int = 0, output_dtype: Any = _INT64, key: Key
+    logits: Array, num_samples: Static, *, seed: int = 0, seed2: int = 0, output_dtype: DTypeLike = _INT64, key: Key
 ) -> Array:
     """Sample classes by logits, from the node's JAX key.
 

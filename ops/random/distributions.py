@@ -15,7 +15,8 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fill import check_algorithm, size, state
 from ._rejection import binomial, bounded_normal, gamma, implicit_bounded_normal, implicit_gamma, poisson
@@ -94,7 +95,7 @@ def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any
 
 
 @op("StatelessRandomGammaV2", int64="pair")
-def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Array) -> Array:
+def stateless_random_gamma_v2(shape: Static, seed: ArrayOrPair, alpha: Array) -> Array:
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
     TF: tf.raw_ops.StatelessRandomGammaV2 (core/kernels/stateless_random_gamma_op.cc).
@@ -114,7 +115,9 @@ def stateless_random_gamma_v2(shape: Static, seed: Any, alpha: Array) -> Array:
 
 
 @op("StatelessRandomGammaV3", int64="pair")
-def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static, alpha: Array) -> Array:
+def stateless_random_gamma_v3(
+    shape: Static, key: ArrayOrPair, counter: ArrayOrPair, alg: Static, alpha: Array
+) -> Array:
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
     TF: tf.raw_ops.StatelessRandomGammaV3 (core/kernels/stateless_random_gamma_op.cc).
@@ -137,7 +140,7 @@ def stateless_random_gamma_v3(shape: Static, key: Any, counter: Any, alg: Static
 
 
 @op("StatelessRandomPoisson", int64="pair")
-def stateless_random_poisson(shape: Static, seed: Any, lam: Any, *, dtype: Any) -> Any:
+def stateless_random_poisson(shape: Static, seed: ArrayOrPair, lam: ArrayOrPair, *, dtype: DTypeLike) -> ArrayOrPair:
     """Draw Poisson samples.
 
     TF: tf.raw_ops.StatelessRandomPoisson (core/kernels/random_poisson_op.cc).
@@ -158,7 +161,9 @@ def stateless_random_poisson(shape: Static, seed: Any, lam: Any, *, dtype: Any) 
 
 
 @op("StatelessRandomBinomial", int64="pair")
-def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any, *, dtype: Any = _INT64) -> Any:
+def stateless_random_binomial(
+    shape: Static, seed: ArrayOrPair, counts: ArrayOrPair, probs: ArrayOrPair, *, dtype: DTypeLike = _INT64
+) -> ArrayOrPair:
     """Draw binomial samples.
 
     TF: tf.raw_ops.StatelessRandomBinomial (core/kernels/random_binomial_op.cc).
@@ -181,7 +186,7 @@ def stateless_random_binomial(shape: Static, seed: Any, counts: Any, probs: Any,
 
 @op("StatelessParameterizedTruncatedNormal", int64="pair")
 def stateless_parameterized_truncated_normal(
-    shape: Static, seed: Any, means: Array, stddevs: Array, minvals: Array, maxvals: Array
+    shape: Static, seed: ArrayOrPair, means: Array, stddevs: Array, minvals: Array, maxvals: Array
 ) -> Array:
     """Draw normal samples within bounds.
 

@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite import ir
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import UpdateInt64
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.tensors import ArrayOrPair
 
 from ._fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .distributions import draw_binomial
@@ -68,7 +70,9 @@ def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, A
 
 
 @op("RngReadAndSkip", int64="pair")
-def rng_read_and_skip(resource: UpdateInt64, alg: Static, delta: Any) -> tuple[Any, Any]:
+def rng_read_and_skip(
+    resource: UpdateInt64[ArrayOrPair], alg: Static, delta: ArrayOrPair
+) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Advance the generator and return its previous state.
 
     TF: tf.raw_ops.RngReadAndSkip (core/kernels/stateful_random_ops.cc).
@@ -90,7 +94,7 @@ def rng_read_and_skip(resource: UpdateInt64, alg: Static, delta: Any) -> tuple[A
 
 
 @op("RngSkip", int64="pair")
-def rng_skip(resource: UpdateInt64, algorithm: Static, delta: Any) -> Any:
+def rng_skip(resource: UpdateInt64[ArrayOrPair], algorithm: Static, delta: ArrayOrPair) -> ArrayOrPair:
     """Advance the generator.
 
     TF: tf.raw_ops.RngSkip (core/kernels/stateful_random_ops.cc).
@@ -112,7 +116,9 @@ def rng_skip(resource: UpdateInt64, algorithm: Static, delta: Any) -> Any:
 
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(name, int64="pair")
-    def call(resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype: Any = default) -> tuple[Any, Any]:
+    def call(
+        resource: UpdateInt64[ArrayOrPair], algorithm: Static, shape: Static, *, dtype: ir.DType = default
+    ) -> tuple[ArrayOrPair, ArrayOrPair]:
         """Draw numbers by ``draw``.
 
         TF: core/kernels/stateful_random_ops.cc.
@@ -141,8 +147,14 @@ _register("StatefulTruncatedNormal", truncated_normal, _FLOAT32)  # within two s
 
 @op("StatefulUniformInt", int64="pair")
 def stateful_uniform_int(
-    resource: UpdateInt64, algorithm: Static, shape: Static, minval: Any, maxval: Any, *, dtype: Any = _INT64
-) -> tuple[Any, Any]:
+    resource: UpdateInt64[ArrayOrPair],
+    algorithm: Static,
+    shape: Static,
+    minval: ArrayOrPair,
+    maxval: ArrayOrPair,
+    *,
+    dtype: ir.DType = _INT64,
+) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Draw uniform integers in [minval, maxval).
 
     TF: tf.raw_ops.StatefulUniformInt (core/kernels/stateful_random_ops.cc).
@@ -166,7 +178,9 @@ def stateful_uniform_int(
 
 
 @op("StatefulStandardNormal", int64="pair")
-def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype: Any = _FLOAT32) -> tuple[Any, Any]:
+def stateful_standard_normal(
+    resource: UpdateInt64[ArrayOrPair], shape: Static, *, dtype: ir.DType = _FLOAT32
+) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Draw standard normals, for a state that begins with the algorithm.
 
     TF: tf.raw_ops.StatefulStandardNormal (core/kernels/stateful_random_ops.cc).
@@ -194,8 +208,14 @@ def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype: Any
 
 @op("StatefulRandomBinomial", int64="pair")
 def stateful_random_binomial(
-    resource: UpdateInt64, algorithm: Static, shape: Static, counts: Any, probs: Any, *, dtype: Any = _INT64
-) -> tuple[Any, Any]:
+    resource: UpdateInt64[ArrayOrPair],
+    algorithm: Static,
+    shape: Static,
+    counts: ArrayOrPair,
+    probs: ArrayOrPair,
+    *,
+    dtype: ir.DType = _INT64,
+) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Draw binomial samples.
 
     TF: tf.raw_ops.StatefulRandomBinomial (core/kernels/random_binomial_op.cc).

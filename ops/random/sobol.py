@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 _FLOAT32 = np.dtype(np.float32)
 _DIGITS = 31  # a point's index is an int32
@@ -49,7 +48,7 @@ def direction_numbers() -> np.ndarray:
 
 
 @op("SobolSample")
-def sobol_sample(dim: Static, num_results: Static, skip: Array, *, dtype: Any = _FLOAT32) -> Array:
+def sobol_sample(dim: Static, num_results: Static, skip: Array, *, dtype: DTypeLike = _FLOAT32) -> Array:
     """Return points of the Sobol sequence.
 
     TF: tf.raw_ops.SobolSample (core/kernels/sobol_op.cc).

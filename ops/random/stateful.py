@@ -19,7 +19,8 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fill import full_int, size
 from .distributions import draw_bounded_normal, draw_gamma, draw_poisson
@@ -30,7 +31,7 @@ _INT64 = np.dtype(np.int64)
 
 def _register(name: str, draw: Callable[..., Any]) -> None:
     @op(name)
-    def call(shape: Static, *, dtype: Any, seed: int = 0, seed2: int = 0, key: Key) -> Any:
+    def call(shape: Static, *, dtype: DTypeLike, seed: int = 0, seed2: int = 0, key: Key) -> Array:
         """Draw numbers by ``draw``, with JAX's bits.
 
         TF: core/kernels/random_op.cc.
@@ -76,7 +77,7 @@ def random_uniform_int(
 
 
 @op("RandomShuffle")
-def random_shuffle(value: Any, *, seed: int = 0, seed2: int = 0, key: Key) -> Any:
+def random_shuffle(value: Array, *, seed: int = 0, seed2: int = 0, key: Key) -> Array:
     """Shuffle along the first dimension.
 
     TF: tf.raw_ops.RandomShuffle (core/kernels/random_shuffle_op.cc).
@@ -112,7 +113,7 @@ def random_gamma(shape: Static, alpha: Array, *, seed: int = 0, seed2: int = 0, 
 
 @op("RandomPoissonV2")
 def random_poisson_v2(
-    shape: Static, rate: Array, *, dtype: Any = _INT64, seed: int = 0, seed2: int = 0, key: Key
+    shape: Static, rate: Array, *, dtype: DTypeLike = _INT64, seed: int = 0, seed2: int = 0, key: Key
 ) -> Array:
     """Draw Poisson samples.
 
@@ -158,7 +159,7 @@ def random_poisson(shape: Static, rate: Array, *, seed: int = 0, seed2: int = 0,
 
 
 @op("NonDeterministicInts", int64="pair")
-def non_deterministic_ints(shape: Static, *, dtype: Any = _INT64, key: Key) -> Any:
+def non_deterministic_ints(shape: Static, *, dtype: DTypeLike = _INT64, key: Key) -> ArrayOrPair:
     """Draw integers from the full range of the dtype.
 
     TF: tf.raw_ops.NonDeterministicInts (core/kernels/stateful_random_ops.cc).

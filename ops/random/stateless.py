@@ -14,6 +14,8 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import from_u32_pair
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import DTypeLike
 from tf2jax_lite.xla_cpu.top_k import top_k
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
@@ -24,7 +26,7 @@ _UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
 
 
 @op("StatelessRandomGetAlg", fold=lambda: np.array(_PHILOX, np.int32))
-def stateless_random_get_alg() -> Any:
+def stateless_random_get_alg() -> np.ndarray:
     """Return the algorithm, 1 for Philox as on every CPU.
 
     TF: tf.raw_ops.StatelessRandomGetAlg (core/kernels/stateless_random_ops_v2.cc).
@@ -33,7 +35,7 @@ def stateless_random_get_alg() -> Any:
 
 
 @op("StatelessRandomGetKeyCounter", int64="pair")
-def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
+def stateless_random_get_key_counter(seed: ArrayOrPair) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Return the Philox key (uint64 [1]) and counter (uint64 [2]) for a seed.
 
     TF: tf.raw_ops.StatelessRandomGetKeyCounter (core/kernels/stateless_random_ops_v2.cc).
@@ -43,7 +45,7 @@ def stateless_random_get_key_counter(seed: Any) -> tuple[Any, Any]:
 
 
 @op("StatelessRandomGetKeyCounterAlg", int64="pair")
-def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
+def stateless_random_get_key_counter_alg(seed: ArrayOrPair) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
     """Return key, counter and algorithm for a seed.
 
     TF: tf.raw_ops.StatelessRandomGetKeyCounterAlg (core/kernels/stateless_random_ops_v2.cc).
@@ -53,7 +55,9 @@ def stateless_random_get_key_counter_alg(seed: Any) -> tuple[Any, Any, Any]:
 
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(f"{name}V2", int64="pair")
-    def call_v2(shape: Static, key: Any, counter: Any, alg: Static, *, dtype: Any = default) -> Any:
+    def call_v2(
+        shape: Static, key: ArrayOrPair, counter: ArrayOrPair, alg: Static, *, dtype: DTypeLike = default
+    ) -> ArrayOrPair:
         """Draw numbers by ``draw``.
 
         TF: core/kernels/stateless_random_ops_v2.cc.
@@ -75,7 +79,7 @@ def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
         return draw(shape, *state(key, counter), dtype)
 
     @op(name, int64="pair")
-    def call(shape: Static, seed: Any, *, dtype: Any = default) -> Any:
+    def call(shape: Static, seed: ArrayOrPair, *, dtype: DTypeLike = default) -> ArrayOrPair:
         """Draw numbers by ``draw``.
 
         TF: core/kernels/stateless_random_ops.cc.
@@ -93,8 +97,15 @@ _register("StatelessTruncatedNormal", truncated_normal, _FLOAT32)  # within two 
 
 @op("StatelessRandomUniformIntV2", int64="pair")
 def stateless_random_uniform_int_v2(
-    shape: Static, key: Any, counter: Any, alg: Static, minval: Any, maxval: Any, *, dtype: Any
-) -> Any:
+    shape: Static,
+    key: ArrayOrPair,
+    counter: ArrayOrPair,
+    alg: Static,
+    minval: ArrayOrPair,
+    maxval: ArrayOrPair,
+    *,
+    dtype: DTypeLike,
+) -> ArrayOrPair:
     """Draw uniform integers in [minval, maxval).
 
     TF: tf.raw_ops.StatelessRandomUniformIntV2 (core/kernels/stateless_random_ops_v2.cc).
@@ -119,7 +130,9 @@ def stateless_random_uniform_int_v2(
 
 
 @op("StatelessRandomUniformInt", int64="pair")
-def stateless_random_uniform_int(shape: Static, seed: Any, minval: Any, maxval: Any, *, dtype: Any) -> Any:
+def stateless_random_uniform_int(
+    shape: Static, seed: ArrayOrPair, minval: ArrayOrPair, maxval: ArrayOrPair, *, dtype: DTypeLike
+) -> ArrayOrPair:
     """Draw uniform integers in [minval, maxval).
 
     TF: tf.raw_ops.StatelessRandomUniformInt (core/kernels/stateless_random_ops.cc).
@@ -178,7 +191,7 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
 
 
 @op("StatelessShuffle", int64="pair")
-def stateless_shuffle(value: Any, key: Any, counter: Any, alg: Static) -> Any:
+def stateless_shuffle(value: ArrayOrPair, key: ArrayOrPair, counter: ArrayOrPair, alg: Static) -> ArrayOrPair:
     """Shuffle along the first dimension by Fisher-Yates swaps.
 
     TF: tf.raw_ops.StatelessShuffle.

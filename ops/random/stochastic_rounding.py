@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import to_u32_pair
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fill import check_algorithm
 from ._uniform import unit_floats
@@ -17,7 +16,9 @@ from .philox import block, skip
 
 
 @op("StochasticCastToInt", int64="pair")
-def stochastic_cast_to_int(input: Array, key: Any, counter: Any, alg: Static, *, Tout: Any) -> Array:
+def stochastic_cast_to_int(
+    input: Array, key: ArrayOrPair, counter: ArrayOrPair, alg: Static, *, Tout: DTypeLike
+) -> Array:
     """Round up or down at random, so that the expectation is the input.
 
     TF: tf.raw_ops.StochasticCastToInt (core/kernels/stochastic_cast_op.cc).

@@ -28,6 +28,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 _INT64 = np.dtype(np.int64)
@@ -116,7 +117,7 @@ def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any
 
 
 @op("SparseReorder", fold=_host_sparse_reorder)
-def sparse_reorder(input_indices: Array, input_values: Any, input_shape: Array) -> tuple[Any, Any]:
+def sparse_reorder(input_indices: Array, input_values: Array, input_shape: Array) -> tuple[Operand, Operand]:
     """Sort entries by index in lexicographic order, padding last.
 
     TF: tf.raw_ops.SparseReorder (core/kernels/sparse_reorder_op.cc).
@@ -191,7 +192,9 @@ def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -
 
 
 @op("SparseReshape", fold=_host_sparse_reshape)
-def sparse_reshape(input_indices: Array, input_shape: Unconverted, new_shape: Unconverted) -> tuple[Array, Array]:
+def sparse_reshape(
+    input_indices: Array, input_shape: Unconverted[Operand], new_shape: Unconverted[Operand]
+) -> tuple[Array, Array]:
     """Convert indices to those of another dense shape.
 
     TF: tf.raw_ops.SparseReshape (core/kernels/sparse_reshape_op.cc).
@@ -258,7 +261,9 @@ def _host_sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any]
 
 
 @op("SparseConcat", fold=_host_sparse_concat)
-def sparse_concat(indices: list[Any], values: list[Any], shapes: Unconverted[list[Any]], *, concat_dim: int) -> Any:
+def sparse_concat(
+    indices: list[Array], values: list[Array], shapes: Unconverted[list[Operand]], *, concat_dim: int
+) -> tuple[Array, Array, Array]:
     """Concatenate sparse tensors along a dimension.
 
     TF: tf.raw_ops.SparseConcat (core/kernels/sparse_concat_op.cc).

@@ -22,8 +22,8 @@ from .coo import check_indices, check_range, scatter_entries
 
 @op("SparseTensorDenseMatMul")
 def sparse_tensor_dense_mat_mul(
-    a_indices: Array, a_values: Any, a_shape: Static, b: Any, *, adjoint_a: bool = False, adjoint_b: bool = False
-) -> Any:
+    a_indices: Array, a_values: Array, a_shape: Static, b: Array, *, adjoint_a: bool = False, adjoint_b: bool = False
+) -> Array:
     """Multiply a sparse matrix by a dense one.
 
     TF: tf.raw_ops.SparseTensorDenseMatMul (core/kernels/sparse_tensor_dense_matmul_op.cc).
@@ -127,11 +127,11 @@ def _host_sparse_to_dense(
 def sparse_to_dense(
     sparse_indices: Array,
     output_shape: Static,
-    sparse_values: Any,
-    default_value: Any,
+    sparse_values: Array,
+    default_value: Array,
     *,
     validate_indices: bool = True,
-) -> Any:
+) -> Array:
     """Scatter values into a tensor of a default value.
 
     TF: tf.raw_ops.SparseToDense (core/kernels/sparse_to_dense_op.cc).

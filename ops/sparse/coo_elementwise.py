@@ -17,6 +17,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, pick, same_rows, select_entries, union
@@ -32,16 +33,16 @@ def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
 
 @op("SparseAdd")
 def sparse_add(
-    a_indices: Any,
-    a_values: Any,
-    a_shape: Any,
-    b_indices: Any,
-    b_values: Any,
-    b_shape: Any,
-    thresh: Any,
+    a_indices: Operand,
+    a_values: Operand,
+    a_shape: Operand,
+    b_indices: Operand,
+    b_values: Operand,
+    b_shape: Operand,
+    thresh: Operand,
     *,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Operand, Operand, Operand]:
     """Add sparse tensors and drop sums smaller than ``thresh``.
 
     TF: tf.raw_ops.SparseAdd (core/kernels/sparse_add_op.cc).
@@ -108,15 +109,15 @@ def _sparse_sparse(
 def _register(name: str, fn: Callable[..., Any]) -> None:
     @op(name)
     def call(
-        a_indices: Any,
-        a_values: Any,
-        a_shape: Any,
-        b_indices: Any,
-        b_values: Any,
-        b_shape: Any,
+        a_indices: Operand,
+        a_values: Operand,
+        a_shape: Operand,
+        b_indices: Operand,
+        b_values: Operand,
+        b_shape: Operand,
         *,
         bound: Bound,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Array, Array]:
         """Return ``fn`` of two sparse tensors, where either has an entry.
 
         TF: core/kernels/sparse_sparse_binary_op_shared.cc.

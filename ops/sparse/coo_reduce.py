@@ -14,6 +14,7 @@ from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.values.static import dims, normalize_axes, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, order_of, shape_of, sizes_of, static_integers
@@ -114,14 +115,14 @@ def _register(kind: str) -> None:
 
     @op(f"SparseReduce{kind}Sparse")
     def sparse(
-        input_indices: Any,
-        input_values: Any,
-        input_shape: Any,
-        reduction_axes: Any,
+        input_indices: Operand,
+        input_values: Operand,
+        input_shape: Operand,
+        reduction_axes: Operand,
         *,
         keep_dims: bool = False,
         bound: Bound,
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[Array, Array, Array]:
         """Reduce entries over axes to a sparse tensor.
 
         TF: core/kernels/sparse_reduce_op.cc.

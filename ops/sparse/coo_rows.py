@@ -16,6 +16,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, normalize_axis, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, pick, same_rows, select_entries, shape_of, sizes_of, static_integers
@@ -26,8 +27,8 @@ _PROBLEM = "which entries are chosen depends on traced indices"
 
 @op("SparseFillEmptyRows")
 def sparse_fill_empty_rows(
-    indices: Any, values: Any, dense_shape: Any, default_value: Any, *, bound: Bound
-) -> tuple[Any, Any, Any, Any]:
+    indices: Operand, values: Operand, dense_shape: Operand, default_value: Operand, *, bound: Bound
+) -> tuple[Operand, Operand, Operand, Operand]:
     """Add an entry at column 0 to each row that has none.
 
     TF: tf.raw_ops.SparseFillEmptyRows (core/kernels/sparse_fill_empty_rows_op.cc).
@@ -125,7 +126,7 @@ def _filled(values: Any, sources: Any, default: Any, count: int) -> Any:
 
 
 @op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
-def sparse_fill_empty_rows_grad(reverse_index_map: Array, grad_values: Any) -> tuple[Any, Any]:
+def sparse_fill_empty_rows_grad(reverse_index_map: Array, grad_values: Array) -> tuple[Array, Array]:
     """Split gradients into those of entries and of the default value.
 
     TF: tf.raw_ops.SparseFillEmptyRowsGrad, RaggedFillEmptyRowsGrad (core/kernels/sparse_fill_empty_rows_op.cc).
@@ -140,8 +141,8 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Array, grad_values: Any) -> t
 
 @op("RaggedFillEmptyRows")
 def ragged_fill_empty_rows(
-    value_rowids: Any, values: Any, nrows: Any, default_value: Any, *, bound: Bound
-) -> tuple[Any, Any, Any, Any]:
+    value_rowids: Operand, values: Operand, nrows: Operand, default_value: Operand, *, bound: Bound
+) -> tuple[Array, Array, Array, Array]:
     """Add the default value to each row that has no value.
 
     TF: tf.raw_ops.RaggedFillEmptyRows (core/kernels/ragged_fill_empty_rows_op.cc).
@@ -166,7 +167,9 @@ def ragged_fill_empty_rows(
 
 
 @op("SparseSlice")
-def sparse_slice(indices: Any, values: Any, shape: Any, start: Any, size: Any, *, bound: Bound) -> tuple[Any, Any, Any]:
+def sparse_slice(
+    indices: Operand, values: Operand, shape: Operand, start: Operand, size: Operand, *, bound: Bound
+) -> tuple[Array, Array, Array]:
     """Return the entries inside a box.
 
     TF: tf.raw_ops.SparseSlice (core/kernels/sparse_slice_op.cc).
@@ -218,8 +221,8 @@ def sparse_slice_grad(
 
 @op("SparseSplit")
 def sparse_split(
-    split_dim: Any, indices: Any, values: Any, shape: Any, *, num_split: int, bound: Bound
-) -> tuple[Any, Any, Any]:
+    split_dim: Operand, indices: Operand, values: Operand, shape: Operand, *, num_split: int, bound: Bound
+) -> tuple[list[Operand], list[Operand], list[Operand]]:
     """Split along a dimension; earlier parts take the remainder.
 
     TF: tf.raw_ops.SparseSplit (core/kernels/sparse_split_op.cc).

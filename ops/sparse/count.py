@@ -22,6 +22,8 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
 
@@ -134,14 +136,14 @@ def _counts(
 
 @op("DenseCountSparseOutput")
 def dense_count_sparse_output(
-    values: Any,
-    weights: Any,
+    values: Operand,
+    weights: Operand,
     *,
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Count the values of a vector, or of each row of a matrix.
 
     TF: tf.raw_ops.DenseCountSparseOutput (core/kernels/count_ops.cc).
@@ -184,16 +186,16 @@ def dense_count_sparse_output(
 
 @op("SparseCountSparseOutput")
 def sparse_count_sparse_output(
-    indices: Any,
-    values: Any,
-    dense_shape: Any,
-    weights: Any,
+    indices: Operand,
+    values: Operand,
+    dense_shape: Operand,
+    weights: Operand,
     *,
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Count the values of each row (first index) of a sparse tensor.
 
     TF: tf.raw_ops.SparseCountSparseOutput (core/kernels/count_ops.cc).
@@ -236,15 +238,15 @@ def sparse_count_sparse_output(
 
 @op("RaggedCountSparseOutput")
 def ragged_count_sparse_output(
-    splits: Any,
-    values: Any,
-    weights: Any,
+    splits: Operand,
+    values: Operand,
+    weights: Operand,
     *,
     minlength: int = -1,
     maxlength: int = -1,
     binary_output: bool,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Count the values of each row of a ragged tensor.
 
     TF: tf.raw_ops.RaggedCountSparseOutput (core/kernels/count_ops.cc).

@@ -22,7 +22,8 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
@@ -176,7 +177,9 @@ def sparse_tensor_to_csr_sparse_matrix(indices: Array, values: Array, dense_shap
 
 
 @op("CSRSparseMatrixToSparseTensor")
-def csr_sparse_matrix_to_sparse_tensor(sparse_matrix: Any, *, type: Any) -> tuple[Any, Any, Any]:
+def csr_sparse_matrix_to_sparse_tensor(
+    sparse_matrix: SparseMatrix, *, type: DTypeLike
+) -> tuple[Operand, Operand, Operand]:
     """Return indices, values and dense shape of a matrix.
 
     TF: tf.raw_ops.CSRSparseMatrixToSparseTensor (core/kernels/sparse/csr_sparse_matrix_to_sparse_tensor_op.cc).
@@ -200,7 +203,7 @@ def dense_to_csr_sparse_matrix(dense_input: Array, indices: Array) -> SparseMatr
 
 
 @op("CSRSparseMatrixToDense")
-def csr_sparse_matrix_to_dense(sparse_input: Any, *, type: Any) -> Array:
+def csr_sparse_matrix_to_dense(sparse_input: SparseMatrix, *, type: DTypeLike) -> Array:
     """Convert a matrix to a dense one.
 
     TF: tf.raw_ops.CSRSparseMatrixToDense (core/kernels/sparse/csr_sparse_matrix_to_dense_op.cc).
@@ -217,7 +220,7 @@ def _counts(matrix: SparseMatrix, groups: Any, count: Any) -> Any:
 
 
 @op("SparseMatrixNNZ")
-def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
+def sparse_matrix_nnz(sparse_matrix: SparseMatrix) -> Operand:
     """Count the entries of each matrix, int32.
 
     TF: tf.raw_ops.SparseMatrixNNZ (core/kernels/sparse/nnz_op.cc).
@@ -233,8 +236,8 @@ def sparse_matrix_nnz(sparse_matrix: Any) -> Any:
 
 @op("CSRSparseMatrixComponents")
 def csr_sparse_matrix_components(
-    csr_sparse_matrix: Any, index: Any, *, type: Any, bound: Bound
-) -> tuple[Any, Any, Any]:
+    csr_sparse_matrix: SparseMatrix, index: Operand, *, type: DTypeLike, bound: Bound
+) -> tuple[Operand, Operand, Operand]:
     """Return row pointers, columns and values of one matrix.
 
     TF: tf.raw_ops.CSRSparseMatrixComponents (core/kernels/sparse/sparse_matrix_components_op.cc).
@@ -275,7 +278,7 @@ def csr_sparse_matrix_components(
 
 
 @op("SparseMatrixTranspose")
-def sparse_matrix_transpose(input: Any, *, conjugate: bool = False, type: Any) -> SparseMatrix:
+def sparse_matrix_transpose(input: SparseMatrix, *, conjugate: bool = False, type: DTypeLike) -> SparseMatrix:
     """Transpose each matrix.
 
     TF: tf.raw_ops.SparseMatrixTranspose (core/kernels/sparse/transpose_op.cc).
@@ -285,7 +288,7 @@ def sparse_matrix_transpose(input: Any, *, conjugate: bool = False, type: Any) -
 
 
 @op("SparseMatrixZeros")
-def sparse_matrix_zeros(dense_shape: Static, *, type: Any) -> SparseMatrix:
+def sparse_matrix_zeros(dense_shape: Static, *, type: DTypeLike) -> SparseMatrix:
     """Make a matrix without entries.
 
     TF: tf.raw_ops.SparseMatrixZeros (core/kernels/sparse/zeros_op.cc).

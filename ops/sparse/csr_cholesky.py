@@ -12,6 +12,7 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import DTypeLike
 
 from .csr import SparseMatrix, as_matrix
 
@@ -19,7 +20,7 @@ __all__: list[str] = []
 
 
 @op("SparseMatrixSparseCholesky", pattern=Pattern.CONTRACTION)
-def sparse_matrix_sparse_cholesky(input: Any, permutation: Static, *, type: Any) -> SparseMatrix:
+def sparse_matrix_sparse_cholesky(input: SparseMatrix, permutation: Static, *, type: DTypeLike) -> SparseMatrix:
     """Factor matrices, of which the lower triangle is read.
 
     TF: tf.raw_ops.SparseMatrixSparseCholesky (core/kernels/sparse/sparse_cholesky_op.cc).

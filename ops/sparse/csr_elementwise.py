@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -15,6 +13,8 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims_array, static_value
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .coo import pick, same_rows, union
 from .coo_elementwise import sparse_softmax
@@ -24,7 +24,7 @@ __all__: list[str] = []
 
 
 @op("SparseMatrixAdd")
-def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: Bound) -> SparseMatrix:
+def sparse_matrix_add(a: SparseMatrix, b: SparseMatrix, alpha: Operand, beta: Operand, *, bound: Bound) -> SparseMatrix:
     """Return ``alpha * a + beta * b``, with an entry wherever one has one.
 
     TF: tf.raw_ops.SparseMatrixAdd (core/kernels/sparse/add_op.cc).
@@ -55,7 +55,7 @@ def sparse_matrix_add(a: Any, b: Any, alpha: Any, beta: Any, *, bound: Bound) ->
 
 
 @op("SparseMatrixMul")
-def sparse_matrix_mul(a: Any, b: Any) -> SparseMatrix:
+def sparse_matrix_mul(a: SparseMatrix, b: Array) -> SparseMatrix:
     """Multiply by a scalar, or each matrix of a batch by one.
 
     TF: tf.raw_ops.SparseMatrixMul (core/kernels/sparse/mul_op.cc).
@@ -70,7 +70,7 @@ def sparse_matrix_mul(a: Any, b: Any) -> SparseMatrix:
 
 
 @op("SparseMatrixSoftmax")
-def sparse_matrix_softmax(logits: Any, *, type: Any) -> SparseMatrix:
+def sparse_matrix_softmax(logits: SparseMatrix, *, type: DTypeLike) -> SparseMatrix:
     """Softmax over the entries of each row.
 
     TF: tf.raw_ops.SparseMatrixSoftmax (core/kernels/sparse/softmax_op.cc).
@@ -82,7 +82,7 @@ def sparse_matrix_softmax(logits: Any, *, type: Any) -> SparseMatrix:
 
 
 @op("SparseMatrixSoftmaxGrad")
-def sparse_matrix_softmax_grad(softmax: Any, grad_softmax: Any, *, type: Any) -> SparseMatrix:
+def sparse_matrix_softmax_grad(softmax: SparseMatrix, grad_softmax: SparseMatrix, *, type: DTypeLike) -> SparseMatrix:
     """Return the gradient of SparseMatrixSoftmax.
 
     TF: tf.raw_ops.SparseMatrixSoftmaxGrad (core/kernels/sparse/softmax_op.cc).

@@ -15,6 +15,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .coo import scatter_entries
 from .csr import SparseMatrix, as_matrix
@@ -47,8 +48,8 @@ def _dense_operand(b: Any, transpose: bool, adjoint: bool) -> Any:
 
 @op("SparseMatrixMatMul", pattern=Pattern.CONTRACTION)
 def sparse_matrix_mat_mul(
-    a: Any,
-    b: Any,
+    a: SparseMatrix,
+    b: Array,
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
@@ -56,7 +57,7 @@ def sparse_matrix_mat_mul(
     adjoint_b: bool = False,
     transpose_output: bool = False,
     conjugate_output: bool = False,
-) -> Any:
+) -> Array:
     """Multiply a sparse matrix by a dense one.
 
     TF: tf.raw_ops.SparseMatrixMatMul (core/kernels/sparse/mat_mul_op.cc).
@@ -90,10 +91,10 @@ def _operand(matrix: Any, dtype: Any, transpose: bool, adjoint: bool) -> SparseM
 
 @op("SparseMatrixSparseMatMul")
 def sparse_matrix_sparse_mat_mul(
-    a: Any,
-    b: Any,
+    a: SparseMatrix,
+    b: SparseMatrix,
     *,
-    type: Any,
+    type: DTypeLike,
     transpose_a: bool = False,
     transpose_b: bool = False,
     adjoint_a: bool = False,

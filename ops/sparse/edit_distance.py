@@ -18,6 +18,8 @@ from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
 
@@ -83,16 +85,16 @@ def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
 
 @op("EditDistance")
 def edit_distance(
-    hypothesis_indices: Any,
-    hypothesis_values: Any,
-    hypothesis_shape: Any,
-    truth_indices: Any,
-    truth_values: Any,
-    truth_shape: Any,
+    hypothesis_indices: Operand,
+    hypothesis_values: Operand,
+    hypothesis_shape: Operand,
+    truth_indices: Operand,
+    truth_values: Operand,
+    truth_shape: Operand,
     *,
     normalize: bool = True,
     bound: Bound,
-) -> Any:
+) -> Array:
     """Return the Levenshtein distance of pairs of sequences.
 
     TF: tf.raw_ops.EditDistance (core/kernels/edit_distance_op.cc).

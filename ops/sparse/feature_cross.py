@@ -19,6 +19,8 @@ from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import is_static, static_value
+from tf2jax_lite.values.tensors import ArrayOrPair, Tensor
+from tf2jax_lite.values.types import DTypeLike
 from tf2jax_lite.values.uint64 import U64, number, wrapping
 
 _INT64 = np.dtype(np.int64)
@@ -162,15 +164,15 @@ def _columns(indices: list[Any], values: list[Any], shapes: list[Any], dense_inp
 
 @op("SparseCross", int64="pair")
 def sparse_cross(
-    indices: Unconverted[list[Any]],
-    values: Unconverted[list[Any]],
-    shapes: Unconverted[list[Any]],
-    dense_inputs: Unconverted[list[Any]],
+    indices: Unconverted[list[Tensor]],
+    values: Unconverted[list[Tensor]],
+    shapes: Unconverted[list[Tensor]],
+    dense_inputs: Unconverted[list[Tensor]],
     *,
     hashed_output: bool,
     num_buckets: int,
     hash_key: int,
-) -> Any:
+) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
     """Cross columns, sparse ones before dense ones, into hashes or strings.
 
     TF: tf.raw_ops.SparseCross (core/kernels/sparse_cross_op.cc).
@@ -199,14 +201,14 @@ def sparse_cross(
 
 @op("SparseCrossHashed", int64="pair")
 def sparse_cross_hashed(
-    indices: Unconverted[list[Any]],
-    values: Unconverted[list[Any]],
-    shapes: Unconverted[list[Any]],
-    dense_inputs: Unconverted[list[Any]],
+    indices: Unconverted[list[Tensor]],
+    values: Unconverted[list[Tensor]],
+    shapes: Unconverted[list[Tensor]],
+    dense_inputs: Unconverted[list[Tensor]],
     num_buckets: Static,
     strong_hash: Static,
     salt: Static,
-) -> Any:
+) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
     """Cross columns into hashes; strings by a keyed hash if ``strong_hash``.
 
     TF: tf.raw_ops.SparseCrossHashed (core/kernels/sparse_cross_op.cc).
@@ -234,12 +236,12 @@ def sparse_cross_hashed(
 
 @op("SparseCrossV2", int64="pair")
 def sparse_cross_v2(
-    indices: Unconverted[list[Any]],
-    values: Unconverted[list[Any]],
-    shapes: Unconverted[list[Any]],
-    dense_inputs: Unconverted[list[Any]],
+    indices: Unconverted[list[Tensor]],
+    values: Unconverted[list[Tensor]],
+    shapes: Unconverted[list[Tensor]],
+    dense_inputs: Unconverted[list[Tensor]],
     sep: Static,
-) -> Any:
+) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
     """Cross columns into strings, with a separator.
 
     TF: tf.raw_ops.SparseCrossV2 (core/kernels/sparse_cross_op.cc).
@@ -264,19 +266,19 @@ def sparse_cross_v2(
 
 @op("RaggedCross", int64="pair")
 def ragged_cross(
-    ragged_values: Unconverted[list[Any]],
-    ragged_row_splits: Unconverted[list[Any]],
-    sparse_indices: Unconverted[list[Any]],
-    sparse_values: Unconverted[list[Any]],
-    sparse_shape: Unconverted[list[Any]],
-    dense_inputs: Unconverted[list[Any]],
+    ragged_values: Unconverted[list[Tensor]],
+    ragged_row_splits: Unconverted[list[Tensor]],
+    sparse_indices: Unconverted[list[Tensor]],
+    sparse_values: Unconverted[list[Tensor]],
+    sparse_shape: Unconverted[list[Tensor]],
+    dense_inputs: Unconverted[list[Tensor]],
     *,
     input_order: str,
     hashed_output: bool,
     num_buckets: int,
     hash_key: int,
-    out_row_splits_type: Any = _INT64,
-) -> Any:
+    out_row_splits_type: DTypeLike = _INT64,
+) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Cross columns into ragged rows.
 
     TF: tf.raw_ops.RaggedCross (core/kernels/ragged_cross_op.cc).

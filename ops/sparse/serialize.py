@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
@@ -23,7 +24,9 @@ from tf2jax_lite.ops.traits import Bound, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import as_array, canonical, static_value
 from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import Operand
+from tf2jax_lite.values.types import Array, DTypeLike
+from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, shape_of, sizes_of
 from .variant import Sparse, SparseRows, is_static_size
@@ -45,8 +48,12 @@ def _host_serialize(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, 
 
 @op("SerializeSparse", fold=_host_serialize)
 def serialize_sparse(
-    sparse_indices: Array, sparse_values: Any, sparse_shape: Unconverted, *, out_type: Any = "string"
-) -> Any:
+    sparse_indices: Array,
+    sparse_values: Array,
+    sparse_shape: Unconverted[Operand],
+    *,
+    out_type: ir.DType | str = "string",
+) -> Sparse:
     """Make a variant of a sparse tensor.
 
     TF: tf.raw_ops.SerializeSparse (core/kernels/serialize_sparse_op.cc).
@@ -64,8 +71,12 @@ def _host_serialize_many(
 
 @op("SerializeManySparse", fold=_host_serialize_many)
 def serialize_many_sparse(
-    sparse_indices: Array, sparse_values: Any, sparse_shape: Unconverted, *, out_type: Any = "string"
-) -> Any:
+    sparse_indices: Array,
+    sparse_values: Array,
+    sparse_shape: Unconverted[Operand],
+    *,
+    out_type: ir.DType | str = "string",
+) -> SparseRows:
     """Make a variant of each row of a sparse tensor.
 
     TF: tf.raw_ops.SerializeManySparse (core/kernels/serialize_sparse_op.cc).
@@ -110,8 +121,8 @@ def _row_splits(rows: Any, count: Any) -> Any:
 
 @op("DeserializeSparse")
 def deserialize_sparse(
-    serialized_sparse: Any, *, dtype: Any, Tserialized: Any = "string", bound: Bound
-) -> tuple[Any, Any, Any]:
+    serialized_sparse: Variant, *, dtype: DTypeLike, Tserialized: ir.DType | str = "string", bound: Bound
+) -> tuple[Array, Array, Array]:
     """Make a sparse tensor of a variant, or of a vector of variants.
 
     TF: tf.raw_ops.DeserializeSparse (core/kernels/deserialize_sparse_variant_op.cc).

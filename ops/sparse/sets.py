@@ -22,6 +22,7 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
+from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
@@ -164,7 +165,9 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicS
 
 
 @op("DenseToDenseSetOperation")
-def dense_to_dense_set_operation(set1: Any, set2: Any, *, set_operation: str, bound: Bound) -> tuple[Any, Any, Any]:
+def dense_to_dense_set_operation(
+    set1: Operand, set2: Operand, *, set_operation: str, bound: Bound
+) -> tuple[Array, Array, Array]:
     """Return differences, intersections or unions of rows.
 
     TF: tf.raw_ops.DenseToDenseSetOperation (core/kernels/set_kernels.cc).
@@ -186,14 +189,14 @@ def dense_to_dense_set_operation(set1: Any, set2: Any, *, set_operation: str, bo
 
 @op("DenseToSparseSetOperation")
 def dense_to_sparse_set_operation(
-    set1: Any,
-    set2_indices: Any,
-    set2_values: Any,
-    set2_shape: Any,
+    set1: Operand,
+    set2_indices: Operand,
+    set2_values: Operand,
+    set2_shape: Operand,
     *,
     set_operation: str,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Return differences, intersections or unions of dense and sparse rows.
 
     TF: tf.raw_ops.DenseToSparseSetOperation (core/kernels/set_kernels.cc).
@@ -217,16 +220,16 @@ def dense_to_sparse_set_operation(
 
 @op("SparseToSparseSetOperation")
 def sparse_to_sparse_set_operation(
-    set1_indices: Any,
-    set1_values: Any,
-    set1_shape: Any,
-    set2_indices: Any,
-    set2_values: Any,
-    set2_shape: Any,
+    set1_indices: Operand,
+    set1_values: Operand,
+    set1_shape: Operand,
+    set2_indices: Operand,
+    set2_values: Operand,
+    set2_shape: Operand,
     *,
     set_operation: str,
     bound: Bound,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Return differences, intersections or unions of sparse rows.
 
     TF: tf.raw_ops.SparseToSparseSetOperation (core/kernels/set_kernels.cc).
@@ -252,7 +255,7 @@ def sparse_to_sparse_set_operation(
 
 
 @op("SetSize")
-def set_size(set_indices: Array, set_values: Any, set_shape: Array) -> Array:
+def set_size(set_indices: Array, set_values: Array, set_shape: Array) -> Array:
     """Count the unique values of each set.
 
     TF: tf.raw_ops.SetSize (core/kernels/set_kernels.cc).

@@ -16,7 +16,7 @@ from tf2jax_lite.values.types import Array
 
 
 @op("ResourceApplyGradientDescent")
-def gradient_descent(var: Update, alpha: Array, delta: Array) -> Any:
+def gradient_descent(var: Update[Array], alpha: Array, delta: Array) -> Array:
     """Take a step of gradient descent.
 
     TF: tf.raw_ops.ResourceApplyGradientDescent (core/kernels/training_ops.cc).
@@ -25,7 +25,9 @@ def gradient_descent(var: Update, alpha: Array, delta: Array) -> Any:
 
 
 @op("ResourceApplyMomentum")
-def momentum(var: Update, accum: Update, lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False) -> Any:
+def momentum(
+    var: Update[Array], accum: Update[Array], lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False
+) -> tuple[Array, Array]:
     """Take a step of gradient descent with momentum.
 
     TF: tf.raw_ops.ResourceApplyMomentum (core/kernels/training_ops.cc).
@@ -37,8 +39,8 @@ def momentum(var: Update, accum: Update, lr: Array, grad: Array, momentum: Array
 
 @op("ResourceApplyKerasMomentum")
 def keras_momentum(
-    var: Update, accum: Update, lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False
-) -> Any:
+    var: Update[Array], accum: Update[Array], lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False
+) -> tuple[Array, Array]:
     """Take a step of gradient descent with momentum, as Keras defines it.
 
     TF: tf.raw_ops.ResourceApplyKerasMomentum (core/kernels/training_ops.cc).
@@ -48,7 +50,9 @@ def keras_momentum(
 
 
 @op("ResourceApplyAdagrad")
-def adagrad(var: Update, accum: Update, lr: Array, grad: Array, *, update_slots: bool = True) -> Any:
+def adagrad(
+    var: Update[Array], accum: Update[Array], lr: Array, grad: Array, *, update_slots: bool = True
+) -> tuple[Array, Array]:
     """Take a step of Adagrad.
 
     TF: tf.raw_ops.ResourceApplyAdagrad (core/kernels/training_ops.cc).
@@ -58,7 +62,9 @@ def adagrad(var: Update, accum: Update, lr: Array, grad: Array, *, update_slots:
 
 
 @op("ResourceApplyAdagradV2")
-def adagrad_v2(var: Update, accum: Update, lr: Array, epsilon: Array, grad: Array, *, update_slots: bool = True) -> Any:
+def adagrad_v2(
+    var: Update[Array], accum: Update[Array], lr: Array, epsilon: Array, grad: Array, *, update_slots: bool = True
+) -> tuple[Array, Array]:
     """Take a step of Adagrad with epsilon.
 
     TF: tf.raw_ops.ResourceApplyAdagradV2 (core/kernels/training_ops.cc).
@@ -69,15 +75,15 @@ def adagrad_v2(var: Update, accum: Update, lr: Array, epsilon: Array, grad: Arra
 
 @op("ResourceApplyAdagradDA")
 def adagrad_da(
-    var: Update,
-    gradient_accumulator: Update,
-    gradient_squared_accumulator: Update,
+    var: Update[Array],
+    gradient_accumulator: Update[Array],
+    gradient_squared_accumulator: Update[Array],
     grad: Array,
     lr: Array,
     l1: Array,
     l2: Array,
     global_step: Array,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     """Take a step of Adagrad dual averaging.
 
     TF: tf.raw_ops.ResourceApplyAdagradDA (core/kernels/training_ops.cc).
@@ -90,8 +96,14 @@ def adagrad_da(
 
 @op("ResourceApplyAdadelta")
 def adadelta(
-    var: Update, accum: Update, accum_update: Update, lr: Array, rho: Array, epsilon: Array, grad: Array
-) -> Any:
+    var: Update[Array],
+    accum: Update[Array],
+    accum_update: Update[Array],
+    lr: Array,
+    rho: Array,
+    epsilon: Array,
+    grad: Array,
+) -> tuple[Array, Array, Array]:
     """Take a step of Adadelta.
 
     TF: tf.raw_ops.ResourceApplyAdadelta (core/kernels/training_ops.cc).
@@ -103,9 +115,9 @@ def adadelta(
 
 @op("ResourceApplyAdam")
 def adam(
-    var: Update,
-    m: Update,
-    v: Update,
+    var: Update[Array],
+    m: Update[Array],
+    v: Update[Array],
     beta1_power: Array,
     beta2_power: Array,
     lr: Array,
@@ -115,7 +127,7 @@ def adam(
     grad: Array,
     *,
     use_nesterov: bool = False,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     """Take a step of Adam.
 
     TF: tf.raw_ops.ResourceApplyAdam (core/kernels/training_ops.cc).
@@ -129,10 +141,10 @@ def adam(
 
 @op("ResourceApplyAdamWithAmsgrad")
 def adam_with_amsgrad(
-    var: Update,
-    m: Update,
-    v: Update,
-    vhat: Update,
+    var: Update[Array],
+    m: Update[Array],
+    v: Update[Array],
+    vhat: Update[Array],
     beta1_power: Array,
     beta2_power: Array,
     lr: Array,
@@ -140,7 +152,7 @@ def adam_with_amsgrad(
     beta2: Array,
     epsilon: Array,
     grad: Array,
-) -> Any:
+) -> tuple[Array, Array, Array, Array]:
     """Take a step of Adam with AMSGrad.
 
     TF: tf.raw_ops.ResourceApplyAdamWithAmsgrad (core/kernels/training_ops.cc).
@@ -154,16 +166,16 @@ def adam_with_amsgrad(
 
 @op("ResourceApplyAdaMax")
 def ada_max(
-    var: Update,
-    m: Update,
-    v: Update,
+    var: Update[Array],
+    m: Update[Array],
+    v: Update[Array],
     beta1_power: Array,
     lr: Array,
     beta1: Array,
     beta2: Array,
     epsilon: Array,
     grad: Array,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     """Take a step of AdaMax.
 
     TF: tf.raw_ops.ResourceApplyAdaMax (core/kernels/training_ops.cc).
@@ -175,8 +187,15 @@ def ada_max(
 
 @op("ResourceApplyRMSProp")
 def rms_prop(
-    var: Update, ms: Update, mom: Update, lr: Array, rho: Array, momentum: Array, epsilon: Array, grad: Array
-) -> Any:
+    var: Update[Array],
+    ms: Update[Array],
+    mom: Update[Array],
+    lr: Array,
+    rho: Array,
+    momentum: Array,
+    epsilon: Array,
+    grad: Array,
+) -> tuple[Array, Array, Array]:
     """Take a step of RMSProp.
 
     TF: tf.raw_ops.ResourceApplyRMSProp (core/kernels/training_ops.cc).
@@ -188,16 +207,16 @@ def rms_prop(
 
 @op("ResourceApplyCenteredRMSProp")
 def centered_rms_prop(
-    var: Update,
-    mg: Update,
-    ms: Update,
-    mom: Update,
+    var: Update[Array],
+    mg: Update[Array],
+    ms: Update[Array],
+    mom: Update[Array],
     lr: Array,
     rho: Array,
     momentum: Array,
     epsilon: Array,
     grad: Array,
-) -> Any:
+) -> tuple[Array, Array, Array, Array]:
     """Take a step of centered RMSProp.
 
     TF: tf.raw_ops.ResourceApplyCenteredRMSProp (core/kernels/training_ops.cc).
@@ -209,7 +228,9 @@ def centered_rms_prop(
 
 
 @op("ResourceApplyAddSign")
-def add_sign(var: Update, m: Update, lr: Array, alpha: Array, sign_decay: Array, beta: Array, grad: Array) -> Any:
+def add_sign(
+    var: Update[Array], m: Update[Array], lr: Array, alpha: Array, sign_decay: Array, beta: Array, grad: Array
+) -> tuple[Array, Array]:
     """Take a step of AddSign.
 
     TF: tf.raw_ops.ResourceApplyAddSign (core/kernels/training_ops.cc).
@@ -219,7 +240,9 @@ def add_sign(var: Update, m: Update, lr: Array, alpha: Array, sign_decay: Array,
 
 
 @op("ResourceApplyPowerSign")
-def power_sign(var: Update, m: Update, lr: Array, logbase: Array, sign_decay: Array, beta: Array, grad: Array) -> Any:
+def power_sign(
+    var: Update[Array], m: Update[Array], lr: Array, logbase: Array, sign_decay: Array, beta: Array, grad: Array
+) -> tuple[Array, Array]:
     """Take a step of PowerSign.
 
     TF: tf.raw_ops.ResourceApplyPowerSign (core/kernels/training_ops.cc).
@@ -235,7 +258,7 @@ def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
 
 
 @op("ResourceApplyProximalGradientDescent")
-def proximal_gradient_descent(var: Update, alpha: Array, l1: Array, l2: Array, delta: Array) -> Any:
+def proximal_gradient_descent(var: Update[Array], alpha: Array, l1: Array, l2: Array, delta: Array) -> Array:
     """Take a step of proximal gradient descent (FOBOS).
 
     TF: tf.raw_ops.ResourceApplyProximalGradientDescent (core/kernels/training_ops.cc).
@@ -244,7 +267,9 @@ def proximal_gradient_descent(var: Update, alpha: Array, l1: Array, l2: Array, d
 
 
 @op("ResourceApplyProximalAdagrad")
-def proximal_adagrad(var: Update, accum: Update, lr: Array, l1: Array, l2: Array, grad: Array) -> Any:
+def proximal_adagrad(
+    var: Update[Array], accum: Update[Array], lr: Array, l1: Array, l2: Array, grad: Array
+) -> tuple[Array, Array]:
     """Take a step of proximal Adagrad (FOBOS).
 
     TF: tf.raw_ops.ResourceApplyProximalAdagrad (core/kernels/training_ops.cc).
@@ -276,9 +301,9 @@ def _ftrl(
 
 @op("ResourceApplyFtrl")
 def ftrl(
-    var: Update,
-    accum: Update,
-    linear: Update,
+    var: Update[Array],
+    accum: Update[Array],
+    linear: Update[Array],
     grad: Array,
     lr: Array,
     l1: Array,
@@ -286,7 +311,7 @@ def ftrl(
     lr_power: Array,
     *,
     multiply_linear_by_lr: bool = False,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     """Take a step of FTRL-proximal.
 
     TF: tf.raw_ops.ResourceApplyFtrl (core/kernels/training_ops.cc).
@@ -296,9 +321,9 @@ def ftrl(
 
 @op("ResourceApplyFtrlV2")
 def ftrl_v2(
-    var: Update,
-    accum: Update,
-    linear: Update,
+    var: Update[Array],
+    accum: Update[Array],
+    linear: Update[Array],
     grad: Array,
     lr: Array,
     l1: Array,
@@ -307,7 +332,7 @@ def ftrl_v2(
     lr_power: Array,
     *,
     multiply_linear_by_lr: bool = False,
-) -> Any:
+) -> tuple[Array, Array, Array]:
     """Take a step of FTRL-proximal with shrinkage.
 
     TF: tf.raw_ops.ResourceApplyFtrlV2 (core/kernels/training_ops.cc).

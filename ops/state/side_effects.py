@@ -19,18 +19,19 @@ from tf2jax_lite.ops.traits import Option, Unconditional, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import to_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
+from tf2jax_lite.values.tensors import Tensor
 from tf2jax_lite.values.types import Array
 
 
 @op("Assert", side_effect=True)
 def assert_(
     condition: Array,
-    data: Unconverted[list[Any]],
+    data: Unconverted[list[Tensor]],
     *,
     summarize: int = 3,
     enable_checkify_for_asserts: Option[bool] = False,
     certain: Unconditional,
-) -> Any:
+) -> tuple[()]:
     """Raise if a static condition is false; check a traced one if configured.
 
     TF: tf.raw_ops.Assert (core/kernels/logging_ops.cc).
@@ -154,8 +155,8 @@ def _filled(template: str, placeholder: str, inputs: list[Any], summarize: int) 
 
 @op("StringFormat", int64="pair")
 def string_format(
-    inputs: Unconverted[list[Any]], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3
-) -> Any:
+    inputs: Unconverted[list[Tensor]], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3
+) -> np.ndarray | Text:
     """Format tensors by a template.
 
     TF: tf.raw_ops.StringFormat (core/kernels/string_format_op.cc).
@@ -209,7 +210,7 @@ def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> 
 
 
 @op("PrintV2", fold=_print_v2, side_effect=True, int64="pair")
-def print_v2(input: Unconverted, *, output_stream: str = "stderr", end: str = "\n") -> Any:
+def print_v2(input: Unconverted[Tensor], *, output_stream: str = "stderr", end: str = "\n") -> tuple[()]:
     """Print a string when the function runs, in no fixed order under ``jit``.
 
     TF: tf.raw_ops.PrintV2 (core/kernels/logging_ops.cc).
@@ -219,8 +220,8 @@ def print_v2(input: Unconverted, *, output_stream: str = "stderr", end: str = "\
 
 @op("Print", side_effect=True)
 def print_(
-    input: Any, data: Unconverted[list[Any]], *, message: str = "", first_n: int = -1, summarize: int = 3
-) -> Any:
+    input: Array, data: Unconverted[list[Tensor]], *, message: str = "", first_n: int = -1, summarize: int = 3
+) -> Array:
     """Return the input and print the data.
 
     TF: tf.raw_ops.Print (core/kernels/logging_ops.cc).
@@ -237,7 +238,7 @@ def print_(
 
 
 @op("Timestamp")
-def timestamp() -> Any:
+def timestamp() -> np.ndarray:
     """Return seconds since the epoch at tracing time, a constant under ``jit``.
 
     TF: tf.raw_ops.Timestamp.

@@ -17,8 +17,10 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.ops.traits import Marker, marker_of
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.types import Array
 
 from . import optimizers as dense
 
@@ -70,9 +72,9 @@ def _register(name: str, step: Callable[..., Any]) -> None:
     signature = inspect.signature(step)
     parameters = [p.replace(name="grad") if p.name == "delta" else p for p in signature.parameters.values()]
     at = [p.name for p in parameters].index("grad")
-    count = sum(p.annotation == "Update" for p in parameters)
+    count = sum(marker_of(p.annotation, step.__globals__) is Marker.UPDATE for p in parameters)
 
-    def call(*inputs: Any, **attrs: Any) -> Any:
+    def call(*inputs: Array, **attrs: Any) -> tuple[Array, ...]:
         """Take an optimizer step on rows. TF: core/kernels/training_ops.cc."""
 
         def step_of_rows(*values: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ so), but they cannot be results of a converted function, or operands of arithmet
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from . import hashing
 
 __all__ = [
     "ByteStrings",
+    "StringArray",
     "as_rows",
     "as_strings",
     "encoded",
@@ -87,6 +88,10 @@ class ByteStrings(WordArray):
     def tree_unflatten(cls, aux: Any, children: Any) -> ByteStrings:
         """Undo `tree_flatten`."""
         return cls(children[0])
+
+
+StringArray: TypeAlias = np.ndarray | ByteStrings
+"""Strings: static ones are an object array of bytes."""
 
 
 def is_text(value: Any) -> bool:

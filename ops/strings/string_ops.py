@@ -13,11 +13,12 @@ from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, WordArray, to_u32_pair
 from tf2jax_lite.values.static import is_static, static_value
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
-from .byte_strings import ByteStrings, as_rows, as_strings, encoded, from_u64, is_text, pack_words, packed
+from .byte_strings import ByteStrings, StringArray, as_rows, as_strings, encoded, from_u64, is_text, pack_words, packed
 
 _BLANK, _ZERO, _MINUS, _PLUS = (np.uint32(ord(c)) for c in " 0-+")
 
@@ -77,14 +78,14 @@ def _check_format(dtype: Any, precision: int, scientific: bool, shortest: bool, 
 
 @op("AsString", fold=_printf, int64="pair")
 def as_string(
-    input: Unconverted,
+    input: Unconverted[ArrayOrPair | ByteStrings],
     *,
     precision: int = -1,
     scientific: bool = False,
     shortest: bool = False,
     width: int = -1,
     fill: str = "",
-) -> Any:
+) -> StringArray:
     """Format numbers as text. TF: tf.raw_ops.AsString (core/kernels/as_string_op.cc).
 
     Args:
@@ -186,7 +187,7 @@ def _shape_of_join(inputs: list[Any]) -> Any:
 
 
 @op("StringJoin", fold=_string_join, int64="pair")
-def string_join(inputs: Unconverted[list[Any]], *, separator: str = "") -> Any:
+def string_join(inputs: Unconverted[list[StringArray]], *, separator: str = "") -> StringArray:
     """Join strings element by element.
 
     TF: tf.raw_ops.StringJoin (core/kernels/string_join_op.cc).
@@ -232,7 +233,7 @@ def _characters(rows: hashing.Rows, xp: Any) -> Any:
 
 
 @op("StringLength", fold=_string_length, int64="pair")
-def string_length(input: Unconverted, *, unit: str = "BYTE") -> Array:
+def string_length(input: Unconverted[StringArray], *, unit: str = "BYTE") -> Array:
     """Return the numbers of bytes, or of UTF-8 characters, int32.
 
     TF: tf.raw_ops.StringLength (core/kernels/string_length_op.cc).
@@ -262,7 +263,7 @@ def _strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
 
 
 @op("StringToHashBucketFast", fold=_fast, int64="pair")
-def string_to_hash_bucket_fast(input: Unconverted, *, num_buckets: int) -> Any:
+def string_to_hash_bucket_fast(input: Unconverted[StringArray], *, num_buckets: int) -> ArrayOrPair:
     """Return FarmHash's Fingerprint64 modulo a number, int64.
 
     TF: tf.raw_ops.StringToHashBucketFast (core/kernels/string_to_hash_bucket_fast_op.cc).
@@ -271,7 +272,7 @@ def string_to_hash_bucket_fast(input: Unconverted, *, num_buckets: int) -> Any:
 
 
 @op("StringToHashBucket", fold=_plain, int64="pair")
-def string_to_hash_bucket(string_tensor: Unconverted, *, num_buckets: int) -> Any:
+def string_to_hash_bucket(string_tensor: Unconverted[StringArray], *, num_buckets: int) -> ArrayOrPair:
     """Return TensorFlow's Hash64 modulo a number, int64.
 
     TF: tf.raw_ops.StringToHashBucket (core/kernels/string_to_hash_bucket_op.cc).
@@ -280,7 +281,7 @@ def string_to_hash_bucket(string_tensor: Unconverted, *, num_buckets: int) -> An
 
 
 @op("StringToHashBucketStrong", fold=_strong, int64="pair")
-def string_to_hash_bucket_strong(input: Unconverted, *, num_buckets: int, key: list[int]) -> Any:
+def string_to_hash_bucket_strong(input: Unconverted[StringArray], *, num_buckets: int, key: list[int]) -> ArrayOrPair:
     """Return SipHash-2-4 modulo a number, int64.
 
     TF: tf.raw_ops.StringToHashBucketStrong (core/kernels/string_to_hash_bucket_fast_op.cc).
@@ -326,7 +327,7 @@ def _bytes(data: Any) -> Any:
 
 
 @op("Fingerprint", fold=_fingerprint, int64="pair")
-def fingerprint(data: Unconverted, method: Static, *, T: Any = None) -> Array:
+def fingerprint(data: Unconverted[ArrayOrPair | ByteStrings], method: Static, *, T: DTypeLike | None = None) -> Array:
     """Return FarmHash's Fingerprint64 of the bytes of each row.
 
     TF: tf.raw_ops.Fingerprint (core/kernels/fingerprint_op.cc).

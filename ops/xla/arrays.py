@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +18,8 @@ from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.tensors import ArrayOrPair
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .computations import last_axis
 from .protos import gather_fields
@@ -26,7 +28,7 @@ from .protos import gather_fields
 
 
 @op("XlaDynamicSlice", pattern=Pattern.INJECTIVE)
-def xla_dynamic_slice(input: Any, start_indices: Array, size_indices: Static) -> Any:
+def xla_dynamic_slice(input: Array, start_indices: Array, size_indices: Static) -> Array:
     """Return a box whose start is clamped so that it fits.
 
     TF: tf.raw_ops.XlaDynamicSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
@@ -51,7 +53,7 @@ def xla_dynamic_slice(input: Any, start_indices: Array, size_indices: Static) ->
 
 
 @op("XlaDynamicUpdateSlice", pattern=Pattern.INJECTIVE)
-def xla_dynamic_update_slice(input: Any, update: Any, indices: Array) -> Any:
+def xla_dynamic_update_slice(input: Array, update: Array, indices: Array) -> Array:
     """Replace a box whose start is clamped so that it fits.
 
     TF: tf.raw_ops.XlaDynamicUpdateSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
@@ -93,7 +95,9 @@ def xla_gather(
 
 
 @op("XlaPad", pattern=Pattern.INJECTIVE)
-def xla_pad(input: Any, padding_value: Any, padding_low: Static, padding_high: Static, padding_interior: Static) -> Any:
+def xla_pad(
+    input: Array, padding_value: Array, padding_low: Static, padding_high: Static, padding_interior: Static
+) -> Array:
     """Pad outside and between elements; negative padding truncates.
 
     TF: tf.raw_ops.XlaPad (compiler/tf2xla/kernels/xla_pad_op.cc).
@@ -149,7 +153,9 @@ def xla_broadcast_helper(lhs: Array, rhs: Array, broadcast_dims: Static) -> tupl
     return (moved, rhs) if low is lhs else (lhs, moved)
 
 
-def _grid(counts: list[int], paddings: list[int], rank: int, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _grid(
+    counts: Sequence[int], paddings: Sequence[int], rank: int, number: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     pads = tuple(paddings) or (0,) * rank
     if len(counts) != rank or len(pads) != rank or math.prod(counts) != number or min(pads, default=0) < 0:
         raise OpError(f"{number} parts of rank {rank} do not fit a grid of {counts} with paddings {list(pads)}")
@@ -157,7 +163,7 @@ def _grid(counts: list[int], paddings: list[int], rank: int, number: int) -> tup
 
 
 @op("XlaConcatND", pattern=Pattern.INJECTIVE)
-def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = ()) -> Any:
+def xla_concat_nd(inputs: list[Array], *, num_concats: list[int], paddings: Sequence[int] = ()) -> Array:
     """Concatenate a grid of tensors and remove padding at the end.
 
     TF: tf.raw_ops.XlaConcatND.
@@ -176,7 +182,7 @@ def xla_concat_nd(inputs: list[Any], *, num_concats: list[int], paddings: Any = 
 
 
 @op("XlaSplitND", pattern=Pattern.INJECTIVE)
-def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = ()) -> Any:
+def xla_split_nd(input: Array, *, N: int, num_splits: list[int], paddings: Sequence[int] = ()) -> list[Array]:
     """Split into a grid of tensors, padded with zeros at the end.
 
     TF: tf.raw_ops.XlaSplitND.
@@ -197,14 +203,14 @@ def xla_split_nd(input: Any, *, N: int, num_splits: list[int], paddings: Any = (
 
 
 @op("XlaSort", pattern=Pattern.MATERIALIZED)
-def xla_sort(input: Any) -> Any:
+def xla_sort(input: Array) -> Array:
     """Sort along the last dimension, -0 before 0 and NaN last. TF: tf.raw_ops.XlaSort."""
     x = jnp.asarray(input)
     return lax.sort(x, dimension=x.ndim - 1) if x.ndim else x
 
 
 @op("XlaKeyValueSort", pattern=Pattern.MATERIALIZED)
-def xla_key_value_sort(keys: Array, values: Any) -> tuple[Any, Any]:
+def xla_key_value_sort(keys: Array, values: Array) -> tuple[Array, Array]:
     """Sort keys along the last dimension, and values with them.
 
     TF: tf.raw_ops.XlaKeyValueSort.
@@ -251,8 +257,8 @@ _UINT64 = np.dtype(np.uint64)
 
 @op("XlaRngBitGenerator", int64="pair")
 def xla_rng_bit_generator(
-    algorithm: Static, initial_state: Any, shape: Static, *, dtype: Any = _UINT64
-) -> tuple[Any, Any]:
+    algorithm: Static, initial_state: ArrayOrPair, shape: Static, *, dtype: DTypeLike = _UINT64
+) -> tuple[ArrayOrPair, ArrayOrPair]:
     """Return the new state and random bits of XLA's generators.
 
     TF: tf.raw_ops.XlaRngBitGenerator.
@@ -327,7 +333,7 @@ def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
 
 
 @op("XlaOptimizationBarrier")
-def xla_optimization_barrier(input: list[Any]) -> Any:
+def xla_optimization_barrier(input: list[Array]) -> list[Array]:
     """Prevent XLA from optimizing across it. TF: tf.raw_ops.XlaOptimizationBarrier."""
     return list(lax.optimization_barrier([jnp.asarray(v) for v in input]))
 
@@ -349,7 +355,7 @@ def xla_set_bound(input: Array, bound: Static) -> Array:
 
 
 @op("XlaSetDynamicDimensionSize")
-def xla_set_dynamic_dimension_size(input: Any, dim_index: Static, size: Static) -> Any:
+def xla_set_dynamic_dimension_size(input: Array, dim_index: Static, size: Static) -> Array:
     """Truncate a dimension to a static size.
 
     TF: tf.raw_ops.XlaSetDynamicDimensionSize.
@@ -372,7 +378,7 @@ def xla_set_dynamic_dimension_size(input: Any, dim_index: Static, size: Static) 
 
 
 @op("XlaRemoveDynamicDimensionSize")
-def xla_remove_dynamic_dimension_size(input: Any, dim_index: Static) -> Any:
+def xla_remove_dynamic_dimension_size(input: Array, dim_index: Static) -> Array:
     """Return the input: dimensions are not dynamic here.
 
     TF: tf.raw_ops.XlaRemoveDynamicDimensionSize.

@@ -138,16 +138,16 @@ def _variadic_reduce(
 
 @op("XlaVariadicReduce", pattern=Pattern.MATERIALIZED)
 def xla_variadic_reduce(
-    input: list[Any], init_value: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
-) -> Any:
+    input: list[Array], init_value: list[Array], *, dimensions_to_reduce: list[int], reducer: Function
+) -> list[Array]:
     """Reduce several tensors together by a function. TF: tf.raw_ops.XlaVariadicReduce."""
     return _variadic_reduce(input, init_value, dimensions_to_reduce, reducer)
 
 
 @op("XlaVariadicReduceV2", pattern=Pattern.MATERIALIZED)
 def xla_variadic_reduce_v2(
-    inputs: list[Any], init_values: list[Any], *, dimensions_to_reduce: list[int], reducer: Function
-) -> Any:
+    inputs: list[Array], init_values: list[Array], *, dimensions_to_reduce: list[int], reducer: Function
+) -> list[Array]:
     """Reduce several tensors together by a function.
 
     TF: tf.raw_ops.XlaVariadicReduceV2.
@@ -391,7 +391,7 @@ def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
 
 
 @op("XlaVariadicSort", pattern=Pattern.MATERIALIZED)
-def xla_variadic_sort(inputs: list[Any], dimension: Static, *, comparator: Function, is_stable: bool) -> Any:
+def xla_variadic_sort(inputs: list[Array], dimension: Static, *, comparator: Function, is_stable: bool) -> list[Array]:
     """Sort tensors together along a dimension, by a comparator.
 
     TF: tf.raw_ops.XlaVariadicSort.

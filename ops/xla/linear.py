@@ -12,7 +12,7 @@ from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, DTypeLike
 
 from .protos import conv_numbers, dot_numbers, precision
 
@@ -90,7 +90,7 @@ def xla_conv_v2(
     *,
     dimension_numbers: str,
     precision_config: str,
-    preferred_element_type: Any,
+    preferred_element_type: DTypeLike,
     batch_group_count: int = 1,
 ) -> Array:
     """Convolve, with a result dtype and batch groups.
@@ -144,7 +144,7 @@ def xla_dot(lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config:
 
 @op("XlaDotV2", pattern=Pattern.CONTRACTION)
 def xla_dot_v2(
-    lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config: str, preferred_element_type: Any
+    lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config: str, preferred_element_type: DTypeLike
 ) -> Array:
     """Multiply and sum over chosen dimensions, with a result dtype.
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
+from tf2jax_lite.values.types import Array, PartialShape
 
 from .protos import fields
 
 
 @op("XlaReplicaId")
-def xla_replica_id() -> Any:
+def xla_replica_id() -> np.ndarray:
     """Return 0, the only replica.
 
     TF: tf.raw_ops.XlaReplicaId (compiler/tf2xla/kernels/replica_id_op.cc).
@@ -24,7 +25,7 @@ def xla_replica_id() -> Any:
 
 
 @op("XlaSharding", fold=lambda input, *, sharding="", unspecified_dims=(): input)
-def xla_sharding(input: Any, *, sharding: str = "", unspecified_dims: Any = ()) -> Any:
+def xla_sharding(input: Array, *, sharding: str = "", unspecified_dims: Sequence[int] = ()) -> Array:
     """Return the input: JAX shards arrays. TF: tf.raw_ops.XlaSharding."""
     return input
 
@@ -40,7 +41,9 @@ def _check_unsharded(sharding: str) -> None:
 
 
 @op("XlaSpmdFullToShardShape")
-def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int = -1, unspecified_dims: Any = ()) -> Any:
+def xla_spmd_full_to_shard_shape(
+    input: Array, *, manual_sharding: str, dim: int = -1, unspecified_dims: Sequence[int] = ()
+) -> Array:
     """Return the input: a single device has the whole tensor.
 
     TF: tf.raw_ops.XlaSpmdFullToShardShape.
@@ -51,8 +54,13 @@ def xla_spmd_full_to_shard_shape(input: Any, *, manual_sharding: str, dim: int =
 
 @op("XlaSpmdShardToFullShape")
 def xla_spmd_shard_to_full_shape(
-    input: Any, *, manual_sharding: str, full_shape: Any, dim: int = -1, unspecified_dims: Any = ()
-) -> Any:
+    input: Array,
+    *,
+    manual_sharding: str,
+    full_shape: PartialShape | None,
+    dim: int = -1,
+    unspecified_dims: Sequence[int] = (),
+) -> Array:
     """Return the input: a single device has the whole tensor.
 
     TF: tf.raw_ops.XlaSpmdShardToFullShape.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tf2jax_lite.autodiff.linearity import is_zero_at_zero
+from tf2jax_lite.autodiff.linearity import is_zero_at_zero, zero_results
+from tf2jax_lite.xla_cpu.materialize import materialize
 
 X = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
 LINEAR = {
@@ -18,6 +19,7 @@ LINEAR = {
     "data movement": lambda u: jnp.pad(jnp.concatenate([u, -u])[1:, :2].T.reshape(-1), 1),
     "nothing": lambda u: jnp.zeros((3,)),
     "a call": lambda u: jax.jit(lambda v: v * X)(u),
+    "materialized": lambda u: materialize(u) * X,
     "complex": lambda u: jnp.real(jnp.conj(lax.complex(u, 2 * u) * (1 + 2j))),
 }
 OTHERS = {
@@ -50,3 +52,9 @@ def test_other_arguments():
     closed = jax.make_jaxpr(lambda x, u: (u * x, u * 2))(X, X)
     assert is_zero_at_zero(closed, [1])
     assert not is_zero_at_zero(closed, [0])
+
+
+def test_zero_results():
+    closed = jax.make_jaxpr(lambda x, u: (jnp.zeros_like(x), x * u, 0.0, x))(X, X)
+    assert zero_results(closed) == [True, False, True, False]
+    assert zero_results(closed, [1]) == [True, True, True, False]

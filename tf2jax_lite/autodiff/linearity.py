@@ -13,7 +13,7 @@ import numpy as np
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import parts
 
-__all__ = ["is_zero_at_zero"]
+__all__ = ["is_zero_at_zero", "zero_results"]
 
 # Zero if one of these operands is.
 _PRODUCTS: dict[str, tuple[int, ...]] = {
@@ -26,7 +26,7 @@ _PRODUCTS: dict[str, tuple[int, ...]] = {
 # Zero if all operands are.
 _SUMS = frozenset(
     """add add_any sub neg concatenate pad complex real imag conj convert_element_type broadcast_in_dim reshape
-    transpose squeeze slice rev copy stack tile unstack split once""".split()  # noqa: SIM905
+    transpose squeeze slice rev copy stack tile unstack split materialize""".split()  # noqa: SIM905
 )
 _CALLS = frozenset({"jit", "pjit", "closed_call"})
 
@@ -34,13 +34,23 @@ _CALLS = frozenset({"jit", "pjit", "closed_call"})
 def is_zero_at_zero(closed: Any, zeros: Sequence[int]) -> bool:
     """Return whether all results of a jaxpr are zero if some arguments are.
 
+    Args:
+      closed: a closed jaxpr.
+      zeros: positions of arguments.
+    """
+    return all(zero_results(closed, zeros))
+
+
+def zero_results(closed: Any, zeros: Sequence[int] = ()) -> list[bool]:
+    """Return for each result of a jaxpr whether it is zero if some arguments are.
+
     Infinite and undefined factors count as finite: the question is whether the function is linear.
 
     Args:
       closed: a closed jaxpr.
       zeros: positions of arguments.
     """
-    return all(_results(closed, [i in zeros for i in range(len(closed.in_avals))]))
+    return _results(closed, [i in zeros for i in range(len(closed.in_avals))])
 
 
 def _results(closed: Any, args: Sequence[bool]) -> list[bool]:

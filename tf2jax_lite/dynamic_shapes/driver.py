@@ -15,6 +15,7 @@ from jax import export
 
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import LoweringError, StaticInputError, Tf2JaxError
+from tf2jax_lite.support.retrace import retrace
 
 from . import rules_control_flow, rules_elementwise, rules_indexing, rules_reductions, rules_shapes, rules_windows  # noqa: F401
 from .actual_sizes import Sizes, is_symbolic
@@ -43,6 +44,10 @@ class _DynamicResultError(Exception):
     def __init__(self, results: Any):
         super().__init__()
         self.results = results
+
+
+class _BoundsAssumedError(Exception):
+    """A trace met sizes without bounds, which are assumed to have some now."""
 
 
 def trace_and_evaluate(
@@ -191,17 +196,12 @@ def _trace_until_unified(
     Returns None if a dimension has no upper bound.
     """
     equalities = Equalities()
-    while True:
-        before, tracker = (
-            len(equalities),
-            DynamicShapes(limit, scope, equalities),
-        )
-        try:
-            closed = jax.make_jaxpr(function(tracker))(args)
-        except Tf2JaxError:
-            if len(equalities) == before or len(equalities) > _MAX_EQUALITIES:
-                raise
-            continue
+    before = 0
+
+    def attempt() -> Any:
+        nonlocal before
+        before, tracker = len(equalities), DynamicShapes(limit, scope, equalities)
+        closed = jax.make_jaxpr(function(tracker))(args)
         if not tracker.unbounded:
             return closed
         live = without_dead_sizes(closed, tracker.unbounded)
@@ -209,6 +209,12 @@ def _trace_until_unified(
             return live
         if len(equalities) == before and not tracker.assume_expected_bounds():
             return None
+        raise _BoundsAssumedError
+
+    def learn(error: Exception) -> bool:
+        return isinstance(error, _BoundsAssumedError) or before < len(equalities) <= _MAX_EQUALITIES
+
+    return retrace(attempt, learn, Tf2JaxError, _BoundsAssumedError)
 
 
 def _symbols_of(arrays: list[Any]) -> tuple[export.SymbolicScope | None, dict[str, Any]]:

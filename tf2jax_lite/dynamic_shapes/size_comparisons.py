@@ -13,6 +13,7 @@ import numpy as np
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.support.errors import LoweringError
+from tf2jax_lite.support.retrace import retrace
 from tf2jax_lite.values import static
 
 _log = logging.getLogger("tf2jax_lite")
@@ -57,20 +58,22 @@ def with_deferred_comparisons(run: Callable[[list[str] | None], _T]) -> _T:
       LoweringError: the second trace failed, or the first one without a deferred comparison.
     """
     deferred: list[str] = []
-    try:
-        return run(deferred)
-    except LoweringError as error:
-        if not deferred:
-            raise
-        reason = error
-    try:
-        results = run(None)
-    except LoweringError as error:
-        error.add_note(f"With comparisons of sizes deferred to run time: {reason}")
-        raise
-    _log.warning(
-        "Sizes that node %r compares are symbolic and assumed to differ; results are wrong where they are equal: %s",
-        deferred[0],
-        reason,
-    )
+    reasons: list[Exception] = []
+
+    def learn(error: Exception) -> bool:
+        if reasons:
+            error.add_note(f"With comparisons of sizes deferred to run time: {reasons[0]}")
+        elif deferred:
+            reasons.append(error)
+            return True
+        return False
+
+    results = retrace(lambda: run(None if reasons else deferred), learn, LoweringError)
+    if reasons:
+        _log.warning(
+            "Sizes that node %r compares are symbolic and assumed to differ; "
+            "results are wrong where they are equal: %s",
+            deferred[0],
+            reasons[0],
+        )
     return results

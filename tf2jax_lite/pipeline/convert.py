@@ -92,6 +92,9 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
       *args: as for `convert`.
       **kwargs: as for `convert`.
 
+    Returns:
+      The function. It returns the results alone, in the structure of ``tf_func``.
+
     Raises:
       UnsupportedError: as for `convert`, or the function reads variables.
     """
@@ -103,6 +106,12 @@ def convert_functional(tf_func: Callable[..., Any], *args: Any, **kwargs: Any) -
 def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, Any]]:
     """Convert a function of ``tf.saved_model.load(path)``; see `convert`.
 
+    Args:
+      tf_func: a restored function or signature, with one signature.
+
+    Returns:
+      ``(jax_fn, params)``, as `convert` does.
+
     Raises:
       InputError: the function was saved with several signatures: choose one.
     """
@@ -113,7 +122,18 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, An
 
 @trace.not_rewritten
 def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
-    """Convert a restored function without variables; see `convert_functional`."""
+    """Convert a restored function without variables; see `convert_functional`.
+
+    Args:
+      tf_func: as for `convert_from_restored`.
+
+    Returns:
+      The function, as `convert_functional` does.
+
+    Raises:
+      InputError: as for `convert_from_restored`.
+      UnsupportedError: as for `convert_functional`.
+    """
     imported = trace.trace_restored(tf_func)
     return _without_params(convert_imported(imported), imported)
 
@@ -181,7 +201,18 @@ def convert_saved_model(
 
 
 def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]:
-    """Convert in two parts; see `convert_saved_model` with ``split_host=True``."""
+    """Convert in two parts; see `convert_saved_model` with ``split_host=True``.
+
+    Args:
+      function: a ConcreteFunction.
+      name: its name in messages.
+
+    Returns:
+      ``(host_fn, jax_fn, params)``.
+
+    Raises:
+      UnsupportedError: the function cannot be split.
+    """
     imported = concrete_function.load_concrete(function, name=name, opaque=True)
     # The prefix runs in TensorFlow and keeps its ops; the partition only needs a graph without control flow v1.
     graph = verified_graph(imported.graph, current_config(), only=("legacy_tensor_arrays", "functionalize"))
@@ -212,6 +243,9 @@ def convert_graph_def(
       constants_as_params: make float constants with more than one element params, named after their nodes.
       checkpoint: prefix of the checkpoint that holds the graph's variables; the one beside a ``.meta`` file by default.
         Without one, variables are params without values.
+
+    Returns:
+      ``(jax_fn, params)``, as `convert` does; the arguments are in the order of ``inputs``.
 
     Raises:
       InvalidModelError: the proto is damaged, or a named node does not exist.

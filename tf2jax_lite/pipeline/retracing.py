@@ -29,12 +29,16 @@ Results = tuple[list[Any], dict[str, Any]]
 class Retracing:
     """Run a program once, or several times where one trace is not enough.
 
-    Reasons to trace again, from outer to inner; each driver says when and how often:
+    Reasons to trace again, from outer to inner, and the fact about the program that excludes each:
 
-    1. `assigned_variables`: results and updated variables have different derivatives.
-    2. `size_comparisons`: a branch depends on a comparison of symbolic sizes.
-    3. `dynamic_shapes.driver`: a size depends on data.
+    1. `assigned_variables`: results and updated variables have different derivatives. Not without
+       ``program.reads_late``; with it each traced call has two traces.
+    2. `size_comparisons`: a branch depends on a comparison of symbolic sizes. Not without ``program.compares_sizes``.
+    3. `dynamic_shapes.driver`: a size depends on data. Not without ``program.has_dynamic_sizes``.
     4. `lowering.loops.carry`: a loop's body changes the types of its carry. The body is traced again, inside ``once``.
+
+    Without a reason the program is traced once. For 2 to 4 only the trace tells whether a further one is needed: then
+    `support.retrace.retrace` starts it again.
 
     Args:
       program: the planned graph.
@@ -131,11 +135,13 @@ class Retracing:
             def once(given: Mapping[str, Any], inputs: Sequence[Any], key: Any, **sized: Any) -> Any:
                 return self._once(given, inputs, key, promote_dtypes, wanted, inconclusive=met, **sized)
 
+            if not self._program.has_dynamic_sizes:
+                return once(params, inputs, key, pads=False)
             limit = self._config.dynamic_shape_bound or None
             single = _unit_axes(inputs, self._program.graph.main.args)
             return driver.trace_and_evaluate(once, (dict(params), list(inputs), key), limit, self._names, single)
 
-        return size_comparisons.with_deferred_comparisons(run)
+        return size_comparisons.with_deferred_comparisons(run) if self._program.compares_sizes else run(None)
 
 
 def _unit_axes(inputs: Sequence[Any], args: Sequence[ir.Argument]) -> dict[int, list[int]]:

@@ -213,6 +213,12 @@ def with_active_checks(config: Config) -> Config:
 def get_config(name: str) -> bool | str | int | frozenset[str]:
     """Return the current value of one option.
 
+    Args:
+      name: the option's name; see `Config`.
+
+    Returns:
+      The value of the innermost `override_config` of this thread or task, else the process-wide default.
+
     Raises:
       UnknownOptionError: there is no such option.
     """
@@ -223,6 +229,10 @@ def get_config(name: str) -> bool | str | int | frozenset[str]:
 
 def update_config(name: str, value: Any) -> None:
     """Set the process-wide default of one option.
+
+    Args:
+      name: the option's name; see `Config`.
+      value: a value of the option's type. Functions that are converted already keep theirs.
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.
@@ -236,6 +246,10 @@ def update_config(name: str, value: Any) -> None:
 @contextlib.contextmanager
 def override_config(name: str, value: Any) -> Iterator[None]:
     """Set one option inside a ``with`` block, for the current thread or task only.
+
+    Args:
+      name: the option's name; see `Config`.
+      value: a value of the option's type.
 
     Raises:
       ConfigError: there is no such option, or the value has the wrong type.

@@ -20,6 +20,7 @@ __all__ = [
     "LOCAL",
     "OF_ASSIGNMENT",
     "UNKNOWN",
+    "Resource",
     "VariableHandle",
     "as_array",
     "canonical",
@@ -55,8 +56,12 @@ class _Unknown:
 UNKNOWN = _Unknown()
 
 
+class Resource:
+    """A resource tensor: the handle of a variable or TensorArray, or a lookup table."""
+
+
 @dataclasses.dataclass(frozen=True)
-class VariableHandle:
+class VariableHandle(Resource):
     """A resource tensor: the name of a variable. The value lives in the trace's state."""
 
     name: str

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-__all__ = ["Array", "ArrayLike", "DType", "Dim", "Shape"]
+__all__ = ["Array", "ArrayLike", "DType", "DTypeLike", "Dim", "PartialShape", "Shape"]
 
 Array: TypeAlias = jax.Array
 """A traced or concrete JAX array."""
@@ -20,4 +20,10 @@ Dim: TypeAlias = Any
 
 Shape: TypeAlias = tuple[Dim, ...]
 
+PartialShape: TypeAlias = tuple[int | None, ...]
+"""A shape that a graph declares, None for unknown dimensions. A shape of unknown rank is None."""
+
 DType: TypeAlias = np.dtype[Any]
+
+DTypeLike: TypeAlias = np.dtype[Any] | type[np.generic]
+"""A dtype as a node's attribute has it, or as a default value states it: ``np.float32``."""

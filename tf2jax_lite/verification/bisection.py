@@ -166,7 +166,7 @@ class LockstepEvaluation:
         except _TooLong:
             del self._functions[depth:]
             self._used = used
-            self._trace.state = state
+            self._trace = self._trace.with_state(state)
             for name, value in before.items():
                 self._variables[name].assign(value)
         return self._leaf(step, pairs, frame, lambda: self._loop_in_tf(step, pairs, frame))

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed
+from tf2jax_lite.autodiff.linearity import zero_results
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
@@ -302,7 +303,7 @@ class _Reader:
         closed = jax.make_jaxpr(backward)(leaves, results)
         # Inputs without a gradient get None in the source rather than zeros, which would propagate: 0 times infinity
         # is NaN.
-        moving = [i for i, zero in enumerate(_zeros(closed.jaxpr)) if not zero]
+        moving = [i for i, zero in enumerate(zero_results(closed)) if not zero]
         chosen = jax.make_jaxpr(lambda *args: [backward(*args)[i] for i in moving])(leaves, results)
         step.blocks["backward"] = self.block(chosen, ())
         step.params = {**step.params, "gradients": [inexact[i] for i in moving]}
@@ -327,16 +328,6 @@ def _identity(step: Equation, eqn: Any) -> str:
     inner = eqn.params["call_jaxpr"]
     consts = [id(c) for c in getattr(inner, "consts", ())]
     return f"{step.name} {inner} {consts} {[str(v.aval) for v in step.inputs]}"
-
-
-def _zeros(jaxpr: Any) -> list[bool]:
-    """Return for each result whether it is zeros for all arguments."""
-
-    def is_zero(value: Any) -> bool:
-        return isinstance(value, compat.Literal) and np.ndim(value.val) == 0 and value.val == 0
-
-    made = [e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "broadcast_in_dim" and is_zero(e.invars[0])]
-    return [is_zero(v) or any(v is zero for zero in made) for v in jaxpr.outvars]
 
 
 def _struct(aval: Any) -> jax.ShapeDtypeStruct:

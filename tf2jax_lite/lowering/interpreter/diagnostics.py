@@ -9,7 +9,7 @@ import jax
 
 from tf2jax_lite.dynamic_shapes.dim_expr import constraint_asked_for, constraint_of_sizes
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
-from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED, UndefinedValueError, is_variant
+from tf2jax_lite.lowering.merging.carried_values import UNDEFINED, UndefinedValueError, is_variant
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.support.errors import (
     LoweringError,

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
-from tf2jax_lite.lowering.merging.branch_merge import as_carried, as_traced
+from tf2jax_lite.lowering.merging.carried_values import as_carried, as_traced
 from tf2jax_lite.ops.containers.tensor_list_elements import ListGrowthError
 from tf2jax_lite.support.errors import LoweringError, OpError
+from tf2jax_lite.support.retrace import retrace
 from tf2jax_lite.values import specs
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import U32Pair, to_32_bits
@@ -285,17 +286,22 @@ def find_fixpoint(carry: Carry, attempt: Callable[[], Values]) -> tuple[dict[int
       OpError: no type is a fixpoint.
     """
     attempts = 0
-    while attempts < _MAX_ATTEMPTS:
-        attempts += 1
-        try:
-            return carry.results(attempt())
-        except _CarryChanged as change:
-            carry.widen(change)
-        except _Resized:
+
+    def learn(error: Exception) -> bool:
+        nonlocal attempts
+        if isinstance(error, _Resized):
             carry.resize()
-            attempts -= 1  # bounded otherwise: axes and capacities only grow, one value after the other
-        except LoweringError as error:
+            return True  # bounded: axes and capacities only grow, one value after the other
+        if isinstance(error, _CarryChanged):
+            carry.widen(error)
+        else:
             written = isinstance(error.__cause__, ListGrowthError) and carry.allow_writes_anywhere()
             if not written and not (isinstance(error.__cause__, ListCapacityError) and carry.allow_longer_inside()):
-                raise
-    raise OpError(f"the types of the loop variables have no fixpoint ({', '.join(carry.names.values())})")
+                return False
+        attempts += 1
+        if attempts == _MAX_ATTEMPTS:
+            names = ", ".join(carry.names.values())
+            raise OpError(f"the types of the loop variables have no fixpoint ({names})") from None
+        return True
+
+    return retrace(lambda: carry.results(attempt()), learn, _CarryChanged, _Resized, LoweringError)

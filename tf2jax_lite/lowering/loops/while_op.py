@@ -10,7 +10,7 @@ import jax
 from tf2jax_lite import ir
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.lowering.interpreter.frame import Context
-from tf2jax_lite.lowering.merging.branch_merge import is_carried
+from tf2jax_lite.lowering.merging.carried_values import is_carried
 from tf2jax_lite.lowering.op_lowerings.cond_ops import written_variables
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.passes.analysis.loop_invariants import loop_invariants

@@ -1,7 +1,7 @@
 """Values of several branches or iterations that become one.
 
 `branch_merge.merge_branches` is the entry: it traces branches, finds a rule for each result and runs ``lax.switch``.
-Its module also has the representation of carried values (`as_traced`, `as_carried`), which loops use.
+`carried_values` has the representation of carried values (`as_traced`, `as_carried`), which loops use, too.
 `size_variants` handles results of different sizes, `rank_variants` of different ranks.
 
 Imports neither `planning` nor `interpreter`.

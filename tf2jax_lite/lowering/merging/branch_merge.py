@@ -1,4 +1,4 @@
-"""Merge of branch results, and values as branches and loops carry them."""
+"""Merge of branch results: one rule for each result, under ``lax.switch``."""
 
 from __future__ import annotations
 
@@ -7,102 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.jaxprs.compat import jaxpr_as_fun
-from tf2jax_lite.ops.containers.tensor_list_elements import EmptyListError
 from tf2jax_lite.support.errors import LoweringError, OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values import static as values
-from tf2jax_lite.values.int64 import WordArray
-from tf2jax_lite.values.tensor_list import TensorList
 
+from .carried_values import UNDEFINED, as_traced, is_carried, is_pytree_handle, same_static
 from .rank_variants import RankLayout, RankVariants
 from .size_variants import SizeVariants, SizeVariantsError
 
-__all__ = [
-    "IMPOSSIBLE",
-    "UNDEFINED",
-    "UndefinedValueError",
-    "as_carried",
-    "as_traced",
-    "is_carried",
-    "is_variant",
-    "merge_branches",
-    "same_static",
-]
-
-_MAX_STATIC_NUMBERS = 1 << 16  # of a stack that stays static: it is searched for each index
-
-
-class _Undefined:
-    """A placeholder for a result that a branch lacks, not read if it is taken."""
-
-    def __repr__(self) -> str:
-        return "UNDEFINED"
-
-
-UNDEFINED = _Undefined()
-
-
-class UndefinedValueError(OpError):
-    """A value is read that no branch defines, in code that cannot run."""
-
-
-IMPOSSIBLE = (EmptyListError, UndefinedValueError)
-"""The errors of branches and loop bodies that cannot run."""
-
-
-def is_carried(value: Any) -> bool:
-    """Return whether a value is data, rather than a symbol such as a handle."""
-    return isinstance(value, (jax.Array, np.ndarray, np.generic)) or _is_pytree_handle(value)
-
-
-def is_variant(value: Any) -> bool:
-    """Return whether TensorFlow has a value as variants: list, map, ragged row."""
-    return _is_pytree_handle(value) and not isinstance(value, WordArray)
-
-
-def _is_pytree_handle(value: Any) -> bool:
-    return isinstance(value, TensorList) or bool(getattr(value, "is_pytree_handle", False))
-
-
-def as_traced(value: Any) -> Any:
-    """Return data for JAX control flow: canonical, strongly typed arrays.
-
-    Raises:
-      OpError: it is a tensor list whose elements differ in shape.
-    """
-    if isinstance(value, TensorList):
-        value = value.packed()
-    if _is_pytree_handle(value):
-        return jax.tree.map(as_traced, value)
-    if isinstance(value, RankVariants):
-        value = value.resolved()
-    value = values.as_array(value)
-    if isinstance(value, jax.Array) and value.weak_type:
-        return lax.convert_element_type(value, value.dtype)
-    return jnp.asarray(value)
-
-
-def as_carried(value: Any) -> Any:
-    """Return data for an initial carry: `as_traced` except static integers.
-
-    They may be the indices that the loop reads and writes.
-
-    Raises:
-      OpError: it is a tensor list whose elements differ in shape.
-    """
-    if isinstance(value, TensorList):
-        value = value.packed()
-    if _is_pytree_handle(value):
-        return jax.tree.map(as_carried, value)
-    if values.is_static(value) and value.dtype.kind in "iu" and value.size <= _MAX_STATIC_NUMBERS:
-        return values.as_array(value)
-    return as_traced(value)
+__all__ = ["merge_branches"]
 
 
 def merge_branches(
@@ -245,7 +163,7 @@ class _TracedBranch:
 
     @property
     def is_data(self) -> list[bool]:
-        return [isinstance(v, jax.ShapeDtypeStruct) or _is_pytree_handle(v) for v in self.specs]
+        return [isinstance(v, jax.ShapeDtypeStruct) or is_pytree_handle(v) for v in self.specs]
 
 
 def _trace_branch(branch: Callable[[], list[Any]]) -> _TracedBranch:
@@ -293,7 +211,7 @@ def _rule(
     present = [v for v in column if v is not None]
     if not present:
         return _Same(UNDEFINED if any(v is UNDEFINED for v in static) else None)
-    if not isinstance(present[0], jax.ShapeDtypeStruct) and not _is_pytree_handle(present[0]):
+    if not isinstance(present[0], jax.ShapeDtypeStruct) and not is_pytree_handle(present[0]):
         if all(v == present[0] for v in present):
             return _Same(present[0])
         raise OpError(f"result {position} is a different variable or resource in different branches ({column})")
@@ -314,8 +232,3 @@ def _rule(
         if can_rank and (is_variant or sized is None):
             return _RankTagged(RankLayout.of(column, static, tracker, mark, problem))
         raise (OpError if sized is None else SizeVariantsError)(problem) from None
-
-
-def same_static(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two static values are equal."""
-    return a.dtype == b.dtype and np.shape(a) == np.shape(b) and bool(np.all(a == b))

@@ -15,7 +15,8 @@ from tf2jax_lite import ir
 from tf2jax_lite.lowering.interpreter.diagnostics import located
 from tf2jax_lite.lowering.interpreter.frame import Context
 from tf2jax_lite.lowering.interpreter.partial_eval import run_partially
-from tf2jax_lite.lowering.merging.branch_merge import IMPOSSIBLE, UNDEFINED, merge_branches, same_static
+from tf2jax_lite.lowering.merging.branch_merge import merge_branches
+from tf2jax_lite.lowering.merging.carried_values import IMPOSSIBLE, UNDEFINED, same_static
 from tf2jax_lite.lowering.merging.size_variants import in_branch
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import LoweringError, OpError

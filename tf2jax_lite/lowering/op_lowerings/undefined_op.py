@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tf2jax_lite.lowering.interpreter.frame import Context
-from tf2jax_lite.lowering.merging.branch_merge import UNDEFINED
+from tf2jax_lite.lowering.merging.carried_values import UNDEFINED
 from tf2jax_lite.ops.registry import op
 
 __all__: list[str] = []
@@ -18,6 +18,6 @@ def undefined(ctx: Context, *, dtype: Any = None) -> list[Any]:
     No live node reads it.
 
     `passes.control_flow_v1` makes such nodes; where branches meet, zeros take the place
-    (lowering/merging/branch_merge.py).
+    (lowering/merging/carried_values.py).
     """
     return [UNDEFINED]

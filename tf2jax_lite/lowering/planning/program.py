@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 from collections.abc import Collection, Iterable, Mapping
@@ -15,6 +16,7 @@ from tf2jax_lite.lowering import scan_opt
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.ops.unsupported import rationale
+from tf2jax_lite.passes.analysis.dynamic_sizes import may_compare_sizes, may_have_dynamic_sizes
 from tf2jax_lite.passes.analysis.effects import Effects, Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.support.config import Config, chosen_names
@@ -48,6 +50,8 @@ class Program:
       evaluated: the ops whose nodes it evaluates.
       scan_optimizations: names of the optimizations of scans that the options choose.
       reads_late: whether a variable may be read after an assignment to it.
+      compares_sizes: whether a node may compare sizes; see `dynamic_sizes`.
+      has_dynamic_sizes: whether a size may depend on data.
       narrowing: names of the nodes that were reported to narrow constants of 64 bits; see `int64_narrowing`.
 
     Raises:
@@ -100,6 +104,18 @@ class Program:
         self.narrowing: set[str] = set()
         self.reads_late = self._effects.of_function(graph.main).reads_after_assign
         self._check()
+
+    @functools.cached_property
+    def compares_sizes(self) -> bool:
+        """See the class."""
+        return may_compare_sizes(self.graph, self._ops)
+
+    @functools.cached_property
+    def has_dynamic_sizes(self) -> bool:
+        """See the class."""
+        if self._compiled or self.evaluated:  # nothing is known about the sizes of their results
+            return True
+        return may_have_dynamic_sizes(self.graph, self._ops)
 
     def function(self, name: str) -> ir.Function:
         """Return a library function.

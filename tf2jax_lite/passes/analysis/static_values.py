@@ -6,7 +6,7 @@ They are constants, or computed from constants alone.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tf2jax_lite.ops import registry
 
 from .loop_invariants import loop_invariants
 
-__all__ = ["runtime_dependent"]
+__all__ = ["StaticValues", "runtime_dependent"]
 
 _BRANCHES = IFS | CASES
 _HANDLES = (ir.RESOURCE, ir.VARIANT)
@@ -39,11 +39,16 @@ def runtime_dependent(
     Returns:
       Pairs of a function's name and a node's name.
     """
-    return _Analysis(graph, ops).runtime_dependent(frozenset(wanted))
+    return StaticValues(graph, ops).runtime_dependent(frozenset(wanted))
 
 
-class _Analysis:
-    """A greatest fixpoint: assume all values static, retract until nothing changes."""
+class StaticValues:
+    """A greatest fixpoint: assume all values static, retract until nothing changes.
+
+    Args:
+      graph: the graph.
+      ops: implementations of ops.
+    """
 
     def __init__(self, graph: ir.Graph, ops: Mapping[str, registry.Op]):
         self._graph = graph
@@ -54,22 +59,30 @@ class _Analysis:
         self._pending: collections.deque[str] = collections.deque()
 
     def runtime_dependent(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
+        """Return nodes of the given ops with an input that is not static."""
+        self.visit()
+        out = set()
+        for function, static in self.functions(wanted):
+            for node in function.nodes:
+                if node.op in wanted and not all(ref in static for ref in node.inputs):
+                    out.add((function.name, node.name))
+        return frozenset(out)
+
+    def visit(self) -> None:
+        """Compute the fixpoint."""
         main = self._graph.main
         values = {c.index for c in self._graph.captures if isinstance(c.value, np.ndarray)}
         self._args[main.name] = [i in values for i in range(len(main.args))]
         self._pending.append(main.name)
         while self._pending:
             self._visit(self._function(self._pending.popleft()))
-        out = set()
+
+    def functions(self, wanted: frozenset[str] | None = None) -> Iterator[tuple[ir.Function, set[ir.TensorRef]]]:
+        """Yield functions in use that have a wanted op, and their static tensors."""
         for name in self._args:
             function = self._function(name)
-            if wanted.isdisjoint(function.ops):
-                continue
-            static = self._static(function)
-            for node in function.nodes:
-                if node.op in wanted and not all(ref in static for ref in node.inputs):
-                    out.add((name, node.name))
-        return frozenset(out)
+            if wanted is None or not wanted.isdisjoint(function.ops):
+                yield function, self._static(function)
 
     def _function(self, name: str) -> ir.Function:
         return self._graph.main if name == self._graph.main.name else self._graph.functions[name]
