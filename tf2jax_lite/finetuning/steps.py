@@ -185,8 +185,11 @@ def gradient_flops(model: Model, weights: ModelWeights, batch: Mapping[str, Any]
       The number, or None where XLA does not tell.
     """
     key = jax.eval_shape(lambda: jax.random.key(0))
-    lowered = jax.jit(model_value_and_grad(model)).lower(weights, dict(batch), key)
-    cost = lowered.cost_analysis()
+    try:
+        # Operation by operation: XLA counts no module of symbolic shapes.
+        cost = jax.jit(expanded(model_value_and_grad(model))).lower(weights, dict(batch), key).cost_analysis()
+    except Exception:  # an estimate ends no training; the step itself raises what is wrong with the model
+        return None
     found = float(cost.get("flops", 0.0)) if isinstance(cost, Mapping) else 0.0
     return found if found > 0 else None
 
