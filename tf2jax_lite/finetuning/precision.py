@@ -139,7 +139,11 @@ def _equation(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]
     if name in _PRODUCTS and len(floats) == 2 and eqn.outvars[0].aval.dtype == jnp.float32:
         dtype = jnp.dtype(jnp.float32 if exact[0] else jnp.bfloat16)
         changed = eqn.replace(params={**eqn.params, "preferred_element_type": dtype})
-        (result,) = bind(changed, *(jnp.asarray(value.array, jnp.bfloat16) for value in values))
+        arrays = [jnp.asarray(value.array, jnp.bfloat16) for value in values]
+        if exact[0] and jax.default_backend() == "cpu":
+            # XLA:CPU lacks such products in rematerialized blocks ("BF16 x BF16 = F32"), and widens others itself.
+            arrays = [_rounded(value.array) for value in values]
+        (result,) = bind(changed, *arrays)
         return [_Value(result, False)]
     if name in _ELEMENTWISE | _MOVEMENT:
         if any(narrow) and all(is_narrow or v.adapts for v, is_narrow in zip(floats, narrow, strict=True)):
@@ -154,6 +158,13 @@ def _equation(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]
     arrays = [_as(value, atom.aval) for value, atom in zip(values, eqn.invars, strict=True)]
     changed = retrace_bodies(eqn, _run_body) if name in LOOPS_AND_BRANCHES else eqn
     return [_Value(result, adapts) for result in bind(changed, *arrays)]
+
+
+def _rounded(array: Any) -> Any:
+    """Return an array rounded to bfloat16, in float32."""
+    if jnp.result_type(array) == jnp.bfloat16:
+        return jnp.asarray(array, jnp.float32)
+    return jax.lax.reduce_precision(array, 8, 7)  # XLA may drop a conversion and its inverse
 
 
 def _run_body(closed: Any, args: list[Any]) -> list[Any]:
