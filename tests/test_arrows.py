@@ -66,10 +66,7 @@ FAMILIES = [
 # Parts of JAX that change between releases; tf2jax_lite/jaxprs/compat.py imports them for all others.
 UNSTABLE = ("jax.extend", "jax.interpreters", "jax.core", "jax._src", "jaxlib")
 # Folders and files whose docstrings may begin with more than 80 characters, until they are rewritten.
-LONG_DOCSTRINGS = (
-    "tf2jax_lite/export/codegen/",
-    "tf2jax_lite/finetuning/",
-)
+LONG_DOCSTRINGS = ("tf2jax_lite/export/codegen/",)
 # Runs as a script in a process that must not import this package, nor jax itself.
 WITHOUT_COMPAT = {"stablehlo/parsing/child_process"}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.finetuning.exports import expanded
+from tf2jax_lite.jaxprs.walk import equations
 
 
 def primitives(function, *args):
@@ -41,3 +42,24 @@ def test_products_of_words_have_other_operations():
     args = a.astype(np.uint32), b.astype(np.uint32)
     assert "mulhi" not in primitives(expanded(jax.lax.mulhi), *args)
     np.testing.assert_array_equal(expanded(jax.lax.mulhi)(*args), (a * b >> 32).astype(np.uint32))
+
+
+def nested_primitives(function, *args):
+    return {e.primitive.name for eqn in jax.make_jaxpr(function)(*args).jaxpr.eqns for e in equations(eqn)}
+
+
+@pytest.mark.skipif(not hasattr(jax.lax, "mulhi"), reason="JAX before 0.10 has no such operation")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: jax.lax.scan(lambda c, x: (jax.lax.mulhi(c, x), c), a[0], b),
+        lambda a, b: jax.lax.fori_loop(0, (a[1] % 7).astype(jnp.int32), lambda i, c: jax.lax.mulhi(c, a), b),
+        lambda a, b: jax.lax.cond(a[0] > 3, jax.lax.mulhi, jnp.add, a, b),
+    ],
+    ids=["scan", "while", "cond"],
+)
+def test_products_of_words_in_bodies_have_other_operations(function):
+    a, b = np.random.default_rng(0).integers(0, 2**32, (2, 50), dtype=np.uint32)
+    assert "mulhi" in nested_primitives(function, a, b)
+    assert "mulhi" not in nested_primitives(expanded(function), a, b)
+    jax.tree.map(np.testing.assert_array_equal, expanded(function)(a, b), function(a, b))

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.finetuning.losses import LossOptions, training_loss
+from tf2jax_lite.finetuning.losses import LossOptions, parse_output_losses, training_loss
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(6, 5, 4)).astype(np.float32)
@@ -97,3 +97,18 @@ def test_a_users_own_loss(tmp_path, monkeypatch):
 def test_losses_that_do_not_fit(name, options, says):
     with pytest.raises(InputError, match=says):
         loss_of(name, CLASSES, LOGITS, **options)
+
+
+@pytest.mark.parametrize(
+    ("losses", "weights", "says"),
+    [
+        (["age"], [], "output_losses are NAME=LOSS"),
+        (["age=mse", "age=mae"], [], "each output once"),
+        (["age=mse"], ["age=x"], "a finite number of 0 or more, not 'x'"),
+        (["age=mse"], ["age=-1"], "a finite number of 0 or more, not '-1'"),
+        (["age=mse"], ["sex=1"], "'sex' has a weight and no loss"),
+    ],
+)
+def test_losses_of_outputs_that_do_not_fit(losses, weights, says):
+    with pytest.raises(InputError, match=says):
+        parse_output_losses(losses, weights)

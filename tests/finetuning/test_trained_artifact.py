@@ -19,7 +19,7 @@ from .conftest import make_examples
 
 MODEL = create_model_from_fn({"w": np.ones((6, 3), np.float32)}, lambda p, b: b["x"] @ p["w"], "mse")
 IMAGES = TrainableModel(
-    MODEL, {"x": np.dtype("float32")}, "y", True, ("train", "eval"), shapes={"x": ["b", 2, 3, 1]}, classes=3
+    MODEL, {"x": np.dtype("float32")}, "y", True, ("train", "eval"), shapes={"x": ["b", 2, 3, 1]}, classes={"y": 3}
 )
 SEQUENCES = TrainableModel(MODEL, {"x": np.dtype("int32")}, "y", True, ("train", "eval"), shapes={"x": ["b", "t"]})
 X, Y = np.arange(24, dtype=np.float32).reshape(4, 2, 3, 1), np.array([0, 1, 2, 1])
@@ -68,7 +68,7 @@ def test_what_does_not_fit(subject, change, says):
 @pytest.mark.full
 def test_classes_are_those_of_the_model(artifact):
     subject = trainable_model(artifact, "sparse_categorical_crossentropy", sample=make_examples(4, 0))
-    assert subject.classes == 3
+    assert subject.classes == {"y": 3}
     with pytest.raises(InputError, match=r"no param's name has 'hiden'; there are \["):
         trainable_model(artifact, "sparse_categorical_crossentropy", freeze=["hiden"])
 

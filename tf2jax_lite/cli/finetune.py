@@ -100,6 +100,20 @@ def finetune(
     from_logits: Logits = None,
     label: Label = "y",
     output: Output = None,
+    output_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOSS",
+            help="Loss of one of several outputs, in place of --loss; its targets have its name. Repeat for each.",
+            rich_help_panel=_LOSS,
+        ),
+    ] = None,
+    output_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FACTOR", help="Its factor in the sum of losses; 1 by default.", rich_help_panel=_LOSS
+        ),
+    ] = None,
     signature: Signature = None,
     train_signature: TrainSignature = None,
     freeze: Freeze = None,
@@ -218,7 +232,7 @@ def finetune(
     show = not (quiet or as_json)
     with progress("epoch", epochs, show) as update:
         if show:
-            watching.append(_rates(update.rate))
+            watching.append(_rates(update.rate, precision))
         report = finetune_artifact(
             artifact,
             examples,
@@ -266,13 +280,15 @@ def finetune(
             class_weights=class_weight or (),
             focal_gamma=focal_gamma,
             ignore_label=ignore_label,
+            output_losses=output_loss or (),
+            output_weights=output_weight or (),
             backend=backend,
         )
     if first:
         finish(out, report, as_json, quiet)
 
 
-def _rates(show: Callable[[float], None]) -> Any:
+def _rates(show: Callable[[float, float | None], None], precision: str) -> Any:
     """Return a callback that passes throughput on, at most five times a second."""
     from tf2jax_lite.finetuning.callbacks import Throughput
 
@@ -284,9 +300,9 @@ def _rates(show: Callable[[float], None]) -> Any:
             now, rate = time.monotonic(), self.rate()
             if rate is not None and now - self.last > 0.2:
                 self.last = now
-                show(rate)
+                show(rate, self.utilization())
 
-    return Rates()
+    return Rates(precision)
 
 
 @app.command(name="merge-adapters")

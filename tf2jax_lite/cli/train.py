@@ -60,9 +60,10 @@ class _Bar:
         """Show a record's number, losses and accuracies."""
         self._bar.update(self._task, completed=record[self._unit], description=_numbers(record))
 
-    def rate(self, examples_per_second: float) -> None:
-        """Show the throughput."""
-        self._bar.update(self._task, rate=f"{examples_per_second:,.0f} examples/s")
+    def rate(self, examples_per_second: float, utilization: float | None = None) -> None:
+        """Show the throughput, and the estimated FLOP utilization where it is known."""
+        of_peak = "" if utilization is None else f", {utilization:.0%} FLOP utilization"
+        self._bar.update(self._task, rate=f"{examples_per_second:,.0f} examples/s{of_peak}")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
-"""Low-rank adapters of artifacts: stored apart from the params, and merged into them.
+"""Low-rank adapters of artifacts.
 
-`federated.partial.with_lora` is the model in which adapters alone train.
+They are stored apart from the params, and merged into them. `federated.partial.with_lora` is the model in which
+adapters alone train.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class LoraOptions:
         return merge_lora(jax.tree.map(np.asarray, weights), self.scale)
 
     def file(self, weights: ModelWeights) -> bytes:
-        """Return the content of `ADAPTERS_FILE`: ``NAME/lora_a`` (rows, rank) and ``NAME/lora_b`` (rank, columns)."""
+        """Return the content of `ADAPTERS_FILE`.
+
+        It has ``NAME/lora_a`` (rows, rank) and ``NAME/lora_b`` (rank, columns).
+        """
         arrays = {
             f"{name}/lora_{part}": np.ascontiguousarray(value)
             for name, adapter in weights.trainable.items()

@@ -79,7 +79,10 @@ _WITHOUT_SCHEDULE = ("mime", "mime_lite", "scaffold", "fed_sgd")
 
 
 def _codec(make: Callable[..., agg.Codec]) -> Callable[..., agg.Factory]:
-    """Return a function that makes an aggregator with compressed updates; its options are the codec's."""
+    """Return a function that makes an aggregator with compressed updates.
+
+    Its options are the codec's.
+    """
 
     def compressed(**options: Any) -> agg.Factory:
         return agg.CompressionFactory(make(**options))
@@ -184,7 +187,10 @@ def _made(name: str, make: Callable[..., agg.Factory], options: Mapping[str, Any
 
 
 def _like(name: str, default: Any, value: Any) -> Any:
-    """Return an option's value if it has its default's type; bools may be text, as on the command line."""
+    """Return an option's value if it has its default's type.
+
+    Bools may be text, as on the command line.
+    """
     if isinstance(default, bool):
         found = _BOOLS.get(value.strip().lower()) if isinstance(value, str) else value
         if not isinstance(found, bool):
@@ -196,7 +202,10 @@ def _like(name: str, default: Any, value: Any) -> Any:
 
 
 def client_batching(batch_size: int, client_epochs: int) -> ShuffleRepeatBatchHParams:
-    """Return the batching of a client's examples in a round: consecutive shuffled epochs, the last batch short."""
+    """Return the batching of a client's examples in a round.
+
+    Shuffled epochs follow one another; the last batch is short.
+    """
     return ShuffleRepeatBatchHParams(batch_size=batch_size, num_epochs=client_epochs, fill_remainder=False)
 
 

@@ -48,6 +48,7 @@ _TRAINING = (
 )
 # Options of `trainable_model` that are recorded where they are given.
 _UNSET = {"metrics": (), "label_smoothing": 0.0, "class_weights": (), "focal_gamma": 0.0, "ignore_label": None}
+_UNSET |= {"output_losses": (), "output_weights": ()}
 _DEFAULTS = {"sharding": "replicated", "microbatches": 1, "precision": "float32"}
 
 
@@ -129,7 +130,7 @@ def finetune_artifact(
       **options: of `finetune`: mesh, sharding, shard, microbatches, ema_decay, precision, remat, checkpoint_steps,
         monitor, patience, keep_best, callbacks; and of `trainable_model`: from_logits, label, output,
         train_signature, eval_signature, freeze, metrics, label_smoothing, class_weights, focal_gamma, ignore_label,
-        backend.
+        output_losses, output_weights, backend.
 
     Raises:
       Tf2JaxError: see `trainable_model`, `named_optimizer`, `finetune` and `write_trained`.
@@ -206,7 +207,10 @@ def finetune_artifact(
 
 
 def _fitting(examples: Mapping[str, Any] | TrainingData, trainable: TrainableModel, where: str) -> TrainingData:
-    """Return examples as the model takes them; those in memory are checked at once, others batch by batch."""
+    """Return examples as the model takes them.
+
+    Those in memory are checked at once, others batch by batch.
+    """
 
     def prepare(arrays: Mapping[str, Any]) -> dict[str, Any]:
         return trainable.examples(arrays, where, may_be_empty=False)

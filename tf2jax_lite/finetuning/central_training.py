@@ -1,9 +1,14 @@
-"""Central training: the loop over epochs and batches, with checkpoints, evaluation and early stopping."""
+"""Central training: the loop over epochs and batches.
+
+It evaluates, writes checkpoints, and stops early.
+"""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,18 +27,20 @@ from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
-from .callbacks import Callback
+from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
 from .data import TrainingData, as_training_data
 from .exports import expanded
 from .history import History
 from .sharding import Sharding, make_placement, placed
-from .steps import FinetuneState, StepOptions, initial_state, make_step, state_shardings
+from .steps import FinetuneState, StepOptions, gradient_flops, initial_state, make_step, state_shardings
 from .stopping import Monitor
 
 __all__ = ["finetune"]
 
 Report = Callable[[dict[str, Any]], None]
+_STEPS_IN_FLIGHT = 2
+"""Steps that are dispatched and not yet computed; each holds its batch in memory."""
 
 
 class _Saved(NamedTuple):
@@ -164,8 +171,8 @@ def finetune(
             kept = {"steps": steps, "position": position, "history": history.records}
             checkpoints.save(done, _Saved(state, best), kept)
 
-    history, done, steps, position = History("epoch"), 0, 0, 0
-    best = copied() if keep_best else None
+    history, done, steps, position, begun = History("epoch"), 0, 0, 0, False
+    best, in_flight = copied() if keep_best else None, collections.deque[jax.Array]()
     checkpoints = None if checkpoint_dir is None else open_checkpoints(checkpoint_dir, known, placement is not None)
     if checkpoints is not None and checkpoints.latest() is not None:
         done, saved, kept = checkpoints.restore(_Saved(state, best))
@@ -193,10 +200,19 @@ def finetune(
                 zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
                 state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
             for batch in data.epoch(epoch, batch_size, seed, skip=position):
-                state = step(commit_to_device(state), place_share(batch), key, np.int32(steps))
+                on_devices = place_share(batch)
+                num_examples = len(next(iter(on_devices.values())))  # of all processes
+                if not begun:
+                    begun, first = True, _first_batch(model, state, on_devices)
+                    for callback in callbacks:
+                        callback.on_begin(first)
+                state = step(commit_to_device(state), on_devices, key, np.int32(steps))
+                in_flight.append(_computed(state.loss_sum))
+                if len(in_flight) > _STEPS_IN_FLIGHT:
+                    jax.block_until_ready(in_flight.popleft())
                 steps, position = steps + 1, position + 1
                 for callback in callbacks:
-                    callback.on_step(steps, len(next(iter(batch.values()))), state)
+                    callback.on_step(steps, num_examples, state)
                 if checkpoint_steps is not None and steps % checkpoint_steps == 0:
                     save(epoch, position)
             position = 0
@@ -217,6 +233,12 @@ def finetune(
     return averaged() if best is None else best, history
 
 
+def _first_batch(model: Model, state: FinetuneState, batch: Mapping[str, Any]) -> FirstBatch:
+    shapes = jax.eval_shape(lambda *trees: trees, state.weights, dict(batch))  # the arrays are donated
+    devices = sorted(state.loss_sum.sharding.device_set, key=lambda device: device.id)
+    return FirstBatch(len(next(iter(batch.values()))), functools.partial(gradient_flops, model, *shapes), devices)
+
+
 @contextlib.contextmanager
 def _ending(callbacks: Sequence[Callback], checkpoints: CheckpointStore | None) -> Iterator[None]:
     try:
@@ -230,6 +252,12 @@ def _ending(callbacks: Sequence[Callback], checkpoints: CheckpointStore | None) 
 
 def _zeros_like(value: jax.Array) -> jax.Array:
     return placed(np.zeros(value.shape, value.dtype), value.sharding)
+
+
+@jax.jit
+def _computed(value: Any) -> Any:
+    """Return a copy that is ready when ``value`` is; steps donate the latter."""
+    return value + 0
 
 
 @jax.jit

@@ -1,6 +1,6 @@
-"""Checkpoints of trainings: one file, or those of sharded trainings by Orbax (extra: checkpoint).
+"""Checkpoints of trainings.
 
-Orbax writes while training goes on.
+That of one device is a file. Orbax (extra: checkpoint) writes those of sharded trainings, while training goes on.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ class _TrainingFile(CheckpointFile):
     """A file that may be of an earlier version."""
 
     def _upgraded(self, arrays: Arrays) -> Arrays:
-        """Add what files of whole epochs lacked: they held weights and optimizer, without a prefix."""
+        """Add the sums that files of whole epochs lacked.
+
+        They held weights and optimizer, without a prefix.
+        """
         if any(name.startswith("state/") for name in arrays):
             return arrays
         sums = {"state/loss_sum": np.asarray(jnp.zeros(())), "state/num_examples": np.zeros((), np.int32)}

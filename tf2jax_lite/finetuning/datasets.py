@@ -1,4 +1,4 @@
-"""Reads training data: arrays from .npz, and clients from several formats."""
+"""Read training data: arrays from .npz, and clients from several formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Domains of examples, their counts and initial weights, for agnostic federated averaging."""
+"""Domains of examples, their counts and initial weights.
+
+Agnostic federated averaging uses them.
+"""
 
 from __future__ import annotations
 

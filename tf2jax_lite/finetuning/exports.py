@@ -1,7 +1,7 @@
-"""Exports of `jax.export` evaluated operation by operation, so that XLA can partition them over a mesh.
+"""Evaluation of exports of `jax.export` operation by operation.
 
-JAX calls the StableHLO of an artifact as one operation. Its gradient is another module, so gradients stay those of the
-artifact.
+XLA can then partition them over a mesh: JAX calls the StableHLO of an artifact as one operation. Its gradient is
+another module, so gradients stay those of the artifact.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.jaxprs.evaluate import evaluate
+from tf2jax_lite.jaxprs.compat import bind
+from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
+from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.stablehlo import api
 
-__all__ = ["call_body", "evaluate_export", "expanded"]
+__all__ = ["LOOPS_AND_BRANCHES", "call_body", "evaluate_export", "expanded"]
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+LOOPS_AND_BRANCHES = frozenset({"scan", "while", "cond", "checkpoint", "remat", "remat2"})
+"""Primitives whose jaxprs `retrace_bodies` replaces."""
+_REPLACED = {"call_exported", "mulhi"}
 
 
 def call_body(eqn: Any) -> Any:
@@ -80,7 +85,11 @@ def _rule(eqn: Any, values: list[Any]) -> list[Any] | None:
     if eqn.primitive.name == "mulhi" and eqn.outvars[0].aval.dtype == jnp.uint32:
         return [_high_product(*values)]
     body = call_body(eqn)
-    return None if body is None else evaluate(body, values, _rule)
+    if body is not None:
+        return evaluate(body, values, _rule)
+    if eqn.primitive.name in LOOPS_AND_BRANCHES and any(e.primitive.name in _REPLACED for e in equations(eqn)):
+        return bind(retrace_bodies(eqn, lambda closed, args: evaluate(closed, args, _rule)), *values)
+    return None
 
 
 def _high_product(a: Any, b: Any) -> jax.Array:
@@ -88,8 +97,6 @@ def _high_product(a: Any, b: Any) -> jax.Array:
 
     XLA of jaxlib 0.10 cannot partition its own operation for this ("Unable to convert MHLO to StableHLO").
     """
-    a, b = jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32)
-    a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
-    first = a_high * b_low + (a_low * b_low >> 16)
-    second = a_low * b_high + (first & 0xFFFF)
-    return a_high * b_high + (first >> 16) + (second >> 16)
+    with jax.enable_x64(True):
+        wide = jnp.asarray(a, jnp.uint64) * jnp.asarray(b, jnp.uint64)
+        return jnp.asarray(wide >> np.uint64(32), jnp.uint32)

@@ -1,4 +1,4 @@
-"""Trains artifacts by federated learning, and writes trained artifacts with their history."""
+"""Federated training of artifacts, and trained artifacts with their history."""
 
 from __future__ import annotations
 
@@ -242,8 +242,8 @@ def _check_options(
 def _with_domains(
     clients: FederatedData, trainable: TrainableModel, key: str, clients_per_round: int, rounds: int, rate: float
 ) -> tuple[FederatedData, Domains]:
-    """Return the model's examples with their domains under ``key``, and the domains' counts."""
-    if key in (trainable.label, *trainable.inputs):
+    """Return the model's examples with domains under ``key``, and their counts."""
+    if key in (*trainable.targets, *trainable.inputs):
         raise InputError(f"{key!r} is an array that the model takes; name that of the domains otherwise")
     domains = count_domains(clients, key, clients_per_round, rounds=rounds, learning_rate=rate)
 

@@ -109,7 +109,10 @@ def federate(
 
 
 def _without_empty_means(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with None for metrics over zero examples: a loss of 0 would look perfect."""
+    """Return a record with None for metrics over zero examples.
+
+    A loss of 0 would look perfect.
+    """
     empty = [
         name[: -len("num_examples")] for name in record if name.endswith("train/num_examples") and not record[name]
     ]
@@ -120,7 +123,10 @@ def _without_empty_means(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a round's metrics with ``client_work/train`` as ``train``; those of clusters as ``cluster_0``, ..."""
+    """Return a round's metrics with ``client_work/train`` as ``train``.
+
+    Those of clusters are ``cluster_0``, ...
+    """
     if "clusters" in metrics:
         clusters = {f"cluster_{name}": _short(found) for name, found in metrics["clusters"].items()}
         return {"clients": metrics["clients"], **clusters}

@@ -75,7 +75,7 @@ class History:
         return found
 
     def svg(self) -> bytes:
-        """Return a plot of all losses, and one of all accuracies and other shares, as an SVG file."""
+        """Return plots of all losses, and of all accuracies, as an SVG file."""
         curves = self.curves()
         losses = {n: c for n, c in curves.items() if n.rsplit("/", 1)[-1] == "loss"}
         shares = {n: c for n, c in curves.items() if "accuracy" in n.rsplit("/", 1)[-1]}

@@ -1,11 +1,14 @@
-"""Losses of the command line: those of `federated.losses`, optax's, a user's own, and options that change them."""
+"""Losses of the command line, and options that change them.
+
+They are those of `federated.losses`, optax's, and a user's own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +22,7 @@ from tf2jax_lite.federated.metrics import (
 )
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["ALL_LOSSES", "LossOptions", "training_loss"]
+__all__ = ["ALL_LOSSES", "LossOptions", "OutputLoss", "parse_output_losses", "training_loss", "weighted_sum"]
 
 Elementwise = Callable[[Any, Any], jax.Array]
 
@@ -116,6 +119,71 @@ def training_loss(loss: str, options: LossOptions, *, from_logits: bool, label: 
         raise InputError(f"no loss {loss!r}; there are {', '.join(ALL_LOSSES)}, and module:function of your own.")
     plain = named_loss(loss, from_logits=from_logits, target_key=label)
     return _Weighted(**_fields(plain), options=options) if given else plain
+
+
+class OutputLoss(NamedTuple):
+    """The loss of one of a model's outputs.
+
+    Attributes:
+      output: the output's name, which its targets have, too.
+      loss: see `training_loss`.
+      weight: the factor in the sum of losses.
+    """
+
+    output: str
+    loss: str
+    weight: float
+
+
+def parse_output_losses(losses: Sequence[str], weights: Sequence[str] = ()) -> list[OutputLoss]:
+    """Return the losses of outputs.
+
+    Args:
+      losses: as in ``"age=mse"``.
+      weights: as in ``"age=0.1"``; 1 for other outputs.
+
+    Raises:
+      InputError: one cannot be read, or an output has two losses, or a weight and no loss.
+    """
+    found = _pairs(losses, "output_losses are NAME=LOSS, as in age=mse")
+    factors: dict[str, float] = {}
+    for name, text in _pairs(weights, "output_weights are NAME=FACTOR, as in age=0.1").items():
+        try:
+            factors[name] = float(text)
+        except ValueError:
+            factors[name] = -1.0
+        if not 0 <= factors[name] < float("inf"):
+            raise InputError(f"the weight of the output {name!r} is a finite number of 0 or more, not {text!r}.")
+    if factors.keys() - found.keys():
+        raise InputError(
+            f"the output {min(factors.keys() - found.keys())!r} has a weight and no loss; losses: {found}."
+        )
+    return [OutputLoss(name, loss, factors.get(name, 1.0)) for name, loss in found.items()]
+
+
+def _pairs(items: Sequence[str], expected: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.rpartition("=")
+        if not (name and equals and value) or name in found:
+            raise InputError(f"{expected}, each output once; not {list(items)}.")
+        found[name] = value
+    return found
+
+
+def weighted_sum(losses: Mapping[str, TrainLoss], weights: Mapping[str, float]) -> TrainLoss:
+    """Return the weighted sum of losses of outputs.
+
+    Args:
+      losses: of each output, ``(batch, its predictions) -> (n,)``.
+      weights: the factor of each.
+    """
+
+    def total(batch: Mapping[str, Any], predictions: Mapping[str, Any]) -> jax.Array:
+        values = [weights[name] * loss(batch, predictions[name]) for name, loss in losses.items()]
+        return jnp.sum(jnp.stack(values), 0)
+
+    return total
 
 
 def _fields(loss: NamedLoss) -> dict[str, Any]:

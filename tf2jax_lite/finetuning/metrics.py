@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tf2jax_lite.federated import metrics as m
+from tf2jax_lite.federated.metrics.classification import TargetMetric
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["METRICS", "default_metrics", "named_metrics"]
+__all__ = ["METRICS", "default_metrics", "named_metrics", "of_output"]
 
 
 def _accuracy(loss: str, from_logits: bool, label: str) -> m.Metric:
@@ -67,3 +69,12 @@ def default_metrics(loss: str, from_logits: bool, label: str, ignore_label: int 
         return {"accuracy": m.SequenceTokenAccuracy(label, masked_target_values=(ignore_label,))}
     names = ("accuracy",) if "crossentropy" in loss else ("mae", "mse")
     return named_metrics(names, loss, from_logits, label)
+
+
+def of_output(found: Mapping[str, m.Metric], output: str) -> dict[str, m.Metric]:
+    """Return metrics of one of several outputs, as ``OUTPUT/NAME``."""
+    return {
+        f"{output}/{name}": dataclasses.replace(metric, pred_key=output)
+        for name, metric in found.items()
+        if isinstance(metric, TargetMetric)
+    }

@@ -1,4 +1,4 @@
-"""Optimizers by name, as the command line gives them: optax's, and the server's adaptive ones."""
+"""Optimizers by name: optax's, and the server's adaptive ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mixed precision: matrix products and convolutions in bfloat16, reductions and transcendental functions in float32.
+"""Mixed precision of bfloat16 and float32.
+
+Matrix products and convolutions are in bfloat16, reductions and transcendental functions in float32.
 
 It works on the jaxpr of a step's gradient, so models need no changes. Params, gradients and all results keep their
 dtypes. A value is bfloat16 from a product on, through data movement and elementwise arithmetic with other such values,
@@ -15,12 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.federated.model import Model
-from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Var, bind
-from tf2jax_lite.jaxprs.evaluate import evaluate
+from tf2jax_lite.jaxprs.compat import Var, bind
+from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
 from tf2jax_lite.jaxprs.walk import parts
 from tf2jax_lite.support.errors import InputError
 
-from .exports import call_body, evaluate_export
+from .exports import LOOPS_AND_BRANCHES, call_body, evaluate_export
 
 __all__ = ["PRECISIONS", "check_precision", "float32_predictions", "in_bfloat16"]
 
@@ -28,7 +30,6 @@ PRECISIONS = ("float32", "bf16")
 """Names of precisions."""
 
 _PRODUCTS = {"dot_general", "conv_general_dilated"}
-_BODIES = {"scan", "while", "cond", "checkpoint", "remat", "remat2"}
 _ELEMENTWISE = {"add", "add_any", "sub", "mul", "neg", "max", "min", "abs", "sign", "select_n", "clamp", "tanh"}
 _ELEMENTWISE |= {"logistic", "copy", "copy_p"}
 _MOVEMENT = {"reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev"}
@@ -57,7 +58,10 @@ def check_precision(precision: str) -> None:
 
 
 def float32_predictions(model: Model) -> Model:
-    """Return a model whose predictions are float32 under `in_bfloat16`, for its loss and metrics."""
+    """Return a model whose predictions are float32 under `in_bfloat16`.
+
+    Its loss and metrics are then computed in float32.
+    """
 
     def exact(leaf: Any) -> Any:
         if jnp.result_type(leaf) != jnp.float32:
@@ -73,7 +77,10 @@ def float32_predictions(model: Model) -> Model:
 
 
 def in_bfloat16(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes in mixed precision; its arguments and results keep their dtypes."""
+    """Return a function that computes in mixed precision.
+
+    Its arguments and results keep their dtypes.
+    """
 
     def mixed(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
@@ -132,7 +139,11 @@ def _equation(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]
     if name in _PRODUCTS and len(floats) == 2 and eqn.outvars[0].aval.dtype == jnp.float32:
         dtype = jnp.dtype(jnp.float32 if exact[0] else jnp.bfloat16)
         changed = eqn.replace(params={**eqn.params, "preferred_element_type": dtype})
-        (result,) = bind(changed, *(jnp.asarray(value.array, jnp.bfloat16) for value in values))
+        arrays = [jnp.asarray(value.array, jnp.bfloat16) for value in values]
+        if exact[0] and jax.default_backend() == "cpu":
+            # XLA:CPU lacks such products in rematerialized blocks ("BF16 x BF16 = F32"), and widens others itself.
+            arrays = [_rounded(value.array) for value in values]
+        (result,) = bind(changed, *arrays)
         return [_Value(result, False)]
     if name in _ELEMENTWISE | _MOVEMENT:
         if any(narrow) and all(is_narrow or v.adapts for v, is_narrow in zip(floats, narrow, strict=True)):
@@ -145,24 +156,22 @@ def _equation(eqn: Any, values: list[_Value], exact: list[bool]) -> list[_Value]
     else:
         adapts = not floats
     arrays = [_as(value, atom.aval) for value, atom in zip(values, eqn.invars, strict=True)]
-    changed = eqn.replace(params={k: _mixed_body(v) for k, v in eqn.params.items()}) if name in _BODIES else eqn
+    changed = retrace_bodies(eqn, _run_body) if name in LOOPS_AND_BRANCHES else eqn
     return [_Value(result, adapts) for result in bind(changed, *arrays)]
 
 
-def _mixed_body(value: Any) -> Any:
-    """Return a body of a loop or branch that computes in mixed precision, with inputs and results as before."""
-    if isinstance(value, (tuple, list)) and value and all(isinstance(item, ClosedJaxpr) for item in value):
-        return type(value)(_mixed_body(item) for item in value)
-    jaxpr, _ = parts(value)
-    if not hasattr(jaxpr, "eqns"):
-        return value
+def _rounded(array: Any) -> Any:
+    """Return an array rounded to bfloat16, in float32."""
+    if jnp.result_type(array) == jnp.bfloat16:
+        return jnp.asarray(array, jnp.float32)
+    return jax.lax.reduce_precision(array, 8, 7)  # XLA may drop a conversion and its inverse
 
-    def body(*args: Any) -> list[Any]:
-        found = _run(value, [_Value(arg, False) for arg in args], [False] * len(jaxpr.outvars))
-        return [_as(result, atom.aval) for result, atom in zip(found, jaxpr.outvars, strict=True)]
 
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in jaxpr.invars]
-    closed = jax.make_jaxpr(body)(*avals)
-    if isinstance(value, ClosedJaxpr):
-        return closed
-    return value if closed.consts else closed.jaxpr  # rematerialized blocks hold open jaxprs
+def _run_body(closed: Any, args: list[Any]) -> list[Any]:
+    """Evaluate a body of a loop or branch in mixed precision.
+
+    Its inputs and results keep their dtypes.
+    """
+    outvars = parts(closed)[0].outvars
+    found = _run(closed, [_Value(arg, False) for arg in args], [False] * len(outvars))
+    return [_as(result, atom.aval) for result, atom in zip(found, outvars, strict=True)]

@@ -1,4 +1,6 @@
-"""Rematerialization: the backward pass computes activations again, block by block, in place of storing all of them.
+"""Rematerialization of activations, block by block.
+
+The backward pass computes them again, in place of storing all of them.
 
 A model's jaxpr is cut into about as many blocks as the square root of its matrix products and convolutions, where
 fewest bytes go from one block to the next: in a network of repeated blocks, between these. Source: Chen et al. 2016,
@@ -38,7 +40,10 @@ def rematerialized(model: Model) -> Model:
 
 
 def in_blocks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with the same results, whose derivative computes one block after another again."""
+    """Return a function with the same results, whose derivative stores less.
+
+    It computes one block after another again.
+    """
 
     def blocks(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
@@ -102,7 +107,7 @@ def cut_positions(jaxpr: Any) -> list[int]:
 
 
 def _live_bytes(jaxpr: Any) -> list[float]:
-    """Return for each equation the bytes of results of earlier ones that it or later ones read."""
+    """Return for each equation the bytes of earlier results still to be read."""
     made = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.outvars}
     last: dict[Any, int] = {v: len(jaxpr.eqns) for v in jaxpr.outvars if isinstance(v, Var)}
     for i, eqn in enumerate(jaxpr.eqns):

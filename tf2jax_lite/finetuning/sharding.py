@@ -1,4 +1,4 @@
-"""Places a training on a mesh of devices, of one process or several: batches, params and optimizer states.
+"""Placement of a training on a mesh of devices, of one process or several.
 
 The training step is the same on one device and on many: arrays have a `jax.sharding.NamedSharding`, and XLA partitions
 the program.
@@ -47,7 +47,9 @@ Sharding = str | Sequence[str] | Mapping[str, PartitionSpec | str]
 
 
 def join_processes(coordinator: str | None, num_processes: int | None = None, process_id: int | None = None) -> None:
-    """Join the processes of a training; each of them calls this before anything else that uses JAX.
+    """Join the processes of a training.
+
+    Each of them calls this before anything else that uses JAX.
 
     Args:
       coordinator: ``HOST:PORT`` of process 0; "auto" where JAX finds the processes itself (Slurm, Open MPI, Cloud TPU,
@@ -252,7 +254,9 @@ class Placement:
     def optimizer_shardings(
         self, optimizer: optax.GradientTransformation, trainable: PyTree, shardings: PyTree
     ) -> PyTree:
-        """Return the shardings of an optimizer's state: a param's statistics are split like the param.
+        """Return the shardings of an optimizer's state.
+
+        A param's statistics are split like the param.
 
         Args:
           optimizer: the optimizer.
@@ -315,7 +319,10 @@ def placed(tree: PyTree, shardings: PyTree) -> PyTree:
 
 
 def on_host(tree: PyTree) -> PyTree:
-    """Return arrays as NumPy arrays; those that are split over processes are gathered, which all processes call."""
+    """Return arrays as NumPy arrays.
+
+    Those that are split over processes are gathered, which all processes call.
+    """
 
     def gather(leaf: Any) -> np.ndarray:
         if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):

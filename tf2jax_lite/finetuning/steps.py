@@ -1,4 +1,4 @@
-"""The jitted training step: microbatches, precision, moving averages, and shardings.
+"""The jitted training step.
 
 `federated.client_work.gradient_step` updates the weights, as it does for federated clients.
 """
@@ -24,7 +24,7 @@ from .precision import check_precision, float32_predictions, in_bfloat16
 from .remat import rematerialized
 from .sharding import DATA_AXIS, Placement, placed
 
-__all__ = ["FinetuneState", "StepOptions", "initial_state", "make_step", "state_shardings"]
+__all__ = ["FinetuneState", "StepOptions", "gradient_flops", "initial_state", "make_step", "state_shardings"]
 
 PyTree = Any
 ValueAndGrad = Callable[[ModelWeights, Mapping[str, Any], Any], tuple[BatchLoss, PyTree]]
@@ -76,7 +76,10 @@ class StepOptions:
         check_precision(self.precision)
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults, for checkpoints: they change results."""
+        """Return the options that differ from the defaults, for checkpoints.
+
+        They change results.
+        """
         found = dataclasses.asdict(self)
         return {
             field.name: found[field.name] for field in dataclasses.fields(self) if found[field.name] != field.default
@@ -89,7 +92,9 @@ def initial_state(
     options: StepOptions,
     placement: Placement | None = None,
 ) -> FinetuneState:
-    """Return the state before the first step. The weights are copied: a step donates its state.
+    """Return the state before the first step.
+
+    The weights are copied: a step donates its state.
 
     Args:
       weights: initial weights.
@@ -166,10 +171,33 @@ def make_step(
     return jax.jit(step, donate_argnums=0, **keywords)
 
 
+def gradient_flops(model: Model, weights: ModelWeights, batch: Mapping[str, Any]) -> float | None:
+    """Estimate the floating-point operations of a batch's loss and gradient.
+
+    XLA counts them in the program before optimization, without rematerialization; a loop's body counts once.
+
+    Args:
+      model: the model.
+      weights: shapes of the weights.
+      batch: dict of shapes (n, ...).
+
+    Returns:
+      The number, or None where XLA does not tell.
+    """
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    try:
+        # Operation by operation: XLA counts no module of symbolic shapes.
+        cost = jax.jit(expanded(model_value_and_grad(model))).lower(weights, dict(batch), key).cost_analysis()
+    except Exception:  # an estimate ends no training; the step itself raises what is wrong with the model
+        return None
+    found = float(cost.get("flops", 0.0)) if isinstance(cost, Mapping) else 0.0
+    return found if found > 0 else None
+
+
 def _gathering(
     value_and_grad: ValueAndGrad, placement: Placement | None, shardings: FinetuneState | None
 ) -> ValueAndGrad:
-    """Return a function that gathers fully sharded weights, and scatters their gradients."""
+    """Return a gradient that gathers fully sharded weights, and is scattered."""
     if placement is None or shardings is None:
         return value_and_grad
     wanted = shardings.weights
@@ -182,7 +210,9 @@ def _gathering(
 
 
 def _accumulating(value_and_grad: ValueAndGrad, microbatches: int, placement: Placement | None) -> ValueAndGrad:
-    """Return a function that computes the gradient part by part, in the memory of one part.
+    """Return a gradient that is computed part by part.
+
+    Its memory is that of one part.
 
     A part has every ``microbatches``-th example: on a mesh, each device then has its share of each part. Examples that
     the number of parts does not divide are a part of their own. Statistics of batch normalization are those of parts.
@@ -227,7 +257,10 @@ def _accumulating(value_and_grad: ValueAndGrad, microbatches: int, placement: Pl
 
 
 def _split(value: Any, parts: int, placement: Placement | None) -> Any:
-    """Return an array (n, ...) as (parts, n / parts, ...), each part sharded over the data axis if that divides it."""
+    """Return an array (n, ...) as (parts, n / parts, ...).
+
+    Each part is sharded over the data axis if that divides it.
+    """
     size = value.shape[0] // parts
     found = jnp.swapaxes(jnp.reshape(value, (size, parts, *value.shape[1:])), 0, 1)
     if placement is None:

@@ -1,4 +1,4 @@
-"""The best epoch of a training by a metric, and the end of a training that does not improve."""
+"""The best epoch of a training by a metric, and early stopping."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class Monitor:
             raise InputError(f"patience is an integer of at least 1, not {self.patience}.")
 
     def _best(self, records: Sequence[Mapping[str, Any]]) -> int | None:
-        """Return the index of the first record with the best value; None if none has a finite one."""
+        """Return the index of the first record with the best value.
+
+        None if none has a finite one.
+        """
         less = self.metric.rsplit("/", 1)[-1].endswith(_LESS_IS_BETTER)
         values = [(record[self.metric], i) for i, record in enumerate(records) if record.get(self.metric) is not None]
         if not values:

@@ -1,8 +1,9 @@
-"""Makes an artifact a trainable model: its inputs, the result that is the prediction, and the loss."""
+"""Artifacts as trainable models: inputs, predictions and losses."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import warnings
@@ -22,8 +23,8 @@ from tf2jax_lite.federated.model import Model
 from tf2jax_lite.federated.model_sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
 
-from .losses import LossOptions, training_loss
-from .metrics import default_metrics, named_metrics
+from .losses import LossOptions, OutputLoss, parse_output_losses, training_loss, weighted_sum
+from .metrics import default_metrics, named_metrics, of_output
 
 __all__ = ["TrainableModel", "trainable_model"]
 
@@ -35,12 +36,13 @@ class TrainableModel:
     Attributes:
       model: the model. Its batches hold the artifact's inputs by name, and the targets as ``label``.
       inputs: the artifact's input names, with dtypes.
-      label: the targets' name.
+      label: the targets' name; without ``outputs``.
       from_logits: whether the loss treats predictions as logits.
       signatures: the functions in training and in evaluation mode.
       shapes: the inputs' shapes, with the first axis; symbolic sizes are strings.
-      classes: number of classes; None if targets are not class indices, or it is not known.
+      classes: number of classes, by the targets' name, where these are class indices and their number is known.
       ignore_label: target of positions that do not count; None if all do.
+      outputs: outputs with losses of their own; each has targets of its name.
     """
 
     model: Model
@@ -49,8 +51,14 @@ class TrainableModel:
     from_logits: bool
     signatures: tuple[str, str]
     shapes: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    classes: int | None = None
+    classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     ignore_label: int | None = None
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of all targets."""
+        return self.outputs or (self.label,)
 
     def examples(
         self, arrays: Mapping[str, Any], where: str, beside: Sequence[str] = (), *, may_be_empty: bool = True
@@ -71,44 +79,48 @@ class TrainableModel:
           InputError: an input or the targets are missing or do not fit, there are no examples, or lengths differ.
         """
         found = dict(arrays)
-        if self.label not in found:
-            raise InputError(f"{where}: no targets {self.label!r} among {sorted(found)}; name them with --label.")
-        others = [name for name in found if name != self.label and name not in beside]
+        for target in self.targets:
+            if target not in found:
+                fix = "targets have their output's name" if self.outputs else "name them with --label"
+                raise InputError(f"{where}: no targets {target!r} among {sorted(found)}; {fix}.")
+        others = [name for name in found if name not in self.targets and name not in beside]
         if len(self.inputs) == 1 and len(others) == 1:
             found[next(iter(self.inputs))] = found.pop(others[0])
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
-        chosen = {name: np.asarray(found[name]) for name in (*self.inputs, self.label)}
+        chosen = {name: np.asarray(found[name]) for name in (*self.inputs, *self.targets)}
         for name, array in chosen.items():
             if not array.ndim:
                 raise InputError(f"{where}: {name!r} is a scalar; its first dimension must run over the examples.")
         lengths = {name: len(value) for name, value in chosen.items()}
         if len(set(lengths.values())) > 1:
             raise InputError(f"{where}: arrays differ in the number of examples: {lengths}.")
-        if not may_be_empty and not lengths[self.label]:
+        if not may_be_empty and not lengths[self.targets[0]]:
             raise InputError(f"{where}: there are no examples.")
         for name, dtype in self.inputs.items():
             array = _as_kind(chosen[name], dtype)
             if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
                 raise InputError(f"{where}: {name!r} is {array.dtype}; the model takes {dtype}.")
             chosen[name] = _in_shape(array, self.shapes.get(name), f"{where}: {name!r}")
-        self._check_targets(chosen[self.label], where)
+        for name in self.targets:
+            self._check_targets(name, chosen[name], where)
         return chosen
 
-    def _check_targets(self, targets: np.ndarray, where: str) -> None:
+    def _check_targets(self, name: str, targets: np.ndarray, where: str) -> None:
         if targets.dtype.kind not in "biuf" and not jnp.issubdtype(targets.dtype, jnp.floating):
-            raise InputError(f"{where}: the targets {self.label!r} are {targets.dtype}; a loss takes numbers.")
-        if self.classes is None or not targets.size:
+            raise InputError(f"{where}: the targets {name!r} are {targets.dtype}; a loss takes numbers.")
+        classes = self.classes.get(name)
+        if classes is None or not targets.size:
             return
         real = targets if self.ignore_label is None else targets[targets != self.ignore_label]
         if not real.size:
             return
         low, high = real.min(), real.max()
-        if not (low >= 0 and high < self.classes):
+        if not (low >= 0 and high < classes):
             raise InputError(
-                f"{where}: the targets {self.label!r} go from {low} to {high}, and the model has {self.classes} "
-                f"classes, 0 to {self.classes - 1}."
+                f"{where}: the targets {name!r} go from {low} to {high}, and the model has {classes} classes, 0 to "
+                f"{classes - 1}."
             )
 
 
@@ -120,7 +132,10 @@ def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, name: str) -> np.ndarray:
-    """Return an array with rows reshaped to the input's shape, if that only adds, drops or unflattens axes."""
+    """Return an array with rows reshaped to the input's shape.
+
+    That may only add, drop or unflatten axes.
+    """
     if shape is None:
         return array
     sizes = [size if type(size) is int else None for size in shape[1:]]
@@ -153,6 +168,8 @@ def trainable_model(
     class_weights: Sequence[float] = (),
     focal_gamma: float = 0.0,
     ignore_label: int | None = None,
+    output_losses: Sequence[str] = (),
+    output_weights: Sequence[str] = (),
     backend: str = "stablehlo",
 ) -> TrainableModel:
     """Return an artifact as a trainable model.
@@ -174,6 +191,9 @@ def trainable_model(
       class_weights: see `LossOptions`.
       focal_gamma: see `LossOptions`.
       ignore_label: see `LossOptions`.
+      output_losses: the losses of several outputs, ``NAME=LOSS``, in place of ``loss``, ``output`` and ``label``: the
+        targets of an output have its name, and so have its metrics.
+      output_weights: their factors in the sum of losses, ``NAME=FACTOR``.
       backend: "stablehlo" or "source"; see `tf2jax_lite.load`.
 
     Raises:
@@ -182,7 +202,11 @@ def trainable_model(
     """
     folder = Path(path)
     loss_options = LossOptions(label_smoothing, tuple(class_weights), focal_gamma, ignore_label)
-    training_loss(loss, loss_options, from_logits=False, label=label)  # refuses options before anything is loaded
+    several = parse_output_losses(output_losses, output_weights)
+    # Of one output, its name in the artifact is optional, and that of its targets is `label`.
+    tasks = {task.output: task for task in several} or {label: OutputLoss(label, loss, 1.0)}
+    for name, task in tasks.items():
+        training_loss(task.loss, loss_options, from_logits=False, label=name)  # refuses options before loading
     entries = read_metadata(folder)["signatures"]
     names = [n for n in entries if n != (train_signature or "train")] or list(entries)
     evaluated = eval_signature or (names[0] if len(names) == 1 else "serving_default")
@@ -195,53 +219,78 @@ def trainable_model(
             f"{folder}: the function {trained!r} has no derivative in StableHLO; try the source (--backend)."
         )
     inputs = {i["name"]: np.dtype(i["dtype"]) for i in entries[evaluated]["inputs"]}
-    if label in inputs:
-        raise InputError(f"{folder}: {label!r} is an input of the model; name the targets otherwise (--label).")
+    for name in tasks:
+        if name in inputs:
+            raise InputError(f"{folder}: {name!r} is an input of the model; name the targets otherwise (--label).")
     missing = [i["name"] for i in entry["inputs"] if i["name"] not in inputs]
     if missing:
         raise InputError(f"{folder}: {trained!r} takes {missing}, which {evaluated!r} does not.")
+    by_name = functools.partial(_by_name, output=output, outputs=tuple(tasks) if several else ())
 
-    def build(logits: bool) -> Model:
-        pairs = [(_by_name(fn, output), _frozen(params, freeze)) for fn, params in (train, evaluate)]
+    def build(logits: Mapping[str, bool]) -> Model:
+        losses = {
+            name: training_loss(task.loss, loss_options, from_logits=logits[name], label=name)
+            for name, task in tasks.items()
+        }
+        found = {
+            name: named_metrics(metrics, task.loss, logits[name], name, ignore_label)
+            if metrics
+            else default_metrics(task.loss, logits[name], name, ignore_label)
+            for name, task in tasks.items()
+        }
+        pairs = [(by_name(fn), _frozen(params, freeze)) for fn, params in (train, evaluate)]
         return create_model_from_converted(
             pairs[0],
             pairs[1],
-            training_loss(loss, loss_options, from_logits=logits, label=label),
-            named_metrics(metrics, loss, logits, label, ignore_label)
-            if metrics
-            else default_metrics(loss, logits, label, ignore_label),
+            weighted_sum(losses, {name: task.weight for name, task in tasks.items()}) if several else losses[label],
+            {k: v for name in tasks for k, v in of_output(found[name], name).items()} if several else found[label],
             inputs=lambda batch: {name: batch[name] for name in inputs},
             written=list(entry.get("updates", ())),
         )
 
-    found = _by_name(evaluate[0], output).kinds
-    known = from_logits if from_logits is not None or found == UNKNOWN else found == LOGITS
-    model = build(bool(known))
+    kinds = by_name(evaluate[0]).kinds if several else {label: by_name(evaluate[0]).kinds}
+    logits = {
+        name: bool(from_logits) if from_logits is not None else kinds.get(name, UNKNOWN) == LOGITS for name in tasks
+    }
+    model = build(logits)
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
     shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
     trainable = TrainableModel(
-        model, inputs, label, bool(known), (trained, evaluated), shapes, ignore_label=ignore_label
+        model,
+        inputs,
+        label,
+        all(logits.values()),
+        (trained, evaluated),
+        shapes,
+        ignore_label=ignore_label,
+        outputs=tuple(tasks) if several else (),
     )
-    if sample is None or "crossentropy" not in loss or ":" in loss:
+    entropies = {name: t.loss for name, t in tasks.items() if "crossentropy" in t.loss and ":" not in t.loss}
+    if sample is None or not entropies:
         return trainable
     examples = trainable.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
     weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
-    if not len(examples[label]):
+    if not len(examples[trainable.targets[0]]):
         return trainable
-    predictions = np.asarray(model.apply_for_eval(weights, batch), np.float64)
-    if loss.startswith("sparse"):
-        trainable = dataclasses.replace(trainable, classes=predictions.shape[-1] if predictions.ndim else None)
-    seen = not _are_probabilities(predictions, loss)
-    if known is None:
-        return dataclasses.replace(trainable, model=build(seen), from_logits=seen)
-    if from_logits is not None and seen != known:
-        warnings.warn(
-            f"{loss}: predictions are treated as {'logits' if known else 'probabilities'}, as requested, but those of "
-            f"the first examples look like {'logits' if seen else 'probabilities'}.",
-            stacklevel=2,
-        )
-    return trainable
+    predicted = model.apply_for_eval(weights, batch)
+    classes, seen = {}, dict(logits)
+    for name, kind in entropies.items():
+        predictions = np.asarray(predicted[name] if several else predicted, np.float64)
+        if kind.startswith("sparse") and predictions.ndim:
+            classes[name] = predictions.shape[-1]
+        found = not _are_probabilities(predictions, kind)
+        if from_logits is not None and found != logits[name]:
+            warnings.warn(
+                f"{kind}: predictions are treated as {'logits' if logits[name] else 'probabilities'}, as requested, "
+                f"but those of the first examples look like {'logits' if found else 'probabilities'}.",
+                stacklevel=2,
+            )
+        elif kinds.get(name, UNKNOWN) == UNKNOWN and from_logits is None:
+            seen[name] = found
+    if seen != logits:
+        trainable = dataclasses.replace(trainable, model=build(seen), from_logits=all(seen.values()))
+    return dataclasses.replace(trainable, classes=classes)
 
 
 def _are_probabilities(values: np.ndarray, loss: str) -> bool:
@@ -249,21 +298,38 @@ def _are_probabilities(values: np.ndarray, loss: str) -> bool:
     return inside and (loss.startswith("binary") or bool(np.all(np.abs(values.sum(-1) - 1) < 1e-2)))
 
 
-def _by_name(fn: Any, output: str | None) -> Any:
-    """Return a function of arrays by name, which returns the prediction and updated params."""
+def _by_name(fn: Any, output: str | None, outputs: Sequence[str]) -> Any:
+    """Return a function of arrays by name to the prediction and updated params.
+
+    Args:
+      fn: the artifact's function.
+      output: the name of the result that is the prediction.
+      outputs: names of several such results; predictions are then a dict.
+    """
+
+    def chosen(found: Mapping[str, Any]) -> Any:
+        missing = [name for name in outputs if name not in found]
+        if missing:
+            raise InputError(f"the model's results are {sorted(found)}; there is no {missing[0]!r}.")
+        if outputs:
+            return {name: found[name] for name in outputs}
+        if output is None and len(found) == 1:
+            return next(iter(found.values()))
+        if output is None or output not in found:
+            raise InputError(f"the model's results are {sorted(found)}; choose one with --output, not {output!r}.")
+        return found[output]
 
     def call(params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
         results, updated = call_with_arrays(fn, params, arrays, rng=rng)
-        found = flat_results(results)
-        if output is None and len(found) == 1:
-            return next(iter(found.values())), updated
-        if output not in found:
-            raise InputError(f"the model's results are {sorted(found)}; choose one with --output, not {output!r}.")
-        return found[output], updated
+        return chosen(flat_results(results)), updated
 
     kinds = {} if fn.kinds is None else flat_results(fn.kinds)
     call.needs_key = fn.needs_key  # type: ignore[attr-defined]
-    call.kinds = kinds.get(output or next(iter(kinds), ""), UNKNOWN)  # type: ignore[attr-defined]
+    call.kinds = (  # type: ignore[attr-defined]
+        {name: kinds.get(name, UNKNOWN) for name in outputs}
+        if outputs
+        else kinds.get(output or next(iter(kinds), ""), UNKNOWN)
+    )
     return call
 
 

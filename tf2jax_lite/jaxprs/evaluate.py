@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .compat import Literal, bind
+import jax
+
+from .compat import ClosedJaxpr, Literal, bind
 from .walk import parts
 
-__all__ = ["Rule", "evaluate", "evaluate_equations", "read"]
+__all__ = ["Rule", "evaluate", "evaluate_equations", "read", "retrace_bodies"]
 
 Rule = Callable[[Any, list[Any]], list[Any] | None]
 """Returns the results of an equation, given it and the values of its operands; None to evaluate it as it is."""
@@ -72,3 +74,26 @@ def read(atoms: Iterable[Any], env: dict[Any, Any], literal: Callable[[Any], Any
     if literal is None:
         return [a.val if isinstance(a, Literal) else env[a] for a in atoms]
     return [literal(a.val) if isinstance(a, Literal) else env[a] for a in atoms]
+
+
+def retrace_bodies(eqn: Any, run: Callable[[Any, list[Any]], list[Any]]) -> Any:
+    """Return an equation of a loop or branch with its jaxprs traced again.
+
+    Args:
+      eqn: the equation: ``scan``, ``while``, ``cond`` or ``checkpoint``.
+      run: ``(jaxpr, arrays) -> results`` evaluates a jaxpr in another way; shapes and dtypes stay.
+    """
+
+    def retraced(value: Any) -> Any:
+        if isinstance(value, (tuple, list)) and value and all(isinstance(item, ClosedJaxpr) for item in value):
+            return type(value)(retraced(item) for item in value)
+        jaxpr, _ = parts(value)
+        if not hasattr(jaxpr, "eqns"):
+            return value
+        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in jaxpr.invars]
+        closed = jax.make_jaxpr(lambda *args: run(value, list(args)))(*avals)
+        if isinstance(value, ClosedJaxpr):
+            return closed
+        return value if closed.consts else closed.jaxpr  # rematerialized blocks hold open jaxprs
+
+    return eqn.replace(params={name: retraced(value) for name, value in eqn.params.items()})

@@ -32,6 +32,10 @@ def write_npz(file, part):
     np.savez(file, **{name: value[part] for name, value in ROWS.items()})
 
 
+def write_compressed(file, part):
+    np.savez_compressed(file, **{name: value[part] for name, value in ROWS.items()})
+
+
 def write_tfrecord(file, part):
     """The reader does not look at checksums."""
     with file.open("wb") as out:
@@ -69,6 +73,7 @@ def write_parquet(file, part):
 
 WRITERS = {
     ".npz": write_npz,
+    "compressed.npz": write_compressed,
     ".tfrecord": write_tfrecord,
     ".array_record": write_array_record,
     ".parquet": write_parquet,
@@ -104,7 +109,7 @@ def test_files_have_the_rows_that_were_written(folder):
     assert again.identity() == rows.identity()
 
 
-@pytest.mark.full_cases(".npz", ".array_record")
+@pytest.mark.full_cases(".npz", "compressed.npz", ".array_record")
 def test_epochs_are_permutations_that_start_anywhere(folder):
     pytest.importorskip("grain")
     data = open_data(folder)
@@ -170,6 +175,20 @@ def test_sequences_and_iterables_are_data():
         as_training_data(StreamedData(Stream(), 0))
 
 
+@pytest.mark.full
+def test_datasets_of_hugging_face_are_data():
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("grain")
+    rows = datasets.Dataset.from_dict({name: value.tolist() for name, value in ROWS.items()})
+    expected = joined(RowData([{name: value[i] for name, value in ROWS.items()} for i in range(N)]).epoch(1, 8, 0))
+    for data in (RowData(rows), RowData(rows.with_format("numpy"))):
+        found = joined(data.epoch(1, 8, 0))
+        assert found["number"].tolist() == expected["number"].tolist()
+        np.testing.assert_allclose(found["x"], expected["x"], rtol=1e-6)
+    stream = joined(StreamedData(rows.to_iterable_dataset(), N).epoch(0, 8, 0))
+    assert stream["number"].tolist() == list(range(N))
+
+
 def test_training_goes_on_within_an_epoch_of_shards(tmp_path):
     pytest.importorskip("grain")
     write_tfrecord(tmp_path / "a.tfrecord", np.arange(N))
@@ -198,13 +217,18 @@ def test_files_that_are_no_data(tmp_path):
         with pytest.raises(DataError, match=says):
             open_rows(tmp_path / name)
 
-    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(3))
-    refused("is compressed")
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(3), y=np.zeros(2))
+    refused("differ in the number of examples")
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(()))
+    refused("differ in the number of examples")
     np.savez(tmp_path / "a.npz", x=np.zeros(3), y=np.zeros(2))
     refused("differ in the number of examples")
     np.savez(tmp_path / "a.npz", x=np.asfortranarray(np.zeros((3, 2))))
     refused("not an array of numbers in C order")
     (tmp_path / "a.npz").write_bytes(b"PK")
+    refused("not readable .npz files")
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes().replace(b"NUMPY", b"NUMPX"))
     refused("not a readable .npz")
     (tmp_path / "a.txt").write_text("")
     refused(r"expected files of one of the kinds .npz, .array_record", "a.txt")
@@ -223,3 +247,5 @@ def test_files_that_are_no_data(tmp_path):
     np.savez(tmp_path / "two" / "a.npz", x=np.zeros(3))
     np.savez(tmp_path / "two" / "b.npz", x=np.zeros((3, 2)))
     refused("differ from those of", "two")
+    np.savez_compressed(tmp_path / "two" / "b.npz", x=np.zeros((3, 2)))
+    refused("names or shapes differ from those of", "two")

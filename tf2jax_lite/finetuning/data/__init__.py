@@ -1,4 +1,6 @@
-"""Training data beyond memory: batches that start anywhere in an epoch, from files of several kinds.
+"""Training data beyond memory, from files of several kinds.
+
+Batches start anywhere in an epoch.
 
 Entries: `open_data` for paths, `as_training_data` for Python values.
 

@@ -1,4 +1,7 @@
-"""Examples of a training as batches that start anywhere in an epoch, so that a training resumes in the middle of it."""
+"""Examples of a training as batches.
+
+They start anywhere in an epoch, so that a training resumes in the middle of it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class TrainingData(abc.ABC):
 
     @abc.abstractmethod
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """Yield all examples in order, for evaluation. A short batch is padded; ``__mask__`` tells real examples."""
+        """Yield all examples in order, for evaluation.
+
+        A short batch is padded; ``__mask__`` tells real examples.
+        """
 
     @abc.abstractmethod
     def first(self, count: int) -> Batch:

@@ -1,4 +1,7 @@
-"""Input pipelines of Grain (extra: grain): shuffling, prefetching, and a share of the data for each process."""
+"""Input pipelines of Grain (extra: grain).
+
+They shuffle, read ahead, and give each process its share of the data.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +83,10 @@ class RowData(TrainingData):
         options = self._grain.ReadOptions(num_threads=self._threads, prefetch_buffer_size=max(self._threads, 1))
         found = batches.to_iter_dataset(options)
         if self._workers:
+            from absl import flags  # a dependency of Grain
+
+            if not flags.FLAGS.is_parsed():  # Grain reads its flags, also in programs that parse none
+                flags.FLAGS.mark_as_parsed()
             found = found.mp_prefetch(self._grain.MultiprocessingOptions(num_workers=self._workers))
         return iter(found)
 
@@ -125,8 +132,9 @@ def open_data(path: str | Path, *, threads: int = 8, workers: int = 0) -> Traini
 
 
 class StreamedData(TrainingData):
-    """Examples of an iterable in its order, such as a ``grain.IterDataset`` that shuffles.
+    """Examples of an iterable in its order.
 
+    An example is a ``grain.IterDataset`` that shuffles.
     Each epoch iterates once from the begin; a resumed training reads again what it has seen.
 
     Args:

@@ -1,6 +1,7 @@
-"""Examples in files, read one by one at any index: shards of arrays, ArrayRecord, TFRecord and Parquet.
+"""Examples in files, by index.
 
-Memory does not grow with the files, but for 8 bytes a record of TFRecord files, which have no index of their own.
+Files are shards of arrays, ArrayRecord, TFRecord and Parquet. Memory does not grow with the files, except for 8 bytes a
+record of TFRecord files, which have no index of their own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,18 @@ import numpy as np
 from tf2jax_lite.federated.data.example_proto import ExampleParser, element_spec_of
 from tf2jax_lite.support.errors import DataError, MissingLibraryError
 from tf2jax_lite.support.limits import regular
+from tf2jax_lite.support.npz import read_npz, shapes_in_npz
 
-__all__ = ["ArrayRecords", "NpzShards", "ParquetRows", "Rows", "TFRecords", "file_kind", "open_rows"]
+__all__ = [
+    "ArrayRecords",
+    "CompressedShards",
+    "NpzShards",
+    "ParquetRows",
+    "Rows",
+    "TFRecords",
+    "file_kind",
+    "open_rows",
+]
 
 Example = dict[str, np.ndarray]
 
@@ -41,7 +52,10 @@ class Rows(abc.ABC):
         """Return an example, without a batch dimension; threads may call it."""
 
     def blocks(self) -> list[int] | None:
-        """Return the sizes of blocks that are read as a whole, in order; None if any example is read by itself."""
+        """Return the sizes of blocks that are read as a whole, in order.
+
+        None if any example is read by itself.
+        """
         return None
 
     def identity(self) -> Any:
@@ -50,7 +64,9 @@ class Rows(abc.ABC):
 
 
 def open_rows(path: str | Path) -> Rows:
-    """Open a file, or a folder of files of one kind, by their suffix: .npz, .array_record, .tfrecord or .parquet.
+    """Open a file, or a folder of files of one kind.
+
+    The suffix tells the kind: .npz, .array_record, .tfrecord or .parquet.
 
     Raises:
       DataError: there are no such files, or of several kinds, or one is damaged.
@@ -69,7 +85,10 @@ def open_rows(path: str | Path) -> Rows:
 
 
 def file_kind(file: Path) -> str:
-    """Return a file's kind; shards may be named as in ``train.tfrecord-00000-of-00010``."""
+    """Return a file's kind.
+
+    Shards may be named as in ``train.tfrecord-00000-of-00010``.
+    """
     return next((kind for kind in _READERS if f"{kind}-" in file.name or file.name.endswith(kind)), file.suffix)
 
 
@@ -132,13 +151,15 @@ class _Stored(NamedTuple):
 
 
 class NpzShards(_Files):
-    """Rows of .npz files as ``np.savez`` writes them; each holds the same arrays, (n, ...), with its own n.
+    """Rows of .npz files as ``np.savez`` writes them, without compression.
+
+    Each file holds the same arrays, (n, ...), with its own n.
 
     Args:
       files: the files.
 
     Raises:
-      DataError: a file is damaged, compressed, or differs from the first in names, dtypes or shapes of rows.
+      DataError: a file is damaged, or differs from the first in names, dtypes or shapes of rows.
     """
 
     def __init__(self, files: Sequence[Path]):
@@ -168,8 +189,6 @@ def _stored_arrays(path: Path) -> dict[str, _Stored]:
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
             for member in archive.infolist():
-                if member.compress_type != zipfile.ZIP_STORED:
-                    raise DataError(f"{path} is compressed: rows of shards are read one by one; write np.savez.")
                 raw.seek(member.header_offset)
                 header = raw.read(30)
                 begin = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
@@ -191,7 +210,10 @@ def _stored_arrays(path: Path) -> dict[str, _Stored]:
 
 
 class _Examples(_Files):
-    """Rows that are serialized ``tf.train.Example`` messages; features are those of the first."""
+    """Rows that are serialized ``tf.train.Example`` messages.
+
+    Features are those of the first.
+    """
 
     def _parse(self, content: bytes, where: str) -> Example:
         if not hasattr(self, "_parser"):
@@ -279,10 +301,70 @@ class ArrayRecords(_Examples):
         return self._parse(self._source[index], f"{self._files[0].parent}, record {index}")
 
 
-class ParquetRows(_Files):
-    """Rows of Parquet files whose columns are numbers, or lists of equally many numbers.
+class _Blocks(_Files):
+    """Rows of files that are read block by block.
 
-    Row groups are read as a whole; the last used few stay in memory.
+    The two blocks that were used last stay in memory.
+    """
+
+    def __init__(self, files: Sequence[Path], counts: Sequence[int]):
+        super().__init__(files, [])
+        self._counts = list(counts)
+        self._ends = list(itertools.accumulate(counts))
+        self._cache: OrderedDict[int, Example] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_cache": OrderedDict(), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def blocks(self) -> list[int]:
+        """See `Rows.blocks`."""
+        return list(self._counts)
+
+    def __getitem__(self, index: int) -> Example:
+        block, row = self._find(index)
+        with self._lock:
+            found = self._cache.pop(block, None) or self._read(block)
+            self._cache[block] = found
+            if len(self._cache) > 2:
+                self._cache.popitem(last=False)
+        return {name: column[row] for name, column in found.items()}
+
+    @abc.abstractmethod
+    def _read(self, block: int) -> Example:
+        """Return a block's arrays, (rows, ...)."""
+
+
+class CompressedShards(_Blocks):
+    """Rows of compressed .npz files; a block is a file.
+
+    Args:
+      files: the files.
+
+    Raises:
+      DataError: a file is damaged, or differs from the first in names or shapes of rows.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        found = [shapes_in_npz(file, DataError) for file in files]
+        for file, shapes in zip(files, found, strict=True):
+            if len({shape[:1] for shape in shapes.values()} - {()}) != 1 or () in shapes.values():
+                raise DataError(f"{file}: arrays differ in the number of examples.")
+            if {n: s[1:] for n, s in shapes.items()} != {n: s[1:] for n, s in found[0].items()}:
+                raise DataError(f"{file}: names or shapes differ from those of {files[0]}.")
+        super().__init__(files, [next(iter(shapes.values()))[0] for shapes in found])
+
+    def _read(self, block: int) -> Example:
+        return read_npz(self._files[block], DataError)
+
+
+class ParquetRows(_Blocks):
+    """Rows of Parquet files whose columns are numbers or lists of equal lengths.
+
+    A block is a row group.
 
     Args:
       files: the files.
@@ -296,7 +378,6 @@ class ParquetRows(_Files):
             import pyarrow.parquet as parquet
         except ImportError as error:
             raise _missing("parquet", error) from error
-        self._parquet = parquet
         self._groups: list[tuple[int, int]] = []
         counts: list[int] = []
         try:
@@ -307,37 +388,14 @@ class ParquetRows(_Files):
                     counts.append(metadata.row_group(group).num_rows)
         except Exception as error:  # pyarrow's errors are of many kinds
             raise DataError(f"{files[0].parent}: not readable Parquet files: {error}") from error
-        super().__init__(files, [])
-        self._counts = counts
-        self._ends = list(itertools.accumulate(counts))
-        self._cache: OrderedDict[int, Example] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_cache": OrderedDict(), "_lock": None, "_parquet": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        import pyarrow.parquet as parquet
-
-        self.__dict__.update(state, _lock=threading.Lock(), _parquet=parquet)
-
-    def blocks(self) -> list[int]:
-        """See `Rows.blocks`."""
-        return list(self._counts)
-
-    def __getitem__(self, index: int) -> Example:
-        block, row = self._find(index)
-        with self._lock:
-            group = self._cache.pop(block, None) or self._read(block)
-            self._cache[block] = group
-            if len(self._cache) > 2:
-                self._cache.popitem(last=False)
-        return {name: column[row] for name, column in group.items()}
+        super().__init__(files, counts)
 
     def _read(self, block: int) -> Example:
+        import pyarrow.parquet as parquet
+
         number, group = self._groups[block]
         path = self._files[number]
-        with self._parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             table = file.read_row_group(group)
         found = {}
         for name, column in zip(table.column_names, table.columns, strict=True):
@@ -358,8 +416,22 @@ def _missing(extra: str, error: ImportError) -> MissingLibraryError:
     return MissingLibraryError(f"this data needs an extra: pip install 'tf2jax-lite[{extra}]' ({error})")
 
 
+def _npz_rows(files: Sequence[Path]) -> Rows:
+    """Return the rows of .npz files, of which some or all may be compressed."""
+    try:
+        compressed = [any(m.compress_type != zipfile.ZIP_STORED for m in _members(file)) for file in files]
+    except Exception as error:  # zipfile has errors of many kinds
+        raise DataError(f"{files[0].parent}: not readable .npz files ({error or type(error).__name__}).") from error
+    return CompressedShards(files) if any(compressed) else NpzShards(files)
+
+
+def _members(path: Path) -> list[zipfile.ZipInfo]:
+    with zipfile.ZipFile(path) as archive:
+        return archive.infolist()
+
+
 _READERS: dict[str, Any] = {
-    ".npz": NpzShards,
+    ".npz": _npz_rows,
     ".array_record": ArrayRecords,
     ".tfrecord": TFRecords,
     ".parquet": ParquetRows,
