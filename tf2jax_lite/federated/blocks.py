@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.federated.aggregators.base import tree_norm
@@ -52,7 +50,8 @@ class Finalizer:
 
     Attributes:
       initialize: ``(ModelWeights) -> state``.
-      next: ``(state, ModelWeights, aggregate) -> MeasuredProcessOutput(state, new ModelWeights, measurements)``.
+      next: ``(state, ModelWeights, aggregate) -> MeasuredProcessOutput(state, new ModelWeights, measurements)``. The
+        aggregate of differences of weights is a direction to move *against*, as a gradient is; see `ClientResult`.
     """
 
     initialize: Callable[[ModelWeights], PyTree]
@@ -86,7 +85,7 @@ def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:
 
 
 def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> Finalizer:
-    """Make the finalizer that takes the negative aggregate for a gradient.
+    """Make the finalizer that takes the aggregate for a gradient.
 
     See tff.learning.templates.build_apply_optimizer_finalizer.
 
@@ -99,8 +98,7 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
     check_optimizer(optimizer, "a server optimizer")
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
-        grads = jax.tree.map(jnp.negative, aggregate)
-        updates, state = optimizer.update(grads, state, weights.trainable)
+        updates, state = optimizer.update(aggregate, state, weights.trainable)
         new = weights._replace(trainable=optax.apply_updates(weights.trainable, updates))
         return MeasuredProcessOutput(state, new, {"update_norm": tree_norm(aggregate)})
 
@@ -108,10 +106,13 @@ def build_apply_optimizer_finalizer(optimizer: optax.GradientTransformation) -> 
 
 
 def build_add_finalizer() -> Finalizer:
-    """Make the finalizer that adds the aggregate to the weights, as SGD of rate 1."""
+    """Make the finalizer that adds the clients' mean change to the weights.
+
+    Updates are initial minus final weights, so it subtracts the aggregate, as SGD of rate 1 does.
+    """
 
     def next_fn(state: PyTree, weights: ModelWeights, aggregate: PyTree) -> MeasuredProcessOutput:
-        new = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, aggregate))
+        new = weights._replace(trainable=optax.tree.sub(weights.trainable, aggregate))
         return MeasuredProcessOutput(state, new, {})
 
     return Finalizer(lambda weights: (), next_fn)

@@ -8,7 +8,7 @@ Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -39,7 +39,6 @@ __all__ = [
     "build_fed_sgd_client_work",
     "build_model_delta_client_work",
     "client_weight",
-    "delta",
     "gradient_step",
     "optimizer_of",
     "round_counter",
@@ -52,20 +51,22 @@ ClientOptimizer = optax.GradientTransformation | Callable[[Any], optax.GradientT
 
 
 class ClientResult(NamedTuple):
-    """A client's reply.
+    """A client's reply. See tff.learning.templates.ClientResult.
 
     Attributes:
-      update: pytree for the aggregator.
-      weight: float32 scalar, the client's weight in the mean; 0 or more.
-      non_trainable: list of changes of the non-trainable leaves that training changes; averaged by ``weight``.
+      update: pytree for the aggregator. Differences of weights are *initial minus final*, as in TFF and FedJAX: a
+        server optimizer takes their aggregate for a gradient.
+      update_weight: float32 scalar, the client's weight in the mean; 0 or more.
+      non_trainable: list of differences, initial minus final, of the non-trainable leaves that training changes;
+        averaged by ``update_weight``.
       measurements: pytree of `Stat`s or arrays; summed over clients.
       output: pytree that is returned for each client (stacked); for the server's state by client.
     """
 
     update: PyTree
-    weight: Any
-    non_trainable: list[Any]
-    measurements: PyTree
+    update_weight: Any
+    non_trainable: Sequence[Any] = ()
+    measurements: PyTree = ()
     output: PyTree = ()
 
 
@@ -158,11 +159,6 @@ def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
     raise InputError(f"client_weighting is 'num_examples' or 'uniform', not {weighting!r}")
 
 
-def delta(new: PyTree, old: PyTree) -> PyTree:
-    """Return ``new - old``, leaf by leaf."""
-    return jax.tree.map(lambda n, o: n - o, new, old)
-
-
 def round_counter() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """Return ``(initialize, advance)`` of a state that counts rounds, int32."""
     return lambda: jnp.int32(0), lambda state: state + 1
@@ -179,9 +175,9 @@ def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
 
 
 def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
-    """Return each changing leaf's difference; integers, without mean, stay."""
+    """Return each changing leaf's initial minus final value; integers, without mean, stay."""
     return [
-        new - old if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
+        old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
         for new, old in zip(changed, _keep(model, message), strict=True)
     ]
 
@@ -252,7 +248,7 @@ def build_model_delta_client_work(
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
     total_weight: Any = None,
 ) -> ClientWork:
-    """Make the client work that trains and sends the change of the weights.
+    """Make the client work that trains and sends the difference of the weights.
 
     Args:
       model: the model.
@@ -264,7 +260,7 @@ def build_model_delta_client_work(
       total_weight: see `model_value_and_grad`.
 
     Returns:
-      The client work; its update is the change of the trainable weights. See
+      The client work; its update is the initial minus the final trainable weights. See
       tff.learning.templates.build_model_delta_client_work.
 
     Raises:
@@ -317,7 +313,7 @@ def build_model_delta_client_work(
 
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         return ClientResult(
-            delta(carry.trainable, message.trainable),
+            optax.tree.sub(message.trainable, carry.trainable),
             client_weight(client_weighting, carry.weight),
             _state_delta(model, message, carry.changed),
             carry.measurements,
@@ -335,9 +331,8 @@ def build_fed_sgd_client_work(
 ) -> ClientWork:
     """Make the client work that sends a gradient at the received weights.
 
-    It is that of the mean loss over all the client's examples. The update is the *negative* gradient: a direction to
-    move in, as all updates here are. See tff.learning.algorithms.build_fed_sgd; arguments as for
-    `build_model_delta_client_work`.
+    It is that of the mean loss over all the client's examples. See tff.learning.algorithms.build_fed_sgd; arguments as
+    for `build_model_delta_client_work`.
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)
@@ -353,7 +348,7 @@ def build_fed_sgd_client_work(
         weights = ModelWeights(message.trainable, _with(model, message, carry.changed))
         aux, grads = value_and_grad(weights, batch, jax.random.fold_in(carry.key, carry.step))
         total = jax.tree.map(
-            lambda t, g: t - g.astype(t.dtype) * aux.num_examples.astype(t.dtype), carry.trainable, grads
+            lambda t, g: t + g.astype(t.dtype) * aux.num_examples.astype(t.dtype), carry.trainable, grads
         )
         return _Carry(
             total,

@@ -177,14 +177,14 @@ def results_of(measurements: PyTree) -> PyTree:
 
 
 def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
-    """Return weights with non-trainable leaves moved by clients' weighted mean."""
+    """Return weights with non-trainable leaves moved against clients' mean difference."""
     flags = changing_leaves(model, weights.non_trainable)
     leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
     if not sums:
         return weights
     safe = jnp.where(weight > 0, weight, 1)
     moved = [
-        leaf + (s / safe).astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+        leaf - (s / safe).astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
         for leaf, s in zip(leaves, sums, strict=True)
     ]
     return weights._replace(non_trainable=replace_leaves(weights.non_trainable, flags, moved))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
@@ -141,8 +142,8 @@ def build_personalization_eval(
 
     Args:
       model: the model; its metrics and mean ``loss`` are evaluated.
-      strategies: name to how a client personalizes the weights: a client work whose update is the change of the
-        trainable weights (`build_model_delta_client_work`), and how the client's training examples are batched.
+      strategies: name to how a client personalizes the weights: a client work whose update is the difference of
+        the trainable weights (`build_model_delta_client_work`), and how the client's training examples are batched.
       eval_batch_size: examples in a batch of evaluation.
 
     Returns:
@@ -196,5 +197,5 @@ def _personalized(
         for batch in client.batches():
             carry = step(state, weights, carry, batch)
     result = work.client_final(state, weights, carry)
-    personal = weights._replace(trainable=jax.tree.map(jnp.add, weights.trainable, result.update))
+    personal = weights._replace(trainable=optax.tree.sub(weights.trainable, result.update))
     return apply_non_trainable(model, personal, result.non_trainable, jnp.float32(1))

@@ -82,7 +82,7 @@ def with_local_weights(
         own = {kind: dict(part) for kind, part in carry.own.items()}
         for kind, more in (("trainable", moved), ("non_trainable", changes)):
             own[kind] |= {
-                name: (own[kind][name] + change).astype(own[kind][name].dtype) for name, change in more.items()
+                name: (own[kind][name] - change).astype(own[kind][name].dtype) for name, change in more.items()
             }
         return found._replace(
             update=_replaced(found.update, jax.tree.map(jnp.zeros_like, moved)),

@@ -68,7 +68,7 @@ class ClientUpdates(NamedTuple):
     """The updates of ``n`` clients of a cohort, stacked along a leading axis.
 
     Attributes:
-      update: pytree whose leaves have shape (n, ...).
+      update: pytree whose leaves have shape (n, ...): initial minus final weights, or gradients.
       weight: float32 (n,), the clients' weights in the mean.
       mask: bool (n,), False where there is no such client (padding), it dropped out, has no data, or its update
         is not finite. Such a row is ignored, even if it contains NaN.

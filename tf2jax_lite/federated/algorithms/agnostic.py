@@ -116,7 +116,7 @@ def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: A
         return carry._replace(inner=inner)
 
     def client_final(state: Any, message: _Message, carry: _Carry) -> ClientResult:
-        return outer.client_final(state, message.weights, carry.inner)._replace(weight=carry.weight)
+        return outer.client_final(state, message.weights, carry.inner)._replace(update_weight=carry.weight)
 
     return dataclasses.replace(
         outer, client_init=client_init, client_step=client_step, client_final=client_final, counts_examples=False
@@ -186,8 +186,7 @@ def build_agnostic_fed_avg(
         return _Message(weights, jnp.where(usual > 0, state.weights / jnp.where(usual > 0, usual, 1), 0))
 
     def finalize(state: DomainState, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
-        grads = jax.tree.map(jnp.negative, found.aggregate)
-        updates, opt_state = optimizer.update(grads, state.optimizer, weights.trainable)
+        updates, opt_state = optimizer.update(found.aggregate, state.optimizer, weights.trainable)
         count = found.survey["count"]
         loss = found.survey["loss"] / jnp.maximum(count, 1)
         # w * exp(lr * loss), scaled to sum 1; as a softmax, large losses do not overflow.

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
@@ -124,7 +125,7 @@ def kmeans_init(
         raise InputError(f"kmeans_init: {num_clusters} clusters need as many usable clients; there are {len(changes)}")
 
     def moved(change: Any) -> ModelWeights:
-        trainable = jax.tree.map(jnp.add, start.trainable, change[0])
+        trainable = optax.tree.sub(start.trainable, change[0])
         return apply_non_trainable(model, start._replace(trainable=trainable), change[1], jnp.float32(1))
 
     candidates = [moved(change) for change in changes.values()]

@@ -48,9 +48,9 @@ def build_weighted_fed_avg(
 ) -> LearningProcess[LearningState]:
     """Build federated averaging.
 
-    The server's gradient is the negated weighted mean of the clients' changes. FedOpt is this with another server
-    optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, or ``optax.sgd(lr, momentum=0.9)``. See
-    tff.learning.algorithms.build_weighted_fed_avg.
+    The server's gradient is the weighted mean of the clients' differences, initial minus final weights. FedOpt is this
+    with another server optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, ``optax.sgd(lr, momentum=0.9)``.
+    See tff.learning.algorithms.build_weighted_fed_avg.
 
     Args:
       model: the model.

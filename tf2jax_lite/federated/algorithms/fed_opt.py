@@ -87,7 +87,7 @@ def server_optimizer(
 ) -> optax.GradientTransformation:
     """Return a server optimizer with the paper's defaults.
 
-    With m and v the moments of the negative aggregate, Adam and Yogi step by
+    With m and v the moments of the aggregate, Adam and Yogi step by
     ``learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t) * m / (sqrt(v) + tau)`` in round t, as Keras and TFF do, and
     Adagrad by ``learning_rate * g / (sqrt(v) + tau)``. Moments of 16-bit weights are float32.
 

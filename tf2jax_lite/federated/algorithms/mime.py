@@ -91,10 +91,9 @@ def _client_work(
 
 def _finalizer(base: optax.GradientTransformation, server_learning_rate: float) -> Finalizer:
     def next_fn(state: PyTree, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
-        gradient = jax.tree.map(jnp.negative, found.survey)
-        _, state = base.update(gradient, state, weights.trainable)
-        trainable = jax.tree.map(lambda w, u: w + server_learning_rate * u, weights.trainable, found.aggregate)
-        measured = {"gradient_norm": tree_norm(gradient), "update_norm": tree_norm(found.aggregate)}
+        _, state = base.update(found.survey, state, weights.trainable)
+        trainable = jax.tree.map(lambda w, u: w - server_learning_rate * u, weights.trainable, found.aggregate)
+        measured = {"gradient_norm": tree_norm(found.survey), "update_norm": tree_norm(found.aggregate)}
         return MeasuredProcessOutput(state, weights._replace(trainable=trainable), measured)
 
     return Finalizer(lambda weights: base.init(weights.trainable), next_fn)
@@ -139,7 +138,7 @@ def build_mime(
     survey = Survey(
         build_fed_sgd_client_work(model),
         MeanFactory().create(template),
-        lambda weights, state, found: _Message(weights, state, jax.tree.map(jnp.negative, found)),
+        _Message,
         None if client_batching is None else BatchHParams(client_batching.batch_size),
     )
     return compose_learning_process(

@@ -15,7 +15,7 @@ import optax
 
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work, delta
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import (
     apply_non_trainable,
     as_clients,
@@ -83,7 +83,7 @@ def _client_work(model: Model, learning_rate: float, train_metrics: Mapping[str,
         return _Carry(work(message.control).client_init(state, message.weights, key, None), control)
 
     def client_step(state: Any, message: _Message, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
-        correction = delta(message.control, carry.control)
+        correction = optax.tree.sub(message.control, carry.control)
         inner = work(correction).client_step(state, message.weights, carry.inner, batch)
         return carry._replace(inner=inner)
 
@@ -92,12 +92,12 @@ def _client_work(model: Model, learning_rate: float, train_metrics: Mapping[str,
         steps = jnp.maximum(carry.inner.step, 1).astype(jnp.float32)
         # Option II of the paper: c_i <- c_i - c + (x - y_i) / (K * lr).
         control = jax.tree.map(
-            lambda own, server, update: own - server - update / (steps * learning_rate),
+            lambda own, server, update: own - server + update / (steps * learning_rate),
             carry.control,
             message.control,
             found.update,
         )
-        update = {"weights": found.update, "control": delta(control, carry.control)}
+        update = {"weights": found.update, "control": optax.tree.sub(carry.control, control)}
         return found._replace(update=update, output=control)
 
     outer = work(None)
@@ -128,7 +128,7 @@ def build_scaffold(
       client_learning_rate: lr of the clients' SGD.
       server_learning_rate: of the server.
       train_metrics: see `build_weighted_fed_avg`.
-      aggregator: of ``{"weights": ..., "control": ...}``; the unweighted mean by default.
+      aggregator: of ``{"weights": ..., "control": ...}``, both initial minus final; the unweighted mean by default.
       client_batching: see `compose_learning_process`.
       client_execution: see `compose_learning_process`.
       clients_per_chunk: see `compose_learning_process`.
@@ -165,8 +165,8 @@ def build_scaffold(
         found = aggregation.report(state.aggregator, total.aggregate, aggregator_key)
         share = total.participated.astype(jnp.float32) / num_clients
         weights = apply_non_trainable(model, state.weights, total.non_trainable, total.weight)
-        step = jax.tree.map(lambda w, u: w + server_rate * u, weights.trainable, found.result["weights"])
-        control = jax.tree.map(lambda c, d: c + share * d, state.control, found.result["control"])
+        step = jax.tree.map(lambda w, u: w - server_rate * u, weights.trainable, found.result["weights"])
+        control = jax.tree.map(lambda c, d: c - share * d, state.control, found.result["control"])
         return (
             weights._replace(trainable=step),
             control,

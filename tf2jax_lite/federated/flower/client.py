@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from flwr.app import Context as FlowerContext
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,6 +19,7 @@ from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
     NON_TRAINABLE,
+    UPDATE,
     WEIGHTS,
     content_of,
     from_arrays,
@@ -76,9 +78,9 @@ def client_app(
         steps, result = train(weights, data_fn(context), config)
         metrics = scalars(results_of(result.measurements))
         metrics.pop("num_examples", None)  # a count, which strategies would average
-        metrics["num-examples"] = float(result.weight)
+        metrics["num-examples"] = float(result.update_weight)
         records: dict[str, Any] = {METRICS: MetricRecord(metrics)}
-        if config.get("reply") == "update":
+        if config.get("reply") == UPDATE:
             records[METRICS]["steps"] = steps
             records[WEIGHTS] = to_arrays(result.update)
             records[NON_TRAINABLE] = to_arrays(result.non_trainable)
@@ -107,10 +109,10 @@ def _weights(message: Message, template: ModelWeights) -> ModelWeights:
 
 def _moved(model: Model, weights: ModelWeights, result: ClientResult) -> ModelWeights:
     """Return the weights after the client's training."""
-    trainable = jax.tree.map(jnp.add, weights.trainable, result.update)
+    trainable = optax.tree.sub(weights.trainable, result.update)
     flags = changing_leaves(model, weights.non_trainable)
     changing = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
-    changed = [leaf + change.astype(leaf.dtype) for leaf, change in zip(changing, result.non_trainable, strict=False)]
+    changed = [leaf - change.astype(leaf.dtype) for leaf, change in zip(changing, result.non_trainable, strict=False)]
     if not changed:
         return ModelWeights(trainable, weights.non_trainable)
     return ModelWeights(trainable, replace_leaves(weights.non_trainable, flags, changed))
@@ -149,4 +151,4 @@ class _Training:
                 steps += 1
         result = self._final(state, weights, carry)
         shares = cohort.shares() if self._work.counts_examples else None
-        return steps, result if shares is None else result._replace(weight=result.weight * shares[index])
+        return steps, result if shares is None else result._replace(update_weight=result.update_weight * shares[index])

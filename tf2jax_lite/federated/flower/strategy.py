@@ -23,6 +23,7 @@ from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
     NON_TRAINABLE,
+    UPDATE,
     WEIGHTS,
     content_of,
     from_arrays,
@@ -46,7 +47,7 @@ class BlocksStrategy(Strategy):
     Args:
       model: the model.
       aggregator: an `AggregationProcess` or a factory of one, such as ``MeanFactory()``.
-      finalizer: the server's update by the aggregate, which is added to the weights by default.
+      finalizer: the server's update by the aggregate; it takes a step of SGD of rate 1 by default.
       distributor: the message to clients; the unchanged weights by default. Its message must have the weights' form.
       clients_per_round: how many nodes train in a round; None for all that are connected.
       min_available_nodes: wait for as many nodes before a round.
@@ -108,7 +109,7 @@ class BlocksStrategy(Strategy):
         messages = []
         for index, node in enumerate(nodes):
             own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": index})
-            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), "update"
+            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), UPDATE
             content = RecordDict({WEIGHTS: message, CONFIG: own})
             messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
         return messages  # a list: Flower's grid goes over it twice
@@ -137,7 +138,7 @@ class BlocksStrategy(Strategy):
             index = jnp.asarray([index], jnp.int32)
             total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)
             for name, value in metrics.items():
-                averages.setdefault(name, []).append((value, float(result.weight)))
+                averages.setdefault(name, []).append((value, float(result.update_weight)))
         if total is None:
             return None, None
         found = self._aggregation.report(state.aggregator, total.aggregate, keys.aggregator)

@@ -23,7 +23,7 @@ class Accumulator(NamedTuple):
 
     Attributes:
       aggregate: the aggregator's accumulator.
-      non_trainable: list of weighted sums of changes of non-trainable weights.
+      non_trainable: weighted sums of differences of non-trainable weights.
       weight: float32 scalar, the sum of weights.
       measurements: sums of clients' measurements.
       participated: int32 scalar, clients whose updates count.
@@ -66,7 +66,7 @@ def zero(
     """
     zeros = jax.tree.map(_zeros, (result.non_trainable, result.measurements))
     aggregate = aggregator.zero(aggregator_state, num_clients)
-    return Accumulator(aggregate, zeros[0], np.float32(0), zeros[1], np.int32(0), np.int32(0))
+    return Accumulator(aggregate, list(zeros[0]), np.float32(0), zeros[1], np.int32(0), np.int32(0))
 
 
 def finite_rows(tree: PyTree, rows: int) -> Any:
@@ -106,10 +106,10 @@ def fold(
       index: int32 (n,), indices in the cohort.
       key: the round's key of the aggregation.
     """
-    finite = finite_rows((results.update, results.weight, results.non_trainable), exists.shape[0])
+    finite = finite_rows((results.update, results.update_weight, results.non_trainable), exists.shape[0])
     mask = exists & finite
-    updates = ClientUpdates(results.update, results.weight, mask, index)
-    weight = jnp.where(mask, results.weight, 0)
+    updates = ClientUpdates(results.update, results.update_weight, mask, index)
+    weight = jnp.where(mask, results.update_weight, 0)
     zeros = jax.tree.map(jnp.zeros_like, (results.non_trainable, results.measurements))
     changes, measured = select(mask, (results.non_trainable, results.measurements), zeros)
 

@@ -120,7 +120,7 @@ def _weighed(context: Context, result: ClientResult, index: Any) -> ClientResult
     """Return results of one or several clients with their mean's weights."""
     if context.shares is None:
         return result
-    return result._replace(weight=result.weight * jnp.asarray(context.shares)[index])
+    return result._replace(update_weight=result.update_weight * jnp.asarray(context.shares)[index])
 
 
 def _fold_one(
