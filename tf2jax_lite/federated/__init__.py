@@ -1,8 +1,8 @@
 """Federated and central training of JAX models, with the names of FedJAX and TFF.
 
 Entries: `build_weighted_fed_avg` and the other ``build_*`` functions return processes, `training.run_rounds` runs them.
-Aggregators and metrics are in ``federated.aggregators`` and ``federated.metrics``. All names are imported on first
-use, so that extras (`core`, `flower`) need not be installed; ``import *`` omits names that need one.
+Aggregators and metrics are in ``federated.aggregators`` and ``federated.metrics``. The subpackages `core` and `flower`
+need extras: they are imported on first use, and ``import *`` omits their names.
 
 Read in this order:
   process, model, client_work, blocks, compose: the types, and the building blocks of a process.
@@ -18,203 +18,146 @@ Must not import `verification`, `finetuning` or `cli`; TensorFlow only inside of
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import aggregators, algorithms, data, metrics, optimizers
+from .algorithms import (
+    apfl_model_weights,
+    build_agnostic_fed_avg,
+    build_apfl,
+    build_fed_kmeans,
+    build_fed_opt,
+    build_fed_prox,
+    build_fed_recon,
+    build_fed_sgd,
+    build_hyp_cluster,
+    build_jax_federated_averaging_process,
+    build_mime,
+    build_mime_lite,
+    build_mime_lite_with_optimizer_schedule,
+    build_scaffold,
+    build_unweighted_fed_avg,
+    build_unweighted_fed_avg_with_optimizer_schedule,
+    build_unweighted_fed_prox,
+    build_unweighted_mime_lite,
+    build_weighted_fed_avg,
+    build_weighted_fed_avg_with_optimizer_schedule,
+    build_weighted_fed_prox,
+    build_weighted_mime_lite,
+    kmeans_init,
+    server_optimizer,
+)
+from .blocks import (
+    DistributionProcess,
+    Distributor,
+    Finalizer,
+    FinalizerProcess,
+    broadcast_distributor,
+    build_add_finalizer,
+    build_apply_optimizer_finalizer,
+    build_broadcast_process,
+)
+from .checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
+from .client_work import (
+    ClientResult,
+    ClientWeighting,
+    ClientWork,
+    ClientWorkProcess,
+    build_fed_sgd_client_work,
+    build_model_delta_client_work,
+)
+from .compose import LearningAlgorithmState, LearningState, Survey, Surveyed, compose_learning_process
+from .data import (
+    EXAMPLE_MASK_KEY,
+    Batches,
+    BatchHParams,
+    BatchPreprocessor,
+    ClientDataset,
+    ClientPreprocessor,
+    ClientSampler,
+    FederatedData,
+    FedJAXSQLiteFederatedData,
+    InMemoryFederatedData,
+    NoOpBatchPreprocessor,
+    NoOpClientPreprocessor,
+    NpzFolderFederatedData,
+    PaddedBatchHParams,
+    ShuffleRepeatBatchHParams,
+    SQLiteFederatedData,
+    SQLiteFederatedDataBuilder,
+    SubsetFederatedData,
+    TFFHDF5FederatedData,
+    TFFSQLiteFederatedData,
+    UniformGetClientSampler,
+    UniformShuffledClientSampler,
+    WeightedSampler,
+    npz_file_name,
+    padded_batch_client_datasets,
+    padded_batch_federated_data,
+    partition_by_label,
+    partition_dirichlet,
+    partition_iid,
+    partition_quantity_skew,
+    shuffle_repeat_batch_federated_data,
+)
+from .evaluation import AverageLossEvaluator, ModelEvaluator, build_fed_eval, build_personalization_eval
+from .local_weights import local_model_weights, with_local_weights
+from .losses import named_loss
+from .model import (
+    BatchLoss,
+    Model,
+    TrainOutput,
+    evaluate_average_loss,
+    evaluate_model,
+    model_grad,
+    model_per_example_loss,
+)
+from .model_libraries import create_model_from_flax, create_model_from_haiku, create_model_from_stax
+from .model_sources import (
+    create_model_from_artifact,
+    create_model_from_converted,
+    create_model_from_fn,
+    create_model_from_tf,
+)
+from .partial import freeze, merge_lora, with_lora
+from .plots import plot_history
+from .process import (
+    AggregationProcess,
+    ClientUpdates,
+    LearningProcess,
+    LearningProcessOutput,
+    MeasuredProcessOutput,
+    ModelWeights,
+)
+from .release_managers import (
+    CSVFileReleaseManager,
+    JSONLinesReleaseManager,
+    LoggingReleaseManager,
+    MemoryReleaseManager,
+    ReleaseManager,
+    TensorBoardReleaseManager,
+)
+from .running import for_each_client, for_each_client_backend, get_for_each_client_backend, set_for_each_client_backend
+from .states import ByClient
+from .training import read_history, run_rounds, train_model
+
 if TYPE_CHECKING:
-    from . import aggregators, algorithms, data, metrics
     from . import core as core
     from . import flower as flower
-    from .algorithms import (
-        build_agnostic_fed_avg,
-        build_fed_kmeans,
-        build_fed_opt,
-        build_fed_prox,
-        build_fed_sgd,
-        build_hyp_cluster,
-        build_jax_federated_averaging_process,
-        build_mime,
-        build_mime_lite,
-        build_scaffold,
-        build_unweighted_fed_avg,
-        build_weighted_fed_avg,
-        kmeans_init,
-        server_optimizer,
-    )
-    from .blocks import (
-        Distributor,
-        Finalizer,
-        broadcast_distributor,
-        build_add_finalizer,
-        build_apply_optimizer_finalizer,
-    )
-    from .checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
-    from .client_work import ClientResult, ClientWork, build_fed_sgd_client_work, build_model_delta_client_work
-    from .compose import LearningState, Survey, Surveyed, compose_learning_process
     from .core import jax_computation as jax_computation
     from .core import set_default_context as set_default_context
-    from .data import (
-        Batches,
-        BatchHParams,
-        BatchPreprocessor,
-        ClientDataset,
-        ClientPreprocessor,
-        FederatedData,
-        InMemoryFederatedData,
-        NoOpBatchPreprocessor,
-        NoOpClientPreprocessor,
-        NpzFolderFederatedData,
-        PaddedBatchHParams,
-        ShuffleRepeatBatchHParams,
-        SQLiteFederatedData,
-        SQLiteFederatedDataBuilder,
-        SubsetFederatedData,
-        TFFHDF5FederatedData,
-        TFFSQLiteFederatedData,
-        UniformGetClientSampler,
-        UniformShuffledClientSampler,
-        WeightedSampler,
-        npz_file_name,
-        padded_batch_client_datasets,
-        padded_batch_federated_data,
-        partition_by_label,
-        partition_dirichlet,
-        partition_iid,
-        partition_quantity_skew,
-        shuffle_repeat_batch_federated_data,
-    )
-    from .evaluation import build_fed_eval, build_personalization_eval
-    from .local_weights import local_model_weights, with_local_weights
-    from .losses import named_loss
-    from .model import (
-        BatchLoss,
-        Model,
-        TrainOutput,
-        evaluate_average_loss,
-        evaluate_model,
-        model_grad,
-        model_per_example_loss,
-    )
-    from .model_libraries import create_model_from_flax, create_model_from_haiku
-    from .model_sources import (
-        create_model_from_artifact,
-        create_model_from_converted,
-        create_model_from_fn,
-        create_model_from_tf,
-    )
-    from .partial import freeze, merge_lora, with_lora
-    from .plots import plot_history
-    from .process import (
-        AggregationProcess,
-        ClientUpdates,
-        LearningProcess,
-        LearningProcessOutput,
-        MeasuredProcessOutput,
-        ModelWeights,
-    )
-    from .states import ByClient
-    from .training import read_history, run_rounds
 
-_PACKAGES = ("aggregators", "algorithms", "core", "data", "flower", "metrics")
-_LAZY = {
-    "build_agnostic_fed_avg": ".algorithms",
-    "build_fed_kmeans": ".algorithms",
-    "build_fed_opt": ".algorithms",
-    "build_fed_prox": ".algorithms",
-    "build_fed_sgd": ".algorithms",
-    "build_hyp_cluster": ".algorithms",
-    "kmeans_init": ".algorithms",
-    "build_jax_federated_averaging_process": ".algorithms",
-    "build_mime": ".algorithms",
-    "build_mime_lite": ".algorithms",
-    "build_scaffold": ".algorithms",
-    "build_unweighted_fed_avg": ".algorithms",
-    "build_weighted_fed_avg": ".algorithms",
-    "server_optimizer": ".algorithms",
-    "Distributor": ".blocks",
-    "Finalizer": ".blocks",
-    "broadcast_distributor": ".blocks",
-    "build_add_finalizer": ".blocks",
-    "build_apply_optimizer_finalizer": ".blocks",
-    "Checkpoint": ".checkpoint",
-    "CheckpointFile": ".checkpoint",
-    "CheckpointStore": ".checkpoint",
-    "Checkpoints": ".checkpoint",
-    "ClientResult": ".client_work",
-    "ClientWork": ".client_work",
-    "build_fed_sgd_client_work": ".client_work",
-    "build_model_delta_client_work": ".client_work",
-    "LearningState": ".compose",
-    "Survey": ".compose",
-    "Surveyed": ".compose",
-    "compose_learning_process": ".compose",
-    "jax_computation": ".core",
-    "set_default_context": ".core",
-    "BatchHParams": ".data",
-    "BatchPreprocessor": ".data",
-    "Batches": ".data",
-    "ClientDataset": ".data",
-    "ClientPreprocessor": ".data",
-    "FederatedData": ".data",
-    "InMemoryFederatedData": ".data",
-    "NoOpBatchPreprocessor": ".data",
-    "NoOpClientPreprocessor": ".data",
-    "NpzFolderFederatedData": ".data",
-    "PaddedBatchHParams": ".data",
-    "SQLiteFederatedData": ".data",
-    "SQLiteFederatedDataBuilder": ".data",
-    "ShuffleRepeatBatchHParams": ".data",
-    "SubsetFederatedData": ".data",
-    "TFFHDF5FederatedData": ".data",
-    "TFFSQLiteFederatedData": ".data",
-    "UniformGetClientSampler": ".data",
-    "UniformShuffledClientSampler": ".data",
-    "WeightedSampler": ".data",
-    "npz_file_name": ".data",
-    "padded_batch_client_datasets": ".data",
-    "padded_batch_federated_data": ".data",
-    "partition_by_label": ".data",
-    "partition_dirichlet": ".data",
-    "partition_iid": ".data",
-    "partition_quantity_skew": ".data",
-    "shuffle_repeat_batch_federated_data": ".data",
-    "build_fed_eval": ".evaluation",
-    "build_personalization_eval": ".evaluation",
-    "local_model_weights": ".local_weights",
-    "with_local_weights": ".local_weights",
-    "named_loss": ".losses",
-    "BatchLoss": ".model",
-    "Model": ".model",
-    "TrainOutput": ".model",
-    "evaluate_average_loss": ".model",
-    "evaluate_model": ".model",
-    "model_grad": ".model",
-    "model_per_example_loss": ".model",
-    "create_model_from_flax": ".model_libraries",
-    "create_model_from_haiku": ".model_libraries",
-    "create_model_from_artifact": ".model_sources",
-    "create_model_from_converted": ".model_sources",
-    "create_model_from_fn": ".model_sources",
-    "create_model_from_tf": ".model_sources",
-    "freeze": ".partial",
-    "merge_lora": ".partial",
-    "with_lora": ".partial",
-    "plot_history": ".plots",
-    "AggregationProcess": ".process",
-    "ClientUpdates": ".process",
-    "LearningProcess": ".process",
-    "LearningProcessOutput": ".process",
-    "MeasuredProcessOutput": ".process",
-    "ModelWeights": ".process",
-    "ByClient": ".states",
-    "read_history": ".training",
-    "run_rounds": ".training",
-}
+# Names that need an extra, and their subpackages.
+_EXTRAS = {"core": "core", "flower": "flower", "jax_computation": "core", "set_default_context": "core"}
 
 __all__ = [
+    "EXAMPLE_MASK_KEY",
     "AggregationProcess",
+    "AverageLossEvaluator",
     "BatchHParams",
     "BatchLoss",
     "BatchPreprocessor",
     "Batches",
     "ByClient",
+    "CSVFileReleaseManager",
     "Checkpoint",
     "CheckpointFile",
     "CheckpointStore",
@@ -222,22 +165,34 @@ __all__ = [
     "ClientDataset",
     "ClientPreprocessor",
     "ClientResult",
+    "ClientSampler",
     "ClientUpdates",
+    "ClientWeighting",
     "ClientWork",
+    "ClientWorkProcess",
+    "DistributionProcess",
     "Distributor",
+    "FedJAXSQLiteFederatedData",
     "FederatedData",
     "Finalizer",
+    "FinalizerProcess",
     "InMemoryFederatedData",
+    "JSONLinesReleaseManager",
+    "LearningAlgorithmState",
     "LearningProcess",
     "LearningProcessOutput",
     "LearningState",
+    "LoggingReleaseManager",
     "MeasuredProcessOutput",
+    "MemoryReleaseManager",
     "Model",
+    "ModelEvaluator",
     "ModelWeights",
     "NoOpBatchPreprocessor",
     "NoOpClientPreprocessor",
     "NpzFolderFederatedData",
     "PaddedBatchHParams",
+    "ReleaseManager",
     "SQLiteFederatedData",
     "SQLiteFederatedDataBuilder",
     "ShuffleRepeatBatchHParams",
@@ -246,42 +201,58 @@ __all__ = [
     "Surveyed",
     "TFFHDF5FederatedData",
     "TFFSQLiteFederatedData",
+    "TensorBoardReleaseManager",
     "TrainOutput",
     "UniformGetClientSampler",
     "UniformShuffledClientSampler",
     "WeightedSampler",
     "aggregators",
     "algorithms",
+    "apfl_model_weights",
     "broadcast_distributor",
     "build_add_finalizer",
     "build_agnostic_fed_avg",
+    "build_apfl",
     "build_apply_optimizer_finalizer",
+    "build_broadcast_process",
     "build_fed_eval",
     "build_fed_kmeans",
     "build_fed_opt",
     "build_fed_prox",
+    "build_fed_recon",
     "build_fed_sgd",
     "build_fed_sgd_client_work",
     "build_hyp_cluster",
     "build_jax_federated_averaging_process",
     "build_mime",
     "build_mime_lite",
+    "build_mime_lite_with_optimizer_schedule",
     "build_model_delta_client_work",
     "build_personalization_eval",
     "build_scaffold",
     "build_unweighted_fed_avg",
+    "build_unweighted_fed_avg_with_optimizer_schedule",
+    "build_unweighted_fed_prox",
+    "build_unweighted_mime_lite",
     "build_weighted_fed_avg",
+    "build_weighted_fed_avg_with_optimizer_schedule",
+    "build_weighted_fed_prox",
+    "build_weighted_mime_lite",
     "compose_learning_process",
     "create_model_from_artifact",
     "create_model_from_converted",
     "create_model_from_flax",
     "create_model_from_fn",
     "create_model_from_haiku",
+    "create_model_from_stax",
     "create_model_from_tf",
     "data",
     "evaluate_average_loss",
     "evaluate_model",
+    "for_each_client",
+    "for_each_client_backend",
     "freeze",
+    "get_for_each_client_backend",
     "kmeans_init",
     "local_model_weights",
     "merge_lora",
@@ -290,6 +261,7 @@ __all__ = [
     "model_per_example_loss",
     "named_loss",
     "npz_file_name",
+    "optimizers",
     "padded_batch_client_datasets",
     "padded_batch_federated_data",
     "partition_by_label",
@@ -300,21 +272,20 @@ __all__ = [
     "read_history",
     "run_rounds",
     "server_optimizer",
+    "set_for_each_client_backend",
     "shuffle_repeat_batch_federated_data",
+    "train_model",
     "with_local_weights",
     "with_lora",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in _LAZY:
+    if name not in _EXTRAS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name], __name__), name)
-    globals()[name] = value
-    return value
+    package = importlib.import_module(f".{_EXTRAS[name]}", __name__)
+    return package if name == _EXTRAS[name] else getattr(package, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_LAZY, *_PACKAGES})
+    return sorted({*globals(), *_EXTRAS})

@@ -16,11 +16,14 @@ from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
+    "DistributionProcess",
     "Distributor",
     "Finalizer",
+    "FinalizerProcess",
     "broadcast_distributor",
     "build_add_finalizer",
     "build_apply_optimizer_finalizer",
+    "build_broadcast_process",
     "check_optimizer",
 ]
 
@@ -58,12 +61,23 @@ class Finalizer:
     next: Callable[[PyTree, ModelWeights, PyTree], MeasuredProcessOutput]
 
 
-def broadcast_distributor() -> Distributor:
-    """Return a distributor that sends the weights unchanged.
+# TFF's names.
+DistributionProcess, FinalizerProcess = Distributor, Finalizer
+
+
+def build_broadcast_process(value_type: PyTree = None) -> Distributor:
+    """Make a distributor that sends the weights unchanged.
 
     See tff.learning.templates.build_broadcast_process.
+
+    Args:
+      value_type: ignored; TFF's type of the weights.
     """
+    del value_type
     return Distributor(lambda: (), lambda state, weights: MeasuredProcessOutput(state, weights, {}))
+
+
+broadcast_distributor = build_broadcast_process
 
 
 def check_optimizer(optimizer: Any, name: str) -> optax.GradientTransformation:

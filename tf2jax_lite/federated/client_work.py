@@ -8,8 +8,9 @@ Sources: tff.learning.templates.ClientWorkProcess; the split into init, step and
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ __all__ = [
     "ClientResult",
     "ClientWeighting",
     "ClientWork",
+    "ClientWorkProcess",
     "build_fed_sgd_client_work",
     "build_model_delta_client_work",
     "client_weight",
@@ -45,7 +47,15 @@ __all__ = [
 ]
 
 PyTree = Any
-ClientWeighting = Literal["num_examples", "uniform"]
+
+
+class ClientWeighting(enum.StrEnum):
+    """How clients are weighted in a mean; options take the strings as well. See tff.learning.ClientWeighting."""
+
+    NUM_EXAMPLES = "num_examples"
+    UNIFORM = "uniform"
+
+
 # An optimizer, or a function that makes one for the round (an int32 scalar, traced): a schedule over rounds.
 ClientOptimizer = optax.GradientTransformation | Callable[[Any], optax.GradientTransformation]
 
@@ -114,6 +124,9 @@ class ClientWork:
         return MeasuredProcessOutput(self.advance(state), result, {"train": result.measurements})
 
 
+ClientWorkProcess = ClientWork  # TFF's name
+
+
 class _Carry(NamedTuple):
     trainable: PyTree
     changed: list[Any]
@@ -144,7 +157,7 @@ def _is_of_the_round(optimizer: Any) -> bool:
     return callable(optimizer) and not isinstance(optimizer, tuple)
 
 
-def client_weight(weighting: ClientWeighting, weight: Any) -> Any:
+def client_weight(weighting: ClientWeighting | str, weight: Any) -> Any:
     """Return a client's weight, float32.
 
     The sum of its examples' weights (usually their number), or 1 if not 0.
@@ -242,7 +255,7 @@ def build_model_delta_client_work(
     model: Model,
     optimizer: ClientOptimizer,
     *,
-    client_weighting: ClientWeighting = "num_examples",
+    client_weighting: ClientWeighting | str = ClientWeighting.NUM_EXAMPLES,
     proximal_strength: float = 0.0,
     train_metrics: Mapping[str, Metric] | None = None,
     example_weight: Callable[[Mapping[str, Any]], Any] | None = None,
@@ -271,7 +284,8 @@ def build_model_delta_client_work(
         optimizer_of(optimizer, 0)
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_model_delta_client_work", "train_metrics", train_metrics)
-    value_and_grad = model_value_and_grad(with_cpu_rules(check_model(model)), example_weight, total_weight)
+    model = check_model(model)
+    value_and_grad = model_value_and_grad(with_cpu_rules(model), example_weight, total_weight)
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
@@ -326,7 +340,7 @@ def build_model_delta_client_work(
 def build_fed_sgd_client_work(
     model: Model,
     *,
-    client_weighting: ClientWeighting = "num_examples",
+    client_weighting: ClientWeighting | str = ClientWeighting.NUM_EXAMPLES,
     train_metrics: Mapping[str, Metric] | None = None,
 ) -> ClientWork:
     """Make the client work that sends a gradient at the received weights.
@@ -336,7 +350,8 @@ def build_fed_sgd_client_work(
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)
-    value_and_grad = model_value_and_grad(with_cpu_rules(check_model(model)))
+    model = check_model(model)
+    value_and_grad = model_value_and_grad(with_cpu_rules(model))
     initialize, advance = round_counter()
 
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:

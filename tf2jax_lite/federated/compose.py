@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor
-from tf2jax_lite.federated.client_work import ClientWork
+from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
+from tf2jax_lite.federated.blocks import Distributor, Finalizer, build_broadcast_process
+from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.device_placement import commit_to_device
 from tf2jax_lite.federated.metrics import Stat
 from tf2jax_lite.federated.model import (
@@ -33,19 +33,20 @@ from tf2jax_lite.federated.process import (
     LearningProcessOutput,
     ModelWeights,
 )
-from tf2jax_lite.federated.running import Cohort, CohortResult, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching, Check
+from tf2jax_lite.federated.running import CohortResult, CohortRunner, Execution
+from tf2jax_lite.federated.running.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
 from tf2jax_lite.federated.running.strategies import Context
 from tf2jax_lite.federated.states import ByClient
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
+    "LearningAlgorithmState",
     "LearningState",
     "Survey",
     "Surveyed",
     "apply_non_trainable",
-    "as_clients",
     "check_state",
+    "checked_ids",
     "compose_learning_process",
     "finite_outputs",
     "initial_weights",
@@ -53,31 +54,45 @@ __all__ = [
     "results_of",
     "reusable",
     "round_keys",
-    "split_client_ids",
 ]
 
 PyTree = Any
 
 
-class LearningState(NamedTuple):
+class LearningAlgorithmState(NamedTuple):
     """The server's state: a pytree of arrays, all that a resumed run needs.
+
+    See tff.learning.templates.LearningAlgorithmState; `LearningState` is another name.
 
     Attributes:
       round: int32 scalar, rounds done.
       key: the training's JAX key; it stays, each round folds its number in.
-      weights: the model's weights.
+      global_model_weights: the model's weights; also ``weights``. ``params``, as in FedJAX, are the trainable ones.
       distributor, client_work, aggregator, finalizer: the blocks' states.
       clients: the state of each client, a `ByClient` on the host; () if clients have no state.
     """
 
     round: Any
     key: Any
-    weights: ModelWeights
+    global_model_weights: ModelWeights
     distributor: PyTree
     client_work: PyTree
     aggregator: PyTree
     finalizer: PyTree
     clients: Any = ()
+
+    @property
+    def weights(self) -> ModelWeights:
+        """The model's weights."""
+        return self.global_model_weights
+
+    @property
+    def params(self) -> PyTree:
+        """The trainable weights: FedJAX's ``ServerState.params``."""
+        return self.global_model_weights.trainable
+
+
+LearningState = LearningAlgorithmState
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,6 +150,7 @@ def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
       InputError: ``key`` is no JAX key, or ``params`` are not the model's in structure or shapes.
     """
     check_key(key)
+    model = check_model(model)
     weights = model.init(key) if params is None or not isinstance(params, ModelWeights) else params
     if params is not None and not isinstance(params, ModelWeights):
         weights = weights._replace(trainable=params)
@@ -199,6 +215,7 @@ def compose_learning_process(
     distributor: Distributor | None = None,
     survey: Survey | None = None,
     client_states: ByClient | None = None,
+    client_diagnostics: bool = False,
     client_batching: Batching | None = None,
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
@@ -214,18 +231,24 @@ def compose_learning_process(
       distributor: the message to clients; the unchanged weights by default.
       survey: a first pass over the clients, for algorithms that need one.
       client_states: the clients' state between rounds, such as ``ByClient(first)``. A client's entry is the
-        ``client_input`` of its work, and its `ClientResult.output` the next entry; ``client_data`` is then a list of
-        pairs ``(client id, data)``. See `with_local_weights`.
+        ``client_input`` of its work, and its `ClientResult.output` the next entry; every client then needs an id. See
+        `with_local_weights`.
+      client_diagnostics: return results of each client, too, as FedJAX's algorithms do: ``metrics`` has
+        ``client_diagnostics``, a dict from client id (its index without one) to ``delta_l2_norm``, the norm of the
+        update, ``update_weight``, and the client's own measurements (``loss``, ``num_examples``).
       client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
-        Its seed, with the round and the client's index, shuffles; without one the state's key does.
+        Its seed, with the round and the client's index, shuffles; without one the client's key of the round does, if it
+        was given, or the state's key.
       client_execution: how clients are run; see `CohortRunner`.
       clients_per_chunk: see `CohortRunner`.
       mesh: devices that share the clients; every process of `jax.distributed` calls ``next`` with the same clients.
 
     Returns:
       The process. ``initialize(key=None, *, params=None)``: key 0 by default. ``next(state, client_data)``:
-      ``client_data`` is a list with for each client a ``ClientDataset``, an iterable of ready batches (dicts of arrays;
-      the last may be short), or None for a client that dropped out. Metrics: ``distributor``, ``client_work`` (with
+      ``client_data`` is a list with for each client a ``ClientDataset``, an iterable of ready batches (dicts of arrays
+      or pairs (x, y); the last may be short), or None for a client that dropped out; or pairs ``(client id, data)``, or
+      triples ``(client id, data, JAX key)``, as a sampler's ``sample()`` returns them. A client's key is then that of
+      its ``client_init``. Metrics: ``distributor``, ``client_work`` (with
       ``train``: clients' measurements, summed), ``aggregator``, ``finalizer``, ``clients`` (counts of those that
       participated, dropped out, had no data, or sent NaN or infinity; only the first count in the aggregate).
 
@@ -239,10 +262,12 @@ def compose_learning_process(
         )
     if client_states is not None and (survey is not None or not isinstance(client_states, ByClient)):
         raise InputError("client_states is a ByClient, and does not go with a survey")
-    template = check_model(model).shapes.trainable
+    model = check_model(model)
+    template = model.shapes.trainable
     aggregation = as_aggregator(aggregator, template)
-    distribution = distributor or broadcast_distributor()
-    runner = CohortRunner(client_work, aggregation, client_execution, clients_per_chunk, mesh)
+    distribution = distributor or build_broadcast_process()
+    training = with_diagnostics(client_work) if client_diagnostics else client_work
+    runner = CohortRunner(training, aggregation, client_execution, clients_per_chunk, mesh)
     surveyor = None
     if survey is not None:
         surveyor = CohortRunner(survey.client_work, survey.aggregator, client_execution, clients_per_chunk, mesh)
@@ -314,26 +339,43 @@ def compose_learning_process(
         check_state(state, LearningState)
         kept, state = state.clients, commit_to_device(state._replace(clients=()))
         distributor_state, context, sent = begin(state)
-        clients, ids = as_clients(client_data), []
-        if client_states is not None:
-            ids, clients = split_client_ids("client_states", clients)
-        cohort = Cohort(clients, client_batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
+        entries = as_entries(client_data) if surveyor is None else reusable(as_entries(client_data))
+        ids = [] if client_states is None else checked_ids("client_states", entries)
+        cohort = cohort_of(entries, client_batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
         surveyed: PyTree = ()
         if surveyor is not None:
-            cohort = dataclasses.replace(cohort, clients=reusable(cohort.clients))
             surveyed, context, cohort = run_survey(state, context, cohort)
         result = runner.run(context, cohort)
         new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
+        metrics = {"distributor": sent, **metrics}
+        if client_diagnostics:
+            found = sorted(result.outputs.items())
+            metrics["client_diagnostics"] = {cohort.name(i): output["diagnostics"] for i, output in found}
+            outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
+            result = result._replace(outputs=outputs)
         new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
-        return LearningProcessOutput(new, {"distributor": sent, **metrics})
+        return LearningProcessOutput(new, metrics)
 
     return LearningProcess(
         initialize,
         next_fn,
         lambda state: state.weights,
-        lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
+        lambda state, weights: state._replace(global_model_weights=replaced_weights(model, state.key, weights)),
         takes_client_ids=client_states is not None,
     )
+
+
+def with_diagnostics(work: ClientWork) -> ClientWork:
+    """Return client work whose output has each client's results beside its own output."""
+
+    def client_final(state: Any, message: PyTree, carry: PyTree) -> ClientResult:
+        found = work.client_final(state, message, carry)
+        own = results_of(found.measurements)
+        diagnostics = {"delta_l2_norm": tree_norm(found.update), "update_weight": found.update_weight}
+        diagnostics |= own if isinstance(own, dict) else {}
+        return found._replace(output={"diagnostics": diagnostics, "output": found.output})
+
+    return dataclasses.replace(work, client_final=client_final)
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
@@ -345,17 +387,19 @@ def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashab
     }
 
 
-def split_client_ids(who: str, client_data: Sequence[Any]) -> tuple[list[Hashable], list[Any]]:
-    """Return the ids and the data of clients that keep a state.
+def checked_ids(who: str, entries: Sequence[Entry]) -> list[Hashable]:
+    """Return the ids of clients that keep a state.
 
     Raises:
-      InputError: an entry is not a pair of an id and data, or a client is there twice.
+      InputError: an entry has no id, or a client is there twice.
     """
-    pairs = list(client_data)
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise InputError(f"{who}: client_data is a list of pairs (client id, data): each client keeps a state")
-    ids = [pair[0] for pair in pairs]
+    ids = [entry.client_id for entry in entries]
     for client_id in ids:
+        if client_id is None:
+            raise InputError(
+                f"{who}: client_data is a list of pairs (client id, data), or a sampler's triples: each client keeps a "
+                "state"
+            )
         if not _is_hashed(client_id):
             raise InputError(
                 f"{who}: a client's state is kept under its id, which is text or a number; not "
@@ -363,7 +407,7 @@ def split_client_ids(who: str, client_data: Sequence[Any]) -> tuple[list[Hashabl
             )
     if len(set(ids)) != len(ids):
         raise InputError(f"{who}: a client is in the round twice")
-    return ids, [pair[1] for pair in pairs]
+    return ids
 
 
 def _is_hashed(client_id: Any) -> bool:
@@ -374,20 +418,6 @@ def _is_hashed(client_id: Any) -> bool:
     return True
 
 
-def reusable(clients: Sequence[Any]) -> Sequence[Any]:
+def reusable(entries: Sequence[Entry]) -> list[Entry]:
     """Return clients that can be read again: iterators of batches become lists."""
-    return [list(c) if hasattr(c, "__next__") else c for c in clients]
-
-
-def as_clients(client_data: Any) -> Sequence[Any]:
-    """Return a cohort as a sequence.
-
-    Raises:
-      InputError: it is a mapping or no iterable, or there is no client.
-    """
-    if isinstance(client_data, (dict, str)) or not hasattr(client_data, "__iter__"):
-        raise InputError(f"client_data is a list with one entry a client, not {type(client_data).__name__}")
-    clients = client_data if isinstance(client_data, Sequence) else list(client_data)
-    if not clients:
-        raise InputError("client_data is empty: a round needs at least one client (None for one that dropped out)")
-    return clients
+    return [e._replace(data=list(e.data)) if hasattr(e.data, "__next__") else e for e in entries]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +32,19 @@ def with_cpu_rules(model: Model, backend: str | None = None) -> Model:
     if (backend or jax.default_backend()) != "cpu":
         return model
     return dataclasses.replace(
-        model, apply_for_train=optimize(model.apply_for_train), apply_for_eval=optimize(model.apply_for_eval)
+        model, apply_for_train=_optimized(model.apply_for_train), apply_for_eval=_optimized(model.apply_for_eval)
     )
+
+
+def _optimized(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``optimize(function)``, or the function itself while jit is disabled: it sees values then."""
+    faster = optimize(function)
+
+    @functools.wraps(faster)
+    def call(*args: Any) -> Any:
+        return (function if jax.config.jax_disable_jit else faster)(*args)
+
+    return call
 
 
 def has_slow_convolution(fn: Callable[..., Any], *args: Any) -> bool:

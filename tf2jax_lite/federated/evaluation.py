@@ -5,7 +5,7 @@ See tff.learning.algorithms.build_fed_eval.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,6 @@ from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.compose import (
     apply_non_trainable,
-    as_clients,
     check_state,
     initial_weights,
     replaced_weights,
@@ -25,16 +24,30 @@ from tf2jax_lite.federated.compose import (
     round_keys,
 )
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.metrics import MeanStat, Stat
-from tf2jax_lite.federated.model import Model, as_model_weights, check_model, evaluate_model, evaluate_stats
+from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Stat
+from tf2jax_lite.federated.model import (
+    Model,
+    as_model_weights,
+    check_model,
+    check_weights,
+    evaluate_model,
+    evaluate_stats,
+)
 from tf2jax_lite.federated.options import check_key, check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.running.for_each_client import for_each_client
 from tf2jax_lite.federated.running.strategies import Context
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["EvalState", "build_fed_eval", "build_personalization_eval"]
+__all__ = [
+    "AverageLossEvaluator",
+    "EvalState",
+    "ModelEvaluator",
+    "build_fed_eval",
+    "build_personalization_eval",
+]
 
 PyTree = Any
 
@@ -98,7 +111,7 @@ def build_fed_eval(
     Raises:
       InputError: an option does not fit.
     """
-    check_model(model)
+    model = check_model(model)
     nothing = SumFactory().create(())
     runner = CohortRunner(_work(model), nothing, client_execution, clients_per_chunk)
 
@@ -109,7 +122,7 @@ def build_fed_eval(
         check_state(state, EvalState)
         keys = round_keys(jax.random.key(0), state.round)
         context = Context((), nothing.initialize(), state.weights, keys.clients, keys.aggregator)
-        result = runner.run(context, Cohort(as_clients(client_data), client_batching, 0, int(state.round)))
+        result = runner.run(context, cohort_of(as_entries(client_data), client_batching, 0, int(state.round)))
         found = result.total.measurements
         totals = state.totals or found
         if state.totals and found:
@@ -128,6 +141,92 @@ def build_fed_eval(
         lambda state: state.weights,
         lambda state, weights: state._replace(weights=replaced_weights(model, jax.random.key(0), weights)),
     )
+
+
+class ModelEvaluator:
+    """Evaluates a model on each client's data alone. See fedjax.ModelEvaluator.
+
+    Args:
+      model: the model; its ``eval_metrics`` and its mean ``loss`` are evaluated.
+    """
+
+    def __init__(self, model: Model):
+        model = check_model(model)
+        work = _work(model)
+
+        def client_init(shared: Any, own: Any) -> Any:
+            return as_model_weights(own if shared is None else shared), _zero(model)
+
+        def client_step(state: Any, batch: Mapping[str, Any]) -> Any:
+            return state[0], work.client_step((), state[0], state[1], batch)
+
+        self._model = model
+        self._each = for_each_client(client_init, client_step, lambda shared, state: results_of(state[1]))
+
+    def evaluate_global_params(
+        self, params: Any, clients: Iterable[tuple[Any, Iterable[Mapping[str, Any]]]]
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield pairs (client id, metrics), all of the same weights.
+
+        Args:
+          params: the model's weights, or its plain params.
+          clients: pairs (client id, batches).
+        """
+        check_weights(self._model, as_model_weights(params), "params")
+        yield from self._each(params, ((client_id, batches, ()) for client_id, batches in clients))
+
+    def evaluate_per_client_params(
+        self, clients: Iterable[tuple[Any, Iterable[Mapping[str, Any]], Any]]
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield pairs (client id, metrics), each of the client's own weights.
+
+        Args:
+          clients: triples (client id, batches, params).
+        """
+        yield from self._each(None, clients)
+
+
+class AverageLossEvaluator:
+    """Evaluates the mean loss of each client alone. See fedjax.AverageLossEvaluator.
+
+    Args:
+      per_example_loss: as `model_per_example_loss` returns it.
+      regularizer: ``(params) -> scalar`` to add.
+    """
+
+    def __init__(
+        self,
+        per_example_loss: Callable[[Any, Mapping[str, Any], Any], Any],
+        regularizer: Callable[[Any], Any] | None = None,
+    ):
+        def client_init(shared: Any, own: Any) -> Any:
+            rng, params = own if shared is None else (own, shared)
+            return params, rng, MeanStat(jnp.float32(0), jnp.int32(0))
+
+        def client_step(state: Any, batch: Mapping[str, Any]) -> Any:
+            params, rng, total = state
+            rng, own = jax.random.split(rng)
+            losses = jnp.asarray(per_example_loss(params, batch, own))
+            kept = jnp.asarray(batch.get(MASK_KEY, jnp.ones(losses.shape, bool))).astype(jnp.int32)
+            return params, rng, total.merge(MeanStat.new(losses, kept).reduce())
+
+        def client_final(shared: Any, state: Any) -> Any:
+            loss = state[2].result()
+            return loss if regularizer is None else loss + regularizer(state[0])
+
+        self._each = for_each_client(client_init, client_step, client_final)
+
+    def evaluate_global_params(
+        self, params: Any, clients: Iterable[tuple[Any, Iterable[Mapping[str, Any]], Any]]
+    ) -> Iterator[tuple[Any, jax.Array]]:
+        """Yield pairs (client id, mean loss); ``clients`` are triples (id, batches, JAX key)."""
+        yield from self._each(params, clients)
+
+    def evaluate_per_client_params(
+        self, clients: Iterable[tuple[Any, Iterable[Mapping[str, Any]], Any, Any]]
+    ) -> Iterator[tuple[Any, jax.Array]]:
+        """Yield pairs (client id, mean loss); ``clients`` are (id, batches, JAX key, params)."""
+        yield from self._each(None, ((i, batches, (rng, params)) for i, batches, rng, params in clients))
 
 
 def build_personalization_eval(
@@ -155,7 +254,7 @@ def build_personalization_eval(
       InputError: a strategy named ``baseline`` or that is no such pair; when called: no client, a pair that is none, or
         weights, a key or examples that do not fit.
     """
-    check_model(model)
+    model = check_model(model)
     if "baseline" in strategies:
         raise InputError("build_personalization_eval: 'baseline' names the metrics before personalization")
     for name, strategy in strategies.items():
@@ -169,7 +268,7 @@ def build_personalization_eval(
         key = jax.random.key(0) if key is None else key
         check_key(key)
         rows: dict[str, list[Any]] = {name: [] for name in ("baseline", *strategies)}
-        for index, pair in enumerate(as_clients(client_data)):
+        for index, (_, pair, _) in enumerate(as_entries(client_data)):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise InputError(f"client {index}: expected a pair of ClientDatasets (training, test)")
             train, test = pair

@@ -59,7 +59,8 @@ def with_local_weights(
     Raises:
       InputError: no weight is local, or it is not a model.
     """
-    shapes = check_model(model).shapes
+    model = check_model(model)
+    shapes = model.shapes
     if not any(is_local(name) for part in shapes for name in _names(part)):
         names = [name for part in shapes for name in _names(part)]
         raise InputError(f"with_local_weights: no weight is local; there are {', '.join(names[:10])}")

@@ -62,7 +62,9 @@ class TrainOutput(NamedTuple):
 class Model:
     """A model as pure functions.
 
-    Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model.
+    Frozen, and hashable by identity: a static argument of `jax.jit`. See fedjax.Model. As there, the functions may also
+    be those of a plain pytree of params, all of which train: ``init(key) -> params``, ``apply_for_train(params, batch,
+    rng) -> predictions``, ``apply_for_eval(params, batch) -> predictions``.
 
     Attributes:
       init: ``(key) -> ModelWeights``. A pretrained model ignores the key.
@@ -76,9 +78,9 @@ class Model:
         leaf changes, the examples of a batch act on each other, and batches are not padded in training.
     """
 
-    init: Callable[[Any], ModelWeights]
-    apply_for_train: Callable[[ModelWeights, Batch, Any], TrainOutput]
-    apply_for_eval: Callable[[ModelWeights, Batch], PyTree]
+    init: Callable[[Any], ModelWeights | PyTree]
+    apply_for_train: Callable[[Any, Batch, Any], TrainOutput | PyTree]
+    apply_for_eval: Callable[[Any, Batch], PyTree]
     train_loss: TrainLoss
     eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     changes: Any = True
@@ -86,23 +88,44 @@ class Model:
     def __post_init__(self) -> None:
         """Let a named loss ask the model whether its predictions are logits."""
         if isinstance(self.train_loss, NamedLoss):
-            loss = self.train_loss.of_model(traced_kinds(self.apply_for_eval, lambda: self.shapes))
+            loss = self.train_loss.of_model(traced_kinds(self.apply_for_eval, lambda: self._given_shapes))
             object.__setattr__(self, "train_loss", loss)
 
     @functools.cached_property
     def shapes(self) -> ModelWeights:
-        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s.
+        """The weights' shapes and dtypes, as `jax.ShapeDtypeStruct`s."""
+        return as_model_weights(self._given_shapes)
 
-        Raises:
-          InputError: ``init`` returns something else.
-        """
-        found = jax.eval_shape(self.init, jax.random.key(0))
-        if not isinstance(found, ModelWeights):
-            raise InputError(
-                f"Model.init ({described(self.init)}) returns a {type(found).__name__}, not ModelWeights, which the "
-                "functions of a Model take and return. create_model_from_fn takes functions of bare params."
-            )
-        return found
+    @functools.cached_property
+    def _given_shapes(self) -> Any:
+        return jax.eval_shape(self.init, jax.random.key(0))
+
+    @functools.cached_property
+    def of_weights(self) -> Model:
+        """The model with functions of `ModelWeights`: itself, unless its params are a plain pytree."""
+        return self if isinstance(self._given_shapes, ModelWeights) else _of_weights(self)
+
+    def replace(self, **changes: Any) -> Model:
+        """Return a model with other functions, as FedJAX's dataclasses do."""
+        return dataclasses.replace(self, **changes)
+
+
+def _of_weights(model: Model) -> Model:
+    """Return a model of plain params as one of `ModelWeights`."""
+
+    def init(key: Any) -> ModelWeights:
+        return ModelWeights(model.init(key), ())
+
+    def apply_for_train(weights: ModelWeights, batch: Batch, rng: Any) -> TrainOutput:
+        found = model.apply_for_train(weights.trainable, batch, rng)
+        return found if isinstance(found, TrainOutput) else TrainOutput(found, ())
+
+    def apply_for_eval(weights: ModelWeights, batch: Batch) -> PyTree:
+        return model.apply_for_eval(weights.trainable, batch)
+
+    for function in (init, apply_for_train, apply_for_eval):
+        function.given = getattr(model, function.__name__)  # type: ignore[attr-defined]  # for error messages
+    return Model(init, apply_for_train, apply_for_eval, model.train_loss, model.eval_metrics)
 
 
 class BatchLoss(NamedTuple):
@@ -130,7 +153,7 @@ def as_model_weights(params: Any) -> ModelWeights:
 
 
 def check_model(model: Any) -> Model:
-    """Return ``model``.
+    """Return the model with functions of `ModelWeights`.
 
     Raises:
       InputError: it is no `Model`.
@@ -139,7 +162,7 @@ def check_model(model: Any) -> Model:
         raise InputError(
             f"a model is a federated.Model, as create_model_from_fn and its like return it, not {type(model).__name__}"
         )
-    return model
+    return model.of_weights
 
 
 def check_weights(model: Model, weights: ModelWeights, what: str = "weights") -> None:
@@ -254,7 +277,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
     if not isinstance(output, TrainOutput):
         raise InputError(
             f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
-            "TrainOutput(predictions, non_trainable). create_model_from_fn takes functions that return predictions."
+            "TrainOutput(predictions, non_trainable), as init returns ModelWeights."
         )
     # A sum of losses, or a number of examples, may overflow half precision.
     with raised_by("train_loss", model.train_loss):
@@ -276,7 +299,7 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     Raises:
       InputError: it is not a model.
     """
-    check_model(model)
+    model = check_model(model)
 
     def per_example_loss(weights: Any, batch: Batch, rng: Any) -> jax.Array:
         return _losses(model, as_model_weights(weights), batch, rng)[0]
@@ -302,7 +325,7 @@ def model_value_and_grad(
     Raises:
       InputError: it is not a model.
     """
-    check_model(model)
+    model = check_model(model)
 
     def loss_fn(trainable: PyTree, non_trainable: PyTree, batch: Batch, rng: Any) -> tuple[Any, BatchLoss]:
         losses, output, mask = _losses(model, ModelWeights(trainable, non_trainable), batch, rng)
@@ -378,8 +401,8 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
     Raises:
       InputError: there is no batch, or one does not fit the model, or the weights do not.
     """
-    weights = as_model_weights(weights)
-    check_weights(check_model(model), weights)
+    weights, model = as_model_weights(weights), check_model(model)
+    check_weights(model, weights)
     total: dict[str, Stat] | None = None
     for number, batch in enumerate(batches):
         if not isinstance(batch, Mapping):

@@ -1,4 +1,4 @@
-"""Models from Flax and Haiku."""
+"""Models from Flax, Haiku and stax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tf2jax_lite.federated.model import Model, TrainOutput
 from tf2jax_lite.federated.model_sources import InputSource, argument_reader
 from tf2jax_lite.federated.process import ModelWeights
 
-__all__ = ["create_model_from_flax", "create_model_from_haiku"]
+__all__ = ["create_model_from_flax", "create_model_from_haiku", "create_model_from_stax"]
 
 Metrics = Mapping[str, Metric]
 
@@ -29,8 +29,8 @@ def create_model_from_haiku(
     """Make a model of a Haiku function. See fedjax.create_model_from_haiku.
 
     Args:
-      transformed_forward_pass: the result of ``hk.transform`` or ``hk.transform_with_state`` for a function of a batch.
-        State becomes non-trainable weights.
+      transformed_forward_pass: the result of ``hk.transform`` for a function of a batch, whose model has plain params,
+        as in FedJAX; or of ``hk.transform_with_state``, whose state becomes non-trainable weights.
       sample_batch: a batch, for the parameters' shapes.
       train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).
       eval_metrics: name to metric.
@@ -42,21 +42,60 @@ def create_model_from_haiku(
     train, evaluate = dict(train_kwargs or {}), dict(eval_kwargs or {})
     forward = transformed_forward_pass.apply
 
-    def init(key: Any) -> ModelWeights:
+    def init(key: Any) -> Any:
         found = transformed_forward_pass.init(key, dict(sample_batch), **train)
-        return ModelWeights(*found) if stateful else ModelWeights(found, ())
+        return ModelWeights(*found) if stateful else found
 
-    def apply_for_train(weights: ModelWeights, batch: Mapping[str, Any], rng: Any) -> TrainOutput:
+    def apply_for_train(weights: Any, batch: Mapping[str, Any], rng: Any = None) -> Any:
         if stateful:
             return TrainOutput(*forward(weights.trainable, weights.non_trainable, rng, batch, **train))
-        return TrainOutput(forward(weights.trainable, rng, batch, **train), weights.non_trainable)
+        return forward(weights, rng, batch, **train)
 
-    def apply_for_eval(weights: ModelWeights, batch: Mapping[str, Any]) -> Any:
+    def apply_for_eval(weights: Any, batch: Mapping[str, Any]) -> Any:
         if stateful:
             return forward(weights.trainable, weights.non_trainable, None, batch, **evaluate)[0]
-        return forward(weights.trainable, None, batch, **evaluate)
+        return forward(weights, None, batch, **evaluate)
 
     return Model(init, apply_for_train, apply_for_eval, as_train_loss(train_loss), metrics)
+
+
+def create_model_from_stax(
+    stax_init: Callable[..., Any],
+    stax_apply: Callable[..., Any],
+    sample_shape: tuple[int, ...],
+    train_loss: str | TrainLoss,
+    eval_metrics: Metrics | None = None,
+    train_kwargs: Mapping[str, Any] | None = None,
+    eval_kwargs: Mapping[str, Any] | None = None,
+    input_key: str = "x",
+) -> Model:
+    """Make a model of a pair of stax functions. See fedjax.create_model_from_stax.
+
+    Args:
+      stax_init: ``(key, shape) -> (shape, params)``, as ``jax.example_libraries.stax.serial`` returns it.
+      stax_apply: ``(params, inputs, **kwargs) -> predictions``.
+      sample_shape: the shape of the inputs; the first size may be -1.
+      train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).
+      eval_metrics: name to metric.
+      train_kwargs: more arguments in training.
+      eval_kwargs: more arguments in evaluation.
+      input_key: the batch's key of the inputs.
+
+    Returns:
+      The model; its params are stax's plain pytree.
+    """
+    metrics = check_metrics("create_model_from_stax", "eval_metrics", eval_metrics)
+    train, evaluate = dict(train_kwargs or {}), dict(eval_kwargs or {})
+
+    def apply_for_train(params: Any, batch: Mapping[str, Any], rng: Any = None) -> Any:
+        return stax_apply(params, batch[input_key], rng=rng, **train)
+
+    def apply_for_eval(params: Any, batch: Mapping[str, Any]) -> Any:
+        return stax_apply(params, batch[input_key], **evaluate)
+
+    return Model(
+        lambda key: stax_init(key, sample_shape)[1], apply_for_train, apply_for_eval, as_train_loss(train_loss), metrics
+    )
 
 
 def create_model_from_flax(

@@ -48,7 +48,8 @@ def freeze(model: Model, trains: Filter) -> Model:
       InputError: nothing trains, or it is not a model.
     """
     _check_filter("freeze", "trains", trains)
-    names, treedef = _named(check_model(model).shapes.trainable)
+    model = check_model(model)
+    names, treedef = _named(model.shapes.trainable)
     kept = [name for name in names if trains(name)]
     if not kept:
         raise InputError(f"freeze: no parameter trains; there are {', '.join(list(names)[:10])}")
@@ -101,7 +102,8 @@ def with_lora(model: Model, rank: int, *, alpha: float | None = None, adapts: Fi
     if alpha is not None:
         check_number("with_lora", "alpha", alpha)
     _check_filter("with_lora", "adapts", adapts)
-    names, _ = _named(check_model(model).shapes.trainable)
+    model = check_model(model)
+    names, _ = _named(model.shapes.trainable)
     chosen = [name for name, leaf in names.items() if leaf.ndim >= 2 and adapts(name)]
     if not chosen:
         raise InputError(

@@ -128,7 +128,9 @@ def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree
         if isinstance(leaf, ByClient):
             leaves.append(_restored_clients(name, leaf, rest))
         else:
-            leaves.append(_restored_leaf(name, leaf, rest.pop(name, None)))
+            # Checkpoints of earlier versions have the former name of this field.
+            former = name if name in rest else name.replace("global_model_weights", "weights")
+            leaves.append(_restored_leaf(name, leaf, rest.pop(former, None)))
     if rest:
         # Dropping them silently would make a resumed run another one.
         raise CheckpointError(f"the checkpoint has {min(rest)!r}, which a new state of this training has not")

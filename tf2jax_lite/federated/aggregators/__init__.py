@@ -15,13 +15,13 @@ Must not import `algorithms`, `running` or `flower`.
 
 from .accounting import gaussian_epsilon, gaussian_noise_multiplier
 from .base import Factory
-from .clipping import ClippingFactory, ZeroingFactory
+from .clipping import ClippingFactory, ZeroingFactory, clipping_factory, zeroing_factory
 from .codecs import Codec, Drive, RotatedUniformQuantizer, TernGrad, TopK, UniformQuantizer
 from .compression import CompressionFactory
 from .geometric import GeometricMedianFactory
 from .mean import MeanFactory, SumFactory, UnweightedMeanFactory
 from .privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
-from .quantile import QuantileEstimation
+from .quantile import PrivateQuantileEstimationProcess, QuantileEstimation
 from .recommended import compression_aggregator, dp_aggregator, robust_aggregator, secure_aggregator
 from .robust import CoordinateMedianFactory, KrumFactory, TrimmedMeanFactory
 from .screening import ScreeningFactory, finite_clients, screen_updates
@@ -38,6 +38,7 @@ __all__ = [
     "GeometricMedianFactory",
     "KrumFactory",
     "MeanFactory",
+    "PrivateQuantileEstimationProcess",
     "QuantileEstimation",
     "RotatedUniformQuantizer",
     "ScreeningFactory",
@@ -50,6 +51,7 @@ __all__ = [
     "UnweightedMeanFactory",
     "ZeroingFactory",
     "adaptive_clip_noise_params",
+    "clipping_factory",
     "compression_aggregator",
     "dp_aggregator",
     "finite_clients",
@@ -58,4 +60,5 @@ __all__ = [
     "robust_aggregator",
     "screen_updates",
     "secure_aggregator",
+    "zeroing_factory",
 ]

@@ -20,7 +20,7 @@ from .base import Factory, Stage, as_aggregator, before, float_template, keep_ro
 from .mean import MeanFactory
 from .quantile import QuantileEstimation
 
-__all__ = ["ClippingFactory", "ZeroingFactory"]
+__all__ = ["ClippingFactory", "ZeroingFactory", "clipping_factory", "zeroing_factory"]
 
 Norm = float | QuantileEstimation
 
@@ -127,3 +127,15 @@ class ZeroingFactory(Factory):
         float_template(template, "ZeroingFactory")
         stage = norm_stage(self.zeroing_norm, self.norm_order, _zero, ("zeroing_norm", "zeroed_count"))
         return before(stage, as_aggregator(self.inner_agg_factory, template), "zeroing")
+
+
+def clipping_factory(clipping_norm: Norm, inner_agg_factory: Factory | None = None) -> ClippingFactory:
+    """Return a `ClippingFactory`. See tff.aggregators.clipping_factory."""
+    return ClippingFactory(clipping_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory)
+
+
+def zeroing_factory(
+    zeroing_norm: Norm, inner_agg_factory: Factory | None = None, *, norm_order: float = math.inf
+) -> ZeroingFactory:
+    """Return a `ZeroingFactory`. See tff.aggregators.zeroing_factory."""
+    return ZeroingFactory(zeroing_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory, norm_order)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
+from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
 from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.federated.compose import LearningState
 from tf2jax_lite.federated.model import Model
@@ -124,6 +125,7 @@ def _check_rate(learning_rate: Any) -> None:
         check_number("server_optimizer", "learning_rate", learning_rate, above=0)
 
 
+@takes_tff_keywords
 def build_fed_opt(
     model: Model,
     client_optimizer: ClientOptimizer,

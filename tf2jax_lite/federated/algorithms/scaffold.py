@@ -18,21 +18,20 @@ from tf2jax_lite.federated.aggregators.base import as_aggregator
 from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
 from tf2jax_lite.federated.compose import (
     apply_non_trainable,
-    as_clients,
     check_state,
+    checked_ids,
     finite_outputs,
     initial_weights,
     replaced_weights,
     results_of,
     round_keys,
-    split_client_ids,
 )
 from tf2jax_lite.federated.metrics import check_metrics
 from tf2jax_lite.federated.model import Model, check_model
 from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.running import CohortRunner, Execution
+from tf2jax_lite.federated.running.cohort import Batching, as_entries, cohort_of
 from tf2jax_lite.federated.running.strategies import Context
 from tf2jax_lite.federated.states import ByClient
 
@@ -135,8 +134,8 @@ def build_scaffold(
       mesh: see `compose_learning_process`.
 
     Returns:
-      The process. ``client_data`` is a list of pairs ``(client id, data)``: a client's control variate is kept under
-      its id in the state, on the host. A client whose update is not finite keeps the one it had.
+      The process. ``client_data`` is a list of pairs ``(client id, data)`` or a sampler's triples: a client's control
+      variate is kept under its id in the state, on the host. A client whose update is not finite keeps the one it had.
 
     Raises:
       InputError: an option out of range; clients without ids, or one twice.
@@ -146,7 +145,8 @@ def build_scaffold(
     check_number("build_scaffold", "server_learning_rate", server_learning_rate, above=0)
     # Numbers of NumPy's would widen bfloat16.
     client_rate, server_rate = float(client_learning_rate), float(server_learning_rate)
-    template = check_model(model).shapes.trainable
+    model = check_model(model)
+    template = model.shapes.trainable
     work = _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics))
     controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
     aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": controls})
@@ -177,12 +177,13 @@ def build_scaffold(
 
     def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, ScaffoldState)
-        ids, clients = split_client_ids("build_scaffold", as_clients(client_data))
+        entries = as_entries(client_data)
+        ids = checked_ids("build_scaffold", entries)
         keys = round_keys(state.key, state.round)
         inputs = [state.client_controls.of(i) for i in ids]
         message = _Message(state.weights, state.control)
         context = Context(state.round, state.aggregator, message, keys.clients, keys.aggregator)
-        cohort = Cohort(clients, client_batching, state.key, int(state.round), inputs)
+        cohort = cohort_of(entries, client_batching, state.key, int(state.round), inputs)
         result = runner.run(context, cohort)
         bare = state._replace(client_controls=controls_of_none)
         weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)

@@ -26,7 +26,7 @@ from tf2jax_lite.federated.flower.records import (
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.model import Model, changing_leaves, evaluate_model, replace_leaves
+from tf2jax_lite.federated.model import Model, changing_leaves, check_model, evaluate_model, replace_leaves
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import Cohort
 from tf2jax_lite.federated.running.cohort import Batching
@@ -68,7 +68,7 @@ def client_app(
     if not callable(data_fn):
         raise InputError("data_fn is a function of Flower's context that returns this client's data")
     app = ClientApp()
-    template = jax.eval_shape(model.init, jax.random.key(0))
+    template = check_model(model).shapes
     train = _Training(model, client_work, client_batching, template)
 
     @app.train()

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor, build_add_finalizer
+from tf2jax_lite.federated.blocks import Distributor, Finalizer, build_add_finalizer, build_broadcast_process
 from tf2jax_lite.federated.client_work import ClientResult
 from tf2jax_lite.federated.compose import LearningState, apply_non_trainable, round_keys
 from tf2jax_lite.federated.data.seeds import numpy_rng
@@ -30,7 +30,7 @@ from tf2jax_lite.federated.flower.records import (
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.model import Model, changing_leaves
+from tf2jax_lite.federated.model import Model, changing_leaves, check_model
 from tf2jax_lite.federated.process import ModelWeights
 from tf2jax_lite.federated.running import accumulate
 from tf2jax_lite.support.errors import InputError
@@ -76,11 +76,11 @@ class BlocksStrategy(Strategy):
         if min_available_nodes < 1 or (clients_per_round is not None and clients_per_round < 1):
             raise InputError("min_available_nodes and clients_per_round are >= 1")
         self._model = model
-        self._template = jax.eval_shape(model.init, jax.random.key(0))
+        self._template = check_model(model).shapes
         self._aggregation = as_aggregator(aggregator, self._template.trainable)
         self._fold = jax.jit(functools.partial(accumulate.fold, self._aggregation))
         self._finalizer = finalizer or build_add_finalizer()
-        self._distributor = distributor or broadcast_distributor()
+        self._distributor = distributor or build_broadcast_process()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
         self._key = jax.random.key(0) if key is None else key
         self._indices: dict[int, int] = {}
@@ -145,7 +145,7 @@ class BlocksStrategy(Strategy):
         done = self._finalizer.next(state.finalizer, state.weights, found.result)
         weights = apply_non_trainable(self._model, done.result, total.non_trainable, total.weight)
         self.state = state._replace(
-            round=state.round + 1, weights=weights, aggregator=found.state, finalizer=done.state
+            round=state.round + 1, global_model_weights=weights, aggregator=found.state, finalizer=done.state
         )
         counts = {"participated": total.participated, "non_finite": total.non_finite}
         metrics = {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.federated.data import (
@@ -22,7 +23,7 @@ from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
 from tf2jax_lite.federated.data.seeds import seed_words
 from tf2jax_lite.support.errors import DataError, InputError
 
-__all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "client_seed"]
+__all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "Entry", "as_entries", "client_seed", "cohort_of"]
 
 Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
 Check = Callable[[Mapping[str, np.ndarray], str], None]
@@ -79,13 +80,58 @@ class Chunk(NamedTuple):
     client_input: Any
 
 
-def client_seed(batching: Batching, key: Any, round_number: int, index: int) -> list[int] | None:
+class Entry(NamedTuple):
+    """One entry of a round's ``client_data``.
+
+    Attributes:
+      client_id: the client's id; None if it was not given.
+      data: see `Cohort.clients`.
+      key: the client's JAX key of the round; None if it was not given.
+    """
+
+    client_id: Any
+    data: Any
+    key: Any
+
+
+def as_entries(client_data: Any) -> list[Entry]:
+    """Return a round's clients as given: data, pairs ``(id, data)`` or triples ``(id, data, key)``.
+
+    Raises:
+      InputError: it is a mapping or no iterable, there is no client, or some have keys and others none.
+    """
+    if isinstance(client_data, (dict, str)) or not hasattr(client_data, "__iter__"):
+        raise InputError(f"client_data is a list with one entry a client, not {type(client_data).__name__}")
+    entries = [_entry(item) for item in client_data]
+    if not entries:
+        raise InputError("client_data is empty: a round needs at least one client (None for one that dropped out)")
+    if len({entry.key is None for entry in entries}) > 1:
+        raise InputError("client_data: give all clients a key, as a sampler does, or none")
+    return entries
+
+
+def _entry(item: Any) -> Entry:
+    if isinstance(item, Entry):
+        return item
+    given = isinstance(item, tuple) and len(item) in (2, 3)
+    # A tuple of data is a client's batches, or its training and test data.
+    if not given or isinstance(item[0], Mapping | ClientDataset) or isinstance(item[1], tuple | Mapping):
+        return Entry(None, item, None)
+    return Entry(*item, *[None] * (3 - len(item)))
+
+
+def client_seed(
+    batching: Batching, key: Any, round_number: int, index: int, client_key: Any = None
+) -> list[int] | None:
     """Return the seed of a client's shuffling in a round; None without shuffling.
 
-    It comes from ``batching.seed`` if that is set, else from the training's key: a resumed run has the same order.
+    It comes from ``batching.seed`` if that is set, else from the client's key of the round if it was given one, else
+    from the training's key: a resumed run has the same order.
     """
     if not isinstance(batching, ShuffleRepeatBatchHParams) or batching.skip_shuffle:
         return None
+    if batching.seed is None and client_key is not None:
+        return list(seed_words(client_key))
     base = seed_words(key if batching.seed is None else batching.seed)
     return [*base, round_number, index]
 
@@ -103,6 +149,8 @@ class Cohort:
       inputs: the algorithm's input for each client; None if it has none.
       check: called with each client's examples, dict of arrays (n, ...) without padding, and their name in errors;
         it raises if the algorithm cannot take them. It is needed as traced programs see no values.
+      ids: each client's id, or None.
+      keys: each client's JAX key of the round; None to derive them from the round's.
     """
 
     clients: Sequence[Any]
@@ -111,6 +159,8 @@ class Cohort:
     round_number: int = 0
     inputs: Sequence[Any] | None = None
     check: Check | None = None
+    ids: Sequence[Any] | None = None
+    keys: Sequence[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -118,6 +168,21 @@ class Cohort:
     def count_dropped(self) -> int:
         """Return the number of clients that dropped out."""
         return sum(client is None for client in self.clients)
+
+    def name(self, index: int) -> Any:
+        """Return a client's id, or its index if it has none."""
+        found = None if self.ids is None else self.ids[index]
+        return index if found is None else found
+
+    def stacked_keys(self) -> jax.Array | None:
+        """Return the clients' keys (clients and more,), or None; the size is the same for similar cohorts."""
+        if self.keys is None:
+            return None
+        typed = [k for k in self.keys if jnp.issubdtype(k.dtype, jax.dtypes.prng_key)]
+        words = np.stack([np.asarray(jax.random.key_data(key)) for key in self.keys])
+        size = 1 << len(words).bit_length()
+        words = np.concatenate([words, np.zeros((size - len(words), *words.shape[1:]), words.dtype)])
+        return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(typed[0]) if typed else None)
 
     def shares(self) -> np.ndarray | None:
         """Return each client's own share of the examples in its batches.
@@ -204,7 +269,21 @@ class Cohort:
         cutting = self._cutting
         if cutting.skip_shuffle:
             return _rows_in_order(total, cutting) if total < _SMALL else index_table(total, cutting, None)
-        return index_table(total, cutting, client_seed(cutting, self.key, self.round_number, index))
+        given = None if self.keys is None else self.keys[index]
+        return index_table(total, cutting, client_seed(cutting, self.key, self.round_number, index, given))
+
+
+def cohort_of(
+    entries: Sequence[Entry],
+    batching: Batching | None,
+    key: Any,
+    round_number: int,
+    inputs: Sequence[Any] | None = None,
+) -> Cohort:
+    """Return the cohort of a round's entries; see `Cohort` for the arguments."""
+    ids = [entry.client_id for entry in entries]
+    keys = None if entries[0].key is None else [entry.key for entry in entries]
+    return Cohort([entry.data for entry in entries], batching, key, round_number, inputs, ids=ids, keys=keys)
 
 
 @functools.lru_cache(maxsize=512)
@@ -216,12 +295,9 @@ def _rows_in_order(total: int, cutting: ShuffleRepeatBatchHParams) -> np.ndarray
 
 def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Client | None:
     kept: list[dict[str, np.ndarray]] = []
-    if isinstance(batches, tuple) and len(batches) == 2 and isinstance(batches[0], str | bytes | int | np.integer):
-        raise DataError(
-            f"client {index} of the round: a pair of the client's id and its data, but the process keeps nothing for "
-            "each client. Pass the data alone, or build the process with client_states=ByClient(first)."
-        )
     for batch in batches:
+        if isinstance(batch, tuple) and len(batch) == 2:  # (x, y), as in TFF
+            batch = {"x": batch[0], "y": batch[1]}
         if not isinstance(batch, Mapping):
             raise DataError(f"client {index} of the round: a batch is a dict of arrays, not {type(batch).__name__}")
         arrays = {name: np.asarray(value) for name, value in batch.items()}

@@ -28,6 +28,7 @@ from .accumulate import Accumulator
 from .buffers import Arena, Pool
 from .choice import can_be_batched, choose_backend
 from .cohort import Client, Cohort
+from .debug import run_eagerly
 from .programs import Programs, signature
 from .stacking import fill, lay_out, round_up
 from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
@@ -36,7 +37,7 @@ from .workers import MeshFold, Workers
 __all__ = ["CohortResult", "CohortRunner", "Execution"]
 
 PyTree = Any
-Execution = Literal["auto", "vmap", "scan", "unrolled", "loop"]
+Execution = Literal["auto", "vmap", "scan", "unrolled", "loop", "debug"]
 # Compiling a program of more unrolled steps takes longer than it saves.
 _MAX_UNROLLED = 12
 # In a chunk of clients that run one after another, bytes of batches of one step of all.
@@ -65,8 +66,9 @@ class CohortRunner:
       work: the client work.
       aggregator: accumulates the updates.
       execution: ``"vmap"`` (batched clients), ``"scan"`` (sequential clients in one program), ``"unrolled"`` (a
-        program for each client), ``"loop"`` (a program for each batch), or ``"auto"``: see `choose_backend`. With
-        vmap and scan, a client with a short batch that must not be padded runs as a loop.
+        program for each client), ``"loop"`` (a program for each batch), ``"debug"`` (eager; errors of the client work
+        name the client and the stage), or ``"auto"``: see `choose_backend`. With vmap and scan, a client with a short
+        batch that must not be padded runs as a loop.
       clients_per_chunk: how many clients make a chunk; 16 to 128 for each device if None, by the size of a batch. A few
         chunks are in memory at once.
       mesh: devices that share each chunk's clients (vmap and scan), of all processes of `jax.distributed`.
@@ -78,10 +80,12 @@ class CohortRunner:
     clients_per_chunk: int | None = None
     mesh: Mesh | None = None
     _chosen: str | None = dataclasses.field(default=None, init=False, repr=False)
+    _given: ClientWork = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.execution not in get_args(Execution):
             raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
+        object.__setattr__(self, "_given", self.work)
         functions = {name: getattr(self.work, name) for name in ("client_init", "client_step", "client_final")}
         named = {name: named_function(name, function) for name, function in functions.items()}
         object.__setattr__(self, "work", dataclasses.replace(self.work, **named))
@@ -93,7 +97,7 @@ class CohortRunner:
                 "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
                 "client_weighting='uniform'."
             )
-        if self.mesh is not None and self.execution in ("unrolled", "loop"):
+        if self.mesh is not None and self.execution in ("unrolled", "loop", "debug"):
             raise InputError(
                 f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"
             )
@@ -111,6 +115,7 @@ class CohortRunner:
         context = commit_to_device(context)
         if self.work.counts_examples:
             context = context._replace(shares=cohort.shares())
+        context = context._replace(client_keys=cohort.stacked_keys())
         prepared = cohort.prepared()
         first = next(prepared, None)
         outputs: dict[int, PyTree] = {}
@@ -118,6 +123,12 @@ class CohortRunner:
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
             total = accumulate.zero(self.aggregator, context.aggregator, len(cohort), nothing)
+        elif self.execution == "debug":
+            total, outputs = run_eagerly(
+                self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
+            )
+            seen = len(outputs)
+            outputs = {i: output for i, output in outputs.items() if jax.tree.leaves(output)}
         else:
             found = _Round(self, context, first, len(cohort))
             try:

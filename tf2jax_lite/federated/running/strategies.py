@@ -21,7 +21,7 @@ from tf2jax_lite.federated.process import AggregationProcess
 from . import accumulate
 from .accumulate import Accumulator
 
-__all__ = ["Context", "client_key", "make_scan", "make_unrolled", "make_vmap"]
+__all__ = ["Context", "client_key", "fold_one", "make_scan", "make_unrolled", "make_vmap"]
 
 PyTree = Any
 
@@ -37,6 +37,7 @@ class Context(NamedTuple):
       aggregator_key: the round's key of the aggregation.
       shares: a factor of each client's weight, (clients and more,); None if all are 1. See
         `Cohort.shares`.
+      client_keys: each client's own key, (clients and more,); None to derive them from ``client_key``.
     """
 
     work: PyTree
@@ -45,11 +46,12 @@ class Context(NamedTuple):
     client_key: Any
     aggregator_key: Any
     shares: Any = None
+    client_keys: Any = None
 
 
 def client_key(context: Context, index: Any) -> Any:
     """Return a client's key; it does not depend on who else is in the chunk."""
-    return jax.random.fold_in(context.client_key, index)
+    return jax.random.fold_in(context.client_key, index) if context.client_keys is None else context.client_keys[index]
 
 
 def _at(batches: PyTree, client: Any, step: Any) -> PyTree:
@@ -123,9 +125,10 @@ def _weighed(context: Context, result: ClientResult, index: Any) -> ClientResult
     return result._replace(update_weight=result.update_weight * jnp.asarray(context.shares)[index])
 
 
-def _fold_one(
+def fold_one(
     aggregator: AggregationProcess, context: Context, total: Accumulator, result: ClientResult, exists: Any, index: Any
 ) -> Accumulator:
+    """Add one client's result to the accumulator; ``exists`` is False for padding."""
     rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], _weighed(context, result, index))
     return accumulate.fold(
         aggregator,
@@ -159,7 +162,7 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
             carry = jax.lax.fori_loop(jnp.int32(0), steps, step, carry)
             result = work.client_final(context.work, context.message, carry)
-            return _fold_one(aggregator, context, total, result, steps > 0, index), result.output
+            return fold_one(aggregator, context, total, result, steps > 0, index), result.output
 
         rows = jnp.arange(chunk.steps.shape[0], dtype=jnp.int32)
         return jax.lax.scan(client, total, (rows, chunk.steps, chunk.index, chunk.client_input))
@@ -179,7 +182,7 @@ def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[
         for batch in batches:
             carry = work.client_step(context.work, context.message, carry, batch)
         result = work.client_final(context.work, context.message, carry)
-        return _fold_one(aggregator, context, total, result, True, index), result.output
+        return fold_one(aggregator, context, total, result, True, index), result.output
 
     return run
 
@@ -208,6 +211,6 @@ def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions
 
     def finish(context: Context, total: Accumulator, carry: PyTree, index: Any) -> tuple[Accumulator, PyTree]:
         result = work.client_final(context.work, context.message, carry)
-        return _fold_one(aggregator, context, total, result, True, index), result.output
+        return fold_one(aggregator, context, total, result, True, index), result.output
 
     return LoopFunctions(jax.jit(start), jax.jit(step, donate_argnums=1), jax.jit(finish, donate_argnums=1))
