@@ -189,11 +189,19 @@ def test_cohorts_with_some_keys_are_refused():
         process.next(process.initialize(), [("a", DATA["c0"], jax.random.key(0)), ("b", DATA["c1"])])
 
 
-def test_batches_may_be_pairs():
+def test_batches_may_be_pairs_and_clients_tuples():
     process = build()
-    pairs = [[(c["x"], c["y"])] for c in CLIENTS]
-    results = [process.next(process.initialize(), given).state for given in (pairs, [[c] for c in CLIENTS])]
-    np.testing.assert_array_equal(*(state.weights.trainable["w"] for state in results))
+    plain = [[c, c] for c in CLIENTS]
+    others = (
+        [[(c["x"], c["y"])] * 2 for c in CLIENTS],
+        [((c["x"], c["y"]), (c["x"], c["y"])) for c in CLIENTS],
+        [(c, c) for c in CLIENTS],
+        [(name, (c, c)) for name, c in zip(DATA, CLIENTS, strict=True)],
+        [(name, [c, c], None) for name, c in zip(DATA, CLIENTS, strict=True)],
+    )
+    expected = process.next(process.initialize(), plain).state.params["w"]
+    for given in others:
+        np.testing.assert_array_equal(process.next(process.initialize(), given).state.params["w"], expected)
 
 
 def test_each_client_is_evaluated_alone():

@@ -1,4 +1,4 @@
-"""Code written for TFF: its names, variants of its builders, and its training loop."""
+"""Code written for TFF: names, variants of builders, the training loop."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ import tf2jax_lite.federated as fed
 from tests.federated import workload
 from tests.federated.workload import Logistic, batches, local_sgd, tree, weighted_mean
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.states import restored_state, state_arrays
+from tf2jax_lite.federated.simulation.states import restored_state, state_arrays
 
 CLIENTS = workload.make_clients(3, seed=4, low=5, high=9, shape=(6,), classes=4)
 DATA = [fed.ClientDataset(c) for c in CLIENTS]
@@ -129,7 +129,7 @@ def test_optimizer_schedules(weighted):
 
 
 def mime_lite(weights, rates, server_rate=1.0):
-    """Return Mime Lite with momentum in numpy; the state has one step of its rate a round."""
+    """Return Mime Lite with momentum in numpy."""
     p, m = zeros(), zeros()
     for rate in rates:
         c = weighted_mean([Logistic.grad(p, k) for k in CLIENTS], weights)

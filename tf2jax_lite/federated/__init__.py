@@ -1,24 +1,25 @@
 """Federated and central training of JAX models, with the names of FedJAX and TFF.
 
-Entries: `build_weighted_fed_avg` and the other ``build_*`` functions return processes, `training.run_rounds` runs them.
+Entries: `build_weighted_fed_avg` and the other ``build_*`` functions return processes, `train_model` runs them.
 Aggregators and metrics are in ``federated.aggregators`` and ``federated.metrics``. The subpackages `core` and `flower`
 need extras: they are imported on first use, and ``import *`` omits their names.
 
 Read in this order:
-  process, model, client_work, blocks, compose: the types, and the building blocks of a process.
-  algorithms, aggregators, metrics, data: subpackages of such blocks, and of clients' data.
-  running: the execution of a cohort; device_placement and convolutions serve it.
-  model_sources, model_libraries, partial, local_weights: models from artifacts and libraries; trained parts of them.
-  training, states, checkpoint, evaluation, events, plots: many rounds, resumption, and their records.
+  templates, models: the types and building blocks of a process; models.
+  aggregators, metrics, data: subpackages of such blocks, and of clients' data.
+  execution: the execution of a cohort.
+  algorithms, training, simulation: processes composed of blocks; the training loop; its records and checkpoints.
   flower, core: real federations, and computations of the federated language.
+  optimizers, datasets, _utils: FedJAX's optimizers; standard data sets; helpers.
 
 Must not import `verification`, `finetuning` or `cli`; TensorFlow only inside of functions.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from . import aggregators, algorithms, data, metrics, optimizers
+from . import aggregators, algorithms, data, datasets, metrics, optimizers
 from .algorithms import (
     apfl_model_weights,
     build_agnostic_fed_avg,
@@ -45,26 +46,7 @@ from .algorithms import (
     kmeans_init,
     server_optimizer,
 )
-from .blocks import (
-    DistributionProcess,
-    Distributor,
-    Finalizer,
-    FinalizerProcess,
-    broadcast_distributor,
-    build_add_finalizer,
-    build_apply_optimizer_finalizer,
-    build_broadcast_process,
-)
-from .checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
-from .client_work import (
-    ClientResult,
-    ClientWeighting,
-    ClientWork,
-    ClientWorkProcess,
-    build_fed_sgd_client_work,
-    build_model_delta_client_work,
-)
-from .compose import LearningAlgorithmState, LearningState, Survey, Surveyed, compose_learning_process
+from .algorithms.evaluation import AverageLossEvaluator, ModelEvaluator, build_fed_eval, build_personalization_eval
 from .data import (
     EXAMPLE_MASK_KEY,
     Batches,
@@ -98,10 +80,16 @@ from .data import (
     partition_quantity_skew,
     shuffle_repeat_batch_federated_data,
 )
-from .evaluation import AverageLossEvaluator, ModelEvaluator, build_fed_eval, build_personalization_eval
-from .local_weights import local_model_weights, with_local_weights
-from .losses import named_loss
-from .model import (
+from .execution import (
+    for_each_client,
+    for_each_client_backend,
+    get_for_each_client_backend,
+    set_for_each_client_backend,
+)
+from .models.libraries import create_model_from_flax, create_model_from_haiku, create_model_from_stax
+from .models.local_weights import local_model_weights, with_local_weights
+from .models.losses import named_loss
+from .models.model import (
     BatchLoss,
     Model,
     TrainOutput,
@@ -110,24 +98,16 @@ from .model import (
     model_grad,
     model_per_example_loss,
 )
-from .model_libraries import create_model_from_flax, create_model_from_haiku, create_model_from_stax
-from .model_sources import (
+from .models.partial import freeze, merge_lora, with_lora
+from .models.sources import (
     create_model_from_artifact,
     create_model_from_converted,
     create_model_from_fn,
     create_model_from_tf,
 )
-from .partial import freeze, merge_lora, with_lora
-from .plots import plot_history
-from .process import (
-    AggregationProcess,
-    ClientUpdates,
-    LearningProcess,
-    LearningProcessOutput,
-    MeasuredProcessOutput,
-    ModelWeights,
-)
-from .release_managers import (
+from .simulation.checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
+from .simulation.plots import plot_history
+from .simulation.release_managers import (
     CSVFileReleaseManager,
     JSONLinesReleaseManager,
     LoggingReleaseManager,
@@ -135,8 +115,34 @@ from .release_managers import (
     ReleaseManager,
     TensorBoardReleaseManager,
 )
-from .running import for_each_client, for_each_client_backend, get_for_each_client_backend, set_for_each_client_backend
-from .states import ByClient
+from .templates.blocks import (
+    DistributionProcess,
+    Distributor,
+    Finalizer,
+    FinalizerProcess,
+    broadcast_distributor,
+    build_add_finalizer,
+    build_apply_optimizer_finalizer,
+    build_broadcast_process,
+)
+from .templates.by_client import ByClient
+from .templates.client_work import (
+    ClientResult,
+    ClientWeighting,
+    ClientWork,
+    ClientWorkProcess,
+    build_fed_sgd_client_work,
+    build_model_delta_client_work,
+)
+from .templates.compose import LearningAlgorithmState, LearningState, Survey, Surveyed, compose_learning_process
+from .templates.process import (
+    AggregationProcess,
+    ClientUpdates,
+    LearningProcess,
+    LearningProcessOutput,
+    MeasuredProcessOutput,
+    ModelWeights,
+)
 from .training import read_history, run_rounds, train_model
 
 if TYPE_CHECKING:
@@ -144,6 +150,26 @@ if TYPE_CHECKING:
     from . import flower as flower
     from .core import jax_computation as jax_computation
     from .core import set_default_context as set_default_context
+
+# Former places of modules, which stay importable.
+_FORMER = {
+    "blocks": "templates.blocks",
+    "checkpoint": "simulation.checkpoint",
+    "client_work": "templates.client_work",
+    "compose": "templates.compose",
+    "evaluation": "algorithms.evaluation",
+    "local_weights": "models.local_weights",
+    "losses": "models.losses",
+    "model": "models.model",
+    "model_libraries": "models.libraries",
+    "model_sources": "models.sources",
+    "options": "_utils.validation",
+    "partial": "models.partial",
+    "process": "templates.process",
+    "states": "simulation.states",
+}
+for _name, _module in _FORMER.items():
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name] = importlib.import_module(f"{__name__}.{_module}")
 
 # Names that need an extra, and their subpackages.
 _EXTRAS = {"core": "core", "flower": "flower", "jax_computation": "core", "set_default_context": "core"}
@@ -247,6 +273,7 @@ __all__ = [
     "create_model_from_stax",
     "create_model_from_tf",
     "data",
+    "datasets",
     "evaluate_average_loss",
     "evaluate_model",
     "for_each_client",

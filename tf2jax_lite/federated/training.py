@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
-from tf2jax_lite.federated.events import EventWriter
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.plots import plot_history
-from tf2jax_lite.federated.process import LearningProcess
-from tf2jax_lite.federated.release_managers import ReleaseManager
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.simulation.checkpoint import Checkpoints, CheckpointStore
+from tf2jax_lite.federated.simulation.events import EventWriter
+from tf2jax_lite.federated.simulation.plots import plot_history
+from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
+from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import CheckpointError, DataError, InputError, Tf2JaxError
 from tf2jax_lite.support.limits import regular
 

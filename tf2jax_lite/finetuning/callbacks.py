@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.events import EventWriter
+from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.support.errors import InputError
 
 from .steps import FinetuneState

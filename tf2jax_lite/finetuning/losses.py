@@ -1,4 +1,4 @@
-"""Losses of the command line: those of `federated.losses`, optax's, a user's own, and options that change them."""
+"""Losses of the command line: those of `federated`, optax's, a user's own, and options that change them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.federated import aggregators as agg
-from tf2jax_lite.federated.process import ClientUpdates
+from tf2jax_lite.federated.templates.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, N, aggregate, flat, make, vector
 
@@ -80,7 +80,7 @@ def test_a_cohort_of_one():
 
 
 def test_the_bound_follows_the_clients_largest_magnitudes():
-    """As TFF's: the estimate moves by the share of clients that are within it, and the bound is its multiple."""
+    """The estimate moves by the share of clients within it, as in TFF."""
     estimation = agg.QuantileEstimation.no_noise(1.0, 0.5, 1.0, multiplier=2.0)
     process = agg.SecureSumFactory(estimation).create({"x": jax.ShapeDtypeStruct((2,), jnp.float32)})
     update = {"x": np.float32([[0.5, -3.0], [2.5, 0.0], [0.1, 0.2]])}

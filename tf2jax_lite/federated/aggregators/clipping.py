@@ -12,13 +12,21 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import (
+    Factory,
+    Stage,
+    as_aggregator,
+    before,
+    float_template,
+    keep_rows,
+    row_norms,
+    scale_rows,
+)
+from tf2jax_lite.federated.aggregators.mean import MeanFactory
+from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, as_aggregator, before, float_template, keep_rows, row_norms, scale_rows
-from .mean import MeanFactory
-from .quantile import QuantileEstimation
 
 __all__ = ["ClippingFactory", "ZeroingFactory", "clipping_factory", "zeroing_factory"]
 

@@ -19,12 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import Factory, cast_like, float_template, row_norms, rows
+from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template, row_norms, rows
-from .quantile import QuantileEstimation
 
 __all__ = ["SecureSumFactory"]
 
@@ -225,7 +224,7 @@ def _pair(template: Any, key: Any, i: Any, j: Any) -> Any:
 
 
 def _any_beyond(update: Any, is_beyond: Any) -> Any:
-    """Return for each client whether any of its numbers is beyond the bound, bool (n,)."""
+    """Return whether any number of each client is beyond the bound, bool (n,)."""
     found = [jnp.any(is_beyond(x).reshape(x.shape[0], -1), axis=1) for x in jax.tree.leaves(update)]
     return functools.reduce(jnp.logical_or, found)
 

@@ -12,10 +12,10 @@ Read in this order:
 Must not import `training`, `flower` or `core`.
 """
 
-from .agnostic import build_agnostic_fed_avg
-from .apfl import apfl_model_weights, build_apfl
-from .cluster_init import kmeans_init
-from .fed_avg import (
+from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
+from tf2jax_lite.federated.algorithms.apfl import apfl_model_weights, build_apfl
+from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
+from tf2jax_lite.federated.algorithms.fed_avg import (
     build_fed_prox,
     build_fed_sgd,
     build_unweighted_fed_avg,
@@ -25,19 +25,19 @@ from .fed_avg import (
     build_weighted_fed_avg_with_optimizer_schedule,
     build_weighted_fed_prox,
 )
-from .fed_opt import build_fed_opt, server_optimizer
-from .hyp_cluster import build_hyp_cluster
-from .jax_averaging import build_jax_federated_averaging_process
-from .kmeans import build_fed_kmeans
-from .mime import (
+from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt, server_optimizer
+from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
+from tf2jax_lite.federated.algorithms.jax_averaging import build_jax_federated_averaging_process
+from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
+from tf2jax_lite.federated.algorithms.mime import (
     build_mime,
     build_mime_lite,
     build_mime_lite_with_optimizer_schedule,
     build_unweighted_mime_lite,
     build_weighted_mime_lite,
 )
-from .recon import build_fed_recon
-from .scaffold import build_scaffold
+from tf2jax_lite.federated.algorithms.recon import build_fed_recon
+from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 
 __all__ = [
     "apfl_model_weights",

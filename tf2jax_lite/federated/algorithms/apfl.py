@@ -14,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory
 from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.blocks import build_apply_optimizer_finalizer, check_optimizer
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.convolutions import with_cpu_rules
 from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model, check_model, model_grad
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess, ModelWeights
-from tf2jax_lite.federated.states import ByClient
+from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
+from tf2jax_lite.federated.models.model import Model, check_model, model_grad
+from tf2jax_lite.federated.templates.blocks import build_apply_optimizer_finalizer, check_optimizer
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 
 __all__ = ["ApflClientState", "apfl_model_weights", "build_apfl"]
 
@@ -153,7 +153,9 @@ def build_apfl(
 
 
 def apfl_model_weights(state: LearningState, client_id: Any) -> ModelWeights:
-    """Return a client's own model, a v + (1 - a) w; the server's if it has not taken part.
+    """Return a client's own model, a v + (1 - a) w.
+
+    It is the server's model if the client has not taken part.
 
     Args:
       state: the state of a process of `build_apfl`.

@@ -12,22 +12,22 @@ from typing import Any
 import jax
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
 from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.blocks import Distributor, build_apply_optimizer_finalizer
-from tf2jax_lite.federated.client_work import (
+from tf2jax_lite.federated.execution import Execution
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.federated.metrics import Metric, check_metrics
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.templates.blocks import Distributor, build_apply_optimizer_finalizer
+from tf2jax_lite.federated.templates.client_work import (
     ClientOptimizer,
     ClientWeighting,
     build_fed_sgd_client_work,
     build_model_delta_client_work,
 )
-from tf2jax_lite.federated.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess
-from tf2jax_lite.federated.running import Execution
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [

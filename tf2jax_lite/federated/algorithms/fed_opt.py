@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.client_work import ClientOptimizer
-from tf2jax_lite.federated.compose import LearningState
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.templates.client_work import ClientOptimizer
+from tf2jax_lite.federated.templates.compose import LearningState
+from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["ADAPTIVE", "SERVER_OPTIMIZERS", "build_fed_opt", "server_optimizer"]

@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import check_state, round_keys
+from tf2jax_lite.federated.execution import CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
 from tf2jax_lite.federated.metrics import MASK_KEY
-from tf2jax_lite.federated.options import check_key, check_number
-from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching, as_entries, cohort_of
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.compose import check_state, round_keys
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["KMeansState", "build_fed_kmeans"]

@@ -1,4 +1,4 @@
-"""Federated reconstruction: clients find the local part of a model anew in each round.
+"""Federated reconstruction: clients find a model's local part in each round.
 
 Sources: Singhal et al. 2021, "Federated Reconstruction: Partially Local Federated Learning";
 tff.learning.algorithms.build_fed_recon.
@@ -16,20 +16,20 @@ import optax
 
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
 from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
-from tf2jax_lite.federated.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
-from tf2jax_lite.federated.client_work import (
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.federated.metrics import Metric, check_metrics
+from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
+from tf2jax_lite.federated.models.model import Model, TrainOutput, check_model, model_value_and_grad
+from tf2jax_lite.federated.templates.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
+from tf2jax_lite.federated.templates.client_work import (
     ClientResult,
     ClientWeighting,
     ClientWork,
     build_model_delta_client_work,
     gradient_step,
 )
-from tf2jax_lite.federated.compose import LearningState, Survey, compose_learning_process
-from tf2jax_lite.federated.convolutions import with_cpu_rules
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model, TrainOutput, check_model, model_value_and_grad
-from tf2jax_lite.federated.process import LearningProcess, ModelWeights
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.templates.compose import LearningState, Survey, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["build_fed_recon"]
@@ -38,7 +38,7 @@ PyTree = Any
 
 
 class _Parts(NamedTuple):
-    """A model's parts: each trains alone, and the other is among its non-trainable weights."""
+    """A model's parts: each trains alone, with the other not trainable."""
 
     shared: Model
     local: Model
@@ -120,7 +120,7 @@ def _reconstruction(
 
 
 def _training(work: ClientWork, split: bool) -> ClientWork:
-    """Return the second pass: FedAvg's work with the client's own local weights, which stay."""
+    """Return the second pass: FedAvg's work with the client's local weights."""
 
     def with_local(message: ModelWeights, local: PyTree) -> ModelWeights:
         return message._replace(non_trainable={**message.non_trainable, "other": local})

@@ -13,10 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.compose import (
+from tf2jax_lite.federated.execution import CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.metrics import check_metrics
+from tf2jax_lite.federated.models.model import Model, check_model
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.templates.compose import (
     apply_non_trainable,
     check_state,
     checked_ids,
@@ -26,14 +33,7 @@ from tf2jax_lite.federated.compose import (
     results_of,
     round_keys,
 )
-from tf2jax_lite.federated.metrics import check_metrics
-from tf2jax_lite.federated.model import Model, check_model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching, as_entries, cohort_of
-from tf2jax_lite.federated.running.strategies import Context
-from tf2jax_lite.federated.states import ByClient
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 
 __all__ = ["ScaffoldState", "build_scaffold"]
 

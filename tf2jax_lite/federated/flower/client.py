@@ -12,9 +12,9 @@ from flwr.app import Context as FlowerContext
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import results_of
 from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.execution import Cohort
+from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
@@ -26,10 +26,10 @@ from tf2jax_lite.federated.flower.records import (
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.model import Model, changing_leaves, check_model, evaluate_model, replace_leaves
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.running import Cohort
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model, evaluate_model, replace_leaves
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.compose import results_of
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["client_app"]

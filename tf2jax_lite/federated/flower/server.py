@@ -11,10 +11,10 @@ from flwr.app import Context as FlowerContext
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.federated.compose import initial_weights
 from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
-from tf2jax_lite.federated.model import Model, check_model
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.model import Model, check_model
+from tf2jax_lite.federated.templates.compose import initial_weights
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["server_app"]

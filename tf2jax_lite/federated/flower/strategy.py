@@ -15,10 +15,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.blocks import Distributor, Finalizer, build_add_finalizer, build_broadcast_process
-from tf2jax_lite.federated.client_work import ClientResult
-from tf2jax_lite.federated.compose import LearningState, apply_non_trainable, round_keys
 from tf2jax_lite.federated.data.seeds import numpy_rng
+from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
@@ -30,9 +28,11 @@ from tf2jax_lite.federated.flower.records import (
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.model import Model, changing_leaves, check_model
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.running import accumulate
+from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model
+from tf2jax_lite.federated.templates.blocks import Distributor, Finalizer, build_add_finalizer, build_broadcast_process
+from tf2jax_lite.federated.templates.client_work import ClientResult
+from tf2jax_lite.federated.templates.compose import LearningState, apply_non_trainable, round_keys
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["BlocksStrategy"]
@@ -78,7 +78,7 @@ class BlocksStrategy(Strategy):
         self._model = model
         self._template = check_model(model).shapes
         self._aggregation = as_aggregator(aggregator, self._template.trainable)
-        self._fold = jax.jit(functools.partial(accumulate.fold, self._aggregation))
+        self._fold = jax.jit(functools.partial(accumulator.fold, self._aggregation))
         self._finalizer = finalizer or build_add_finalizer()
         self._distributor = distributor or build_broadcast_process()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
@@ -133,7 +133,7 @@ class BlocksStrategy(Strategy):
                 empty += 1
                 continue
             if total is None:
-                total = accumulate.zero(self._aggregation, state.aggregator, len(self._indices), result)
+                total = accumulator.zero(self._aggregation, state.aggregator, len(self._indices), result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
             index = jnp.asarray([index], jnp.int32)
             total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)

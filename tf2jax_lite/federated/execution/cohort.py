@@ -95,7 +95,9 @@ class Entry(NamedTuple):
 
 
 def as_entries(client_data: Any) -> list[Entry]:
-    """Return a round's clients as given: data, pairs ``(id, data)`` or triples ``(id, data, key)``.
+    """Return a round's clients.
+
+    They are given as data, pairs ``(id, data)`` or triples ``(id, data, key)``.
 
     Raises:
       InputError: it is a mapping or no iterable, there is no client, or some have keys and others none.
@@ -113,9 +115,12 @@ def as_entries(client_data: Any) -> list[Entry]:
 def _entry(item: Any) -> Entry:
     if isinstance(item, Entry):
         return item
-    given = isinstance(item, tuple) and len(item) in (2, 3)
+    if not isinstance(item, tuple) or len(item) not in (2, 3):
+        return Entry(None, item, None)
+    first, second = item[:2]
     # A tuple of data is a client's batches, or its training and test data.
-    if not given or isinstance(item[0], Mapping | ClientDataset) or isinstance(item[1], tuple | Mapping):
+    is_data = isinstance(first, Mapping | ClientDataset) or isinstance(second, tuple | Mapping)
+    if is_data and not isinstance(first, str | bytes | int | np.integer):
         return Entry(None, item, None)
     return Entry(*item, *[None] * (3 - len(item)))
 
@@ -175,7 +180,7 @@ class Cohort:
         return index if found is None else found
 
     def stacked_keys(self) -> jax.Array | None:
-        """Return the clients' keys (clients and more,), or None; the size is the same for similar cohorts."""
+        """Return the clients' keys (clients and more,), or None; see `shares`."""
         if self.keys is None:
             return None
         typed = [k for k in self.keys if jnp.issubdtype(k.dtype, jax.dtypes.prng_key)]

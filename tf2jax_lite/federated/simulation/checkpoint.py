@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
-from tf2jax_lite.federated.states import restored_state, state_arrays
+from tf2jax_lite.federated.simulation.states import restored_state, state_arrays
 from tf2jax_lite.support.errors import CheckpointError, InputError, Tf2JaxError
 from tf2jax_lite.support.limits import regular
 

@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.federated.convolutions import with_cpu_rules
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
-from tf2jax_lite.federated.model import (
+from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
+from tf2jax_lite.federated.models.model import (
     BatchLoss,
     Model,
     changing_leaves,
@@ -28,8 +29,7 @@ from tf2jax_lite.federated.model import (
     replace_leaves,
     split_mask,
 )
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.federated.templates.process import MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
@@ -50,7 +50,7 @@ PyTree = Any
 
 
 class ClientWeighting(enum.StrEnum):
-    """How clients are weighted in a mean; options take the strings as well. See tff.learning.ClientWeighting."""
+    """How clients are weighted in a mean; options take the strings as well."""
 
     NUM_EXAMPLES = "num_examples"
     UNIFORM = "uniform"
@@ -188,7 +188,7 @@ def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
 
 
 def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
-    """Return each changing leaf's initial minus final value; integers, without mean, stay."""
+    """Return each changing leaf's initial minus final value; integers stay."""
     return [
         old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
         for new, old in zip(changed, _keep(model, message), strict=True)

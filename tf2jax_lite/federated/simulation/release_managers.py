@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tf2jax_lite.federated.events import EventWriter
+from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.support.errors import DataError
 
 __all__ = [
@@ -75,7 +75,7 @@ class LoggingReleaseManager:
 
 
 class _FileReleaseManager:
-    """Writes all values again after each round: a round may come a second time, and bring new columns."""
+    """Writes all values again after each round: a round may bring new columns."""
 
     def __init__(self, file_path: str | Path):
         self._path = Path(file_path)
@@ -102,7 +102,9 @@ class _FileReleaseManager:
 
 
 class CSVFileReleaseManager(_FileReleaseManager):
-    """Writes a CSV file with a row for each round. See tff.program.CSVFileReleaseManager.
+    """Writes a CSV file with a row for each round.
+
+    See tff.program.CSVFileReleaseManager.
 
     Args:
       file_path: the file.

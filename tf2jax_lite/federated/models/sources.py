@@ -14,10 +14,10 @@ import numpy as np
 from tf2jax_lite.calling.params import is_seed_state, is_trainable, merge_params
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
-from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model, TrainOutput, as_model_weights
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, as_train_loss
+from tf2jax_lite.federated.models.model import Model, TrainOutput, as_model_weights
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
@@ -231,7 +231,7 @@ def create_model_from_tf(
       InputError: ``specs`` is missing for functions, or the model is not compiled with one loss.
       UnsupportedError: the code cannot be converted.
     """
-    from tf2jax_lite.federated.keras_functions import as_jax_loss, as_jax_metrics
+    from tf2jax_lite.federated.models.keras_functions import as_jax_loss, as_jax_metrics
     from tf2jax_lite.pipeline import convert
     from tf2jax_lite.pipeline.model_files import convert_keras_model
 

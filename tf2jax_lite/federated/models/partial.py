@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.model import Model, TrainOutput, check_model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.models.model import Model, TrainOutput, check_model
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["freeze", "merge_lora", "with_lora"]

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.process import AggregationProcess
-
-from . import accumulate
-from .accumulate import Accumulator
+from tf2jax_lite.federated.execution import accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.process import AggregationProcess
 
 __all__ = ["Context", "client_key", "fold_one", "make_scan", "make_unrolled", "make_vmap"]
 
@@ -99,7 +98,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
         def step(carry: PyTree, xs: Any) -> tuple[PyTree, None]:
             number, batch = xs
             new = client_step(context.work, context.message, carry, batch)
-            return (new if exact else accumulate.select(number < steps, new, carry)), None
+            return (new if exact else accumulator.select(number < steps, new, carry)), None
 
         count = jax.tree.leaves(batches)[0].shape[0]
         carry, _ = jax.lax.scan(step, carry, (jnp.arange(count), batches))
@@ -110,7 +109,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
             context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
         )
         results = _weighed(context, results, chunk.index)
-        total = accumulate.fold(
+        total = accumulator.fold(
             aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
         )
         return total, results.output
@@ -130,7 +129,7 @@ def fold_one(
 ) -> Accumulator:
     """Add one client's result to the accumulator; ``exists`` is False for padding."""
     rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], _weighed(context, result, index))
-    return accumulate.fold(
+    return accumulator.fold(
         aggregator,
         context.aggregator,
         total,

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.xla_cpu import optimize
 
@@ -37,7 +37,7 @@ def with_cpu_rules(model: Model, backend: str | None = None) -> Model:
 
 
 def _optimized(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``optimize(function)``, or the function itself while jit is disabled: it sees values then."""
+    """Return ``optimize(function)`` that is the function while jit is disabled."""
     faster = optimize(function)
 
     @functools.wraps(faster)

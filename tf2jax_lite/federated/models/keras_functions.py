@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.losses import LONG_NAMES, LOSSES, TrainLoss, named_loss
 from tf2jax_lite.federated.metrics import Metric, Stat
+from tf2jax_lite.federated.models.losses import LONG_NAMES, LOSSES, TrainLoss, named_loss
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["as_jax_loss", "as_jax_metrics"]

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.losses import NamedLoss, TrainLoss, traced_kinds
+from tf2jax_lite.federated._utils.user_functions import described, first_line, model_function, of_model, raised_by
+from tf2jax_lite.federated._utils.validation import check_key
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
-from tf2jax_lite.federated.options import check_key
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.user_functions import described, first_line, model_function, of_model, raised_by
+from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
 __all__ = [
@@ -102,7 +102,7 @@ class Model:
 
     @functools.cached_property
     def of_weights(self) -> Model:
-        """The model with functions of `ModelWeights`: itself, unless its params are a plain pytree."""
+        """The model with functions of `ModelWeights`: itself, or one around it."""
         return self if isinstance(self._given_shapes, ModelWeights) else _of_weights(self)
 
     def replace(self, **changes: Any) -> Model:

@@ -17,9 +17,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tf2jax_lite.federated.execution.batching import round_up
 from tf2jax_lite.support.errors import ForEachClientError, InputError
-
-from .stacking import round_up
 
 __all__ = [
     "BACKENDS",
@@ -126,7 +125,7 @@ def _batch_form(batch: Batch) -> Any:
 
 
 def _scanned(step: Callable[..., Any]) -> Callable[..., tuple[PyTree, PyTree]]:
-    """Return ``(state, batches, count) -> (state, results)``; steps from ``count`` on are dropped."""
+    """Return ``(state, batches, count) -> (state, results)`` of ``count`` steps."""
 
     def run(state: PyTree, batches: PyTree, count: Any) -> tuple[PyTree, PyTree]:
         # A state may begin as Python numbers, and become an array of another dtype in the first step.

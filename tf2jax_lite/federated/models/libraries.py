@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.losses import TrainLoss, as_train_loss
 from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model, TrainOutput
-from tf2jax_lite.federated.model_sources import InputSource, argument_reader
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.losses import TrainLoss, as_train_loss
+from tf2jax_lite.federated.models.model import Model, TrainOutput
+from tf2jax_lite.federated.models.sources import InputSource, argument_reader
+from tf2jax_lite.federated.templates.process import ModelWeights
 
 __all__ = ["create_model_from_flax", "create_model_from_haiku", "create_model_from_stax"]
 

@@ -14,25 +14,25 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.user_functions import named_function
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
-from tf2jax_lite.federated.device_placement import commit_to_device
-from tf2jax_lite.federated.model import fitting
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import AggregationProcess
-from tf2jax_lite.federated.user_functions import named_function
+from tf2jax_lite.federated.execution import accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.backends import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
+from tf2jax_lite.federated.execution.batching import fill, lay_out, round_up
+from tf2jax_lite.federated.execution.buffers import Arena, Pool
+from tf2jax_lite.federated.execution.cohort import Client, Cohort
+from tf2jax_lite.federated.execution.debug import run_eagerly
+from tf2jax_lite.federated.execution.mesh import MeshFold
+from tf2jax_lite.federated.execution.programs import Programs, signature
+from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
+from tf2jax_lite.federated.execution.workers import Workers
+from tf2jax_lite.federated.models.model import fitting
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.process import AggregationProcess
 from tf2jax_lite.support.errors import InputError
-
-from . import accumulate
-from .accumulate import Accumulator
-from .buffers import Arena, Pool
-from .choice import can_be_batched, choose_backend
-from .cohort import Client, Cohort
-from .debug import run_eagerly
-from .programs import Programs, signature
-from .stacking import fill, lay_out, round_up
-from .strategies import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
-from .workers import MeshFold, Workers
 
 __all__ = ["CohortResult", "CohortRunner", "Execution"]
 
@@ -58,7 +58,7 @@ class CohortResult(NamedTuple):
     outputs: dict[int, PyTree]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class CohortRunner:
     """Runs one kind of client work over cohorts.
 
@@ -85,10 +85,10 @@ class CohortRunner:
     def __post_init__(self) -> None:
         if self.execution not in get_args(Execution):
             raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
-        object.__setattr__(self, "_given", self.work)
+        self._given = self.work
         functions = {name: getattr(self.work, name) for name in ("client_init", "client_step", "client_final")}
         named = {name: named_function(name, function) for name, function in functions.items()}
-        object.__setattr__(self, "work", dataclasses.replace(self.work, **named))
+        self.work = dataclasses.replace(self.work, **named)
         if self.clients_per_chunk is not None:
             check_number("CohortRunner", "clients_per_chunk", self.clients_per_chunk, least=1, whole=True)
         if self.work.counts_examples and self.aggregator.refuses_weights:
@@ -122,7 +122,7 @@ class CohortRunner:
         seen = 0
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = accumulate.zero(self.aggregator, context.aggregator, len(cohort), nothing)
+            total = accumulator.zero(self.aggregator, context.aggregator, len(cohort), nothing)
         elif self.execution == "debug":
             total, outputs = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
@@ -163,7 +163,7 @@ class CohortRunner:
                     "client_execution='vmap' batches clients, and the model calls a function that cannot be batched "
                     "(an artifact's StableHLO): choose 'auto' or 'scan', or load the artifact with backend='source'"
                 )
-            object.__setattr__(self, "_chosen", backend)
+            self._chosen = backend
         assert self._chosen is not None
         return self._chosen
 
@@ -206,7 +206,7 @@ class CohortRunner:
 
     @functools.cached_property
     def _merge(self) -> Callable[..., Accumulator]:
-        return jax.jit(functools.partial(accumulate.merge, self.aggregator))
+        return jax.jit(functools.partial(accumulator.merge, self.aggregator))
 
     @functools.cached_property
     def _mesh_fold(self) -> MeshFold | None:
@@ -237,7 +237,7 @@ class _Round:
         with fitting(batch, "the batches of the first client"):
             self._backend = runner._backend(context, batch, first.client_input)
             result, self._form = self._shapes(batch, first.client_input)
-        self._zero = lambda: accumulate.zero(runner.aggregator, context.aggregator, cohort_size, result)
+        self._zero = lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result)
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
         batches = batch if self._backend == "scan" else {}
@@ -261,7 +261,7 @@ class _Round:
         key = (cohort_size, signature((context, batch, client_input)))
         if key not in runner._shapes:
             result = runner._whole.eval_shape(context, batch, client_input)
-            total = jax.eval_shape(lambda: accumulate.zero(runner.aggregator, context.aggregator, cohort_size, result))
+            total = jax.eval_shape(lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result))
             runner._shapes[key] = result, total
         return runner._shapes[key]
 

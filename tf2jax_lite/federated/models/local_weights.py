@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.model import Model, changing_leaves, check_model
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.states import ByClient
+from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["local_model_weights", "with_local_weights"]

@@ -13,12 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.validation import check_key
 from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
-from tf2jax_lite.federated.blocks import Distributor, Finalizer, build_broadcast_process
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.device_placement import commit_to_device
+from tf2jax_lite.federated.execution import CohortResult, CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
 from tf2jax_lite.federated.metrics import Stat
-from tf2jax_lite.federated.model import (
+from tf2jax_lite.federated.models.model import (
     Model,
     as_model_weights,
     changing_leaves,
@@ -26,17 +28,15 @@ from tf2jax_lite.federated.model import (
     check_weights,
     replace_leaves,
 )
-from tf2jax_lite.federated.options import check_key
-from tf2jax_lite.federated.process import (
+from tf2jax_lite.federated.templates.blocks import Distributor, Finalizer, build_broadcast_process
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.process import (
     AggregationProcess,
     LearningProcess,
     LearningProcessOutput,
     ModelWeights,
 )
-from tf2jax_lite.federated.running import CohortResult, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
-from tf2jax_lite.federated.running.strategies import Context
-from tf2jax_lite.federated.states import ByClient
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [

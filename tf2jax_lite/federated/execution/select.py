@@ -8,10 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.client_work import ClientWork
-from tf2jax_lite.federated.convolutions import has_slow_convolution
-
-from .strategies import Context, client_key
+from tf2jax_lite.federated.execution.backends import Context, client_key
+from tf2jax_lite.federated.models.cpu_rules import has_slow_convolution
+from tf2jax_lite.federated.templates.client_work import ClientWork
 
 __all__ = ["can_be_batched", "choose_backend"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import optax
 
 from tf2jax_lite.federated.aggregators.base import tree_norm
-from tf2jax_lite.federated.process import MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.federated.templates.process import MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [

@@ -8,14 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.client_work import ClientWork
-from tf2jax_lite.federated.process import AggregationProcess
-
-from . import accumulate
-from .accumulate import Accumulator
-from .cohort import Client, Cohort
-from .for_each_client import client_stage
-from .strategies import Context, client_key, fold_one
+from tf2jax_lite.federated.execution import accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.backends import Context, client_key, fold_one
+from tf2jax_lite.federated.execution.cohort import Client, Cohort
+from tf2jax_lite.federated.execution.for_each_client import client_stage
+from tf2jax_lite.federated.templates.client_work import ClientWork
+from tf2jax_lite.federated.templates.process import AggregationProcess
 
 __all__ = ["run_eagerly"]
 
@@ -25,7 +24,7 @@ PyTree = Any
 def run_eagerly(
     work: ClientWork, aggregator: AggregationProcess, context: Context, cohort: Cohort, clients: Iterable[Client]
 ) -> tuple[Accumulator, dict[int, PyTree]]:
-    """Run clients with every operation at once, so that prints and debuggers see values.
+    """Run clients eagerly, so that prints and debuggers see values.
 
     Args:
       work: the client work.
@@ -46,7 +45,7 @@ def run_eagerly(
             name, index = cohort.name(client.index), jnp.int32(client.index)
             result = _one(work, context, name, client, client_key(context, index))
             if total is None:
-                total = accumulate.zero(aggregator, context.aggregator, len(cohort), result)
+                total = accumulator.zero(aggregator, context.aggregator, len(cohort), result)
             with client_stage(name, "aggregation", result=result):
                 total = fold_one(aggregator, context, total, result, True, index)
             outputs[client.index] = jax.device_get(result.output)

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.client_work import ClientResult
 from tf2jax_lite.federated.metrics import Stat
-from tf2jax_lite.federated.process import AggregationProcess, ClientUpdates
+from tf2jax_lite.federated.templates.client_work import ClientResult
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 
 __all__ = ["Accumulator", "fold", "merge", "select", "zero"]
 

@@ -13,19 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import (
-    apply_non_trainable,
-    check_state,
-    initial_weights,
-    replaced_weights,
-    results_of,
-    round_keys,
-)
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.execution import Cohort, CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.execution.for_each_client import for_each_client
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Stat
-from tf2jax_lite.federated.model import (
+from tf2jax_lite.federated.models.model import (
     Model,
     as_model_weights,
     check_model,
@@ -33,12 +29,16 @@ from tf2jax_lite.federated.model import (
     evaluate_model,
     evaluate_stats,
 )
-from tf2jax_lite.federated.options import check_key, check_number
-from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching, as_entries, cohort_of
-from tf2jax_lite.federated.running.for_each_client import for_each_client
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.compose import (
+    apply_non_trainable,
+    check_state,
+    initial_weights,
+    replaced_weights,
+    results_of,
+    round_keys,
+)
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
@@ -219,13 +219,13 @@ class AverageLossEvaluator:
     def evaluate_global_params(
         self, params: Any, clients: Iterable[tuple[Any, Iterable[Mapping[str, Any]], Any]]
     ) -> Iterator[tuple[Any, jax.Array]]:
-        """Yield pairs (client id, mean loss); ``clients`` are triples (id, batches, JAX key)."""
+        """Yield pairs (id, mean loss); ``clients`` are (id, batches, JAX key)."""
         yield from self._each(params, clients)
 
     def evaluate_per_client_params(
         self, clients: Iterable[tuple[Any, Iterable[Mapping[str, Any]], Any, Any]]
     ) -> Iterator[tuple[Any, jax.Array]]:
-        """Yield pairs (client id, mean loss); ``clients`` are (id, batches, JAX key, params)."""
+        """Yield pairs (id, mean loss); ``clients`` are (id, batches, key, params)."""
         yield from self._each(None, ((i, batches, (rng, params)) for i, batches, rng, params in clients))
 
 
