@@ -39,7 +39,8 @@ class FedJAXSQLiteFederatedData(SQLiteFederatedData):
       MissingLibraryError: msgpack is not installed, and records have FedJAX's format.
     """
 
-    _TABLE, _COLUMNS = "federated_data", ("num_examples", "data")
+    _TABLE = "federated_data"
+    _COLUMNS = ("num_examples", "data")
 
     def __init__(
         self,

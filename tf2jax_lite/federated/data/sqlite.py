@@ -38,7 +38,8 @@ class SQLiteFederatedData(FederatedData):
       DataError: there is no such file, or it is something else, or damaged.
     """
 
-    _TABLE, _COLUMNS = "clients", ("num_examples", "crc32", "examples")
+    _TABLE = "clients"
+    _COLUMNS: tuple[str, ...] = ("num_examples", "crc32", "examples")
 
     def __init__(self, path: str | os.PathLike):
         super().__init__()
