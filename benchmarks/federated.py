@@ -28,11 +28,11 @@ import optax
 from tests.federated import workload
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model_sources import create_model_from_fn, create_model_from_tf
-from tf2jax_lite.federated.running.choice import choose_backend
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.select import choose_backend
+from tf2jax_lite.federated.models.sources import create_model_from_fn, create_model_from_tf
+from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
 PARTS = ("rounds", "memory", "ways", "scaling")

@@ -13,11 +13,11 @@ import numpy as np
 import optax
 
 from tf2jax_lite.federated.aggregators import MeanFactory
-from tf2jax_lite.federated.blocks import build_apply_optimizer_finalizer
-from tf2jax_lite.federated.client_work import ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.compose import compose_learning_process
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
+from tf2jax_lite.federated.templates.blocks import build_apply_optimizer_finalizer
+from tf2jax_lite.federated.templates.client_work import ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.templates.compose import compose_learning_process
 
 
 def build_clipping_client_work(model, learning_rate: float, max_norm: float) -> ClientWork:

@@ -12,18 +12,18 @@ import pytest
 from tests.federated import workload
 from tests.federated.workload import Logistic
 from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.federated.algorithms.evaluation import build_fed_eval, build_personalization_eval
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.jax_averaging import build_jax_federated_averaging_process
-from tf2jax_lite.federated.client_work import build_model_delta_client_work
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.evaluation import build_fed_eval, build_personalization_eval
-from tf2jax_lite.federated.losses import named_loss
 from tf2jax_lite.federated.metrics import Accuracy
-from tf2jax_lite.federated.model import Model, TrainOutput, evaluate_model, model_grad, model_per_example_loss
-from tf2jax_lite.federated.model_libraries import create_model_from_flax, create_model_from_haiku
-from tf2jax_lite.federated.model_sources import create_model_from_fn
-from tf2jax_lite.federated.partial import freeze, merge_lora, with_lora
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.libraries import create_model_from_flax, create_model_from_haiku
+from tf2jax_lite.federated.models.losses import named_loss
+from tf2jax_lite.federated.models.model import Model, TrainOutput, evaluate_model, model_grad, model_per_example_loss
+from tf2jax_lite.federated.models.partial import freeze, merge_lora, with_lora
+from tf2jax_lite.federated.models.sources import create_model_from_fn
+from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
+from tf2jax_lite.federated.templates.process import ModelWeights
 
 CLIENTS = workload.make_clients(4, seed=2, low=5, high=9, shape=(6,), classes=4)
 BATCHING = ShuffleRepeatBatchHParams(batch_size=10, skip_shuffle=True, fill_remainder=False)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tf2jax_lite.federated.checkpoint import CheckpointFile, Checkpoints
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, Checkpoints
 
 
 class Pair(NamedTuple):

@@ -11,7 +11,7 @@ from jax import lax
 from tests.federated import workload
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model_sources import create_model_from_tf
+from tf2jax_lite.federated.models.sources import create_model_from_tf
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
 

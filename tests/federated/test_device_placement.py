@@ -9,9 +9,9 @@ import optax
 import pytest
 
 import tf2jax_lite.federated as fed
+from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset
-from tf2jax_lite.federated.device_placement import commit_to_device
-from tf2jax_lite.federated.losses import named_loss
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.finetuning.central_training import finetune
 
 # The predictions are logits, which cannot be seen from a StableHLO module.

@@ -8,10 +8,15 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.default_cases("federated-core-federated_language")
+@pytest.mark.default_cases("federated-core-federated_language", "federated-migration-numpy")
 @pytest.mark.parametrize(
     ("page", "library"),
-    [("federated-data", "numpy"), ("federated-core", "federated_language"), ("flower", "flwr")],
+    [
+        ("federated-data", "numpy"),
+        ("federated-core", "federated_language"),
+        ("federated-migration", "numpy"),
+        ("flower", "flwr"),
+    ],
 )
 def test_code_of_a_page(page, library):
     pytest.importorskip(library)

@@ -11,7 +11,7 @@ import tf_keras
 
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.model import model_value_and_grad
+from tf2jax_lite.federated.models.model import model_value_and_grad
 
 RNG = np.random.default_rng(0)
 BATCH = {"x": RNG.normal(size=(6, 4)).astype(np.float32), "y": RNG.integers(0, 2, (6, 1)).astype(np.float32)}

@@ -6,8 +6,8 @@ import pytest
 
 from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.model import TrainOutput
-from tf2jax_lite.federated.states import restored_state, state_arrays
+from tf2jax_lite.federated.models.model import TrainOutput
+from tf2jax_lite.federated.simulation.states import restored_state, state_arrays
 
 RNG = np.random.default_rng(0)
 DATA = {i: {"x": RNG.normal(size=(4, 2)).astype(np.float32), "y": np.full(4, 1.0 + i, np.float32)} for i in range(2)}

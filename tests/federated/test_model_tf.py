@@ -10,13 +10,13 @@ import tf_keras
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export import export_functions
-from tf2jax_lite.federated.model import (
+from tf2jax_lite.federated.models.model import (
     changing_leaves,
     evaluate_model,
     examples_interact,
     model_value_and_grad,
 )
-from tf2jax_lite.federated.model_sources import create_model_from_artifact, create_model_from_tf
+from tf2jax_lite.federated.models.sources import create_model_from_artifact, create_model_from_tf
 from tf2jax_lite.pipeline.model_files import convert_keras_model
 
 KERAS = {"keras": keras, "tf_keras": tf_keras}

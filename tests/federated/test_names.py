@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import importlib
 import sys
 from pathlib import Path
 
@@ -52,3 +53,10 @@ def test_every_builder_is_among_them():
     }
     assert len(found) > 20
     assert found <= set(federated.__all__)
+
+
+@pytest.mark.parametrize("name", ["blocks", "client_work", "compose", "model_sources", "process", "training"])
+def test_former_places_of_modules_stay_importable(name):
+    module = importlib.import_module(f"tf2jax_lite.federated.{name}")
+    shared = [public for public in module.__all__ if public in federated.__all__]
+    assert shared and all(getattr(federated, public) is getattr(module, public) for public in shared)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.errors import DataError, InputError
-from tf2jax_lite.federated.options import check_number
+from tf2jax_lite.federated._utils.validation import check_number
 
 
 @pytest.mark.parametrize(

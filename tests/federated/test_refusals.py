@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tf2jax_lite import federated as fed
-from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import client_work
 from tf2jax_lite.federated.algorithms import server_optimizer
 
@@ -117,7 +117,7 @@ def test_numbers_are_refused_by_name(call, name, value):
         (lambda: fed.build_scaffold(MODEL, 5, 0.1).next(None, [(0, CLIENTS[0])]), "state must be the result"),
         (lambda: fed.build_fed_kmeans(2, (3,)).next(None, CLIENTS), "state must be the result"),
         (lambda: fed.build_hyp_cluster(MODEL, 2, SGD).next(None, CLIENTS), "state must be the result"),
-        (lambda: fed.build_fed_eval(MODEL).next(average().initialize(), CLIENTS), "not LearningState"),
+        (lambda: fed.build_fed_eval(MODEL).next(average().initialize(), CLIENTS), "not LearningAlgorithmState"),
         (lambda: average().set_model_weights(average().initialize(), None), "not None"),
         (lambda: fed.build_fed_eval(MODEL).set_model_weights(fed.build_fed_eval(MODEL).initialize(), None), "not None"),
         (lambda: fed.build_weighted_fed_avg(MODEL, None), "client optimizer"),
@@ -314,21 +314,11 @@ def test_error_of_a_users_function_names_it(part):
         process.next(process.initialize(), [[batch]])
 
 
-def test_model_of_bare_params_raises():
-    bare = fed.Model(
-        lambda key: {"w": np.ones(2)}, lambda w, b, rng: b["x"], lambda w, b: b["x"], fed.named_loss("mse")
-    )
-    with pytest.raises(InputError, match=r"Model.init .*test_refusals.py:\d+\) returns a dict, not ModelWeights"):
-        fed.build_weighted_fed_avg(bare, SGD)
-    model = dataclasses.replace(bare, init=lambda key: fed.ModelWeights(np.ones(2), ()))
+def test_model_of_weights_that_returns_predictions_raises():
+    start = fed.ModelWeights(np.ones(2), ())
+    model = fed.Model(lambda key: start, lambda w, b, rng: b["x"], lambda w, b: b["x"], fed.named_loss("mse"))
     with pytest.raises(InputError, match=r"apply_for_train .* expected a TrainOutput"):
-        fed.model_grad(model)(model.init(None), {"x": np.ones((2, 2))}, None)
-
-
-def test_client_ids_for_a_process_without_states_raise():
-    process = average()
-    with pytest.raises(DataError, match=r"client 0 .* pair of the client's id .*client_states=ByClient\(first\)"):
-        process.next(process.initialize(), [("a", CLIENTS[0])])
+        fed.model_grad(model)(start, {"x": np.ones((2, 2))}, None)
 
 
 def test_model_grad_of_other_weights_names_the_weights():

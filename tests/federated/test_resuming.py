@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.federated import workload
 from tf2jax_lite.federated.aggregators import robust_aggregator
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.checkpoint import CheckpointFile, Checkpoints
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, Checkpoints
 from tf2jax_lite.federated.training import run_rounds
 
 ROUNDS = 6

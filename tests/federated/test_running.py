@@ -13,20 +13,20 @@ from tests.federated import workload
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
+from tf2jax_lite.federated.algorithms.evaluation import build_fed_eval
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
-from tf2jax_lite.federated.client_work import build_model_delta_client_work
-from tf2jax_lite.federated.convolutions import has_slow_convolution
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.evaluation import build_fed_eval
+from tf2jax_lite.federated.execution import Cohort, CohortRunner
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.buffers import Arena, Pool
+from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
 from tf2jax_lite.federated.metrics import PerDomainMetric, SequenceTokenAccuracy, SequenceTokenCrossEntropyLoss
-from tf2jax_lite.federated.model import evaluate_model
-from tf2jax_lite.federated.model_sources import create_model_from_fn
-from tf2jax_lite.federated.running import Cohort, CohortRunner
-from tf2jax_lite.federated.running.buffers import Arena, Pool
-from tf2jax_lite.federated.running.choice import can_be_batched, choose_backend
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.models.cpu_rules import has_slow_convolution
+from tf2jax_lite.federated.models.model import evaluate_model
+from tf2jax_lite.federated.models.sources import create_model_from_fn
+from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
 from tf2jax_lite.xla_cpu import optimize
 
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")

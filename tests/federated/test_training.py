@@ -15,9 +15,9 @@ from tf2jax_lite.errors import CheckpointError, DataError, InputError
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
-from tf2jax_lite.federated.checkpoint import CheckpointFile, Checkpoints
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, Checkpoints
 from tf2jax_lite.federated.training import read_history, run_rounds
 
 CLIENTS = [ClientDataset(c) for c in workload.make_clients(8, seed=1, low=5, high=9, shape=(6,), classes=4)]

@@ -15,10 +15,10 @@ import pytest
 
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model_sources import create_model_from_fn
-from tf2jax_lite.federated.running.buffers import Arena
-from tf2jax_lite.federated.running.programs import Programs
-from tf2jax_lite.federated.running.workers import Workers
+from tf2jax_lite.federated.execution.buffers import Arena
+from tf2jax_lite.federated.execution.programs import Programs
+from tf2jax_lite.federated.execution.workers import Workers
+from tf2jax_lite.federated.models.sources import create_model_from_fn
 
 
 def zero() -> Any:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.sharding import make_placement
 from tf2jax_lite.finetuning.steps import StepOptions, initial_state, make_step, state_shardings

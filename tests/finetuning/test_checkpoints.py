@@ -14,7 +14,7 @@ import optax
 import pytest
 
 from tf2jax_lite.errors import CheckpointError
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import Callback, finetune
 
 from .data.test_data import write_rows

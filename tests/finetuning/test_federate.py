@@ -13,7 +13,7 @@ from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import CheckpointError, DataError, InputError, TrainingError
 from tf2jax_lite.federated.algorithms import server_optimizer
 from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDataBuilder
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import federate, federate_artifact
 from tf2jax_lite.finetuning.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
 from tf2jax_lite.finetuning.datasets import open_clients

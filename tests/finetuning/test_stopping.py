@@ -7,7 +7,7 @@ import pytest
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated.metrics import evaluate_batch
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.callbacks import Callback
 from tf2jax_lite.finetuning.metrics import named_metrics

@@ -62,8 +62,8 @@ def run_federated(
     from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
     from tf2jax_lite.federated.data import ClientDataset, InMemoryFederatedData, ShuffleRepeatBatchHParams
     from tf2jax_lite.federated.metrics import Accuracy
-    from tf2jax_lite.federated.model import evaluate_model
-    from tf2jax_lite.federated.model_sources import create_model_from_converted
+    from tf2jax_lite.federated.models.model import evaluate_model
+    from tf2jax_lite.federated.models.sources import create_model_from_converted
 
     def converted(params: Mapping[str, Any], images: Any) -> Any:
         return predict(params, images), params

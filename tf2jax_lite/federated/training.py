@@ -6,22 +6,23 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from tf2jax_lite.federated.checkpoint import Checkpoints, CheckpointStore
-from tf2jax_lite.federated.events import EventWriter
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.plots import plot_history
-from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.simulation.checkpoint import Checkpoints, CheckpointStore
+from tf2jax_lite.federated.simulation.events import EventWriter
+from tf2jax_lite.federated.simulation.plots import plot_history
+from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
+from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import CheckpointError, DataError, InputError, Tf2JaxError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds"]
+__all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds", "train_model"]
 
 Record = dict[str, Any]
 
@@ -83,7 +84,8 @@ def _writing(path: Any, kind: type[Tf2JaxError] = DataError) -> Iterator[None]:
 def _clients(process: LearningProcess[Any], source: Any, round_number: int) -> Any:
     if hasattr(source, "set_round_num") and hasattr(source, "sample"):
         source.set_round_num(round_number)
-        return [(item[0], item[1]) if process.takes_client_ids else item[1] for item in source.sample()]
+        # Not the sampler's keys: random numbers are those of the state's key, which its checkpoint has.
+        return [item[:2] for item in source.sample()]
     return source(round_number)
 
 
@@ -192,7 +194,8 @@ def run_rounds(
             begin = time.perf_counter()
             output = process.next(state, _clients(process, clients, number - 1))
             state = output.state
-            record: Record = {"round": number, **summarize(jax.device_get(output.metrics))}
+            metrics = {name: value for name, value in output.metrics.items() if name != "client_diagnostics"}
+            record: Record = {"round": number, **summarize(jax.device_get(metrics))}
             if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
                 record |= evaluated()
             if timed:
@@ -209,6 +212,50 @@ def run_rounds(
     if plot_file is not None:
         plot_history(history, plot_file)
     return state, history
+
+
+def train_model(
+    process: LearningProcess[Any],
+    clients: Callable[[int], Any] | ClientSampler,
+    num_rounds: int,
+    *,
+    callbacks: Sequence[ReleaseManager | Callable[[Record], None]] = (),
+    **options: Any,
+) -> tuple[Any, list[Record]]:
+    """Train for a number of rounds, and release each round's values to callbacks.
+
+    See tff.learning.programs.train_model.
+
+    Args:
+      process: the learning process.
+      clients: a sampler, or ``(round) -> client_data``.
+      num_rounds: rounds in all, those before a resumption included.
+      callbacks: release managers (objects with ``release(value, key)``), or functions of a round's record. They are
+        called when a round is done and saved; after a resumption, first with the rounds before it.
+      **options: of `run_rounds`: ``key``, ``params``, ``evaluate``, ``evaluate_every``, ``checkpoint_dir`` (TFF's
+        program state manager), ``checkpoint_every``.
+
+    Returns:
+      ``(state, history)``, see `run_rounds`.
+
+    Raises:
+      InputError: a callback is neither; see `run_rounds` for the others.
+    """
+    releases = [getattr(callback, "release", None) for callback in callbacks]
+    for callback, release in zip(callbacks, releases, strict=True):
+        if not callable(release) and not callable(callback):
+            raise InputError(
+                f"train_model: a callback has release(value, key), or is a function of a record; not {callback!r:.80}"
+            )
+
+    def report(record: Record) -> None:
+        for callback, release in zip(callbacks, releases, strict=True):
+            if release is None:
+                callback(record)  # type: ignore[operator]
+            else:
+                release(record, record["round"])
+
+    return run_rounds(process, clients, num_rounds, report=report, **options)
 
 
 def _append(path: Path, record: Record) -> None:

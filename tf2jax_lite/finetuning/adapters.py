@@ -1,6 +1,6 @@
 """Low-rank adapters of artifacts.
 
-They are stored apart from the params, and merged into them. `federated.partial.with_lora` is the model in which
+They are stored apart from the params, and merged into them. `federated.with_lora` is the model in which
 adapters alone train.
 """
 
@@ -22,9 +22,9 @@ from tf2jax_lite.export.artifact import ExportReport
 from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.update import write_trained
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.partial import merge_lora, with_lora
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.models.partial import merge_lora, with_lora
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.limits import regular
 

@@ -13,10 +13,10 @@ import optax
 
 from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.algorithms import agnostic, fed_avg, hyp_cluster, mime, scaffold
-from tf2jax_lite.federated.client_work import ClientOptimizer
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.templates.client_work import ClientOptimizer
+from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
 
 from .domains import Domains

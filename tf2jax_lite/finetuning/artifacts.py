@@ -18,7 +18,7 @@ from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.export.bundle import write_family
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.update import write_trained
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.templates.process import ModelWeights
 
 from .adapters import ADAPTERS_FILE, LoraOptions
 from .central_training import finetune

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tf2jax_lite.federated.events import EventWriter
+from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.support.errors import InputError
 
 from .steps import FinetuneState

@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tf2jax_lite.federated.checkpoint import CheckpointFile, CheckpointStore
-from tf2jax_lite.federated.device_placement import commit_to_device
-from tf2jax_lite.federated.model import Model, evaluate_model
-from tf2jax_lite.federated.options import check_seed
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.validation import check_seed
+from tf2jax_lite.federated.models.model import Model, evaluate_model
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, CheckpointStore
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
 from .callbacks import Callback, FirstBatch

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.federated.checkpoint import Arrays, Checkpoint, CheckpointFile, CheckpointStore
+from tf2jax_lite.federated.simulation.checkpoint import Arrays, Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
 __all__ = ["ShardedCheckpoints", "open_checkpoints"]

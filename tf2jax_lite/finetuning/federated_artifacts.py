@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from tf2jax_lite.export.atomic_dir import refuse_existing
+from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.algorithms import kmeans_init
 from tf2jax_lite.federated.data import FederatedData, UniformGetClientSampler
-from tf2jax_lite.federated.options import check_seed
 from tf2jax_lite.support.errors import InputError
 
 from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
@@ -80,7 +80,7 @@ def federate_artifact(
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
       clients: the clients, see `open_clients`; their examples hold the model's inputs by name, and the targets.
       out: the directory to create.
-      loss: a name, see `tf2jax_lite.federated.losses.LOSSES`.
+      loss: a name, see `tf2jax_lite.federated.models.losses.LOSSES`.
       algorithm: see `named_process`.
       rounds: number of rounds.
       clients_per_round: size of a cohort.

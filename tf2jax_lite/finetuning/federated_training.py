@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.checkpoint import CheckpointFile
+from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
-from tf2jax_lite.federated.model import Model, evaluate_model
-from tf2jax_lite.federated.options import check_seed
-from tf2jax_lite.federated.process import LearningProcess, ModelWeights
+from tf2jax_lite.federated.models.model import Model, evaluate_model
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
+from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 from tf2jax_lite.federated.training import run_rounds
 from tf2jax_lite.support.errors import InputError, TrainingError
 

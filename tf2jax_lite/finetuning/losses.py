@@ -1,6 +1,6 @@
 """Losses of the command line, and options that change them.
 
-They are those of `federated.losses`, optax's, and a user's own.
+They are those of `federated`, optax's, and a user's own.
 """
 
 from __future__ import annotations

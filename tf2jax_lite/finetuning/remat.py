@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.jaxprs.compat import Var
 from tf2jax_lite.jaxprs.evaluate import evaluate, evaluate_equations, read
 from tf2jax_lite.jaxprs.walk import equations

@@ -1,6 +1,6 @@
 """The jitted training step.
 
-`federated.client_work.gradient_step` updates the weights, as it does for federated clients.
+`federated.templates.client_work.gradient_step` updates the weights, as it does for federated clients.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tf2jax_lite.federated.client_work import gradient_step
-from tf2jax_lite.federated.model import BatchLoss, Model, model_value_and_grad
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.model import BatchLoss, Model, model_value_and_grad
+from tf2jax_lite.federated.templates.client_work import gradient_step
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 from .exports import expanded

@@ -19,8 +19,8 @@ from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.export.predictions import LOGITS, UNKNOWN
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.model_sources import create_model_from_converted
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.models.sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
 
 from .losses import LossOptions, OutputLoss, parse_output_losses, training_loss, weighted_sum

@@ -17,6 +17,7 @@ __all__ = [
     "DtypeMismatchError",
     "ExportError",
     "FederatedTypeError",
+    "ForEachClientError",
     "ForwardModeError",
     "InputError",
     "InvalidModelError",
@@ -191,6 +192,20 @@ class UnknownClientError(DataError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # KeyError would quote the message
+
+
+class ForEachClientError(InputError):
+    """A function for one client failed, under the backend ``debug``.
+
+    Attributes:
+      base: the function's own error.
+      stage: the function: ``client_init``, ``client_step 3`` or ``client_final``.
+      context: dict of the client's id (``client_id``) and the function's arguments.
+    """
+
+    def __init__(self, base: Exception, stage: str, **context: object):
+        super().__init__(f"client {context.get('client_id')!r}, {stage}: {type(base).__name__}: {base}")
+        self.base, self.stage, self.context = base, stage, context
 
 
 class FederatedTypeError(InputError, TypeError):

@@ -10,6 +10,7 @@ import scipy.linalg
 
 from tf2jax_lite.federated import aggregators as agg
 from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, walsh_hadamard
+from tf2jax_lite.federated.templates.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, aggregate, flat, make, vector
 
@@ -211,6 +212,22 @@ def test_the_aggregation_measures_what_was_sent():
 @pytest.mark.full
 def test_the_recommended_combination_runs_whole():
     found = aggregate(agg.compression_aggregator().create(TEMPLATE), make())
-    inner = found.measurements["zeroing"]["clipping"]
+    inner = found.measurements["zeroing"]["clipping"]["mean_value"]
     assert set(inner) == {"bits_per_client", "compression_ratio", "distortion"}
     assert float(found.measurements["zeroing_norm"]) == 21.0
+
+
+def test_recommended_quantizes_large_weighted_tensors():
+    """As TFF's: only tensors of more than 20,000 numbers, after the weighting."""
+    shapes = {"large": (20_001,), "small": (20_000,)}
+    template = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    factory = agg.compression_aggregator(zeroing=False, clipping=False)
+    update = {name: np.linspace(-1, 1, shape[0], dtype=np.float32)[None].repeat(2, 0) for name, shape in shapes.items()}
+    given = ClientUpdates(update, np.float32([1, 3]), np.ones(2, bool), np.arange(2, dtype=np.int32))
+    process = factory.create(template)
+    found = process.next(process.initialize(), given, jax.random.key(0))
+    assert float(found.measurements["mean_value"]["bits_per_client"]) == 32 * 20_000 + 64 + 8 * 20_001
+    np.testing.assert_allclose(found.result["small"], update["small"][0], atol=1e-6)
+    # A level of the weighted update is 3 * 2 / 255 for the second client, a quarter of whose sum is the mean's.
+    error = np.abs(found.result["large"] - update["large"][0]).max()
+    assert 1e-4 < error <= (1 + 3) * 2 / 255 / 4 + 1e-6

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.templates.process import ClientUpdates
 
 from .cohort import MASK, TEMPLATE, N, aggregate, flat, make, vector
 
@@ -36,7 +37,8 @@ def test_the_sum_is_exact_with_dropped_clients(bits, neighbors):
 def test_within_the_bound_it_is_the_mean():
     updates = make()
     plain = aggregate(agg.MeanFactory().create(TEMPLATE), updates).result
-    found = aggregate(agg.secure_aggregator(100.0).create(TEMPLATE), updates)
+    factory = agg.secure_aggregator(100.0, zeroing=False, clipping=False)
+    found = aggregate(factory.create(TEMPLATE), updates)
     np.testing.assert_allclose(vector(found.result), vector(plain), atol=1e-6)
     assert int(found.measurements["mean_value"]["secure_sum_clipped"]) == 0
 
@@ -75,3 +77,19 @@ def test_a_cohort_of_one():
     updates = jax.tree.map(lambda x: x[:1], make())
     found = agg.SecureSumFactory(8.0).create(TEMPLATE).next((), updates, jax.random.key(0)).result
     np.testing.assert_allclose(vector(found), vector(jax.tree.map(lambda x: x[0], updates.update)), atol=1e-6)
+
+
+def test_the_bound_follows_the_clients_largest_magnitudes():
+    """The estimate moves by the share of clients within it, as in TFF."""
+    estimation = agg.QuantileEstimation.no_noise(1.0, 0.5, 1.0, multiplier=2.0)
+    process = agg.SecureSumFactory(estimation).create({"x": jax.ShapeDtypeStruct((2,), jnp.float32)})
+    update = {"x": np.float32([[0.5, -3.0], [2.5, 0.0], [0.1, 0.2]])}
+    given = ClientUpdates(update, np.ones(3, np.float32), np.ones(3, bool), np.arange(3, dtype=np.int32))
+    found = process.next(process.initialize(), given, jax.random.key(0))
+    np.testing.assert_allclose(found.result["x"], np.clip(update["x"], -2, 2).sum(0), atol=1e-6)
+    counts = {
+        name: float(found.measurements[f"secure_{name}"]) for name in ("upper_clipped_count", "lower_clipped_count")
+    }
+    assert counts == {"upper_clipped_count": 1, "lower_clipped_count": 1}
+    assert float(found.measurements["secure_upper_threshold"]) == 2
+    np.testing.assert_allclose(found.state, np.exp(-(1 / 3 - 0.5)), rtol=1e-6)

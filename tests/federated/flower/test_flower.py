@@ -16,10 +16,10 @@ from flwr.serverapp.strategy import FedAvg
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import flower
 from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.blocks import build_add_finalizer, build_apply_optimizer_finalizer
-from tf2jax_lite.federated.compose import compose_learning_process
-from tf2jax_lite.federated.model import evaluate_model
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.model import evaluate_model
+from tf2jax_lite.federated.templates.blocks import build_add_finalizer, build_apply_optimizer_finalizer
+from tf2jax_lite.federated.templates.compose import compose_learning_process
+from tf2jax_lite.federated.templates.process import ModelWeights
 
 from . import apps
 

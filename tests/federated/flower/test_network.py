@@ -18,8 +18,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from tf2jax_lite.federated import flower
-from tf2jax_lite.federated.blocks import build_add_finalizer
-from tf2jax_lite.federated.compose import compose_learning_process
+from tf2jax_lite.federated.templates.blocks import build_add_finalizer
+from tf2jax_lite.federated.templates.compose import compose_learning_process
 
 from . import apps
 

@@ -9,7 +9,7 @@ import pytest
 
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.data.example_proto import new_example
-from tf2jax_lite.federated.model_sources import create_model_from_fn
+from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.data import RowData, StreamedData, as_training_data, open_data, open_rows
 

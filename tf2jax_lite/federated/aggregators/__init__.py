@@ -7,25 +7,43 @@ Read in this order:
   mean, robust, geometric: sums, means, medians, and rules against Byzantine clients.
   clipping, quantile, screening: bounds on updates, and the exclusion of unusable ones.
   codecs, hadamard, compression: messages of few bits.
-  privacy, accounting, shares, secure: differential privacy and its cost; secure sums.
+  privacy, accounting, secure, distributed: differential privacy and its cost; secure sums; both together.
   recommended: combinations with good defaults.
 
 Must not import `algorithms`, `running` or `flower`.
 """
 
-from .accounting import gaussian_epsilon, gaussian_noise_multiplier
-from .base import Factory
-from .clipping import ClippingFactory, ZeroingFactory
-from .codecs import Codec, Drive, RotatedUniformQuantizer, TernGrad, TopK, UniformQuantizer
-from .compression import CompressionFactory
-from .geometric import GeometricMedianFactory
-from .mean import MeanFactory, SumFactory, UnweightedMeanFactory
-from .privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
-from .quantile import QuantileEstimation
-from .recommended import compression_aggregator, dp_aggregator, robust_aggregator, secure_aggregator
-from .robust import CoordinateMedianFactory, KrumFactory, TrimmedMeanFactory
-from .screening import ScreeningFactory, finite_clients, screen_updates
-from .secure import SecureSumFactory
+from tf2jax_lite.federated.aggregators.accounting import gaussian_epsilon, gaussian_noise_multiplier
+from tf2jax_lite.federated.aggregators.base import Factory
+from tf2jax_lite.federated.aggregators.clipping import (
+    ClippingFactory,
+    ZeroingFactory,
+    clipping_factory,
+    zeroing_factory,
+)
+from tf2jax_lite.federated.aggregators.codecs import (
+    Codec,
+    Drive,
+    RotatedUniformQuantizer,
+    TernGrad,
+    TopK,
+    UniformQuantizer,
+)
+from tf2jax_lite.federated.aggregators.compression import CompressionFactory
+from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
+from tf2jax_lite.federated.aggregators.geometric import GeometricMedianFactory
+from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
+from tf2jax_lite.federated.aggregators.quantile import PrivateQuantileEstimationProcess, QuantileEstimation
+from tf2jax_lite.federated.aggregators.recommended import (
+    compression_aggregator,
+    dp_aggregator,
+    robust_aggregator,
+    secure_aggregator,
+)
+from tf2jax_lite.federated.aggregators.robust import CoordinateMedianFactory, KrumFactory, TrimmedMeanFactory
+from tf2jax_lite.federated.aggregators.screening import ScreeningFactory, finite_clients, screen_updates
+from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
 
 __all__ = [
     "ClippingFactory",
@@ -33,11 +51,13 @@ __all__ = [
     "CompressionFactory",
     "CoordinateMedianFactory",
     "DifferentiallyPrivateFactory",
+    "DistributedDpSumFactory",
     "Drive",
     "Factory",
     "GeometricMedianFactory",
     "KrumFactory",
     "MeanFactory",
+    "PrivateQuantileEstimationProcess",
     "QuantileEstimation",
     "RotatedUniformQuantizer",
     "ScreeningFactory",
@@ -50,7 +70,9 @@ __all__ = [
     "UnweightedMeanFactory",
     "ZeroingFactory",
     "adaptive_clip_noise_params",
+    "clipping_factory",
     "compression_aggregator",
+    "ddp_secure_aggregator",
     "dp_aggregator",
     "finite_clients",
     "gaussian_epsilon",
@@ -58,4 +80,5 @@ __all__ = [
     "robust_aggregator",
     "screen_updates",
     "secure_aggregator",
+    "zeroing_factory",
 ]

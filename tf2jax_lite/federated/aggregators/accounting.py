@@ -8,9 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError, MissingLibraryError
-
-from ..options import check_number
 
 __all__ = ["gaussian_epsilon", "gaussian_noise_multiplier"]
 

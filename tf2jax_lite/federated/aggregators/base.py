@@ -11,10 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.xla_cpu.reductions import reduce_axes
-
-from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 
 __all__ = [
     "Factory",

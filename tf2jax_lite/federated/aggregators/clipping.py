@@ -12,15 +12,23 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import (
+    Factory,
+    Stage,
+    as_aggregator,
+    before,
+    float_template,
+    keep_rows,
+    row_norms,
+    scale_rows,
+)
+from tf2jax_lite.federated.aggregators.mean import MeanFactory
+from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
 
-from ..options import check_number
-from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, as_aggregator, before, float_template, keep_rows, row_norms, scale_rows
-from .mean import MeanFactory
-from .quantile import QuantileEstimation
-
-__all__ = ["ClippingFactory", "ZeroingFactory"]
+__all__ = ["ClippingFactory", "ZeroingFactory", "clipping_factory", "zeroing_factory"]
 
 Norm = float | QuantileEstimation
 
@@ -127,3 +135,15 @@ class ZeroingFactory(Factory):
         float_template(template, "ZeroingFactory")
         stage = norm_stage(self.zeroing_norm, self.norm_order, _zero, ("zeroing_norm", "zeroed_count"))
         return before(stage, as_aggregator(self.inner_agg_factory, template), "zeroing")
+
+
+def clipping_factory(clipping_norm: Norm, inner_agg_factory: Factory | None = None) -> ClippingFactory:
+    """Return a `ClippingFactory`. See tff.aggregators.clipping_factory."""
+    return ClippingFactory(clipping_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory)
+
+
+def zeroing_factory(
+    zeroing_norm: Norm, inner_agg_factory: Factory | None = None, *, norm_order: float = math.inf
+) -> ZeroingFactory:
+    """Return a `ZeroingFactory`. See tff.aggregators.zeroing_factory."""
+    return ZeroingFactory(zeroing_norm, MeanFactory() if inner_agg_factory is None else inner_agg_factory, norm_order)

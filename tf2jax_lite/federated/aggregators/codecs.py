@@ -10,12 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.fractions import share_up
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import factor_to_one
+from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, rotated_size
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from .base import factor_to_one
-from .hadamard import rotate, rotate_back, rotated_size
-from .shares import share_up
 
 __all__ = ["Codec", "Drive", "RotatedUniformQuantizer", "TernGrad", "TopK", "UniformQuantizer"]
 

@@ -12,13 +12,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import (
+    Factory,
+    Stage,
+    as_aggregator,
+    before,
+    cast_like,
+    client_keys,
+    float_template,
+)
+from tf2jax_lite.federated.aggregators.codecs import FLOAT_BITS, Codec, UniformQuantizer
+from tf2jax_lite.federated.aggregators.mean import MeanFactory
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, as_aggregator, before, cast_like, client_keys, float_template
-from .codecs import FLOAT_BITS, Codec, UniformQuantizer
-from .mean import MeanFactory
 
 __all__ = ["CompressionFactory"]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..options import check_number
-from .base import factor_to_one, row_norms, rows, sum_rows
-from .robust import BufferedFactory
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import factor_to_one, row_norms, rows, sum_rows
+from tf2jax_lite.federated.aggregators.robust import BufferedFactory
 
 __all__ = ["GeometricMedianFactory"]
 

@@ -12,8 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, as_aggregator, cast_like, float_template, keep_rows, scale_rows, sum_rows
+from tf2jax_lite.federated.aggregators.base import (
+    Factory,
+    as_aggregator,
+    cast_like,
+    float_template,
+    keep_rows,
+    scale_rows,
+    sum_rows,
+)
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 
 __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 

@@ -13,14 +13,13 @@ from typing import Any, Self
 
 import jax
 
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import Factory, cast_like, float_template
+from tf2jax_lite.federated.aggregators.clipping import ClippingFactory
+from tf2jax_lite.federated.aggregators.mean import SumFactory
+from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
+from tf2jax_lite.federated.templates.process import AggregationProcess, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from ..process import AggregationProcess, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template
-from .clipping import ClippingFactory
-from .mean import SumFactory
-from .quantile import QuantileEstimation
 
 __all__ = ["DifferentiallyPrivateFactory", "adaptive_clip_noise_params"]
 

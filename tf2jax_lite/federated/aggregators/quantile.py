@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError
 
-from ..options import check_number
-
-__all__ = ["QuantileEstimation"]
+__all__ = ["PrivateQuantileEstimationProcess", "QuantileEstimation"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +58,21 @@ class QuantileEstimation:
         if self.below_estimate_stddev and not self.clients_per_round:
             raise InputError("QuantileEstimation: with below_estimate_stddev, give clients_per_round.")
 
+    @classmethod
+    def no_noise(
+        cls,
+        initial_estimate: float,
+        target_quantile: float,
+        learning_rate: float,
+        multiplier: float = 1.0,
+        increment: float = 0.0,
+    ) -> Self:
+        """Return an estimation without noise.
+
+        See tff.aggregators.PrivateQuantileEstimationProcess.no_noise.
+        """
+        return cls(initial_estimate, target_quantile, learning_rate, multiplier, increment)
+
     def initialize(self) -> Any:
         """Return the state: the estimate, float32 ()."""
         return jnp.asarray(self.initial_estimate, jnp.float32)
@@ -83,3 +97,6 @@ class QuantileEstimation:
         share = count / number + 0.5
         stepped = state * jnp.exp(-self.learning_rate * (share - self.target_quantile))
         return stepped if self.clients_per_round else jnp.where(total > 0, stepped, state)
+
+
+PrivateQuantileEstimationProcess = QuantileEstimation  # TFF's name

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import math
 
-from .base import Factory
-from .clipping import ClippingFactory, ZeroingFactory
-from .codecs import Codec, RotatedUniformQuantizer
-from .compression import CompressionFactory
-from .mean import MeanFactory, UnweightedMeanFactory
-from .privacy import DifferentiallyPrivateFactory
-from .quantile import QuantileEstimation
-from .secure import SecureSumFactory
+from tf2jax_lite.federated.aggregators.base import Factory
+from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, ZeroingFactory
+from tf2jax_lite.federated.aggregators.codecs import Codec, UniformQuantizer
+from tf2jax_lite.federated.aggregators.compression import CompressionFactory
+from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
+from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory
+from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
+from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
 
-__all__ = ["compression_aggregator", "dp_aggregator", "robust_aggregator", "secure_aggregator"]
+__all__ = [
+    "compression_aggregator",
+    "ddp_secure_aggregator",
+    "dp_aggregator",
+    "robust_aggregator",
+    "secure_aggregator",
+]
+
+
+_MOST_UNCOMPRESSED = 20_000  # numbers of a tensor that is sent as it is
 
 
 def default_zeroing(inner: Factory) -> ZeroingFactory:
@@ -49,12 +59,23 @@ def robust_aggregator(*, zeroing: bool = True, clipping: bool = True, weighted: 
 def compression_aggregator(
     codec: Codec | None = None, *, zeroing: bool = True, clipping: bool = True, weighted: bool = True
 ) -> Factory:
-    """Return `robust_aggregator` over compressed updates, by default 8 bits.
+    """Return `robust_aggregator` over compressed updates.
 
-    A rotation comes before the quantization to 256 levels.
+    See tff.learning.compression_aggregator. Updates are zeroed and clipped, multiplied by the clients' weights, and
+    then encoded and summed. Tensors of more than 20,000 numbers are quantized to 256 levels (8 bits); smaller ones are
+    sent as they are.
+
+    Args:
+      codec: another code, for tensors of all sizes.
+      zeroing: zero very large updates.
+      clipping: clip updates to a norm.
+      weighted: take the weighted mean.
     """
-    inner = CompressionFactory(codec or RotatedUniformQuantizer(256), _mean(weighted))
-    return _around(inner, zeroing, clipping)
+    default = codec is None
+    encoded = CompressionFactory(
+        UniformQuantizer(256) if default else codec, SumFactory(), threshold=_MOST_UNCOMPRESSED + 1 if default else 0
+    )
+    return _around(_mean(weighted, encoded), zeroing, clipping)
 
 
 def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing: bool = True) -> Factory:
@@ -67,9 +88,38 @@ def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing:
     return default_zeroing(inner) if zeroing else inner
 
 
-def secure_aggregator(bound: float, *, weighted: bool = True, num_neighbors: int | None = None) -> Factory:
+def secure_aggregator(
+    bound: float | QuantileEstimation | None = None,
+    *,
+    zeroing: bool = True,
+    clipping: bool = True,
+    weighted: bool = True,
+    num_neighbors: int | None = None,
+) -> Factory:
     """Return a mean whose sum is taken by simulated secure aggregation.
 
-    See `SecureSumFactory` for the arguments.
+    See tff.learning.secure_aggregator. Updates are zeroed and clipped, multiplied by the clients' weights, and then
+    summed. The weights themselves are summed in the clear.
+
+    Args:
+      bound: of `SecureSumFactory`; by default twice the 95th percentile of the clients' largest magnitudes, from 100.
+      zeroing: zero very large updates.
+      clipping: clip updates to a norm.
+      weighted: take the weighted mean.
+      num_neighbors: see `SecureSumFactory`.
     """
-    return _mean(weighted, SecureSumFactory(bound, num_neighbors=num_neighbors))
+    if bound is None:
+        bound = QuantileEstimation.no_noise(50.0, 0.95, 1.0, multiplier=2.0)
+    return _around(_mean(weighted, SecureSumFactory(bound, num_neighbors=num_neighbors)), zeroing, clipping)
+
+
+def ddp_secure_aggregator(
+    noise_multiplier: float, expected_clients_per_round: int, bits: int = 20, *, zeroing: bool = True
+) -> Factory:
+    """Return the unweighted mean with noise of the clients' under secure aggregation.
+
+    See tff.learning.ddp_secure_aggregator and `DistributedDpSumFactory`. Clipping follows the median norm, from 0.1.
+    """
+    private = DistributedDpSumFactory(noise_multiplier, expected_clients_per_round, bits, 0.1, auto_l2_clip=True)
+    inner = UnweightedMeanFactory(private)
+    return default_zeroing(inner) if zeroing else inner

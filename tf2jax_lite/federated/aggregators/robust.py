@@ -14,12 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.fractions import share_down
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import (
+    Factory,
+    cast_like,
+    float_template,
+    keep_rows,
+    rows,
+    sum_rows,
+    zeros_like,
+)
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template, keep_rows, rows, sum_rows, zeros_like
-from .shares import share_down
 
 __all__ = ["BufferedFactory", "CoordinateMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..process import AggregationProcess, ClientUpdates
-from .base import Factory, Stage, as_aggregator, before, rows
-from .mean import MeanFactory
+from tf2jax_lite.federated.aggregators.base import Factory, Stage, as_aggregator, before, rows
+from tf2jax_lite.federated.aggregators.mean import MeanFactory
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 
 __all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
 

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators.base import Factory, cast_like, float_template, row_norms, rows
+from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
+from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
-
-from ..options import check_number
-from ..process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
-from .base import Factory, cast_like, float_template, rows
 
 __all__ = ["SecureSumFactory"]
 
@@ -33,24 +34,27 @@ class SecureSumFactory(Factory):
 
     Usable as a `MeanFactory`'s value_sum_factory. Each number is clipped to [-bound, bound] and rounded to a multiple
     of a step. The step is such that the sum of the cohort fits: about ``bound * num_clients / 2**(modulus_bits - 1)``.
-    Weights are ignored. Measures secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and
-    secure_sum_failed.
+    Weights are ignored. Measures secure_upper_threshold (the round's bound), secure_upper_clipped_count and
+    secure_lower_clipped_count (clients with a number above the bound, or below its negative), as TFF does; and
+    secure_sum_clipped (numbers beyond the bound), secure_sum_survivors and secure_sum_failed.
 
     Attributes:
-      bound: the largest magnitude of a number, above 0. As a part of a weighted mean it covers updates times weights.
+      bound: the largest magnitude of a number, above 0, or a `QuantileEstimation` of the clients' largest magnitudes.
+        As a part of a weighted mean it covers updates times weights.
       modulus_bits: k, from 8 to 32.
       num_neighbors: how many others each client shares masks with (even); None for all. The work grows with it.
       min_clients: with fewer survivors the round fails: the result is zero.
     """
 
-    bound: float
+    bound: float | QuantileEstimation
     modulus_bits: int = 32
     num_neighbors: int | None = None
     min_clients: int = 1
 
     def __post_init__(self) -> None:
         check = functools.partial(check_number, "SecureSumFactory")
-        check("bound", self.bound, above=0)
+        if not isinstance(self.bound, QuantileEstimation):
+            check("bound, if no QuantileEstimation,", self.bound, above=0)
         check("modulus_bits", self.modulus_bits, least=8, most=32, whole=True)
         check("min_clients", self.min_clients, least=0, whole=True)
         if self.num_neighbors is not None:
@@ -72,12 +76,19 @@ class SecureSumFactory(Factory):
         # A float32 above 2**24 may round up.
         return levels if levels <= 2**24 else int(np.nextafter(np.float32(levels), np.float32(0)))
 
-    def quantize(self, update: Any, num_clients: int) -> Any:
-        """Return updates as uint32, in two's complement modulo 2**modulus_bits."""
+    def quantize(self, update: Any, num_clients: int, bound: Any = None) -> Any:
+        """Return updates as uint32, in two's complement modulo 2**modulus_bits.
+
+        Args:
+          update: the updates.
+          num_clients: the size of the cohort.
+          bound: the round's bound; the fixed one if None.
+        """
         levels = self.levels(num_clients)
+        bound = self.bound if bound is None else bound
 
         def leaf(x: Any) -> Any:
-            scaled = jnp.round(jnp.clip(x / self.bound, -1, 1) * levels).astype(jnp.int32)
+            scaled = jnp.round(jnp.clip(x / bound, -1, 1) * levels).astype(jnp.int32)
             return self._reduced(jax.lax.bitcast_convert_type(scaled, jnp.uint32))
 
         return jax.tree.map(leaf, update)
@@ -96,39 +107,46 @@ class SecureSumFactory(Factory):
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""
         wide = float_template(template, "SecureSumFactory")
+        estimation = self.bound if isinstance(self.bound, QuantileEstimation) else None
+
+        def bound_of(state: Any) -> Any:
+            return self.bound if estimation is None else estimation.bound(state)
 
         def zero(state: Any, num_clients: int) -> Any:
             del state
             self.levels(num_clients)
             total = jax.tree.map(lambda t: jnp.zeros(t.shape, jnp.uint32), wide)
-            return total, jnp.zeros((num_clients,), bool), jnp.zeros((), jnp.int32)
+            return total, jnp.zeros((num_clients,), bool), [jnp.zeros((), jnp.int32) for _ in range(4)]
 
         def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
-            del state
-            total, survived, clipped = accumulator
-            size = survived.shape[0]
+            total, survived, counts = accumulator
+            size, bound = survived.shape[0], bound_of(state)
             update = cast_like(updates.update, wide)
             masks = jax.vmap(lambda i: self.client_mask(wide, key, i, size))(updates.index)
-            sent = _add(self.quantize(update, size), masks)
+            sent = _add(self.quantize(update, size, bound), masks)
             total = jax.tree.map(lambda t, x: t + _sum(x, updates.mask), total, sent)
-            beyond = [
-                jnp.sum(rows(updates.mask, x) & (jnp.abs(x) > self.bound), dtype=jnp.int32)
-                for x in jax.tree.leaves(update)
-            ]
             survived = survived.at[jnp.where(updates.mask, updates.index, size)].set(True, mode="drop")
-            return total, survived, clipped + sum(beyond)
+            numbers = sum(
+                jnp.sum(rows(updates.mask, x) & (jnp.abs(x) > bound), dtype=jnp.int32) for x in jax.tree.leaves(update)
+            )
+            kinds = (
+                _any_beyond(update, lambda x: x > bound),
+                _any_beyond(update, lambda x: x < -bound),
+                row_norms(update, math.inf) <= (bound if estimation is None else state),
+            )
+            clients = [jnp.sum(kind & updates.mask, dtype=jnp.int32) for kind in kinds]
+            return total, survived, _add(counts, [numbers, *clients])
 
         def merge(a: Any, b: Any) -> Any:
-            return _add(a[0], b[0]), a[1] | b[1], a[2] + b[2]
+            return _add(a[0], b[0]), a[1] | b[1], _add(a[2], b[2])
 
         def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
-            del state
-            total, survived, clipped = accumulator
-            size = survived.shape[0]
+            total, survived, (clipped, above, under, within) = accumulator
+            size, bound = survived.shape[0], bound_of(state)
             number = jnp.sum(survived, dtype=jnp.int32)
             failed = number < self.min_clients
             total = self._unmask(wide, total, survived, key)
-            step = self.bound / self.levels(size)
+            step = bound / self.levels(size)
 
             def leaf(x: Any, t: Any) -> Any:
                 # Two's complement of k bits: shift up and arithmetically down again.
@@ -141,10 +159,16 @@ class SecureSumFactory(Factory):
                 "secure_sum_clipped": clipped,
                 "secure_sum_survivors": number,
                 "secure_sum_failed": failed,
+                "secure_upper_threshold": jnp.asarray(bound, jnp.float32),
+                "secure_upper_clipped_count": above,
+                "secure_lower_clipped_count": under,
             }
-            return MeasuredProcessOutput((), result, measured)
+            # Of its own, so that noise of the estimation does not repeat a mask.
+            changed = () if estimation is None else estimation.next(state, within, number, jax.random.fold_in(key, 2))
+            return MeasuredProcessOutput(changed, result, measured)
 
-        return AggregationProcess(lambda: (), zero, accumulate, merge, report)
+        initialize = tuple if estimation is None else estimation.initialize
+        return AggregationProcess(initialize, zero, accumulate, merge, report)
 
     def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
         """Remove the survivors' own masks, and those shared with dropped clients."""
@@ -197,6 +221,12 @@ def _pair(template: Any, key: Any, i: Any, j: Any) -> Any:
     low, high = jnp.minimum(i, j), jnp.maximum(i, j)
     pair_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), low), high)
     return jax.tree.map(lambda m: jnp.where(i < j, m, -m), _draw(template, pair_key))
+
+
+def _any_beyond(update: Any, is_beyond: Any) -> Any:
+    """Return whether any number of each client is beyond the bound, bool (n,)."""
+    found = [jnp.any(is_beyond(x).reshape(x.shape[0], -1), axis=1) for x in jax.tree.leaves(update)]
+    return functools.reduce(jnp.logical_or, found)
 
 
 def _add(a: Any, b: Any) -> Any:

@@ -4,36 +4,64 @@ Entries: the ``build_*`` functions exported here; each returns a learning proces
 
 Read in this order:
   fed_avg, fed_opt: federated averaging, FedProx, FedSGD; adaptive server optimizers.
-  scaffold, mime, agnostic: algorithms with state beyond the weights.
+  scaffold, mime, agnostic, apfl: algorithms with state beyond the weights.
   hyp_cluster, cluster_init, kmeans: several models or centers at once.
-  jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated.
+  recon: a model whose local part clients reconstruct in each round.
+  jax_averaging: averaging of a plain JAX loss, as in TensorFlow Federated. tff_keywords: its names of keywords.
 
 Must not import `training`, `flower` or `core`.
 """
 
-from .agnostic import build_agnostic_fed_avg
-from .cluster_init import kmeans_init
-from .fed_avg import build_fed_prox, build_fed_sgd, build_unweighted_fed_avg, build_weighted_fed_avg
-from .fed_opt import build_fed_opt, server_optimizer
-from .hyp_cluster import build_hyp_cluster
-from .jax_averaging import build_jax_federated_averaging_process
-from .kmeans import build_fed_kmeans
-from .mime import build_mime, build_mime_lite
-from .scaffold import build_scaffold
+from tf2jax_lite.federated.algorithms.agnostic import build_agnostic_fed_avg
+from tf2jax_lite.federated.algorithms.apfl import apfl_model_weights, build_apfl
+from tf2jax_lite.federated.algorithms.cluster_init import kmeans_init
+from tf2jax_lite.federated.algorithms.fed_avg import (
+    build_fed_prox,
+    build_fed_sgd,
+    build_unweighted_fed_avg,
+    build_unweighted_fed_avg_with_optimizer_schedule,
+    build_unweighted_fed_prox,
+    build_weighted_fed_avg,
+    build_weighted_fed_avg_with_optimizer_schedule,
+    build_weighted_fed_prox,
+)
+from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt, server_optimizer
+from tf2jax_lite.federated.algorithms.hyp_cluster import build_hyp_cluster
+from tf2jax_lite.federated.algorithms.jax_averaging import build_jax_federated_averaging_process
+from tf2jax_lite.federated.algorithms.kmeans import build_fed_kmeans
+from tf2jax_lite.federated.algorithms.mime import (
+    build_mime,
+    build_mime_lite,
+    build_mime_lite_with_optimizer_schedule,
+    build_unweighted_mime_lite,
+    build_weighted_mime_lite,
+)
+from tf2jax_lite.federated.algorithms.recon import build_fed_recon
+from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 
 __all__ = [
+    "apfl_model_weights",
     "build_agnostic_fed_avg",
+    "build_apfl",
     "build_fed_kmeans",
     "build_fed_opt",
     "build_fed_prox",
+    "build_fed_recon",
     "build_fed_sgd",
     "build_hyp_cluster",
     "build_jax_federated_averaging_process",
     "build_mime",
     "build_mime_lite",
+    "build_mime_lite_with_optimizer_schedule",
     "build_scaffold",
     "build_unweighted_fed_avg",
+    "build_unweighted_fed_avg_with_optimizer_schedule",
+    "build_unweighted_fed_prox",
+    "build_unweighted_mime_lite",
     "build_weighted_fed_avg",
+    "build_weighted_fed_avg_with_optimizer_schedule",
+    "build_weighted_fed_prox",
+    "build_weighted_mime_lite",
     "kmeans_init",
     "server_optimizer",
 ]

@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
-from tf2jax_lite.federated.blocks import Finalizer, check_optimizer
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
 from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.federated.metrics import MASK_KEY, check_metrics
-from tf2jax_lite.federated.model import Model, model_per_example_loss
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.models.model import Model, model_per_example_loss
+from tf2jax_lite.federated.templates.blocks import Finalizer, check_optimizer
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surveyed, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["DomainState", "build_agnostic_fed_avg"]
@@ -116,7 +116,7 @@ def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: A
         return carry._replace(inner=inner)
 
     def client_final(state: Any, message: _Message, carry: _Carry) -> ClientResult:
-        return outer.client_final(state, message.weights, carry.inner)._replace(weight=carry.weight)
+        return outer.client_final(state, message.weights, carry.inner)._replace(update_weight=carry.weight)
 
     return dataclasses.replace(
         outer, client_init=client_init, client_step=client_step, client_final=client_final, counts_examples=False
@@ -186,8 +186,7 @@ def build_agnostic_fed_avg(
         return _Message(weights, jnp.where(usual > 0, state.weights / jnp.where(usual > 0, usual, 1), 0))
 
     def finalize(state: DomainState, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
-        grads = jax.tree.map(jnp.negative, found.aggregate)
-        updates, opt_state = optimizer.update(grads, state.optimizer, weights.trainable)
+        updates, opt_state = optimizer.update(found.aggregate, state.optimizer, weights.trainable)
         count = found.survey["count"]
         loss = found.survey["loss"] / jnp.maximum(count, 1)
         # w * exp(lr * loss), scaled to sum 1; as a softmax, large losses do not overflow.

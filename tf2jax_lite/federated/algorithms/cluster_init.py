@@ -5,23 +5,25 @@ Source: fedjax.algorithms.hyp_cluster.kmeans_init, a variant of k-means++.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import SumFactory
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work
-from tf2jax_lite.federated.compose import apply_non_trainable, as_clients, initial_weights, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.model import Model, check_model, evaluate_stats
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.running import Cohort, CohortRunner
-from tf2jax_lite.federated.running.cohort import Batching
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.execution import CohortRunner
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.models.model import Model, check_model, evaluate_stats
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.templates.compose import apply_non_trainable, initial_weights, reusable, round_keys
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["kmeans_init", "loss_work"]
@@ -35,7 +37,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
     The weights are the message, or the client's own input. With ``clusters`` the message is the stacked weights of
     several models, and the output has shape (models,).
     """
-    bare = Model(model.init, model.apply_for_train, model.apply_for_eval, model.train_loss, {}, model.changes)
+    bare = dataclasses.replace(check_model(model), eval_metrics={})
 
     def stats(weights: PyTree, batch: Mapping[str, Any]) -> Any:
         return evaluate_stats(bare, weights, batch)["loss"]
@@ -103,12 +105,12 @@ def kmeans_init(
     Raises:
       InputError: there are fewer usable clients than clusters.
     """
-    check_model(model)
+    model = check_model(model)
     check_number("kmeans_init", "num_clusters", num_clusters, least=1, whole=True)
     key = jax.random.key(0) if key is None else key
-    clients = reusable(as_clients(clients))
-    if len(clients) < num_clusters:  # before anything is trained
-        raise InputError(f"kmeans_init: {num_clusters} clusters need as many usable clients; there are {len(clients)}")
+    entries = reusable(as_entries(clients))
+    if len(entries) < num_clusters:  # before anything is trained
+        raise InputError(f"kmeans_init: {num_clusters} clusters need as many usable clients; there are {len(entries)}")
     start = initial_weights(model, key, params)
     nothing = SumFactory().create(())
     keys = round_keys(key, jnp.int32(0))
@@ -117,14 +119,14 @@ def kmeans_init(
         return Context(work.initialize(), nothing.initialize(), message, keys.clients, keys.aggregator)
 
     training = _trained(build_model_delta_client_work(model, client_optimizer))
-    cohort = Cohort(clients, client_batching, key)
+    cohort = cohort_of(entries, client_batching, key, 0)
     changes = CohortRunner(training, nothing).run(context(training, start), cohort).outputs
     changes = {i: c for i, c in sorted(changes.items()) if all(np.isfinite(x).all() for x in jax.tree.leaves(c))}
     if len(changes) < num_clusters:
         raise InputError(f"kmeans_init: {num_clusters} clusters need as many usable clients; there are {len(changes)}")
 
     def moved(change: Any) -> ModelWeights:
-        trainable = jax.tree.map(jnp.add, start.trainable, change[0])
+        trainable = optax.tree.sub(start.trainable, change[0])
         return apply_non_trainable(model, start._replace(trainable=trainable), change[1], jnp.float32(1))
 
     candidates = [moved(change) for change in changes.values()]
@@ -133,7 +135,7 @@ def kmeans_init(
     runner = CohortRunner(measuring, nothing)
 
     def losses(message: ModelWeights, own: Sequence[ModelWeights] | None = None) -> np.ndarray:
-        here = Cohort([clients[i] for i in changes], evaluation, key, inputs=own)
+        here = cohort_of([entries[i] for i in changes], evaluation, key, 0, own)
         found = runner.run(context(measuring, message), here).outputs
         return np.array([found[i] for i in range(len(changes))], np.float64)
 

@@ -6,41 +6,54 @@ tff.learning.algorithms.build_weighted_fed_avg and its siblings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.blocks import Distributor, build_apply_optimizer_finalizer
-from tf2jax_lite.federated.client_work import (
+from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
+from tf2jax_lite.federated.execution import Execution
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.federated.metrics import Metric, check_metrics
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.templates.blocks import Distributor, build_apply_optimizer_finalizer
+from tf2jax_lite.federated.templates.client_work import (
     ClientOptimizer,
     ClientWeighting,
     build_fed_sgd_client_work,
     build_model_delta_client_work,
 )
-from tf2jax_lite.federated.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess
-from tf2jax_lite.federated.running import Execution
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess
+from tf2jax_lite.support.errors import InputError
 
-__all__ = ["build_fed_prox", "build_fed_sgd", "build_unweighted_fed_avg", "build_weighted_fed_avg"]
+__all__ = [
+    "build_fed_prox",
+    "build_fed_sgd",
+    "build_unweighted_fed_avg",
+    "build_unweighted_fed_avg_with_optimizer_schedule",
+    "build_unweighted_fed_prox",
+    "build_weighted_fed_avg",
+    "build_weighted_fed_avg_with_optimizer_schedule",
+    "build_weighted_fed_prox",
+]
 
 
+@takes_tff_keywords
 def build_weighted_fed_avg(
     model: Model,
     client_optimizer: ClientOptimizer,
     server_optimizer: optax.GradientTransformation | None = None,
     *,
-    client_weighting: ClientWeighting = "num_examples",
+    client_weighting: ClientWeighting | str = ClientWeighting.NUM_EXAMPLES,
     proximal_strength: float = 0.0,
     distributor: Distributor | None = None,
     aggregator: Any = None,
     train_metrics: Mapping[str, Metric] | None = None,
+    client_diagnostics: bool = False,
     client_batching: Batching | None = None,
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
@@ -48,9 +61,9 @@ def build_weighted_fed_avg(
 ) -> LearningProcess[LearningState]:
     """Build federated averaging.
 
-    The server's gradient is the negated weighted mean of the clients' changes. FedOpt is this with another server
-    optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, or ``optax.sgd(lr, momentum=0.9)``. See
-    tff.learning.algorithms.build_weighted_fed_avg.
+    The server's gradient is the weighted mean of the clients' differences, initial minus final weights. FedOpt is this
+    with another server optimizer: ``optax.adam``, ``optax.yogi``, ``optax.adagrad``, ``optax.sgd(lr, momentum=0.9)``.
+    See tff.learning.algorithms.build_weighted_fed_avg.
 
     Args:
       model: the model.
@@ -62,6 +75,7 @@ def build_weighted_fed_avg(
       distributor: see `compose_learning_process`.
       aggregator: the weighted mean by default; see `compose_learning_process`.
       train_metrics: metrics of predictions in training mode, beside ``loss`` and ``num_examples``.
+      client_diagnostics: see `compose_learning_process`.
       client_batching: see `compose_learning_process`.
       client_execution: see `compose_learning_process`.
       clients_per_chunk: see `compose_learning_process`.
@@ -84,6 +98,7 @@ def build_weighted_fed_avg(
         aggregator=MeanFactory() if aggregator is None else aggregator,
         finalizer=build_apply_optimizer_finalizer(server_optimizer or optax.sgd(1.0)),
         distributor=distributor,
+        client_diagnostics=client_diagnostics,
         client_batching=client_batching,
         client_execution=client_execution,
         clients_per_chunk=clients_per_chunk,
@@ -91,6 +106,7 @@ def build_weighted_fed_avg(
     )
 
 
+@takes_tff_keywords
 def build_unweighted_fed_avg(
     model: Model,
     client_optimizer: ClientOptimizer,
@@ -113,14 +129,15 @@ def build_unweighted_fed_avg(
     )
 
 
-def build_fed_prox(
+@takes_tff_keywords
+def build_weighted_fed_prox(
     model: Model,
     proximal_strength: float,
     client_optimizer: ClientOptimizer,
     server_optimizer: optax.GradientTransformation | None = None,
     **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build FedProx.
+    """Build FedProx. See tff.learning.algorithms.build_weighted_fed_prox.
 
     Clients' losses have a term mu/2 * |w - w_server|^2. See `build_weighted_fed_avg`.
 
@@ -136,11 +153,79 @@ def build_fed_prox(
     )
 
 
+build_fed_prox = build_weighted_fed_prox
+
+
+@takes_tff_keywords
+def build_unweighted_fed_prox(
+    model: Model,
+    proximal_strength: float,
+    client_optimizer: ClientOptimizer,
+    server_optimizer: optax.GradientTransformation | None = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Build FedProx in which every client counts the same.
+
+    Arguments as for `build_weighted_fed_prox`. See tff.learning.algorithms.build_unweighted_fed_prox.
+    """
+    return build_unweighted_fed_avg(
+        model, client_optimizer, server_optimizer, proximal_strength=proximal_strength, **options
+    )
+
+
+@takes_tff_keywords
+def build_weighted_fed_avg_with_optimizer_schedule(
+    model: Model,
+    client_learning_rate_fn: Callable[[Any], Any],
+    client_optimizer: Callable[[Any], optax.GradientTransformation],
+    server_optimizer: optax.GradientTransformation | None = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Build federated averaging whose clients' learning rate depends on the round.
+
+    See tff.learning.algorithms.build_weighted_fed_avg_with_optimizer_schedule.
+
+    Args:
+      model: the model.
+      client_learning_rate_fn: ``(round) -> learning rate``; the round counts from 0, int32, traced.
+      client_optimizer: ``(learning rate) -> optax transformation``, such as ``optax.sgd``.
+      server_optimizer: as for `build_weighted_fed_avg`.
+      **options: as for `build_weighted_fed_avg`.
+    """
+    return build_weighted_fed_avg(
+        model, _scheduled(client_learning_rate_fn, client_optimizer), server_optimizer, **options
+    )
+
+
+@takes_tff_keywords
+def build_unweighted_fed_avg_with_optimizer_schedule(
+    model: Model,
+    client_learning_rate_fn: Callable[[Any], Any],
+    client_optimizer: Callable[[Any], optax.GradientTransformation],
+    server_optimizer: optax.GradientTransformation | None = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Build `build_weighted_fed_avg_with_optimizer_schedule` with equal clients."""
+    return build_unweighted_fed_avg(
+        model, _scheduled(client_learning_rate_fn, client_optimizer), server_optimizer, **options
+    )
+
+
+def _scheduled(learning_rate_fn: Any, optimizer: Any) -> Callable[[Any], optax.GradientTransformation]:
+    for name, value in (("client_learning_rate_fn", learning_rate_fn), ("client_optimizer", optimizer)):
+        if not callable(value) or isinstance(value, tuple):
+            raise InputError(
+                f"{name} is a function, as in lambda round: 0.1 * 0.99**round, and optax.sgd; not {value!r}"
+            )
+    return lambda round_number: optimizer(learning_rate_fn(round_number))
+
+
+@takes_tff_keywords
 def build_fed_sgd(
     model: Model,
     server_optimizer: optax.GradientTransformation | None = None,
     *,
-    client_weighting: ClientWeighting = "num_examples",
+    client_weighting: ClientWeighting | str = ClientWeighting.NUM_EXAMPLES,
     train_metrics: Mapping[str, Metric] | None = None,
     aggregator: Any = None,
     **options: Any,

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.client_work import ClientOptimizer
-from tf2jax_lite.federated.compose import LearningState
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess
+from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.templates.client_work import ClientOptimizer
+from tf2jax_lite.federated.templates.compose import LearningState
+from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["ADAPTIVE", "SERVER_OPTIMIZERS", "build_fed_opt", "server_optimizer"]
@@ -87,7 +88,7 @@ def server_optimizer(
 ) -> optax.GradientTransformation:
     """Return a server optimizer with the paper's defaults.
 
-    With m and v the moments of the negative aggregate, Adam and Yogi step by
+    With m and v the moments of the aggregate, Adam and Yogi step by
     ``learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t) * m / (sqrt(v) + tau)`` in round t, as Keras and TFF do, and
     Adagrad by ``learning_rate * g / (sqrt(v) + tau)``. Moments of 16-bit weights are float32.
 
@@ -124,6 +125,7 @@ def _check_rate(learning_rate: Any) -> None:
         check_number("server_optimizer", "learning_rate", learning_rate, above=0)
 
 
+@takes_tff_keywords
 def build_fed_opt(
     model: Model,
     client_optimizer: ClientOptimizer,

@@ -13,17 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.algorithms.cluster_init import loss_work
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
-from tf2jax_lite.federated.compose import LearningState, as_clients, check_state, reusable, round_keys
 from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.options import check_key, check_number
-from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import Cohort, CohortRunner
-from tf2jax_lite.federated.running.cohort import Batching
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.execution import CohortRunner
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, Entry, as_entries, cohort_of
+from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.federated.templates.compose import LearningState, check_state, reusable, round_keys
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["HypClusterState", "build_hyp_cluster"]
@@ -113,11 +113,11 @@ def build_hyp_cluster(
             jnp.int32(0), key, tuple(inner.initialize(k, params=p) for k, p in zip(keys, given, strict=True))
         )
 
-    def choose(state: HypClusterState, clients: Sequence[Any]) -> tuple[np.ndarray, dict[str, Any]]:
+    def choose(state: HypClusterState, clients: Sequence[Entry]) -> tuple[np.ndarray, dict[str, Any]]:
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *weights_of(state))
         keys = round_keys(state.key, state.round)
         context = Context((), nothing.initialize(), stacked, keys.clients, keys.aggregator)
-        found = chooser.run(context, Cohort(clients, evaluation, state.key, int(state.round)))
+        found = chooser.run(context, cohort_of(clients, evaluation, state.key, int(state.round)))
         chosen = np.full(len(clients), -1)
         for index, losses in found.outputs.items():
             # NaN never wins, unless all are.
@@ -126,7 +126,7 @@ def build_hyp_cluster(
 
     def next_fn(state: HypClusterState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, HypClusterState)
-        clients = reusable(as_clients(client_data))
+        clients = reusable(as_entries(client_data))
         chosen, counts = choose(state, clients)
         clusters, metrics = list(state.clusters), {}
         for cluster in range(num_clusters):

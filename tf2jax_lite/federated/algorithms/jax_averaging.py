@@ -12,15 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
-from tf2jax_lite.federated.blocks import build_add_finalizer
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, delta
-from tf2jax_lite.federated.compose import LearningState, compose_learning_process
 from tf2jax_lite.federated.metrics import MeanStat
-from tf2jax_lite.federated.model import Model, TrainOutput
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess, ModelWeights
+from tf2jax_lite.federated.models.model import Model, TrainOutput
+from tf2jax_lite.federated.templates.blocks import build_add_finalizer
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 from tf2jax_lite.support.errors import DataError, InputError
 
 __all__ = ["build_jax_federated_averaging_process"]
@@ -108,7 +109,7 @@ def build_jax_federated_averaging_process(
         return jax.tree.map(lambda w, g: w - jnp.asarray(step_size, w.dtype) * g, carry[0], grads), stat
 
     def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
-        return ClientResult(delta(carry[0], message.trainable), jnp.float32(1), [], {"loss": carry[1]})
+        return ClientResult(optax.tree.sub(message.trainable, carry[0]), jnp.float32(1), [], {"loss": carry[1]})
 
     # The loss is one number a batch: which of its examples are padding could not be said, so batches are not padded.
     work = ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=False)

@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import as_clients, check_state, round_keys
+from tf2jax_lite.federated.execution import CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
 from tf2jax_lite.federated.metrics import MASK_KEY
-from tf2jax_lite.federated.options import check_key, check_number
-from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching
-from tf2jax_lite.federated.running.strategies import Context
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.compose import check_state, round_keys
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["KMeansState", "build_fed_kmeans"]
@@ -138,7 +138,7 @@ def build_fed_kmeans(
         check_state(state, KMeansState)
         keys = round_keys(state.key, state.round)
         context = Context((), state.aggregator, state.centroids, keys.clients, keys.aggregator)
-        result = runner.run(context, Cohort(as_clients(client_data), client_batching, state.key, int(state.round)))
+        result = runner.run(context, cohort_of(as_entries(client_data), client_batching, state.key, int(state.round)))
         found = aggregation.report(state.aggregator, result.total.aggregate, keys.aggregator)
         weights = state.weights + found.result["counts"]
 

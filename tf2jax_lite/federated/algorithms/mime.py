@@ -9,35 +9,48 @@ fedjax.algorithms.mime and mime_lite, tff.learning.algorithms.build_mime_lite.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.federated.aggregators import MeanFactory
-from tf2jax_lite.federated.aggregators.base import tree_norm
-from tf2jax_lite.federated.blocks import Finalizer, check_optimizer
-from tf2jax_lite.federated.client_work import (
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.aggregators import MeanFactory, UnweightedMeanFactory
+from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
+from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
+from tf2jax_lite.federated.data import BatchHParams
+from tf2jax_lite.federated.execution.cohort import Batching
+from tf2jax_lite.federated.metrics import Metric, check_metrics
+from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
+from tf2jax_lite.federated.models.model import Model, check_model, model_grad
+from tf2jax_lite.federated.templates.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
+from tf2jax_lite.federated.templates.client_work import (
     ClientResult,
     ClientWeighting,
     ClientWork,
     build_fed_sgd_client_work,
     build_model_delta_client_work,
 )
-from tf2jax_lite.federated.compose import LearningState, Survey, Surveyed, compose_learning_process
-from tf2jax_lite.federated.convolutions import with_cpu_rules
-from tf2jax_lite.federated.data import BatchHParams
-from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.model import Model, check_model, model_grad
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess, MeasuredProcessOutput, ModelWeights
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surveyed, compose_learning_process
+from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
+from tf2jax_lite.support.errors import InputError
 
-__all__ = ["build_mime", "build_mime_lite"]
+__all__ = [
+    "build_mime",
+    "build_mime_lite",
+    "build_mime_lite_with_optimizer_schedule",
+    "build_unweighted_mime_lite",
+    "build_weighted_mime_lite",
+]
 
 PyTree = Any
+
+
+class _ServerState(NamedTuple):
+    base: PyTree
+    server: PyTree
 
 
 class _Message(NamedTuple):
@@ -89,25 +102,29 @@ def _client_work(
     return dataclasses.replace(plain, client_init=client_init, client_step=client_step, client_final=client_final)
 
 
-def _finalizer(base: optax.GradientTransformation, server_learning_rate: float) -> Finalizer:
-    def next_fn(state: PyTree, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
-        gradient = jax.tree.map(jnp.negative, found.survey)
-        _, state = base.update(gradient, state, weights.trainable)
-        trainable = jax.tree.map(lambda w, u: w + server_learning_rate * u, weights.trainable, found.aggregate)
-        measured = {"gradient_norm": tree_norm(gradient), "update_norm": tree_norm(found.aggregate)}
-        return MeasuredProcessOutput(state, weights._replace(trainable=trainable), measured)
+def _finalizer(base: optax.GradientTransformation, server: Finalizer) -> Finalizer:
+    """Return the update of the base optimizer's state and the server's step."""
 
-    return Finalizer(lambda weights: base.init(weights.trainable), next_fn)
+    def next_fn(state: _ServerState, weights: ModelWeights, found: Surveyed) -> MeasuredProcessOutput:
+        _, base_state = base.update(found.survey, state.base, weights.trainable)
+        done = server.next(state.server, weights, found.aggregate)
+        measured = {"gradient_norm": tree_norm(found.survey), "update_norm": tree_norm(found.aggregate)}
+        return MeasuredProcessOutput(_ServerState(base_state, done.state), done.result, measured)
+
+    return Finalizer(lambda weights: _ServerState(base.init(weights.trainable), server.initialize(weights)), next_fn)
 
 
+@takes_tff_keywords
 def build_mime(
     model: Model,
     base_optimizer: optax.GradientTransformation,
+    server_optimizer: optax.GradientTransformation | None = None,
     *,
     server_learning_rate: float = 1.0,
-    client_weighting: ClientWeighting = "num_examples",
+    client_weighting: ClientWeighting | str = ClientWeighting.NUM_EXAMPLES,
     train_metrics: Mapping[str, Metric] | None = None,
     aggregator: Any = None,
+    full_gradient_aggregator: Any = None,
     client_batching: Batching | None = None,
     lite: bool = False,
     **options: Any,
@@ -121,10 +138,12 @@ def build_mime(
     Args:
       model: the model.
       base_optimizer: an optax transformation with its learning rate, such as ``optax.sgd(0.1, momentum=0.9)``.
-      server_learning_rate: lr.
+      server_optimizer: takes the mean of x - y for a gradient; SGD of rate lr by default.
+      server_learning_rate: lr, without a server optimizer.
       client_weighting: how clients' changes are weighted.
       train_metrics: see `build_weighted_fed_avg`.
       aggregator: of the changes; see `compose_learning_process`.
+      full_gradient_aggregator: of the first pass's gradients; their mean, weighted by examples, by default.
       client_batching: of the training pass; the first pass takes each example once, in batches of the same size.
       lite: leave out the correction -g(x) + c: see `build_mime_lite`.
       **options: see `compose_learning_process`.
@@ -134,27 +153,93 @@ def build_mime(
     """
     check_number("build_mime", "server_learning_rate", server_learning_rate, above=0)
     check_optimizer(base_optimizer, "build_mime: base_optimizer")
+    server = optax.sgd(float(server_learning_rate)) if server_optimizer is None else server_optimizer
     metrics = check_metrics("build_mime", "train_metrics", train_metrics)
-    template = check_model(model).shapes.trainable
+    model = check_model(model)
+    template = model.shapes.trainable
     survey = Survey(
         build_fed_sgd_client_work(model),
-        MeanFactory().create(template),
-        lambda weights, state, found: _Message(weights, state, jax.tree.map(jnp.negative, found)),
+        as_aggregator(MeanFactory() if full_gradient_aggregator is None else full_gradient_aggregator, template),
+        lambda weights, state, gradient: _Message(weights, state.base, gradient),
         None if client_batching is None else BatchHParams(client_batching.batch_size),
     )
     return compose_learning_process(
         model,
         client_work=_client_work(model, base_optimizer, client_weighting, metrics, lite=lite),
         aggregator=MeanFactory() if aggregator is None else aggregator,
-        finalizer=_finalizer(base_optimizer, float(server_learning_rate)),
+        finalizer=_finalizer(base_optimizer, build_apply_optimizer_finalizer(server)),
         survey=survey,
         client_batching=client_batching,
         **options,
     )
 
 
-def build_mime_lite(
-    model: Model, base_optimizer: optax.GradientTransformation, **options: Any
+@takes_tff_keywords
+def build_weighted_mime_lite(
+    model: Model,
+    base_optimizer: optax.GradientTransformation,
+    server_optimizer: optax.GradientTransformation | None = None,
+    **options: Any,
 ) -> LearningProcess[LearningState]:
-    """Build Mime Lite: y <- y - U(g(y), s) at clients; see `build_mime`."""
-    return build_mime(model, base_optimizer, lite=True, **options)
+    """Build Mime Lite: y <- y - U(g(y), s) at clients; see `build_mime`.
+
+    See tff.learning.algorithms.build_weighted_mime_lite.
+    """
+    return build_mime(model, base_optimizer, server_optimizer, lite=True, **options)
+
+
+build_mime_lite = build_weighted_mime_lite
+
+
+@takes_tff_keywords
+def build_unweighted_mime_lite(
+    model: Model,
+    base_optimizer: optax.GradientTransformation,
+    server_optimizer: optax.GradientTransformation | None = None,
+    *,
+    aggregator: Any = None,
+    full_gradient_aggregator: Any = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Build Mime Lite in which every client counts the same, in both passes.
+
+    See tff.learning.algorithms.build_unweighted_mime_lite; arguments as for `build_mime`.
+    """
+    return build_weighted_mime_lite(
+        model,
+        base_optimizer,
+        server_optimizer,
+        client_weighting=ClientWeighting.UNIFORM,
+        aggregator=UnweightedMeanFactory() if aggregator is None else aggregator,
+        full_gradient_aggregator=full_gradient_aggregator or UnweightedMeanFactory(),
+        **options,
+    )
+
+
+@takes_tff_keywords
+def build_mime_lite_with_optimizer_schedule(
+    model: Model,
+    learning_rate_fn: Callable[[Any], Any],
+    base_optimizer: Callable[[Any], optax.GradientTransformation],
+    server_optimizer: optax.GradientTransformation | None = None,
+    **options: Any,
+) -> LearningProcess[LearningState]:
+    """Build Mime Lite whose clients' learning rate depends on the round.
+
+    See tff.learning.algorithms.build_mime_lite_with_optimizer_schedule.
+
+    Args:
+      model: the model.
+      learning_rate_fn: ``(round) -> learning rate``; the round counts from 0. It is an optax schedule: the base
+        optimizer's state, which counts its steps, takes one a round.
+      base_optimizer: ``(schedule) -> optax transformation``, such as ``optax.sgd``.
+      server_optimizer: as for `build_mime`.
+      **options: as for `build_mime`.
+
+    Raises:
+      InputError: ``learning_rate_fn`` or ``base_optimizer`` is no function.
+    """
+    for name, value in (("learning_rate_fn", learning_rate_fn), ("base_optimizer", base_optimizer)):
+        if not callable(value) or isinstance(value, tuple):
+            raise InputError(f"build_mime_lite_with_optimizer_schedule: {name} is a function, not {value!r}")
+    return build_weighted_mime_lite(model, base_optimizer(learning_rate_fn), server_optimizer, **options)

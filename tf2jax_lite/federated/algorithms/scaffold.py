@@ -13,28 +13,27 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork, build_model_delta_client_work, delta
-from tf2jax_lite.federated.compose import (
+from tf2jax_lite.federated.execution import CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
+from tf2jax_lite.federated.metrics import check_metrics
+from tf2jax_lite.federated.models.model import Model, check_model
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork, build_model_delta_client_work
+from tf2jax_lite.federated.templates.compose import (
     apply_non_trainable,
-    as_clients,
     check_state,
+    checked_ids,
     finite_outputs,
     initial_weights,
     replaced_weights,
     results_of,
     round_keys,
-    split_client_ids,
 )
-from tf2jax_lite.federated.metrics import check_metrics
-from tf2jax_lite.federated.model import Model, check_model
-from tf2jax_lite.federated.options import check_number
-from tf2jax_lite.federated.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.running import Cohort, CohortRunner, Execution
-from tf2jax_lite.federated.running.cohort import Batching
-from tf2jax_lite.federated.running.strategies import Context
-from tf2jax_lite.federated.states import ByClient
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 
 __all__ = ["ScaffoldState", "build_scaffold"]
 
@@ -83,7 +82,7 @@ def _client_work(model: Model, learning_rate: float, train_metrics: Mapping[str,
         return _Carry(work(message.control).client_init(state, message.weights, key, None), control)
 
     def client_step(state: Any, message: _Message, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
-        correction = delta(message.control, carry.control)
+        correction = optax.tree.sub(message.control, carry.control)
         inner = work(correction).client_step(state, message.weights, carry.inner, batch)
         return carry._replace(inner=inner)
 
@@ -92,12 +91,12 @@ def _client_work(model: Model, learning_rate: float, train_metrics: Mapping[str,
         steps = jnp.maximum(carry.inner.step, 1).astype(jnp.float32)
         # Option II of the paper: c_i <- c_i - c + (x - y_i) / (K * lr).
         control = jax.tree.map(
-            lambda own, server, update: own - server - update / (steps * learning_rate),
+            lambda own, server, update: own - server + update / (steps * learning_rate),
             carry.control,
             message.control,
             found.update,
         )
-        update = {"weights": found.update, "control": delta(control, carry.control)}
+        update = {"weights": found.update, "control": optax.tree.sub(carry.control, control)}
         return found._replace(update=update, output=control)
 
     outer = work(None)
@@ -128,15 +127,15 @@ def build_scaffold(
       client_learning_rate: lr of the clients' SGD.
       server_learning_rate: of the server.
       train_metrics: see `build_weighted_fed_avg`.
-      aggregator: of ``{"weights": ..., "control": ...}``; the unweighted mean by default.
+      aggregator: of ``{"weights": ..., "control": ...}``, both initial minus final; the unweighted mean by default.
       client_batching: see `compose_learning_process`.
       client_execution: see `compose_learning_process`.
       clients_per_chunk: see `compose_learning_process`.
       mesh: see `compose_learning_process`.
 
     Returns:
-      The process. ``client_data`` is a list of pairs ``(client id, data)``: a client's control variate is kept under
-      its id in the state, on the host. A client whose update is not finite keeps the one it had.
+      The process. ``client_data`` is a list of pairs ``(client id, data)`` or a sampler's triples: a client's control
+      variate is kept under its id in the state, on the host. A client whose update is not finite keeps the one it had.
 
     Raises:
       InputError: an option out of range; clients without ids, or one twice.
@@ -146,7 +145,8 @@ def build_scaffold(
     check_number("build_scaffold", "server_learning_rate", server_learning_rate, above=0)
     # Numbers of NumPy's would widen bfloat16.
     client_rate, server_rate = float(client_learning_rate), float(server_learning_rate)
-    template = check_model(model).shapes.trainable
+    model = check_model(model)
+    template = model.shapes.trainable
     work = _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics))
     controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
     aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": controls})
@@ -165,8 +165,8 @@ def build_scaffold(
         found = aggregation.report(state.aggregator, total.aggregate, aggregator_key)
         share = total.participated.astype(jnp.float32) / num_clients
         weights = apply_non_trainable(model, state.weights, total.non_trainable, total.weight)
-        step = jax.tree.map(lambda w, u: w + server_rate * u, weights.trainable, found.result["weights"])
-        control = jax.tree.map(lambda c, d: c + share * d, state.control, found.result["control"])
+        step = jax.tree.map(lambda w, u: w - server_rate * u, weights.trainable, found.result["weights"])
+        control = jax.tree.map(lambda c, d: c - share * d, state.control, found.result["control"])
         return (
             weights._replace(trainable=step),
             control,
@@ -177,12 +177,13 @@ def build_scaffold(
 
     def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, ScaffoldState)
-        ids, clients = split_client_ids("build_scaffold", as_clients(client_data))
+        entries = as_entries(client_data)
+        ids = checked_ids("build_scaffold", entries)
         keys = round_keys(state.key, state.round)
         inputs = [state.client_controls.of(i) for i in ids]
         message = _Message(state.weights, state.control)
         context = Context(state.round, state.aggregator, message, keys.clients, keys.aggregator)
-        cohort = Cohort(clients, client_batching, state.key, int(state.round), inputs)
+        cohort = cohort_of(entries, client_batching, state.key, int(state.round), inputs)
         result = runner.run(context, cohort)
         bare = state._replace(client_controls=controls_of_none)
         weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)

@@ -8,7 +8,7 @@ Read in this order:
   seeds, samplers: reproducible random streams; the clients of a round.
   partition: clients from one dataset.
   records, npz_folder, sqlite, sqlite_file: own file formats, which are read without running code.
-  example_proto, tff_hdf5, tff_sqlite: files of TensorFlow Federated.
+  example_proto, tff_hdf5, tff_sqlite: files of TensorFlow Federated. fedjax_sqlite: files of FedJAX.
 
 Must not import `algorithms`, `running` or `metrics`.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 from tf2jax_lite.federated.data.client_dataset import Batches, ClientDataset
 from tf2jax_lite.federated.data.examples import EXAMPLE_MASK_KEY
 from tf2jax_lite.federated.data.federated_data import FederatedData, InMemoryFederatedData, SubsetFederatedData
+from tf2jax_lite.federated.data.fedjax_sqlite import FedJAXSQLiteFederatedData
 from tf2jax_lite.federated.data.hparams import BatchHParams, PaddedBatchHParams, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.data.npz_folder import NpzFolderFederatedData, npz_file_name
 from tf2jax_lite.federated.data.partition import (
@@ -55,6 +56,7 @@ __all__ = [
     "ClientDataset",
     "ClientPreprocessor",
     "ClientSampler",
+    "FedJAXSQLiteFederatedData",
     "FederatedData",
     "InMemoryFederatedData",
     "NoOpBatchPreprocessor",

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.data.examples import check_examples, num_examples, take_examples
 from tf2jax_lite.federated.data.federated_data import InMemoryFederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
-from tf2jax_lite.federated.options import check_number
 from tf2jax_lite.support.errors import DataError
 
 __all__ = ["partition_by_label", "partition_dirichlet", "partition_iid", "partition_quantity_skew"]

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +38,40 @@ class SQLiteFederatedData(FederatedData):
       DataError: there is no such file, or it is something else, or damaged.
     """
 
+    _TABLE = "clients"
+    _COLUMNS: tuple[str, ...] = ("num_examples", "crc32", "examples")
+
     def __init__(self, path: str | os.PathLike):
         super().__init__()
-        self._file = SQLiteFile(
-            path, {"clients": {"client_id", "num_examples", "crc32", "examples"}, "format": {"name"}}
-        )
+        own = self._TABLE == SQLiteFederatedData._TABLE
+        tables = {self._TABLE: {"client_id", *self._COLUMNS}}
+        self._file = SQLiteFile(path, tables | ({"format": {"name"}} if own else {}))
+        if not own:
+            return
         row = self._file.row("SELECT name FROM format")
         if row is None or row[0] != _FORMAT:
             raise DataError(f"{self._file.path} has format {row and row[0]!r}; this version reads {_FORMAT!r}")
 
-    @classmethod
-    def new(cls, path: str | os.PathLike) -> SQLiteFederatedData:
-        """Open a file. FedJAX's name for the constructor."""
-        return cls(path)
+    @staticmethod
+    def new(path: str | os.PathLike, parse_examples: Callable[[bytes], Examples] | None = None) -> SQLiteFederatedData:
+        """Open a file of ours, or of FedJAX. See fedjax.SQLiteFederatedData.new.
+
+        Args:
+          path: the file.
+          parse_examples: ``(bytes) -> dict of arrays`` for FedJAX's tables with records of another format.
+
+        Raises:
+          DataError: there is no such file, it is something else, or damaged.
+        """
+        from tf2jax_lite.federated.data.fedjax_sqlite import FedJAXSQLiteFederatedData
+
+        tables = {name for (name,) in SQLiteFile(path, {}).rows("SELECT name FROM sqlite_master")}
+        if parse_examples is not None or FedJAXSQLiteFederatedData._TABLE in tables:
+            return FedJAXSQLiteFederatedData(path, parse_examples)
+        return SQLiteFederatedData(path)
 
     def __repr__(self) -> str:
-        return f"SQLiteFederatedData({str(self._file.path)!r})"
+        return f"{type(self).__name__}({str(self._file.path)!r})"
 
     def _where(self) -> tuple[str, list[ClientId]]:
         conditions, values = [], []
@@ -66,12 +84,12 @@ class SQLiteFederatedData(FederatedData):
     def num_clients(self) -> int:
         """Return the number of clients."""
         where, values = self._where()
-        row = self._file.row(f"SELECT COUNT(*) FROM clients{where}", values)
+        row = self._file.row(f"SELECT COUNT(*) FROM {self._TABLE}{where}", values)
         return row[0] if row else 0
 
     def _ids(self) -> Iterator[ClientId]:
         where, values = self._where()
-        for (client_id,) in self._file.rows(f"SELECT client_id FROM clients{where} ORDER BY client_id", values):
+        for (client_id,) in self._file.rows(f"SELECT client_id FROM {self._TABLE}{where} ORDER BY client_id", values):
             yield client_id
 
     def client_sizes(self) -> Iterator[tuple[ClientId, int]]:
@@ -80,12 +98,14 @@ class SQLiteFederatedData(FederatedData):
             yield from super().client_sizes()
             return
         where, values = self._where()
-        yield from self._file.rows(f"SELECT client_id, num_examples FROM clients{where} ORDER BY client_id", values)
+        query = f"SELECT client_id, num_examples FROM {self._TABLE}{where} ORDER BY client_id"
+        yield from self._file.rows(query, values)
 
     def clients(self) -> Iterator[tuple[ClientId, Any]]:
         """Yield (id, dataset) of all clients, one at a time, in the order of their ids."""
         where, values = self._where()
-        query = f"SELECT client_id, num_examples, crc32, examples FROM clients{where} ORDER BY client_id"
+        columns = ", ".join(self._COLUMNS)
+        query = f"SELECT client_id, {columns} FROM {self._TABLE}{where} ORDER BY client_id"
         for client_id, *record in self._file.rows(query, values):
             yield client_id, self._dataset(client_id, self._decode(client_id, record))
 
@@ -93,25 +113,30 @@ class SQLiteFederatedData(FederatedData):
         return self._one(client_id, "num_examples")[0]
 
     def _read(self, client_id: ClientId) -> Examples:
-        return self._decode(client_id, self._one(client_id, "num_examples, crc32, examples"))
+        return self._decode(client_id, self._one(client_id, ", ".join(self._COLUMNS)))
 
     def _one(self, client_id: ClientId, columns: str) -> Any:
         row = None
         if isinstance(client_id, str | bytes):
-            row = self._file.row(f"SELECT {columns} FROM clients WHERE client_id = ?", [client_id])
+            query = f"SELECT {columns} FROM {self._TABLE} WHERE client_id = ?"
+            row = self._file.row(query, [client_id])
         if row is None:
             raise UnknownClientError(f"{self!r} has no client {client_id!r}")
         return row
 
     def _decode(self, client_id: ClientId, record: Any) -> Examples:
-        count, checksum, content = record
         where = f"{self._file.path}, client {client_id!r}"
+        examples = self._decoded(where, *record[1:])
+        if num_examples(examples) != record[0]:
+            raise DataError(f"{where}: {num_examples(examples)} examples where {record[0]} are announced")
+        return examples
+
+    def _decoded(self, where: str, *record: Any) -> Examples:
+        """Return the examples of a record without its number of examples."""
+        checksum, content = record
         if not isinstance(content, bytes) or zlib.crc32(content) != checksum:
             raise DataError(f"{where}: the record is damaged: its checksum differs")
-        examples = decode_examples(content, where)
-        if num_examples(examples) != count:
-            raise DataError(f"{where}: {num_examples(examples)} examples where {count} are announced")
-        return examples
+        return decode_examples(content, where)
 
 
 class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):

@@ -7,27 +7,29 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from flwr.app import Context as FlowerContext
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from tf2jax_lite.federated.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.compose import results_of
 from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.federated.execution import Cohort
+from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
     NON_TRAINABLE,
+    UPDATE,
     WEIGHTS,
     content_of,
     from_arrays,
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.model import Model, changing_leaves, evaluate_model, replace_leaves
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.running import Cohort
-from tf2jax_lite.federated.running.cohort import Batching
+from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model, evaluate_model, replace_leaves
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.compose import results_of
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["client_app"]
@@ -66,7 +68,7 @@ def client_app(
     if not callable(data_fn):
         raise InputError("data_fn is a function of Flower's context that returns this client's data")
     app = ClientApp()
-    template = jax.eval_shape(model.init, jax.random.key(0))
+    template = check_model(model).shapes
     train = _Training(model, client_work, client_batching, template)
 
     @app.train()
@@ -76,9 +78,9 @@ def client_app(
         steps, result = train(weights, data_fn(context), config)
         metrics = scalars(results_of(result.measurements))
         metrics.pop("num_examples", None)  # a count, which strategies would average
-        metrics["num-examples"] = float(result.weight)
+        metrics["num-examples"] = float(result.update_weight)
         records: dict[str, Any] = {METRICS: MetricRecord(metrics)}
-        if config.get("reply") == "update":
+        if config.get("reply") == UPDATE:
             records[METRICS]["steps"] = steps
             records[WEIGHTS] = to_arrays(result.update)
             records[NON_TRAINABLE] = to_arrays(result.non_trainable)
@@ -107,10 +109,10 @@ def _weights(message: Message, template: ModelWeights) -> ModelWeights:
 
 def _moved(model: Model, weights: ModelWeights, result: ClientResult) -> ModelWeights:
     """Return the weights after the client's training."""
-    trainable = jax.tree.map(jnp.add, weights.trainable, result.update)
+    trainable = optax.tree.sub(weights.trainable, result.update)
     flags = changing_leaves(model, weights.non_trainable)
     changing = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
-    changed = [leaf + change.astype(leaf.dtype) for leaf, change in zip(changing, result.non_trainable, strict=False)]
+    changed = [leaf - change.astype(leaf.dtype) for leaf, change in zip(changing, result.non_trainable, strict=False)]
     if not changed:
         return ModelWeights(trainable, weights.non_trainable)
     return ModelWeights(trainable, replace_leaves(weights.non_trainable, flags, changed))
@@ -149,4 +151,4 @@ class _Training:
                 steps += 1
         result = self._final(state, weights, carry)
         shares = cohort.shares() if self._work.counts_examples else None
-        return steps, result if shares is None else result._replace(weight=result.weight * shares[index])
+        return steps, result if shares is None else result._replace(update_weight=result.update_weight * shares[index])

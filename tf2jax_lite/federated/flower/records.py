@@ -12,13 +12,15 @@ from flwr.app import Array, ArrayRecord
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["CONFIG", "METRICS", "NON_TRAINABLE", "WEIGHTS", "from_arrays", "scalars", "to_arrays"]
+__all__ = ["CONFIG", "METRICS", "NON_TRAINABLE", "UPDATE", "WEIGHTS", "from_arrays", "scalars", "to_arrays"]
 
 PyTree = Any
 
 # Names of the records in a message; those of Flower's own strategies.
 WEIGHTS, CONFIG, METRICS = "arrays", "config", "metrics"
 NON_TRAINABLE = "non-trainable"
+# The value of a training message's "reply". It names the sign: a server and a client of other signs raise an error.
+UPDATE = "initial-minus-final"
 
 
 def to_arrays(tree: PyTree) -> ArrayRecord:

@@ -11,10 +11,10 @@ from flwr.app import Context as FlowerContext
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.federated.compose import initial_weights
 from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
-from tf2jax_lite.federated.model import Model
-from tf2jax_lite.federated.process import ModelWeights
+from tf2jax_lite.federated.models.model import Model, check_model
+from tf2jax_lite.federated.templates.compose import initial_weights
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["server_app"]
@@ -57,7 +57,7 @@ def server_app(
     if num_rounds < 0:
         raise InputError(f"num_rounds is 0 or more, not {num_rounds}")
     app = ServerApp()
-    template = jax.eval_shape(model.init, jax.random.key(0))
+    template = check_model(model).shapes
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         assert evaluate_fn is not None

@@ -15,23 +15,24 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from tf2jax_lite.federated.aggregators.base import as_aggregator
-from tf2jax_lite.federated.blocks import Distributor, Finalizer, broadcast_distributor, build_add_finalizer
-from tf2jax_lite.federated.client_work import ClientResult
-from tf2jax_lite.federated.compose import LearningState, apply_non_trainable, round_keys
 from tf2jax_lite.federated.data.seeds import numpy_rng
+from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
     NON_TRAINABLE,
+    UPDATE,
     WEIGHTS,
     content_of,
     from_arrays,
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.model import Model, changing_leaves
-from tf2jax_lite.federated.process import ModelWeights
-from tf2jax_lite.federated.running import accumulate
+from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model
+from tf2jax_lite.federated.templates.blocks import Distributor, Finalizer, build_add_finalizer, build_broadcast_process
+from tf2jax_lite.federated.templates.client_work import ClientResult
+from tf2jax_lite.federated.templates.compose import LearningState, apply_non_trainable, round_keys
+from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["BlocksStrategy"]
@@ -46,7 +47,7 @@ class BlocksStrategy(Strategy):
     Args:
       model: the model.
       aggregator: an `AggregationProcess` or a factory of one, such as ``MeanFactory()``.
-      finalizer: the server's update by the aggregate, which is added to the weights by default.
+      finalizer: the server's update by the aggregate; it takes a step of SGD of rate 1 by default.
       distributor: the message to clients; the unchanged weights by default. Its message must have the weights' form.
       clients_per_round: how many nodes train in a round; None for all that are connected.
       min_available_nodes: wait for as many nodes before a round.
@@ -75,11 +76,11 @@ class BlocksStrategy(Strategy):
         if min_available_nodes < 1 or (clients_per_round is not None and clients_per_round < 1):
             raise InputError("min_available_nodes and clients_per_round are >= 1")
         self._model = model
-        self._template = jax.eval_shape(model.init, jax.random.key(0))
+        self._template = check_model(model).shapes
         self._aggregation = as_aggregator(aggregator, self._template.trainable)
-        self._fold = jax.jit(functools.partial(accumulate.fold, self._aggregation))
+        self._fold = jax.jit(functools.partial(accumulator.fold, self._aggregation))
         self._finalizer = finalizer or build_add_finalizer()
-        self._distributor = distributor or broadcast_distributor()
+        self._distributor = distributor or build_broadcast_process()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
         self._key = jax.random.key(0) if key is None else key
         self._indices: dict[int, int] = {}
@@ -108,7 +109,7 @@ class BlocksStrategy(Strategy):
         messages = []
         for index, node in enumerate(nodes):
             own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": index})
-            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), "update"
+            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), UPDATE
             content = RecordDict({WEIGHTS: message, CONFIG: own})
             messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
         return messages  # a list: Flower's grid goes over it twice
@@ -132,19 +133,19 @@ class BlocksStrategy(Strategy):
                 empty += 1
                 continue
             if total is None:
-                total = accumulate.zero(self._aggregation, state.aggregator, len(self._indices), result)
+                total = accumulator.zero(self._aggregation, state.aggregator, len(self._indices), result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
             index = jnp.asarray([index], jnp.int32)
             total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)
             for name, value in metrics.items():
-                averages.setdefault(name, []).append((value, float(result.weight)))
+                averages.setdefault(name, []).append((value, float(result.update_weight)))
         if total is None:
             return None, None
         found = self._aggregation.report(state.aggregator, total.aggregate, keys.aggregator)
         done = self._finalizer.next(state.finalizer, state.weights, found.result)
         weights = apply_non_trainable(self._model, done.result, total.non_trainable, total.weight)
         self.state = state._replace(
-            round=state.round + 1, weights=weights, aggregator=found.state, finalizer=done.state
+            round=state.round + 1, global_model_weights=weights, aggregator=found.state, finalizer=done.state
         )
         counts = {"participated": total.participated, "non_finite": total.non_finite}
         metrics = {

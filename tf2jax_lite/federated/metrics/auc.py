@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError
 
-from ..options import check_number
 from .classification import TargetMetric
 from .losses import match
 from .stat import Stat, as_count, zero_count

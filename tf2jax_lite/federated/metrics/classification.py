@@ -9,9 +9,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError
 
-from ..options import check_number
 from . import losses
 from .metric import Metric, as_float, pick
 from .stat import MeanStat, SumStat, as_count, zero_count

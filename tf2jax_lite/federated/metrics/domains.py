@@ -9,9 +9,9 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError
 
-from ..options import check_number
 from .metric import Metric, pick
 from .stat import Stat
 

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.user_functions import raised_by
 from tf2jax_lite.support.errors import InputError
 
-from ..user_functions import raised_by
 from .stat import Stat
 
 __all__ = ["MASK_KEY", "Metric", "as_float", "check_metrics", "evaluate_batch", "pick"]

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError
 
-from ..options import check_number
 from .classification import TargetMetric, in_top_k
 from .losses import sparse_categorical_crossentropy
 from .metric import Metric, as_float, pick

@@ -1,0 +1,95 @@
+"""Distributed differential privacy against numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.templates.process import ClientUpdates
+
+TEMPLATE = {"a": jax.ShapeDtypeStruct((3, 5), jnp.float32), "b": jax.ShapeDtypeStruct((4,), jnp.float32)}
+N = 6
+MASK = np.array([True, True, False, True, True, True])
+
+
+def given(scale=1.0):
+    rng = np.random.default_rng(0)
+    update = {name: scale * rng.normal(size=(N, *t.shape)).astype(np.float32) for name, t in TEMPLATE.items()}
+    update["a"][2] = np.nan
+    return ClientUpdates(update, np.ones(N, np.float32), MASK, np.arange(N, dtype=np.int32))
+
+
+def vectors(updates):
+    return np.concatenate([updates.update[name].reshape(N, -1) for name in ("a", "b")], axis=1)[MASK]
+
+
+def clipped_sum(updates, norm):
+    x = vectors(updates)
+    return (x * np.minimum(1, norm / np.linalg.norm(x, axis=1))[:, None]).sum(0)
+
+
+def flat(result):
+    return np.concatenate([np.asarray(result[name]).reshape(-1) for name in ("a", "b")])
+
+
+def test_without_noise_it_is_the_clipped_sum():
+    """Up to the rounding to integers, which is unbiased and of less than a step."""
+    process = agg.DistributedDpSumFactory(0.0, N, bits=20, l2_clip=3.0).create(TEMPLATE)
+    updates = given()
+    found = process.next(process.initialize(), updates, jax.random.key(0))
+    step = 1 / float(found.measurements["scale_factor"])
+    assert np.abs(flat(found.result) - clipped_sum(updates, 3.0)).max() < step * np.sqrt(32) * 2
+    assert step < 1e-4 and int(found.measurements["padded_dim"]) == 32
+    assert int(found.measurements["actual_num_clients"]) == MASK.sum()
+
+
+def test_scale_leaves_room_for_the_sum():
+    """The equation of the scale, solved by numpy."""
+    factory = agg.DistributedDpSumFactory(1.0, 100, bits=16, l2_clip=0.5)
+    template = {"x": jax.ShapeDtypeStruct((64,), jnp.float32)}
+    none = ClientUpdates({"x": np.zeros((1, 64), np.float32)}, np.ones(1), np.zeros(1, bool), np.arange(1))
+    found = factory.create(template).next((), none, jax.random.key(0)).measurements
+    gamma, k, sigma = 1 / float(found["scale_factor"]), 3.890592, 0.05
+    spread = (0.5 * 100) ** 2 / 64 + (gamma**2 / 4 + sigma**2) * 100
+    np.testing.assert_allclose(2 * k * np.sqrt(spread) / gamma, 2**16, rtol=1e-4)
+    np.testing.assert_allclose(found["scaled_local_stddev"], sigma / gamma, rtol=1e-5)
+    np.testing.assert_allclose(found["scaled_inflated_l2"], 0.5 / gamma + 8, rtol=1e-5)
+
+
+@pytest.mark.full
+def test_noise_of_all_clients_has_the_asked_deviation():
+    template = {"x": jax.ShapeDtypeStruct((4096,), jnp.float32)}
+    process = agg.DistributedDpSumFactory(2.0, 8, bits=18, l2_clip=0.5).create(template)
+    none = ClientUpdates({"x": np.zeros((8, 4096), np.float32)}, np.ones(8), np.ones(8, bool), np.arange(8))
+    found = np.asarray(jax.jit(process.next)((), none, jax.random.key(1)).result["x"])
+    np.testing.assert_allclose(found.std(), 2.0 * 0.5, rtol=0.05)
+    assert abs(found.mean()) < 4 * found.std() / 64
+
+
+@pytest.mark.full
+def test_clipping_follows_the_median_norm():
+    process = agg.DistributedDpSumFactory(0.0, N, 20, 0.1, auto_l2_clip=True).create(TEMPLATE)
+    state = process.initialize()
+    step = jax.jit(process.next)
+    for number in range(60):
+        state = step(state, given(), jax.random.key(number)).state
+    norms = np.sort(np.linalg.norm(vectors(given()), axis=1))
+    assert norms[0] < float(state) < norms[-1]
+
+
+@pytest.mark.full
+def test_recommended_combination_trains():
+    process = agg.ddp_secure_aggregator(0.1, N).create(TEMPLATE)
+    found = jax.jit(process.next)(process.initialize(), given(0.01), jax.random.key(0))
+    mean = vectors(given(0.01)).mean(0)
+    assert np.abs(flat(found.result) - mean).max() < 6 * 0.1 * 0.1 / 5 + 0.01
+    assert float(found.measurements["zeroing_norm"]) == 21
+
+
+def test_too_few_bits_raise():
+    with pytest.raises(InputError, match="4 bits are too few for 100 clients"):
+        agg.DistributedDpSumFactory(1.0, 100, bits=4, l2_clip=1.0)
+    with pytest.raises(InputError, match="bits is"):
+        agg.DistributedDpSumFactory(1.0, 100, bits=23, l2_clip=1.0)

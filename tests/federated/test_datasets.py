@@ -1,0 +1,92 @@
+"""Readers of standard data sets, and synthetic clients of their form."""
+
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+
+from tf2jax_lite.errors import DataError, InputError
+from tf2jax_lite.federated import datasets
+from tf2jax_lite.federated.data.example_proto import new_example
+
+ALL = [datasets.EMNIST, datasets.CIFAR100, datasets.SHAKESPEARE, datasets.STACKOVERFLOW]
+
+
+def serialized(examples, row):
+    message = new_example()
+    for name, values in examples.items():
+        feature = message.features.feature[name]
+        kind = {"O": "bytes_list", "f": "float_list"}.get(values.dtype.kind, "int64_list")
+        getattr(feature, kind).value.extend(np.atleast_1d(values[row]).ravel().tolist())
+    return message.SerializeToString()
+
+
+def write_sqlite(path, clients):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
+        connection.execute("CREATE TABLE examples (client_id TEXT, split_name TEXT, serialized_example_proto BLOB)")
+        for client_id, dataset in clients.clients():
+            number = len(dataset)
+            connection.execute("INSERT INTO client_metadata VALUES (?, 'train', ?)", (client_id, number))
+            rows = [(client_id, "train", serialized(dataset.raw_examples, row)) for row in range(number)]
+            connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+    connection.close()
+
+
+def write_hdf5(path, clients):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        for client_id, dataset in clients.clients():
+            for name, values in dataset.raw_examples.items():
+                kind = h5py.string_dtype("ascii") if values.dtype == object else values.dtype
+                file.create_dataset(f"examples/{client_id}/{name}", data=values, dtype=kind)
+
+
+@pytest.mark.parametrize("write", [write_sqlite, write_hdf5], ids=["sqlite", "hdf5"])
+@pytest.mark.parametrize("dataset", ALL, ids=lambda dataset: dataset.name)
+def test_synthetic_clients_have_the_form_of_the_files(dataset, write, tmp_path):
+    clients = dataset.synthetic(3, seed=1, least=2, most=5)
+    assert clients.num_clients() == 3
+    write(tmp_path / "clients", clients)
+    read = dataset.load_data(tmp_path / "clients")
+    for client_id, expected in clients.clients():
+        found = read.get_client(client_id).raw_examples
+        assert found.keys() == dataset.element_spec.keys()
+        for name, spec in dataset.element_spec.items():
+            assert found[name].shape[1:] == spec.shape and found[name].dtype == spec.dtype
+            np.testing.assert_array_equal(found[name], expected.raw_examples[name])
+
+
+def test_synthetic_clients_differ_and_are_reproducible():
+    first, again = (datasets.EMNIST.synthetic(2, seed=3) for _ in range(2))
+    a, b = (dict(first.clients())[name].raw_examples for name in first.client_ids())
+    assert not np.array_equal(a["label"][:5], b["label"][:5])
+    np.testing.assert_array_equal(a["pixels"], dict(again.clients())["emnist_00000"].raw_examples["pixels"])
+    assert a["pixels"].min() >= 0 and a["pixels"].max() <= 1
+    with pytest.raises(InputError, match="most is"):
+        datasets.EMNIST.synthetic(2, least=5, most=4)
+
+
+def test_file_of_another_data_set_raises(tmp_path):
+    write_hdf5(tmp_path / "clients.h5", datasets.EMNIST.synthetic(1, least=2, most=2))
+    with pytest.raises(DataError, match="those of cifar100 are"):
+        datasets.CIFAR100.load_data(tmp_path / "clients.h5").get_client("emnist_00000")
+
+
+def test_leaf_files(tmp_path):
+    for number, users in enumerate((["a", "b"], ["c"])):
+        data = {user: {"x": [[1.5, 2.0]] * (i + 1), "y": ["to be"] * (i + 1)} for i, user in enumerate(users)}
+        content = {"users": users, "num_samples": [1, 2][: len(users)], "user_data": data}
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+    clients = datasets.load_leaf(tmp_path)
+    assert dict(clients.client_sizes()) == {"a": 1, "b": 2, "c": 1}
+    found = clients.get_client("b").raw_examples
+    assert found["x"].dtype == np.float32 and found["x"].tolist() == [[1.5, 2.0]] * 2
+    assert found["y"].tolist() == ["to be"] * 2
+    (tmp_path / "2.json").write_text('{"users": ["a"], "user_data": {"a": {"x": [1], "y": [1]}}}')
+    with pytest.raises(DataError, match="client 'a' is in another file"):
+        datasets.load_leaf(tmp_path)
+    (tmp_path / "2.json").write_text('{"users": ["d"]}')
+    with pytest.raises(DataError, match="not a file of LEAF"):
+        datasets.load_leaf(tmp_path)

@@ -1,0 +1,36 @@
+"""Run rounds: split cohorts into chunks, and execute them by a backend.
+
+Entry: `runner.CohortRunner`.
+
+Read in this order:
+  cohort, batching, buffers: clients as stacked arrays, chunk by chunk, in reused memory.
+  select: the backend (vmap, scan, unrolled, loop) of a cohort.
+  backends, programs: a chunk's computation for each backend; its compilation. debug: a backend without.
+  accumulator, workers, mesh: the aggregator's accumulator; parallel workers on one device; a mesh.
+  runner: one round.
+  for_each_client: functions of a user's over clients, without an algorithm around them.
+
+Must not import `algorithms` or `aggregators`: it gets their processes as arguments.
+"""
+
+from tf2jax_lite.federated.execution.cohort import Chunk, Cohort, client_seed
+from tf2jax_lite.federated.execution.for_each_client import (
+    for_each_client,
+    for_each_client_backend,
+    get_for_each_client_backend,
+    set_for_each_client_backend,
+)
+from tf2jax_lite.federated.execution.runner import CohortResult, CohortRunner, Execution
+
+__all__ = [
+    "Chunk",
+    "Cohort",
+    "CohortResult",
+    "CohortRunner",
+    "Execution",
+    "client_seed",
+    "for_each_client",
+    "for_each_client_backend",
+    "get_for_each_client_backend",
+    "set_for_each_client_backend",
+]

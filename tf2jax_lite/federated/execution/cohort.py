@@ -1,0 +1,383 @@
+"""A round's clients as stacked arrays, by chunks, so that memory is bounded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.federated.data import (
+    EXAMPLE_MASK_KEY,
+    BatchHParams,
+    ClientDataset,
+    PaddedBatchHParams,
+    ShuffleRepeatBatchHParams,
+)
+from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
+from tf2jax_lite.federated.data.seeds import seed_words
+from tf2jax_lite.support.errors import DataError, InputError
+
+__all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "Entry", "as_entries", "client_seed", "cohort_of"]
+
+Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
+Check = Callable[[Mapping[str, np.ndarray], str], None]
+_SMALL = 1000  # examples of a client whose table of rows is kept for others of its size
+_Form = dict[str, tuple[tuple[int, ...], np.dtype]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """One client's data of a round.
+
+    Attributes:
+      index: its place in the cohort.
+      examples: dict of arrays of shape (n, ...).
+      rows: int64 (steps, batch): which examples make each batch; -1 is padding, always at a row's end.
+      client_input: the algorithm's input for it, or None.
+    """
+
+    index: int
+    examples: dict[str, np.ndarray]
+    rows: np.ndarray
+    client_input: Any = None
+
+    @property
+    def steps(self) -> int:
+        """The number of batches."""
+        return self.rows.shape[0]
+
+    @functools.cached_property
+    def is_full(self) -> bool:
+        """Return whether no batch has padding."""
+        return bool((self.rows[:, -1] >= 0).all())
+
+    def batches(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the batches as they are, short ones short."""
+        for row in self.rows:
+            kept = row[row >= 0]
+            yield {name: value[kept] for name, value in self.examples.items()}
+
+
+class Chunk(NamedTuple):
+    """Clients stacked along a leading axis; all arrays are numpy's.
+
+    Attributes:
+      batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded.
+      steps: int32 (clients,), how many of the steps are the client's; 0 in rows that only pad the chunk.
+      index: int32 (clients,), indices in the cohort; the cohort's size in padding rows.
+      client_input: pytree stacked along the leading axis, or None.
+    """
+
+    batches: dict[str, np.ndarray]
+    steps: np.ndarray
+    index: np.ndarray
+    client_input: Any
+
+
+class Entry(NamedTuple):
+    """One entry of a round's ``client_data``.
+
+    Attributes:
+      client_id: the client's id; None if it was not given.
+      data: see `Cohort.clients`.
+      key: the client's JAX key of the round; None if it was not given.
+    """
+
+    client_id: Any
+    data: Any
+    key: Any
+
+
+def as_entries(client_data: Any) -> list[Entry]:
+    """Return a round's clients.
+
+    They are given as data, pairs ``(id, data)`` or triples ``(id, data, key)``.
+
+    Raises:
+      InputError: it is a mapping or no iterable, there is no client, or some have keys and others none.
+    """
+    if isinstance(client_data, (dict, str)) or not hasattr(client_data, "__iter__"):
+        raise InputError(f"client_data is a list with one entry a client, not {type(client_data).__name__}")
+    entries = [_entry(item) for item in client_data]
+    if not entries:
+        raise InputError("client_data is empty: a round needs at least one client (None for one that dropped out)")
+    if len({entry.key is None for entry in entries}) > 1:
+        raise InputError("client_data: give all clients a key, as a sampler does, or none")
+    return entries
+
+
+def _entry(item: Any) -> Entry:
+    if isinstance(item, Entry):
+        return item
+    if not isinstance(item, tuple) or len(item) not in (2, 3):
+        return Entry(None, item, None)
+    first, second = item[:2]
+    # A tuple of data is a client's batches, or its training and test data.
+    is_data = isinstance(first, Mapping | ClientDataset) or isinstance(second, tuple | Mapping)
+    if is_data and not isinstance(first, str | bytes | int | np.integer):
+        return Entry(None, item, None)
+    return Entry(*item, *[None] * (3 - len(item)))
+
+
+def client_seed(
+    batching: Batching, key: Any, round_number: int, index: int, client_key: Any = None
+) -> list[int] | None:
+    """Return the seed of a client's shuffling in a round; None without shuffling.
+
+    It comes from ``batching.seed`` if that is set, else from the client's key of the round if it was given one, else
+    from the training's key: a resumed run has the same order.
+    """
+    if not isinstance(batching, ShuffleRepeatBatchHParams) or batching.skip_shuffle:
+        return None
+    if batching.seed is None and client_key is not None:
+        return list(seed_words(client_key))
+    base = seed_words(key if batching.seed is None else batching.seed)
+    return [*base, round_number, index]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cohort:
+    """The clients of a round, as a user gives them.
+
+    Attributes:
+      clients: for each a `ClientDataset`, an iterable of ready batches (dicts of arrays, the last may be short), or
+        None: the client dropped out.
+      batching: how ClientDatasets are cut into batches.
+      key: the training's key, for shuffling.
+      round_number: the round, from 0.
+      inputs: the algorithm's input for each client; None if it has none.
+      check: called with each client's examples, dict of arrays (n, ...) without padding, and their name in errors;
+        it raises if the algorithm cannot take them. It is needed as traced programs see no values.
+      ids: each client's id, or None.
+      keys: each client's JAX key of the round; None to derive them from the round's.
+    """
+
+    clients: Sequence[Any]
+    batching: Batching | None
+    key: Any = 0
+    round_number: int = 0
+    inputs: Sequence[Any] | None = None
+    check: Check | None = None
+    ids: Sequence[Any] | None = None
+    keys: Sequence[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def count_dropped(self) -> int:
+        """Return the number of clients that dropped out."""
+        return sum(client is None for client in self.clients)
+
+    def name(self, index: int) -> Any:
+        """Return a client's id, or its index if it has none."""
+        found = None if self.ids is None else self.ids[index]
+        return index if found is None else found
+
+    def stacked_keys(self) -> jax.Array | None:
+        """Return the clients' keys (clients and more,), or None; see `shares`."""
+        if self.keys is None:
+            return None
+        typed = [k for k in self.keys if jnp.issubdtype(k.dtype, jax.dtypes.prng_key)]
+        words = np.stack([np.asarray(jax.random.key_data(key)) for key in self.keys])
+        size = 1 << len(words).bit_length()
+        words = np.concatenate([words, np.zeros((size - len(words), *words.shape[1:]), words.dtype)])
+        return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(typed[0]) if typed else None)
+
+    def shares(self) -> np.ndarray | None:
+        """Return each client's own share of the examples in its batches.
+
+        A last batch that is filled from one epoch more holds examples twice; they do not make a client count for more.
+        With a number of steps a client's weight is its number of examples, however many it processes. Sources:
+        fedjax.algorithms.fed_avg weighs by the size of the dataset, TFF by the examples of all epochs, without filling.
+
+        Returns:
+          float32, padded, so that its size is the same for cohorts of similar sizes; None where batches
+          are as the epochs are.
+        """
+        batching = self.batching
+        if not isinstance(batching, ShuffleRepeatBatchHParams) or not batching.fill_remainder:
+            return None
+        found = np.ones(1 << len(self.clients).bit_length(), np.float32)
+        for index, client in enumerate(self.clients):
+            total = len(client) if isinstance(client, ClientDataset) else 0
+            seen = (num_steps(total, batching) or 0) * batching.batch_size
+            if seen:
+                epochs = 1 if batching.num_steps is not None else batching.num_epochs or 1
+                found[index] = total * epochs / seen
+        return found
+
+    def prepared(self) -> Iterator[Client]:
+        """Yield the clients that have data, in order.
+
+        Raises:
+          DataError: a client's data is not a dict of numeric arrays, or does not go with the other clients' data.
+          Tf2JaxError: raised by ``check``.
+        """
+        form: _Form | None = None
+        for index, item in enumerate(self.clients):
+            if item is None:
+                continue
+            found = self._client(index, item)
+            if found is None or found.steps == 0:
+                continue
+            if form is None:
+                form = _form(found.examples)
+            elif not _has_form(found.examples, form):
+                here = _text(_form(found.examples))
+                raise DataError(f"client {index} of the round has examples {here}; those before: {_text(form)}")
+            if self.check is not None:
+                self.check(found.examples, f"client {index} of the round")
+            yield found
+
+    def _client(self, index: int, item: Any) -> Client | None:
+        client_input = None if self.inputs is None else self.inputs[index]
+        if isinstance(item, ClientDataset):
+            if self.batching is None:
+                raise InputError(
+                    "client_batching is missing, which says how a ClientDataset is cut into batches. Give the builder "
+                    "client_batching=BatchHParams(batch_size=20)."
+                )
+            if len(item) == 0:
+                return None
+            # A batch preprocessor treats each example alone, so it may run once for all.
+            examples = _numeric(item.all_examples(), index)
+            size = len(next(iter(examples.values())))
+            return Client(index, examples, self._rows(size, index), client_input)
+        if isinstance(item, Mapping) or not isinstance(item, Iterable):
+            raise DataError(
+                f"client {index} of the round is a {type(item).__name__}; give a ClientDataset, an iterable of batches "
+                "(dicts of arrays), or None for a client that dropped out"
+            )
+        return _from_batches(index, item, client_input)
+
+    @functools.cached_property
+    def _cutting(self) -> ShuffleRepeatBatchHParams:
+        """How ClientDatasets are cut; without a seed where nothing is shuffled."""
+        batching = self.batching
+        assert batching is not None
+        if not isinstance(batching, ShuffleRepeatBatchHParams):
+            drop = getattr(batching, "drop_remainder", False)
+            return ShuffleRepeatBatchHParams(
+                batching.batch_size, drop_remainder=drop, skip_shuffle=True, fill_remainder=False
+            )
+        if batching.num_epochs is None and batching.num_steps is None:
+            raise InputError("client_batching has no end; set num_epochs or num_steps")
+        return dataclasses.replace(batching, seed=None) if batching.skip_shuffle else batching
+
+    def _rows(self, total: int, index: int) -> np.ndarray:
+        cutting = self._cutting
+        if cutting.skip_shuffle:
+            return _rows_in_order(total, cutting) if total < _SMALL else index_table(total, cutting, None)
+        given = None if self.keys is None else self.keys[index]
+        return index_table(total, cutting, client_seed(cutting, self.key, self.round_number, index, given))
+
+
+def cohort_of(
+    entries: Sequence[Entry],
+    batching: Batching | None,
+    key: Any,
+    round_number: int,
+    inputs: Sequence[Any] | None = None,
+) -> Cohort:
+    """Return the cohort of a round's entries; see `Cohort` for the arguments."""
+    ids = [entry.client_id for entry in entries]
+    keys = None if entries[0].key is None else [entry.key for entry in entries]
+    return Cohort([entry.data for entry in entries], batching, key, round_number, inputs, ids=ids, keys=keys)
+
+
+@functools.lru_cache(maxsize=512)
+def _rows_in_order(total: int, cutting: ShuffleRepeatBatchHParams) -> np.ndarray:
+    table = index_table(total, cutting, None)
+    table.setflags(write=False)
+    return table
+
+
+def _from_batches(index: int, batches: Iterable[Any], client_input: Any) -> Client | None:
+    kept: list[dict[str, np.ndarray]] = []
+    for batch in batches:
+        if isinstance(batch, tuple) and len(batch) == 2:  # (x, y), as in TFF
+            batch = {"x": batch[0], "y": batch[1]}
+        if not isinstance(batch, Mapping):
+            raise DataError(f"client {index} of the round: a batch is a dict of arrays, not {type(batch).__name__}")
+        arrays = {name: np.asarray(value) for name, value in batch.items()}
+        mask = arrays.pop(EXAMPLE_MASK_KEY, None)
+        arrays = _numeric(arrays, index)
+        if mask is not None:
+            arrays = {name: value[np.asarray(mask, bool)] for name, value in arrays.items()}
+        if kept and arrays.keys() != kept[0].keys():
+            raise DataError(f"client {index} of the round: batches differ: {sorted(kept[0])} and {sorted(arrays)}")
+        if len(next(iter(arrays.values()))):
+            kept.append(arrays)
+    if not kept:
+        return None
+    ends = np.cumsum([0, *(len(next(iter(b.values()))) for b in kept)])
+    rows = [np.arange(start, end) for start, end in itertools.pairwise(ends)]
+    try:
+        examples = {name: np.concatenate([b[name] for b in kept]) for name in kept[0]}
+    except ValueError as error:
+        raise DataError(f"client {index} of the round: batches do not fit together: {error}") from error
+    table = np.full((len(rows), max(len(row) for row in rows)), -1, np.int64)
+    for step, row in enumerate(rows):
+        table[step, : len(row)] = row
+    return Client(index, examples, table, client_input)
+
+
+def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
+    """Return the features as arrays of JAX's dtypes."""
+    if EXAMPLE_MASK_KEY in examples:
+        raise DataError(
+            f"client {index} of the round: a feature is named {EXAMPLE_MASK_KEY!r}, which is the mask's name; rename it"
+        )
+    found: dict[str, np.ndarray] = {}
+    for name, value in examples.items():
+        array = np.asarray(value)
+        if array.dtype.kind in "OSU":
+            raise DataError(
+                f"client {index} of the round: feature {name!r} is text; a preprocessor must make numbers of it"
+            )
+        if array.ndim == 0:
+            raise DataError(f"client {index} of the round: feature {name!r} is a scalar, not an array of examples")
+        dtype = array.dtype.newbyteorder("=")
+        if not _is_known_to_jax(dtype):  # dates, records
+            raise DataError(
+                f"client {index} of the round: feature {name!r} is {array.dtype}, which JAX has not; a preprocessor "
+                "must make numbers of it"
+            )
+        found[name] = np.asarray(array, jax.dtypes.canonicalize_dtype(dtype))
+    sizes = {name: value.shape[0] for name, value in found.items()}
+    if len(set(sizes.values())) != 1:
+        raise DataError(f"client {index} of the round: the features' numbers of examples differ: {sizes}")
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _is_known_to_jax(dtype: np.dtype) -> bool:
+    try:
+        jax.typeof(np.zeros((), dtype))
+    except TypeError:
+        return False
+    return True
+
+
+def _form(examples: Mapping[str, np.ndarray]) -> _Form:
+    return {name: (value.shape[1:], value.dtype) for name, value in examples.items()}
+
+
+def _has_form(examples: Mapping[str, np.ndarray], form: _Form) -> bool:
+    if len(examples) != len(form):
+        return False
+    for name, value in examples.items():
+        known = form.get(name)
+        if known is None or value.dtype != known[1] or value.shape[1:] != known[0]:
+            return False
+    return True
+
+
+def _text(form: _Form) -> str:
+    return ", ".join(f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in sorted(form.items()))

@@ -1,0 +1,340 @@
+"""Run a cohort: select the backend, feed chunks, return the aggregate."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.user_functions import named_function
+from tf2jax_lite.federated._utils.validation import check_number
+from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.execution import accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.backends import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
+from tf2jax_lite.federated.execution.batching import fill, lay_out, round_up
+from tf2jax_lite.federated.execution.buffers import Arena, Pool
+from tf2jax_lite.federated.execution.cohort import Client, Cohort
+from tf2jax_lite.federated.execution.debug import run_eagerly
+from tf2jax_lite.federated.execution.mesh import MeshFold
+from tf2jax_lite.federated.execution.programs import Programs, signature
+from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
+from tf2jax_lite.federated.execution.workers import Workers
+from tf2jax_lite.federated.models.model import fitting
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.process import AggregationProcess
+from tf2jax_lite.support.errors import InputError
+
+__all__ = ["CohortResult", "CohortRunner", "Execution"]
+
+PyTree = Any
+Execution = Literal["auto", "vmap", "scan", "unrolled", "loop", "debug"]
+# Compiling a program of more unrolled steps takes longer than it saves.
+_MAX_UNROLLED = 12
+# In a chunk of clients that run one after another, bytes of batches of one step of all.
+_BATCHES_BYTES = 1 << 21
+
+
+class CohortResult(NamedTuple):
+    """Results of a cohort.
+
+    Attributes:
+      total: the folded results.
+      counts: name to int32: ``participated``, ``dropped``, ``empty``, ``non_finite``.
+      outputs: client index to its output (numpy), for works that have one.
+    """
+
+    total: Accumulator
+    counts: dict[str, Any]
+    outputs: dict[int, PyTree]
+
+
+@dataclasses.dataclass(eq=False)
+class CohortRunner:
+    """Runs one kind of client work over cohorts.
+
+    Attributes:
+      work: the client work.
+      aggregator: accumulates the updates.
+      execution: ``"vmap"`` (batched clients), ``"scan"`` (sequential clients in one program), ``"unrolled"`` (a
+        program for each client), ``"loop"`` (a program for each batch), ``"debug"`` (eager; errors of the client work
+        name the client and the stage), or ``"auto"``: see `choose_backend`. With vmap and scan, a client with a short
+        batch that must not be padded runs as a loop.
+      clients_per_chunk: how many clients make a chunk; 16 to 128 for each device if None, by the size of a batch. A few
+        chunks are in memory at once.
+      mesh: devices that share each chunk's clients (vmap and scan), of all processes of `jax.distributed`.
+    """
+
+    work: ClientWork
+    aggregator: AggregationProcess
+    execution: Execution = "auto"
+    clients_per_chunk: int | None = None
+    mesh: Mesh | None = None
+    _chosen: str | None = dataclasses.field(default=None, init=False, repr=False)
+    _given: ClientWork = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.execution not in get_args(Execution):
+            raise InputError(f"client_execution is one of {', '.join(get_args(Execution))}; not {self.execution!r}")
+        self._given = self.work
+        functions = {name: getattr(self.work, name) for name in ("client_init", "client_step", "client_final")}
+        named = {name: named_function(name, function) for name, function in functions.items()}
+        self.work = dataclasses.replace(self.work, **named)
+        if self.clients_per_chunk is not None:
+            check_number("CohortRunner", "clients_per_chunk", self.clients_per_chunk, least=1, whole=True)
+        if self.work.counts_examples and self.aggregator.refuses_weights:
+            raise InputError(
+                f"the aggregator takes no weights ({self.aggregator.refuses_weights}), but clients are weighted by "
+                "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
+                "client_weighting='uniform'."
+            )
+        if self.mesh is not None and self.execution in ("unrolled", "loop", "debug"):
+            raise InputError(
+                f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"
+            )
+
+    def run(self, context: Context, cohort: Cohort) -> CohortResult:
+        """Run a round's clients.
+
+        Args:
+          context: states, message and keys of the round.
+          cohort: the clients.
+
+        Raises:
+          DataError: a client's data cannot be used; the message names the client and the reason.
+        """
+        context = commit_to_device(context)
+        if self.work.counts_examples:
+            context = context._replace(shares=cohort.shares())
+        context = context._replace(client_keys=cohort.stacked_keys())
+        prepared = cohort.prepared()
+        first = next(prepared, None)
+        outputs: dict[int, PyTree] = {}
+        seen = 0
+        if first is None:  # no client has data: the metrics are not known
+            nothing = ClientResult((), 0.0, [], {})
+            total = accumulator.zero(self.aggregator, context.aggregator, len(cohort), nothing)
+        elif self.execution == "debug":
+            total, outputs = run_eagerly(
+                self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
+            )
+            seen = len(outputs)
+            outputs = {i: output for i, output in outputs.items() if jax.tree.leaves(output)}
+        else:
+            found = _Round(self, context, first, len(cohort))
+            try:
+                waiting = list(found.run(itertools.chain([first], prepared)))
+                total = found.total()
+            finally:
+                found.close()
+            for index, get in waiting:
+                seen += len(index)
+                output = jax.device_get(get())
+                if jax.tree.leaves(output):
+                    outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], output) for r, i in enumerate(index)}
+        dropped = cohort.count_dropped()
+        counts = {
+            "participated": total.participated,
+            "non_finite": total.non_finite,
+            "dropped": np.int32(dropped),
+            "empty": np.int32(len(cohort) - dropped - seen),
+        }
+        return CohortResult(total, counts, outputs)
+
+    def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
+        if self.execution not in ("auto", "vmap"):
+            return self.execution
+        if self._chosen is None:  # once: another batch would have to be another kind of model to change it
+            if self.execution == "auto":
+                backend = choose_backend(self.work, context, batch, client_input, alone=self.mesh is None)
+            elif can_be_batched(self.work, context, batch, client_input):
+                backend = "vmap"
+            else:
+                raise InputError(
+                    "client_execution='vmap' batches clients, and the model calls a function that cannot be batched "
+                    "(an artifact's StableHLO): choose 'auto' or 'scan', or load the artifact with backend='source'"
+                )
+            self._chosen = backend
+        assert self._chosen is not None
+        return self._chosen
+
+    @functools.cached_property
+    def _arenas(self) -> Pool[Arena]:
+        return Pool(Arena)
+
+    @functools.cached_property
+    def _threads(self) -> Pool[Executor]:
+        return Pool(lambda: ThreadPoolExecutor(1, "federated-worker"))  # ends when it is garbage-collected
+
+    @functools.cached_property
+    def _shapes(self) -> dict[Any, tuple[Any, Any]]:
+        return {}
+
+    @functools.cached_property
+    def _whole(self) -> Any:
+        def whole(context: Context, batch: Any, client_input: PyTree) -> ClientResult:
+            carry = self.work.client_init(context.work, context.message, client_key(context, 0), client_input)
+            carry = self.work.client_step(context.work, context.message, carry, batch)
+            return self.work.client_final(context.work, context.message, carry)
+
+        return jax.jit(whole)  # never run: its traces are cached, and only their shapes are read
+
+    @functools.cached_property
+    def _vmap(self) -> Programs:
+        return Programs(jax.jit(make_vmap(self.work, self.aggregator), static_argnums=3, donate_argnums=1))
+
+    @functools.cached_property
+    def _scan(self) -> Programs:
+        return Programs(jax.jit(make_scan(self.work, self.aggregator), static_argnums=3, donate_argnums=1))
+
+    @functools.cached_property
+    def _unrolled(self) -> Callable[..., Any]:
+        return jax.jit(make_unrolled(self.work, self.aggregator), donate_argnums=1)
+
+    @functools.cached_property
+    def _loop(self) -> Any:
+        return make_loop(self.work, self.aggregator)
+
+    @functools.cached_property
+    def _merge(self) -> Callable[..., Accumulator]:
+        return jax.jit(functools.partial(accumulator.merge, self.aggregator))
+
+    @functools.cached_property
+    def _mesh_fold(self) -> MeshFold | None:
+        if self.mesh is None:
+            return None
+        backend = self._chosen if self.execution == "auto" else self.execution
+        make = make_vmap if backend == "vmap" else make_scan
+        return MeshFold(self.mesh, make(self.work, self.aggregator), self._merge)
+
+
+def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
+    """Return the number of clients in a chunk of some megabytes.
+
+    Each chunk costs a switch between threads. The result depends only on the sizes of the cohort and a batch, so that
+    it is the same in each round, and programs are compiled once.
+    """
+    size = sum(np.asarray(value).nbytes for name, value in batch.items() if name != EXAMPLE_MASK_KEY)
+    limit = 16 if not size else max(16, min(128, _BATCHES_BYTES // size))
+    return -(-clients // -(-clients // limit))
+
+
+class _Round:
+    """One round of a runner: groups clients into chunks, and accumulates them."""
+
+    def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int):
+        self._runner, self._context, self._cohort_size = runner, context, cohort_size
+        batch = self._batches(first, None)[1][0]
+        with fitting(batch, "the batches of the first client"):
+            self._backend = runner._backend(context, batch, first.client_input)
+            result, self._form = self._shapes(batch, first.client_input)
+        self._zero = lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result)
+        self._mesh = runner._mesh_fold
+        devices = 1 if self._mesh is None else self._mesh.size
+        batches = batch if self._backend == "scan" else {}
+        wanted = runner.clients_per_chunk or _chunk_size(cohort_size, batches) * devices
+        self._size = max(1, -(-min(wanted, cohort_size) // devices)) * devices
+        together = 1 if self._backend in ("unrolled", "loop") else self._size
+        workers = min(os.cpu_count() or 1, 4, -(-cohort_size // together)) if self._backend != "vmap" else 1
+        threads = workers if workers > 1 and self._backend == "scan" and self._mesh is None else 0
+        self._one_core = workers > 1 and workers == os.cpu_count() and jax.default_backend() == "cpu"
+        workers = 1 if self._mesh is not None else workers  # a mesh's chunks are copied to its devices
+        self._arenas = runner._arenas.borrow(workers + 1)
+        self._threads = runner._threads.borrow(threads)
+        self._workers = Workers(self._zero, self._arenas, self._threads)
+        if self._mesh is not None:
+            self._shared = self._mesh.context(context)
+            self._total = self._mesh.start(self._zero())
+
+    def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
+        """Return the shapes of a client's result and the accumulator, by tracing."""
+        runner, context, cohort_size = self._runner, self._context, self._cohort_size
+        key = (cohort_size, signature((context, batch, client_input)))
+        if key not in runner._shapes:
+            result = runner._whole.eval_shape(context, batch, client_input)
+            total = jax.eval_shape(lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result))
+            runner._shapes[key] = result, total
+        return runner._shapes[key]
+
+    def run(self, clients: Iterable[Client]) -> Iterable[tuple[list[int], Callable[[], PyTree]]]:
+        """Yield each chunk's client indices, and a function that awaits outputs.
+
+        With vmap only clients of about the same number of steps share a chunk. A client whose short batches must not be
+        padded runs alone.
+        """
+        waiting: dict[Any, list[Client]] = {}
+        for client in clients:
+            pads = self._runner.work.pads_batches or (client.rows >= 0).all()
+            if self._backend in ("unrolled", "loop") or not pads:
+                yield [client.index], self._alone(client)
+                continue
+            kind = (round_up(client.steps) if self._backend == "vmap" else 0, client.rows.shape[1])
+            group = waiting.setdefault(kind, [])
+            group.append(client)
+            if len(group) == self._size:
+                yield [c.index for c in group], self._together(waiting.pop(kind))
+        for group in waiting.values():
+            yield [c.index for c in group], self._together(group)
+
+    def total(self) -> Accumulator:
+        """Return the accumulated result."""
+        total = self._workers.merged(self._runner._merge)
+        return total if self._mesh is None else self._runner._merge(self._mesh.merged(self._total), total)
+
+    def close(self) -> None:
+        """Wait for all computations, then return the memory to the pool."""
+        self._workers.close()
+        self._runner._arenas.give_back(self._arenas)
+        self._runner._threads.give_back(self._threads)
+
+    def _together(self, group: list[Client]) -> Callable[[], PyTree]:
+        steps = max(client.steps for client in group)
+        exact = self._backend == "vmap" and len(group) == self._size and all(client.steps == steps for client in group)
+        exact = exact and self._mesh is None
+        # Sequential clients take only their own steps: the padding behind them is not read.
+        everywhere = self._backend == "vmap" or self._mesh is not None
+        rounded = steps if exact else round_up(steps)
+        if self._mesh is not None:
+            chunk = lay_out(group, self._size, rounded, self._cohort_size)
+            fill(chunk, group, everywhere=everywhere)
+            self._total, output = self._mesh.fold(self._shared, self._total, chunk)
+            gathered = self._mesh.gathered(output)
+            return lambda: gathered
+        chunk = lay_out(group, self._size, rounded, self._cohort_size, self._workers.arena())
+        programs = self._runner._vmap if self._backend == "vmap" else self._runner._scan
+        program = programs.get(self._context, self._form, chunk, exact, one_core=self._one_core)
+        write = functools.partial(fill, chunk, group, everywhere=everywhere)
+        return self._workers.fold(write, lambda total: program(self._context, total, chunk))
+
+    def _alone(self, client: Client) -> Callable[[], PyTree]:
+        write, batches = self._batches(client, self._workers.arena())
+        index = np.int32(client.index)
+        runner, context = self._runner, self._context
+
+        def run(total: Accumulator) -> tuple[Accumulator, PyTree]:
+            if self._backend == "unrolled" and client.steps <= _MAX_UNROLLED:
+                return runner._unrolled(context, total, batches, index, client.client_input)
+            carry = runner._loop.start(context, index, client.client_input, batches[0])
+            for batch in batches:
+                carry = runner._loop.step(context, carry, batch)
+            return runner._loop.finish(context, total, carry, index)
+
+        get = self._workers.fold(write, run, here=True)
+        return lambda: jax.tree.map(lambda leaf: leaf[None], get())
+
+    def _batches(self, client: Client, arena: Arena | None) -> tuple[Callable[[], None], list[dict[str, Any]]]:
+        """Return the writer of a client's batches, and the arrays that it fills."""
+        if not self._runner.work.pads_batches:
+            return lambda: None, list(client.batches())
+        chunk = lay_out([client], 1, client.steps, 0, arena)
+        batches = [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]
+        return functools.partial(fill, chunk, [client]), batches

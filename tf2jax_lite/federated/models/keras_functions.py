@@ -1,0 +1,246 @@
+"""Losses and metrics of Keras, and TensorFlow losses, converted on first use."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.federated.metrics import Metric, Stat
+from tf2jax_lite.federated.models.losses import LONG_NAMES, LOSSES, TrainLoss, named_loss
+from tf2jax_lite.support.errors import InputError
+
+__all__ = ["as_jax_loss", "as_jax_metrics"]
+
+_LIBRARIES = ("keras", "tf_keras")
+_TARGETS = "y"
+
+
+def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
+    """Return the loss of a model from TensorFlow as `Model.train_loss` takes it.
+
+    Args:
+      loss: a name; a Keras loss, class or function ``(y_true, y_pred)``; a function ``(batch, predictions)`` of JAX or
+        TensorFlow ops; None for the loss that the model is compiled with.
+      model: the model.
+
+    Raises:
+      InputError: the model is not compiled with one loss, or a Keras loss is not a mean.
+    """
+    if loss is None:
+        loss = getattr(model, "loss", None)
+        if loss is None or isinstance(loss, (Mapping, list, tuple)):
+            raise InputError(
+                "create_model_from_tf: train_loss is None, and the model is not compiled with one loss. Compile it "
+                "(model.compile(loss=...)), or give train_loss."
+            )
+    if isinstance(loss, str):
+        if loss in LOSSES or loss in LONG_NAMES:
+            return named_loss(loss)
+        loss = _keras_loss_by_name(loss, model)
+    if isinstance(loss, type) and _is_keras(loss):
+        loss = loss()
+    if _is_keras(type(loss)):
+        return _KerasLoss(_by_example(loss))
+    takes_targets = next(iter(_parameters(loss)), "") == "y_true"
+    return _KerasLoss(loss) if takes_targets or _is_keras(loss) else _AnyLoss(loss)
+
+
+def as_jax_metrics(metrics: Any) -> Any:
+    """Return metrics by name, with those of Keras as `KerasMetric`."""
+    if not isinstance(metrics, Mapping):
+        return metrics
+    made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in metrics.items()}
+    return {k: KerasMetric(m) if _is_keras(type(m)) else m for k, m in made.items()}
+
+
+def _is_keras(value: Any) -> bool:
+    """Return whether a class, by any of its bases, or a function is of Keras."""
+    found = value.__mro__ if isinstance(value, type) else (value,)
+    return any(str(getattr(v, "__module__", "")).split(".")[0] in _LIBRARIES for v in found)
+
+
+def _keras_loss_by_name(name: str, model: Any) -> Any:
+    library = "tf_keras" if type(model).__module__.startswith("tf_keras") else "keras"
+    try:
+        return __import__(library).losses.get(name)
+    except (ImportError, ValueError):
+        return named_loss(name)  # which says the names that there are
+
+
+def _parameters(function: Any) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _by_example(loss: Any) -> Any:
+    """Return a Keras loss that does not reduce over the examples."""
+    if str(getattr(loss, "reduction", "")) == "sum":
+        raise InputError(
+            f"train_loss: the Keras loss {type(loss).__name__} is a sum over the batch, and clients train on the mean. "
+            "Make it with the default reduction."
+        )
+    found = object.__new__(type(loss))  # copy.copy goes through Keras's registry of classes
+    vars(found).update(vars(loss), reduction="none")
+    return found
+
+
+class _Converted:
+    """A TensorFlow function, converted for each spec of its arguments' examples."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+        self._found: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return results, the variables' values at conversion, and their new values."""
+        from tf2jax_lite.pipeline import convert
+
+        leaves, form = jax.tree.flatten(args)
+        key = (form, tuple((np.shape(v)[1:], np.ndim(v) > 0, str(jnp.result_type(v))) for v in leaves))
+        if key not in self._found:
+            self._found[key] = convert.convert(self._function, *jax.tree.map(_spec, args))
+        fn, params = self._found[key]
+        results, after = fn(params, *args)
+        return results, params, after
+
+
+def _spec(value: Any) -> jax.ShapeDtypeStruct:
+    """Return the spec of an array with any number of examples."""
+    shape = np.shape(value)
+    if shape:
+        shape = (*jax.export.symbolic_shape("examples"), *shape[1:])
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(value))
+
+
+class _KerasLoss:
+    """A loss of targets and predictions."""
+
+    def __init__(self, loss: Any):
+        def call(y_true: Any, y_pred: Any) -> Any:
+            return loss(y_true, y_pred)
+
+        self.__name__ = getattr(loss, "__name__", type(loss).__name__)
+        self.given = loss  # for error messages
+        self._converted = _Converted(loss if inspect.isfunction(loss) else call)
+
+    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
+        values = self._converted(_targets(batch, self.__name__), predictions)[0]
+        if jnp.ndim(values) == 0:
+            raise InputError(f"{self.__name__} returned one number for the batch; a loss returns one for each example.")
+        return jnp.mean(jnp.reshape(values, (values.shape[0], -1)), axis=1)
+
+
+def _targets(batch: Mapping[str, Any], name: str) -> Any:
+    if _TARGETS not in batch:
+        raise InputError(f"{name} takes the batch's {_TARGETS!r}; the batch has {', '.join(batch)}.")
+    return batch[_TARGETS]
+
+
+class _AnyLoss:
+    """A loss of batch and predictions, in JAX or TensorFlow, seen when called."""
+
+    def __init__(self, loss: TrainLoss):
+        self.given = self._loss = loss
+        self._converted: _Converted | None = None
+        self._is_jax: bool | None = None
+
+    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> Any:
+        if self._is_jax:
+            return self._loss(batch, predictions)
+        if self._converted is not None:
+            return self._converted(dict(batch), predictions)[0]
+        try:
+            jax.eval_shape(self._loss, batch, predictions)
+        except Exception as error:  # TensorFlow raises any type for JAX tracers
+            converted = _Converted(self._loss)
+            try:
+                values = converted(dict(batch), predictions)[0]
+            except Exception:
+                raise error from None  # of a loss of JAX ops, whose own error says most
+            self._converted = converted
+            return values
+        self._is_jax = True
+        return self._loss(batch, predictions)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KerasMetric(Metric):
+    """A Keras metric whose state is a sum over examples.
+
+    Such as means, counts and confusion matrices.
+
+    Attributes:
+      metric: the Keras metric; its own state stays as it is.
+    """
+
+    metric: Any
+
+    @functools.cached_property
+    def _update(self) -> _Converted:
+        def update(y_true: Any, y_pred: Any, sample_weight: Any) -> None:
+            self.metric.update_state(y_true, y_pred, sample_weight=sample_weight)
+
+        return _Converted(update)
+
+    @functools.cached_property
+    def computed(self) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The function from state to result, and the state without examples."""
+        from tf2jax_lite.pipeline import convert
+
+        self.metric.reset_state()
+
+        def result() -> Any:
+            return self.metric.result()
+
+        return convert.convert(result)
+
+    def zero(self) -> KerasStat:
+        """See `Metric.zero`."""
+        return KerasStat({str(name): jnp.zeros_like(value) for name, value in self.computed[1].items()}, self)
+
+    def evaluate_example(self, example: Mapping[str, Any], prediction: Any) -> KerasStat:
+        """See `Metric.evaluate_example`."""
+        batch, predictions = jax.tree.map(lambda v: jnp.asarray(v)[None], (dict(example), prediction))
+        return self.evaluate_examples(batch, predictions, jnp.ones(1, bool))
+
+    def evaluate_examples(self, batch: Mapping[str, Any], predictions: Any, mask: Any) -> KerasStat:
+        """See `Metric.evaluate_examples`."""
+        targets = _targets(batch, type(self.metric).__name__)
+        _, before, after = self._update(targets, predictions, jnp.asarray(mask, jnp.float32))
+        return KerasStat({n: after[n] - jnp.asarray(before[n]) for n in map(str, self.computed[1])}, self)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"], meta_fields=["metric"])
+@dataclasses.dataclass(frozen=True)
+class KerasStat(Stat):
+    """The change of a Keras metric's state by examples.
+
+    Attributes:
+      sums: increments by variable name.
+      metric: the metric.
+    """
+
+    sums: dict[str, Any]
+    metric: KerasMetric
+
+    def merge(self, other: Self) -> Self:
+        """See `Stat.merge`."""
+        return dataclasses.replace(self, sums=jax.tree.map(jnp.add, self.sums, other.sums))
+
+    def reduce(self, axis: int = 0) -> Self:
+        """See `Stat.reduce`."""
+        return dataclasses.replace(self, sums=jax.tree.map(lambda v: jnp.sum(v, axis), self.sums))
+
+    def result(self) -> Any:
+        """See `Stat.result`."""
+        fn, start = self.metric.computed
+        return fn({name: jnp.asarray(value) + self.sums[str(name)] for name, value in start.items()})[0]

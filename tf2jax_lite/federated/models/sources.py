@@ -1,0 +1,316 @@
+"""Models from plain functions, converted functions, and artifacts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.calling.params import is_seed_state, is_trainable, merge_params
+from tf2jax_lite.export.load import load
+from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.federated.metrics import Metric, check_metrics
+from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, as_train_loss
+from tf2jax_lite.federated.models.model import Model, TrainOutput, as_model_weights
+from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.support.errors import InputError
+
+__all__ = [
+    "InputSource",
+    "argument_reader",
+    "create_model_from_artifact",
+    "create_model_from_converted",
+    "create_model_from_fn",
+    "create_model_from_tf",
+]
+
+PyTree = Any
+Metrics = Mapping[str, Metric]
+# Where a model's input comes from: a key of the batch, several (positional arguments), names to keys (one argument
+# that is a dict), or a function of the batch.
+InputSource = str | Sequence[str] | Mapping[str, str] | Callable[[Mapping[str, Any]], Any]
+
+
+def create_model_from_fn(
+    init: Callable[[Any], Any] | ModelWeights | PyTree,
+    apply: Callable[..., Any],
+    train_loss: str | TrainLoss,
+    eval_metrics: Metrics | None = None,
+    *,
+    apply_eval: Callable[[Any, Mapping[str, Any]], Any] | None = None,
+) -> Model:
+    """Make a model of plain functions.
+
+    Args:
+      init: ``(key) -> params``, or the params themselves: any pytree, all of which trains, or `ModelWeights`.
+      apply: ``(params, batch)`` or ``(params, batch, rng)``, for training; it returns predictions, or a `TrainOutput`.
+      train_loss: ``(batch, predictions) -> (n,)``, or a name (see `named_loss`).
+      eval_metrics: name to metric.
+      apply_eval: ``(params, batch) -> predictions``; ``apply`` by default, which then takes no key.
+
+    Returns:
+      The model. Functions get params in the form in which ``init`` gives them: bare, or `ModelWeights`.
+
+    Raises:
+      InputError: ``apply`` takes a key and ``apply_eval`` is missing.
+    """
+    takes_key = _positional(apply) > 2
+    if takes_key and apply_eval is None:
+        raise InputError("create_model_from_fn: apply takes a key; give apply_eval, which takes none")
+    evaluate = apply_eval or apply
+    make = init if callable(init) else lambda key: init
+    bare = not isinstance(jax.eval_shape(make, jax.random.key(0)), ModelWeights)
+
+    def apply_for_train(weights: ModelWeights, batch: Mapping[str, Any], rng: Any) -> TrainOutput:
+        params = weights.trainable if bare else weights
+        found = apply(params, batch, rng) if takes_key else apply(params, batch)
+        return found if isinstance(found, TrainOutput) else TrainOutput(found, weights.non_trainable)
+
+    def apply_for_eval(weights: ModelWeights, batch: Mapping[str, Any]) -> Any:
+        found = evaluate(weights.trainable if bare else weights, batch)
+        return found.predictions if isinstance(found, TrainOutput) else found
+
+    for function, given in ((apply_for_train, apply), (apply_for_eval, evaluate)):
+        function.given = given  # type: ignore[attr-defined]  # for error messages
+    return Model(
+        lambda key: as_model_weights(make(key)),
+        apply_for_train,
+        apply_for_eval,
+        as_train_loss(train_loss),
+        check_metrics("create_model_from_fn", "eval_metrics", eval_metrics),
+    )
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+
+
+def create_model_from_converted(
+    train: tuple[Callable[..., Any], Mapping[str, Any]],
+    evaluate: tuple[Callable[..., Any], Mapping[str, Any]] | None,
+    train_loss: str | TrainLoss,
+    eval_metrics: Metrics | None = None,
+    *,
+    inputs: InputSource = "x",
+    written: Sequence[str] | None = None,
+    has_regularization: bool = False,
+) -> Model:
+    """Make a model of converted functions that share their variables by name.
+
+    Args:
+      train: the function in training mode and its params, as `tf2jax_lite.convert` or `tf2jax_lite.load` return them.
+      evaluate: the same in evaluation mode; ``train`` if None.
+      train_loss: as for `create_model_from_fn`.
+      eval_metrics: name to metric.
+      inputs: which parts of a batch the functions get.
+      written: names of the variables that ``train`` may write; all non-trainable ones if None.
+      has_regularization: ``train`` returns ``(predictions, scalar to add to the mean loss)``.
+
+    Returns:
+      The model; ``init`` returns the converted values. Seeds of Keras 3 (Dropout) get the key of each step.
+
+    Raises:
+      InputError: the two functions disagree about a variable.
+    """
+    train_fn, train_params = train
+    eval_fn, eval_params = evaluate or train
+    weights = _shared(train_params, eval_params)
+    arguments = argument_reader(inputs)
+    seeds = [name for name in weights.non_trainable if is_seed_state(name)]
+    changing = set(weights.non_trainable if written is None else written) - set(seeds)
+    takes_key = {fn: _takes_key(fn) for fn in (train_fn, eval_fn)}
+
+    def apply_for_train(weights: ModelWeights, batch: Mapping[str, Any], rng: Any) -> TrainOutput:
+        params = merge_params(weights.trainable, weights.non_trainable)
+        for i, name in enumerate(seeds):
+            params[name] = _seed(jax.random.fold_in(rng, i), params[name])
+        key = {"rng": rng} if takes_key[train_fn] else {}
+        found, updated = train_fn(params, *arguments(batch), **key)
+        predictions, regularization = found if has_regularization else (found, 0.0)
+        kept = {name: updated[name] if name in changing else value for name, value in weights.non_trainable.items()}
+        return TrainOutput(predictions, kept, regularization)
+
+    def apply_for_eval(weights: ModelWeights, batch: Mapping[str, Any]) -> Any:
+        params = merge_params(weights.trainable, weights.non_trainable)
+        # Evaluation depends only on the weights: random numbers are the same each time.
+        key = {"rng": jax.random.key(0)} if takes_key[eval_fn] else {}
+        return eval_fn(params, *arguments(batch), **key)[0]
+
+    loss, kinds = as_train_loss(train_loss), getattr(eval_fn, "kinds", None)
+    if isinstance(loss, NamedLoss) and kinds is not None:  # of an artifact, whose operations are not seen here
+        loss = loss.of_model(lambda batch: kinds)
+    return Model(
+        lambda key: weights,
+        apply_for_train,
+        apply_for_eval,
+        loss,
+        check_metrics("create_model_from_converted", "eval_metrics", eval_metrics),
+        {name: name in changing for name in weights.non_trainable},
+    )
+
+
+def create_model_from_artifact(
+    path: str | Path,
+    train_loss: str | TrainLoss,
+    eval_metrics: Metrics | None = None,
+    *,
+    inputs: InputSource = "x",
+    train_signature: str = "train",
+    eval_signature: str | None = None,
+    backend: str = "stablehlo",
+) -> Model:
+    """Make a model of an artifact that ``tf2jax-lite convert --train`` wrote.
+
+    TensorFlow is not imported.
+
+    Args:
+      path: the artifact's directory.
+      train_loss: as for `create_model_from_fn`.
+      eval_metrics: name to metric.
+      inputs: which parts of a batch the functions get.
+      train_signature: the function in training mode. An artifact without it trains in evaluation mode.
+      eval_signature: the function in evaluation mode; as `tf2jax_lite.load` chooses by default.
+      backend: ``"stablehlo"`` or ``"source"``; see `tf2jax_lite.load`.
+
+    Raises:
+      ExportError: the artifact is damaged.
+      InputError: a function of it has no derivative.
+    """
+    metadata = read_metadata(Path(path))
+    names = [n for n in metadata["signatures"] if n != train_signature]
+    if eval_signature is None:
+        eval_signature = names[0] if len(names) == 1 else "serving_default"
+    trained = train_signature if train_signature in metadata["signatures"] else eval_signature
+    evaluate = load(path, eval_signature, backend=backend)
+    train = evaluate if trained == eval_signature else load(path, trained, backend=backend)
+    entry = metadata["signatures"][trained]
+    if backend == "stablehlo" and not entry.get("differentiable", True):
+        raise InputError(f"{path}: the function {trained!r} has no derivative in StableHLO; try backend='source'")
+    return create_model_from_converted(
+        train, evaluate, train_loss, eval_metrics, inputs=inputs, written=list(entry.get("updates", ()))
+    )
+
+
+def create_model_from_tf(
+    model: Any,
+    train_loss: Any = None,
+    eval_metrics: Mapping[str, Any] | None = None,
+    *,
+    specs: Any = None,
+    inputs: InputSource = "x",
+) -> Model:
+    """Make a model of TensorFlow code, converted once.
+
+    TensorFlow is imported here, and not needed afterwards.
+
+    Args:
+      model: a Keras model (Keras 3 or tf_keras), or functions: a pair ``(training mode, evaluation mode)`` of
+        ``tf.function``s or callables of the model's inputs, or one for both.
+      train_loss: ``(batch, predictions) -> (n,)`` of JAX or TensorFlow ops; a name (see `named_loss`), or another name
+        that Keras has; a Keras loss or function ``(y_true, y_pred)``, which takes the batch's ``"y"``; or None for the
+        loss that a Keras model is compiled with.
+      eval_metrics: name to metric, or to a Keras metric whose state is a sum over examples.
+      specs: the model's input as a structure of ``tf.TensorSpec``; for functions a tuple of arguments. A Keras model
+        that was called, or has an Input, knows its own.
+      inputs: which parts of a batch the model gets.
+
+    Returns:
+      The model; ``init`` returns the variables' values. Dropout draws with the key of each step, batch statistics are
+      non-trainable weights, and a Keras model's regularization losses are added to the mean loss.
+
+    Raises:
+      InputError: ``specs`` is missing for functions, or the model is not compiled with one loss.
+      UnsupportedError: the code cannot be converted.
+    """
+    from tf2jax_lite.federated.models.keras_functions import as_jax_loss, as_jax_metrics
+    from tf2jax_lite.pipeline import convert
+    from tf2jax_lite.pipeline.model_files import convert_keras_model
+
+    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics)
+    if hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model):
+        functions = convert_keras_model(model, specs=specs, regularization=True)
+        train, evaluate, regularized = functions["train"], functions["serving_default"], True
+    else:
+        if specs is None:
+            raise InputError("create_model_from_tf: functions need specs, a tuple of tf.TensorSpec, one an argument")
+        pair = tuple(model) if isinstance(model, (tuple, list)) else (model, model)
+        arguments = specs if isinstance(specs, tuple) else (specs,)
+        train, evaluate = convert.convert(pair[0], *arguments), convert.convert(pair[-1], *arguments)
+        regularized = False
+    return create_model_from_converted(
+        train,
+        evaluate,
+        loss,
+        metrics,
+        inputs=inputs,
+        written=_written(train[0]),
+        has_regularization=regularized,
+    )
+
+
+def _written(fn: Any) -> list[str]:
+    """Return the variables that a converted function may write."""
+    converted = fn.fn.converted
+    graph = converted.program.graph
+    writes = converted.program.effects(graph.main).writes
+    captures = [getattr(capture.value, "name", "") for capture in graph.captures]
+    positions = [which - converted.interface.count for kind, which in writes if kind == "arg"]
+    named = [str(which) for kind, which in writes if kind == "name"]
+    return [*named, *(captures[i] for i in positions if 0 <= i < len(captures))]
+
+
+def _shared(train_params: Mapping[str, Any], eval_params: Mapping[str, Any]) -> ModelWeights:
+    """Return the variables of both functions, each once."""
+    merged: dict[str, Any] = dict(train_params)
+    for name, value in eval_params.items():
+        if name not in merged:
+            merged[name] = value
+        elif np.shape(merged[name]) != np.shape(value):
+            raise InputError(
+                f"variable {name!r} has shape {np.shape(merged[name])} in training and {np.shape(value)} in evaluation"
+            )
+    trains = {name: is_trainable(name, value) for name, value in merged.items()}
+    arrays = {name: jnp.asarray(np.asarray(value)) for name, value in merged.items()}
+    return ModelWeights(
+        {name: value for name, value in arrays.items() if trains[name] is not False},
+        {name: value for name, value in arrays.items() if trains[name] is False},
+    )
+
+
+def argument_reader(inputs: InputSource) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Return ``(batch) -> arguments`` of a model."""
+
+    def value(batch: Mapping[str, Any], key: str) -> Any:
+        if key not in batch:
+            raise InputError(f"the batch has no {key!r} for the model; it has {', '.join(batch)}. See inputs=...")
+        return batch[key]
+
+    if isinstance(inputs, str):
+        return lambda batch: (value(batch, inputs),)
+    if callable(inputs):
+        return lambda batch: (inputs(batch),)
+    if isinstance(inputs, Mapping):
+        return lambda batch: ({name: value(batch, key) for name, key in inputs.items()},)
+    return lambda batch: tuple(value(batch, key) for key in inputs)
+
+
+def _takes_key(fn: Any) -> bool:
+    found = getattr(fn, "needs_key", None)  # of an artifact
+    if found is not None:
+        return bool(found)
+    converted = getattr(getattr(fn, "fn", None), "converted", None)
+    return bool(converted.program.random_nodes) if converted is not None else False
+
+
+def _seed(key: Any, old: Any) -> Any:
+    dtype = jnp.asarray(old).dtype
+    return jax.random.bits(key, jnp.shape(old), jnp.uint32).astype(dtype) & jnp.asarray(0x7FFFFFFF, dtype)

@@ -1,0 +1,125 @@
+"""Training states as named arrays, and back with the same bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.support.errors import CheckpointError, InputError
+
+__all__ = ["ByClient", "restored_state", "state_arrays"]
+
+PyTree = Any
+_SEPARATOR = "/"
+_IDS = "ids"
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _numbers(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
+    """Return leaves by path; a `ByClient` counts as one."""
+    found = jax.tree.leaves_with_path(state, is_leaf=lambda leaf: isinstance(leaf, ByClient))
+    named = [(jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR), leaf) for path, leaf in found]
+    names = [name for name, _ in named]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"the state has two leaves named {twice!r}; a checkpoint cannot tell them apart")
+    return named
+
+
+def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
+    """Return a state's arrays by path.
+
+    JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
+
+    Raises:
+      InputError: two leaves have one path, or a client's id is neither text nor an integer.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, leaf in _named_leaves(state):
+        if not isinstance(leaf, ByClient):
+            found[name] = _numbers(leaf)
+            continue
+        found[f"{name}/{_IDS}"] = np.frombuffer(json.dumps([_plain_id(i) for i in leaf]).encode(), np.uint8)
+        entries = [state_arrays(entry) for entry in leaf.values()]
+        for part in entries[0] if entries else ():
+            found[f"{name}/of/{part}"] = np.stack([entry[part] for entry in entries])
+    return found
+
+
+def _plain_id(client_id: Hashable) -> str | int:
+    if isinstance(client_id, str):
+        return client_id
+    if isinstance(client_id, (int, np.integer)) and not isinstance(client_id, bool):
+        return int(client_id)
+    raise InputError(f"a checkpoint keeps client ids that are text or integers, not {client_id!r}")
+
+
+def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+    """Put a state together again.
+
+    Args:
+      template: a new state of the same training; its structure, shapes, dtypes and kinds of keys.
+      arrays: the result of `state_arrays`.
+
+    Raises:
+      CheckpointError: an array is missing, has another shape or dtype, or is not of such a state.
+    """
+    rest = dict(arrays)
+    leaves = []
+    for name, leaf in _named_leaves(template):
+        if isinstance(leaf, ByClient):
+            leaves.append(_restored_clients(name, leaf, rest))
+        else:
+            # Checkpoints of earlier versions have the former name of this field.
+            former = name if name in rest else name.replace("global_model_weights", "weights")
+            leaves.append(_restored_leaf(name, leaf, rest.pop(former, None)))
+    if rest:
+        # Dropping them silently would make a resumed run another one.
+        raise CheckpointError(f"the checkpoint has {min(rest)!r}, which a new state of this training has not")
+    form = jax.tree.structure(template, is_leaf=lambda leaf: isinstance(leaf, ByClient))
+    return jax.tree.unflatten(form, leaves)
+
+
+def _restored_leaf(name: str, leaf: Any, value: np.ndarray | None) -> Any:
+    if value is None:
+        raise CheckpointError(f"the checkpoint lacks {name!r}: it is of another algorithm or model")
+    raw = _numbers(leaf)
+    # A scalar may come back with one axis: Orbax gives scalars as Python numbers.
+    if value.dtype != raw.dtype or (value.shape != raw.shape and not value.size == raw.size == 1):
+        raise CheckpointError(f"the checkpoint's {name!r} is {value.dtype}{value.shape}, not {raw.dtype}{raw.shape}")
+    array = jnp.asarray(value.reshape(raw.shape))
+    return jax.random.wrap_key_data(array, impl=str(jax.random.key_impl(leaf))) if _is_key(leaf) else array
+
+
+def _restored_clients(name: str, leaf: ByClient, arrays: dict[str, np.ndarray]) -> ByClient:
+    ids = arrays.pop(f"{name}/{_IDS}", None)
+    if ids is None:
+        raise CheckpointError(f"the checkpoint lacks {name + '/' + _IDS!r}: it is of another algorithm")
+    try:
+        known = json.loads(ids.tobytes())
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's {name!r} is damaged: {error}") from error
+    prefix = f"{name}/of/"
+    stacked = {key.removeprefix(prefix): arrays.pop(key) for key in list(arrays) if key.startswith(prefix)}
+    if any(len(value) != len(known) for value in stacked.values()):
+        raise CheckpointError(
+            f"the checkpoint's {name!r} is damaged: it has {len(known)} ids and other numbers of entries"
+        )
+    entries = {
+        client_id: jax.device_get(restored_state(leaf.like, {part: value[row] for part, value in stacked.items()}))
+        for row, client_id in enumerate(known)
+    }
+    return ByClient(leaf.like, entries)

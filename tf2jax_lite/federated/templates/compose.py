@@ -1,0 +1,423 @@
+"""Compose building blocks to a learning process.
+
+See tff.learning.templates.compose_learning_process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.validation import check_key
+from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
+from tf2jax_lite.federated.execution import CohortResult, CohortRunner, Execution
+from tf2jax_lite.federated.execution.backends import Context
+from tf2jax_lite.federated.execution.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
+from tf2jax_lite.federated.metrics import Stat
+from tf2jax_lite.federated.models.model import (
+    Model,
+    as_model_weights,
+    changing_leaves,
+    check_model,
+    check_weights,
+    replace_leaves,
+)
+from tf2jax_lite.federated.templates.blocks import Distributor, Finalizer, build_broadcast_process
+from tf2jax_lite.federated.templates.by_client import ByClient
+from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
+from tf2jax_lite.federated.templates.process import (
+    AggregationProcess,
+    LearningProcess,
+    LearningProcessOutput,
+    ModelWeights,
+)
+from tf2jax_lite.support.errors import InputError
+
+__all__ = [
+    "LearningAlgorithmState",
+    "LearningState",
+    "Survey",
+    "Surveyed",
+    "apply_non_trainable",
+    "check_state",
+    "checked_ids",
+    "compose_learning_process",
+    "finite_outputs",
+    "initial_weights",
+    "replaced_weights",
+    "results_of",
+    "reusable",
+    "round_keys",
+]
+
+PyTree = Any
+
+
+class LearningAlgorithmState(NamedTuple):
+    """The server's state: a pytree of arrays, all that a resumed run needs.
+
+    See tff.learning.templates.LearningAlgorithmState; `LearningState` is another name.
+
+    Attributes:
+      round: int32 scalar, rounds done.
+      key: the training's JAX key; it stays, each round folds its number in.
+      global_model_weights: the model's weights; also ``weights``. ``params``, as in FedJAX, are the trainable ones.
+      distributor, client_work, aggregator, finalizer: the blocks' states.
+      clients: the state of each client, a `ByClient` on the host; () if clients have no state.
+    """
+
+    round: Any
+    key: Any
+    global_model_weights: ModelWeights
+    distributor: PyTree
+    client_work: PyTree
+    aggregator: PyTree
+    finalizer: PyTree
+    clients: Any = ()
+
+    @property
+    def weights(self) -> ModelWeights:
+        """The model's weights."""
+        return self.global_model_weights
+
+    @property
+    def params(self) -> PyTree:
+        """The trainable weights: FedJAX's ``ServerState.params``."""
+        return self.global_model_weights.trainable
+
+
+LearningState = LearningAlgorithmState
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Survey:
+    """A first pass over the round's clients before training.
+
+    Its results enter the message and the finalizer.
+
+    Attributes:
+      client_work: the clients' work; its message is the distributor's. A client's output, if the work has one, is its
+        input (``client_input``) when it trains.
+      aggregator: an `AggregationProcess` of its updates.
+      message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
+      client_batching: how ClientDatasets are cut into batches in this pass; as in training if None.
+      check: called with a client's examples, before anything runs; see `Cohort`.
+    """
+
+    client_work: ClientWork
+    aggregator: AggregationProcess
+    message: Callable[[Any, PyTree, PyTree], PyTree]
+    client_batching: Batching | None = None
+    check: Check | None = None
+
+
+class Surveyed(NamedTuple):
+    """The finalizer's input after a survey.
+
+    Attributes:
+      aggregate: the aggregate of the training pass.
+      survey: that of the survey.
+    """
+
+    aggregate: PyTree
+    survey: PyTree
+
+
+class RoundKeys(NamedTuple):
+    """The keys of a round, for clients and for the aggregation."""
+
+    clients: Any
+    aggregator: Any
+
+
+def round_keys(key: Any, round_number: Any) -> RoundKeys:
+    """Return a round's keys; they depend on the training's key and the round alone."""
+    return RoundKeys(*jax.random.split(jax.random.fold_in(key, round_number)))
+
+
+def initial_weights(model: Model, key: Any, params: Any) -> ModelWeights:
+    """Return the weights given, or else new ones, as JAX arrays of their own.
+
+    ``params`` may be `ModelWeights` or a bare pytree of the trainable ones; the others are then the model's.
+
+    Raises:
+      InputError: ``key`` is no JAX key, or ``params`` are not the model's in structure or shapes.
+    """
+    check_key(key)
+    model = check_model(model)
+    weights = model.init(key) if params is None or not isinstance(params, ModelWeights) else params
+    if params is not None and not isinstance(params, ModelWeights):
+        weights = weights._replace(trainable=params)
+    if params is not None:
+        check_weights(model, as_model_weights(weights), "params")
+    return jax.tree.map(lambda leaf: jnp.array(leaf), as_model_weights(weights))
+
+
+def replaced_weights(model: Model, key: Any, weights: Any) -> ModelWeights:
+    """Return weights for ``set_model_weights``, as new JAX arrays.
+
+    See `initial_weights`.
+
+    Raises:
+      InputError: they are None, or not the model's in structure or shapes.
+    """
+    if weights is None:
+        raise InputError("set_model_weights takes ModelWeights, or the trainable weights; not None")
+    return initial_weights(model, key, weights)
+
+
+def check_state(state: Any, kind: type) -> None:
+    """Refuse values that are not a state of a process.
+
+    Raises:
+      InputError: ``state`` is not of that kind.
+    """
+    if not isinstance(state, kind):
+        raise InputError(
+            f"state must be the result of initialize or of the last round's next, not {type(state).__name__}: "
+            "state, metrics = process.next(state, client_data)"
+        )
+
+
+def results_of(measurements: PyTree) -> PyTree:
+    """Return the results of the statistics in a pytree; arrays stay."""
+    return jax.tree.map(
+        lambda m: m.result() if isinstance(m, Stat) else m, measurements, is_leaf=lambda m: isinstance(m, Stat)
+    )
+
+
+def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
+    """Return weights with non-trainable leaves moved against clients' mean difference."""
+    flags = changing_leaves(model, weights.non_trainable)
+    leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
+    if not sums:
+        return weights
+    safe = jnp.where(weight > 0, weight, 1)
+    moved = [
+        leaf - (s / safe).astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+        for leaf, s in zip(leaves, sums, strict=True)
+    ]
+    return weights._replace(non_trainable=replace_leaves(weights.non_trainable, flags, moved))
+
+
+def compose_learning_process(
+    model: Model,
+    *,
+    client_work: ClientWork,
+    aggregator: Any,
+    finalizer: Finalizer,
+    distributor: Distributor | None = None,
+    survey: Survey | None = None,
+    client_states: ByClient | None = None,
+    client_diagnostics: bool = False,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+) -> LearningProcess[LearningState]:
+    """Compose a training process of four blocks; each can be swapped alone.
+
+    Args:
+      model: whose weights are trained.
+      client_work: a client's work.
+      aggregator: an `AggregationProcess` for updates in the form of the trainable weights, or a factory of one.
+      finalizer: the server's update by the aggregate.
+      distributor: the message to clients; the unchanged weights by default.
+      survey: a first pass over the clients, for algorithms that need one.
+      client_states: the clients' state between rounds, such as ``ByClient(first)``. A client's entry is the
+        ``client_input`` of its work, and its `ClientResult.output` the next entry; every client then needs an id. See
+        `with_local_weights`.
+      client_diagnostics: return results of each client, too, as FedJAX's algorithms do: ``metrics`` has
+        ``client_diagnostics``, a dict from client id (its index without one) to ``delta_l2_norm``, the norm of the
+        update, ``update_weight``, and the client's own measurements (``loss``, ``num_examples``).
+      client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
+        Its seed, with the round and the client's index, shuffles; without one the client's key of the round does, if it
+        was given, or the state's key.
+      client_execution: how clients are run; see `CohortRunner`.
+      clients_per_chunk: see `CohortRunner`.
+      mesh: devices that share the clients; every process of `jax.distributed` calls ``next`` with the same clients.
+
+    Returns:
+      The process. ``initialize(key=None, *, params=None)``: key 0 by default. ``next(state, client_data)``:
+      ``client_data`` is a list with for each client a ``ClientDataset``, an iterable of ready batches (dicts of arrays
+      or pairs (x, y); the last may be short), or None for a client that dropped out; or pairs ``(client id, data)``, or
+      triples ``(client id, data, JAX key)``, as a sampler's ``sample()`` returns them. A client's key is then that of
+      its ``client_init``. Metrics: ``distributor``, ``client_work`` (with
+      ``train``: clients' measurements, summed), ``aggregator``, ``finalizer``, ``clients`` (counts of those that
+      participated, dropped out, had no data, or sent NaN or infinity; only the first count in the aggregate).
+
+    Raises:
+      InputError: a block or an option does not fit.
+    """
+    if client_batching is not None and not isinstance(client_batching, Batching):
+        raise InputError(
+            "client_batching is a ShuffleRepeatBatchHParams or a BatchHParams, as in "
+            f"ShuffleRepeatBatchHParams(batch_size=20); not {type(client_batching).__name__}"
+        )
+    if client_states is not None and (survey is not None or not isinstance(client_states, ByClient)):
+        raise InputError("client_states is a ByClient, and does not go with a survey")
+    model = check_model(model)
+    template = model.shapes.trainable
+    aggregation = as_aggregator(aggregator, template)
+    distribution = distributor or build_broadcast_process()
+    training = with_diagnostics(client_work) if client_diagnostics else client_work
+    runner = CohortRunner(training, aggregation, client_execution, clients_per_chunk, mesh)
+    surveyor = None
+    if survey is not None:
+        surveyor = CohortRunner(survey.client_work, survey.aggregator, client_execution, clients_per_chunk, mesh)
+
+    def initialize(key: Any = None, *, params: Any = None) -> LearningState:
+        key = jax.random.key(0) if key is None else key
+        weights = initial_weights(model, key, params)
+        return LearningState(
+            jnp.int32(0),
+            key,
+            weights,
+            distribution.initialize(),
+            client_work.initialize(),
+            aggregation.initialize(),
+            finalizer.initialize(weights),
+            () if client_states is None else client_states,
+        )
+
+    @jax.jit
+    def begin(state: LearningState) -> Any:
+        keys = round_keys(state.key, state.round)
+        sent = distribution.next(state.distributor, state.weights)
+        context = Context(state.client_work, state.aggregator, sent.result, keys.clients, keys.aggregator)
+        return sent.state, context, sent.measurements
+
+    @jax.jit
+    def survey_message(state: LearningState, context: Context, total: Any) -> Any:
+        assert survey is not None
+        found = survey.aggregator.report(context.aggregator, total.aggregate, context.aggregator_key).result
+        return found, survey.message(context.message, state.finalizer, found)
+
+    def run_survey(state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
+        assert survey is not None and surveyor is not None
+        first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
+        batching = survey.client_batching or cohort.batching
+        result = surveyor.run(first, dataclasses.replace(cohort, batching=batching, check=survey.check))
+        found, message = survey_message(state, first, result.total)
+        if result.outputs:
+            cohort = dataclasses.replace(cohort, inputs=[result.outputs.get(i) for i in range(len(cohort))])
+        return found, context._replace(message=message), cohort
+
+    @jax.jit
+    def end(
+        state: LearningState, distributor_state: PyTree, context: Context, result: CohortResult, surveyed: PyTree
+    ) -> Any:
+        total = result.total
+        found = aggregation.report(state.aggregator, total.aggregate, context.aggregator_key)
+        aggregate = found.result if surveyor is None else Surveyed(found.result, surveyed)
+        finished = finalizer.next(state.finalizer, state.weights, aggregate)
+        weights = apply_non_trainable(model, finished.result, total.non_trainable, total.weight)
+        new = LearningState(
+            state.round + 1,
+            state.key,
+            weights,
+            distributor_state,
+            client_work.advance(state.client_work),
+            found.state,
+            finished.state,
+        )
+        metrics = {
+            "client_work": {"train": results_of(total.measurements)},
+            "aggregator": found.measurements,
+            "finalizer": finished.measurements,
+            "clients": dict(result.counts),
+        }
+        return new, metrics
+
+    def next_fn(state: LearningState, client_data: Sequence[Any]) -> LearningProcessOutput:
+        check_state(state, LearningState)
+        kept, state = state.clients, commit_to_device(state._replace(clients=()))
+        distributor_state, context, sent = begin(state)
+        entries = as_entries(client_data) if surveyor is None else reusable(as_entries(client_data))
+        ids = [] if client_states is None else checked_ids("client_states", entries)
+        cohort = cohort_of(entries, client_batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
+        surveyed: PyTree = ()
+        if surveyor is not None:
+            surveyed, context, cohort = run_survey(state, context, cohort)
+        result = runner.run(context, cohort)
+        new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
+        metrics = {"distributor": sent, **metrics}
+        if client_diagnostics:
+            found = sorted(result.outputs.items())
+            metrics["client_diagnostics"] = {cohort.name(i): output["diagnostics"] for i, output in found}
+            outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
+            result = result._replace(outputs=outputs)
+        new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
+        return LearningProcessOutput(new, metrics)
+
+    return LearningProcess(
+        initialize,
+        next_fn,
+        lambda state: state.weights,
+        lambda state, weights: state._replace(global_model_weights=replaced_weights(model, state.key, weights)),
+        takes_client_ids=client_states is not None,
+    )
+
+
+def with_diagnostics(work: ClientWork) -> ClientWork:
+    """Return client work whose output has each client's results beside its own output."""
+
+    def client_final(state: Any, message: PyTree, carry: PyTree) -> ClientResult:
+        found = work.client_final(state, message, carry)
+        own = results_of(found.measurements)
+        diagnostics = {"delta_l2_norm": tree_norm(found.update), "update_weight": found.update_weight}
+        diagnostics |= own if isinstance(own, dict) else {}
+        return found._replace(output={"diagnostics": diagnostics, "output": found.output})
+
+    return dataclasses.replace(work, client_final=client_final)
+
+
+def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
+    """Return the clients' states by id, without those that contain NaN or infinity."""
+    return {
+        ids[index]: output
+        for index, output in result.outputs.items()
+        if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
+    }
+
+
+def checked_ids(who: str, entries: Sequence[Entry]) -> list[Hashable]:
+    """Return the ids of clients that keep a state.
+
+    Raises:
+      InputError: an entry has no id, or a client is there twice.
+    """
+    ids = [entry.client_id for entry in entries]
+    for client_id in ids:
+        if client_id is None:
+            raise InputError(
+                f"{who}: client_data is a list of pairs (client id, data), or a sampler's triples: each client keeps a "
+                "state"
+            )
+        if not _is_hashed(client_id):
+            raise InputError(
+                f"{who}: a client's state is kept under its id, which is text or a number; not "
+                f"{type(client_id).__name__}: {client_id!r:.80}"
+            )
+    if len(set(ids)) != len(ids):
+        raise InputError(f"{who}: a client is in the round twice")
+    return ids
+
+
+def _is_hashed(client_id: Any) -> bool:
+    try:
+        hash(client_id)
+    except TypeError:  # a tuple of lists, say
+        return False
+    return True
+
+
+def reusable(entries: Sequence[Entry]) -> list[Entry]:
+    """Return clients that can be read again: iterators of batches become lists."""
+    return [e._replace(data=list(e.data)) if hasattr(e.data, "__next__") else e for e in entries]
