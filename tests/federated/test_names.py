@@ -55,7 +55,7 @@ def test_every_builder_is_among_them():
     assert found <= set(federated.__all__)
 
 
-@pytest.mark.parametrize("name", ["blocks", "client_work", "compose", "model_sources", "process", "training"])
+@pytest.mark.parametrize("name", ["blocks", "client_work", "compose", "model_sources", "process"])
 def test_former_places_of_modules_stay_importable(name):
     module = importlib.import_module(f"tf2jax_lite.federated.{name}")
     shared = [public for public in module.__all__ if public in federated.__all__]

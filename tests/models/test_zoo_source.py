@@ -92,7 +92,7 @@ def by_source(fn, params, args, names, with_gradients):
 
 
 def disagreements(member, folder):
-    """Return how the source of a member disagrees with TensorFlow: a text by result or gradient.
+    """Return how a member's source disagrees with TensorFlow, by array.
 
     Rounding alone makes more than `NEAR` of some gradients. There the same function in double precision, without
     source, decides: it must be what TensorFlow approximates, and the source must be about as near to it as TensorFlow.

@@ -1,4 +1,4 @@
-"""The small models of this folder's tests as one table: functions, arguments and variables."""
+"""The small models of this folder's tests: functions, arguments and variables."""
 
 import dataclasses
 import functools

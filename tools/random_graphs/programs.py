@@ -211,7 +211,7 @@ def make_variables(program: Program) -> dict[str, tf.Variable]:
 def trace(
     program: Program, variables: Mapping[str, tf.Variable], chosen: Collection[Ref] | None = None
 ) -> tuple[Any, list[Ref]]:
-    """Return a ``ConcreteFunction`` that returns all values, or chosen ones, and their Refs.
+    """Trace a ``ConcreteFunction`` of all values, or chosen ones; return their Refs.
 
     Raises:
       Refused: TensorFlow does not take one of the nodes (its shape function may see more than its kernel).
