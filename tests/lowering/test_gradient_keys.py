@@ -41,7 +41,7 @@ def test_nodes_draw_different_numbers():
         parts = [tf.random.uniform([4]), called(), called(), branch, other, sums / 10.0, *tf.unstack(mapped)]
         return tf.concat([tf.stack(parts), counted.stack()], 0)
 
-    jax_fn = converted(fn, X, np.int32(2))
+    jax_fn = converted(tf.function(fn), X, np.int32(2))
     rows = np.asarray(jax.jit(jax_fn)(X, np.int32(2), rng=KEY))
     assert len({row.tobytes() for row in rows}) == len(rows) == 12
     np.testing.assert_array_equal(rows, jax.jit(jax_fn)(X, np.int32(2), rng=KEY))
@@ -99,7 +99,7 @@ def test_recomputed_nodes_draw_the_same(loop):
             x = block(x)
         return x
 
-    jax_fn = converted(fn, X)
+    jax_fn = converted(tf.function(fn), X)
     y, pull = jax.vjp(lambda x: jax_fn(x, rng=KEY), X)
     np.testing.assert_array_equal(pull(jnp.ones_like(y))[0], y)
     assert "remat" in str(jax.make_jaxpr(lambda x: jax_fn(x, rng=KEY))(X)) and 0 < np.mean(y == 0) < 1
@@ -139,7 +139,7 @@ def test_a_gradient_function_draws(loop):
             x = noisy(x)
         return x
 
-    jax_fn = converted(fn, X)
+    jax_fn = converted(tf.function(fn), X)
     grad = jax.jit(jax.grad(lambda x, key: jnp.sum(jax_fn(x, rng=key))))
     drawn = np.asarray(grad(X, KEY))
     np.testing.assert_array_equal(drawn, grad(X, KEY))
