@@ -170,7 +170,7 @@ def triangle(found: np.ndarray) -> str:
         if not rows.size:
             continue
         k = int(np.count_nonzero(below[0])) - 1 if rows[0] == 0 else -int(rows[0])
-        height, width = below.shape
+        height, width = len(below), len(below[0])
         if not np.array_equal(below, np.tri(height, width, k)):
             continue
         words = [str(height), *([str(width)] if width != height else []), *([f"k={k}"] if k else [])]

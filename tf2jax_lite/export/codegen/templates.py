@@ -197,9 +197,10 @@ def _visit(
         for word in node.keywords:
             first = len(found)
             _visit(word.value, word.arg or "value", text, reads, dims, found, targets)
-            if word.arg in defaults and len(found) == first + 1 and isinstance(found[first][2], Hole):
+            if word.arg in defaults and len(found) == first + 1:
                 start, end, hole = found[first]
-                found[first] = start, end, dataclasses.replace(hole, default=defaults[word.arg])
+                if isinstance(hole, Hole):
+                    found[first] = start, end, dataclasses.replace(hole, default=defaults[word.arg])
         return
     for child in ast.iter_child_nodes(node):
         _visit(child, hint, text, reads, dims, found, targets)

@@ -72,7 +72,7 @@ def _mimicking(base: optax.GradientTransformation, state: PyTree, correction: Py
 def _client_work(
     model: Model,
     base: optax.GradientTransformation,
-    weighting: ClientWeighting,
+    weighting: ClientWeighting | str,
     train_metrics: Mapping[str, Any] | None,
     *,
     lite: bool,

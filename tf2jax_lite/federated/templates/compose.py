@@ -192,7 +192,7 @@ def results_of(measurements: PyTree) -> PyTree:
     )
 
 
-def apply_non_trainable(model: Model, weights: ModelWeights, sums: list[Any], weight: Any) -> ModelWeights:
+def apply_non_trainable(model: Model, weights: ModelWeights, sums: Sequence[Any], weight: Any) -> ModelWeights:
     """Return weights with non-trainable leaves moved against clients' mean difference."""
     flags = changing_leaves(model, weights.non_trainable)
     leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]

@@ -57,7 +57,8 @@ class LayerProgram(Program):
             stmt = _only(equation)
             if stmt is None or (kind := self._kind(stmt)) is None:
                 continue
-            statements, place = [stmt], number
+            statements: list[Any] = [stmt]
+            place = number
             if kind in BASES:
                 value = stmt.targets[0]
                 later, bias = sums.get(value, (None, None))
