@@ -49,6 +49,7 @@ def build(model=None, **options):
     return fed.build_weighted_fed_avg(model or plain_model(), optax.sgd(LR), **{"client_batching": BATCHING, **options})
 
 
+@pytest.mark.full
 def test_functions_of_plain_params():
     model, params = plain_model(), zeros()
     assert set(model.init(jax.random.PRNGKey(0))) == {"w", "b"}
@@ -90,7 +91,7 @@ def libraries():
     return {"haiku": haiku, "stax": of_stax}
 
 
-@pytest.mark.default_cases("stax")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["stax", "haiku"])
 def test_models_of_libraries_have_plain_params(name):
     model = libraries()[name]()
@@ -168,6 +169,7 @@ def test_client_diagnostics(execution):
         assert found[name]["update_weight"] == found[name]["num_examples"] == len(client["y"])
 
 
+@pytest.mark.full
 def test_debug_names_client_and_stage():
     def train(params, batch, rng):
         if float(batch["x"].max()) > 90:  # a value, as batches are not traced
@@ -189,6 +191,7 @@ def test_cohorts_with_some_keys_are_refused():
         process.next(process.initialize(), [("a", DATA["c0"], jax.random.key(0)), ("b", DATA["c1"])])
 
 
+@pytest.mark.full
 def test_batches_may_be_pairs_and_clients_tuples():
     process = build()
     plain = [[c, c] for c in CLIENTS]
@@ -204,6 +207,7 @@ def test_batches_may_be_pairs_and_clients_tuples():
         np.testing.assert_array_equal(process.next(process.initialize(), given).state.params["w"], expected)
 
 
+@pytest.mark.full
 def test_each_client_is_evaluated_alone():
     model, params = plain_model(), zeros()
     evaluator = fed.ModelEvaluator(model)

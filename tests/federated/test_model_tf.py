@@ -37,7 +37,7 @@ def values(variables):
     return {v.path if hasattr(v, "path") else v.name.split(":")[0]: v.numpy() for v in variables}
 
 
-@pytest.mark.default_cases("tf_keras")
+@pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 def test_one_step_agrees_with_keras(library):
     """Regularized loss, gradients, and statistics agree; Dropout is off."""

@@ -67,6 +67,7 @@ def test_names_of_templates():
         fed.build_fed_sgd_client_work(model(), client_weighting="size")
 
 
+@pytest.mark.full
 def test_tffs_keywords():
     options = {"client_batching": BATCHING}
     found = fed.build_weighted_fed_avg(

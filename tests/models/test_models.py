@@ -70,7 +70,7 @@ def _check_big(library, name):
     check_gradients(model, jax_fn, params, x)
 
 
-@pytest.mark.default_cases("lstm")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["small_cnn", "lstm", "gpt_like"])
 def test_float64(name):
     keras.config.set_dtype_policy("float64")

@@ -97,7 +97,7 @@ def lowered(fn, *args, platform="cpu"):
     return jax.jit(fn).trace(*args).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.mark.default_cases("grad", "scan")
+@pytest.mark.full
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_cnn_values_and_derivatives_agree(name, inputs):
     agree(cnn, *inputs, transform=name)

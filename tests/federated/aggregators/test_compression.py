@@ -217,6 +217,7 @@ def test_the_recommended_combination_runs_whole():
     assert float(found.measurements["zeroing_norm"]) == 21.0
 
 
+@pytest.mark.full
 def test_recommended_quantizes_large_weighted_tensors():
     """As TFF's: only tensors of more than 20,000 numbers, after the weighting."""
     shapes = {"large": (20_001,), "small": (20_000,)}

@@ -34,6 +34,7 @@ def flat(result):
     return np.concatenate([np.asarray(result[name]).reshape(-1) for name in ("a", "b")])
 
 
+@pytest.mark.full
 def test_without_noise_it_is_the_clipped_sum():
     """Up to the rounding to integers, which is unbiased and of less than a step."""
     process = agg.DistributedDpSumFactory(0.0, N, bits=20, l2_clip=3.0).create(TEMPLATE)
@@ -45,6 +46,7 @@ def test_without_noise_it_is_the_clipped_sum():
     assert int(found.measurements["actual_num_clients"]) == MASK.sum()
 
 
+@pytest.mark.full
 def test_scale_leaves_room_for_the_sum():
     """The equation of the scale, solved by numpy."""
     factory = agg.DistributedDpSumFactory(1.0, 100, bits=16, l2_clip=0.5)

@@ -128,7 +128,7 @@ def test_merging_in_any_order_and_chunking_gives_one_aggregate(name, plan):
     close(process.result(parts[0]), process.aggregate(updates))
 
 
-@pytest.mark.default_cases("sum", "mean")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data(), mask=st.lists(st.booleans(), min_size=N, max_size=N))
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)

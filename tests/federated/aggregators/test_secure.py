@@ -79,6 +79,7 @@ def test_a_cohort_of_one():
     np.testing.assert_allclose(vector(found), vector(jax.tree.map(lambda x: x[0], updates.update)), atol=1e-6)
 
 
+@pytest.mark.full
 def test_the_bound_follows_the_clients_largest_magnitudes():
     """The estimate moves by the share of clients within it, as in TFF."""
     estimation = agg.QuantileEstimation.no_noise(1.0, 0.5, 1.0, multiplier=2.0)

@@ -146,7 +146,7 @@ def reads_stacks(jaxpr):
     return False
 
 
-@pytest.mark.default_cases("stacked-")
+@pytest.mark.full
 @pytest.mark.parametrize(("function", "read"), FUNCTIONS.items(), ids=lambda f: getattr(f, "__name__", ""))
 def test_values_and_gradients(function, read):
     graph = tf.function(function, autograph=False)

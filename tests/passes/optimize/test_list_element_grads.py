@@ -68,7 +68,7 @@ def gradient_of(function):
     return gradient
 
 
-@pytest.mark.default_cases("two_indices")
+@pytest.mark.full
 @pytest.mark.parametrize("function", [scanned, mapped, read_twice, backwards, recurrent, two_indices])
 def test_gradients_taken_in_the_graph(function):
     x = RNG.normal(size=(STEPS, 2, 3)).astype(np.float32)
