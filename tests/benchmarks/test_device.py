@@ -141,8 +141,8 @@ def test_section():
         _record("train-a-1", (9, 3e6, 0, 0, 4, 1.0), (12, 4e6, 0, 0, 8, 1.0)),
     ]
     text = render.page(records)
-    assert "| run on GPU, to native, median | 1.00 | not measured |  |" in text and "GPU: there was none" in text
-    assert "None was to be had" in text and "described H100 without one" in text
+    assert "| run on GPU, to native, median | 1.00 | not measured |  |" in text and "GPU: none was available" in text
+    assert "No GPU was available" in text and "Compiled for a described H100" in text
     assert "- Calls (2 programs), to native: kernels 0.95 (median; 0.90 to 1.00), bytes moved 0.75 (" in text
     assert "- Training steps (1 programs), to native: kernels 0.75" in text
     assert "- In 1 of 2 programs with library calls these are the same" in text
@@ -154,8 +154,8 @@ def test_section():
     seen = {"suite": "device", "program": "run-a-1", "device": "GPU", "times": times, "ratios": {"native": 0.5}}
     text = render.page([*records, seen])
     assert "| run on GPU, to native, median | 1.00 | 0.50 (1) | met; 12 of 13 models not measured |" in text
-    assert "GPU: there was none" not in text
-    assert "Timed on GPU" in text and "| run-a-1 | 1.000 | 2.000 | 0.50 |  |" in text and "None was" not in text
+    assert "GPU: none was available" not in text
+    assert "Timed on GPU" in text and "| run-a-1 | 1.000 | 2.000 | 0.50 |  |" in text and "No GPU was" not in text
 
 
 @pytest.mark.full
