@@ -145,8 +145,8 @@ def test_section():
     assert "No GPU was available" in text and "Compiled for a described H100" in text
     assert "- Calls (2 programs), to native: kernels 0.95 (median; 0.90 to 1.00), bytes moved 0.75 (" in text
     assert "- Training steps (1 programs), to native: kernels 0.75" in text
-    assert "- In 1 of 2 programs with library calls these are the same" in text
-    assert "- XLA's compiling, processor time, to peer: 0.25" in text
+    assert "- In 1 of 2 programs with library calls these are identical" in text
+    assert "- XLA's compile time (CPU), to tf2jax: 0.25" in text
     assert "| run-a-1 | 10 / 10 / 20 | 3 / 3 / 3 | 3 | 2 | 1.00 | 0.50 | 1.00 | 0.50 | 0.25 |" in text
     assert "| run-b-1 | 9 / 10 | 2 / 2 | 1 | 1 | 0.50 |  |  | 1.00 |  |" in text
     assert "On a GPU" not in render.page([])
