@@ -1,5 +1,7 @@
 """Weights that stay with each client, against rounds of plain NumPy."""
 
+import dataclasses
+
 import numpy as np
 import optax
 import pytest
@@ -70,3 +72,27 @@ def test_with_local_weights_refusals():
         process.next(process.initialize(), [[DATA[0]]])
     with pytest.raises(InputError, match="client_states is a ByClient"):
         build(lambda name: name == "bias", survey=object())
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("builtin", [True, False])
+def test_client_work_that_reads_states_which_the_process_does_not_keep(ids, builtin):
+    work = fed.build_model_delta_client_work(MODEL, optax.sgd(0.1))
+    data = [DATA[0]]
+    if builtin:  # it ignores client_input, so that the cause is another one
+        data = [{"x": DATA[0]["x"][:, :1], "y": DATA[0]["y"]}]
+        says = "does not take the batches of the first client"
+    else:
+        init = work.client_init
+
+        def read(state, message, key, own):
+            return init(state, message._replace(trainable=message.trainable | {"bias": own}), key, None)
+
+        work = dataclasses.replace(work, client_init=read)
+        says = "The client work reads client_input"
+    process = fed.compose_learning_process(
+        MODEL, client_work=work, aggregator=fed.aggregators.MeanFactory(), finalizer=fed.build_add_finalizer()
+    )
+    with pytest.raises(InputError, match=says) as found:
+        process.next(process.initialize(), [(0, data)] if ids else [data])
+    assert ("client_states=ByClient(first)" in str(found.value)) != builtin

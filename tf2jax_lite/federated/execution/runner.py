@@ -27,7 +27,7 @@ from tf2jax_lite.federated.execution.cohort import Client, Cohort
 from tf2jax_lite.federated.execution.debug import run_eagerly
 from tf2jax_lite.federated.execution.mesh import MeshFold
 from tf2jax_lite.federated.execution.programs import Programs, signature
-from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
+from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend, reads_client_input
 from tf2jax_lite.federated.execution.workers import Workers
 from tf2jax_lite.federated.models.model import fitting
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
@@ -234,9 +234,17 @@ class _Round:
     def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int):
         self._runner, self._context, self._cohort_size = runner, context, cohort_size
         batch = self._batches(first, None)[1][0]
-        with fitting(batch, "the batches of the first client"):
-            self._backend = runner._backend(context, batch, first.client_input)
-            result, self._form = self._shapes(batch, first.client_input)
+        try:
+            with fitting(batch, "the batches of the first client"):
+                self._backend = runner._backend(context, batch, first.client_input)
+                result, self._form = self._shapes(batch, first.client_input)
+        except InputError as error:
+            if first.client_input is not None or not reads_client_input(runner.work, context):
+                raise
+            raise InputError(
+                f"{error}. The client work reads client_input, and the process keeps no state of the clients: build it "
+                "with client_states=ByClient(first), where first is the state of a client that is new"
+            ) from error
         self._zero = lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result)
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size

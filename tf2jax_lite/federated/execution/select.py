@@ -12,7 +12,7 @@ from tf2jax_lite.federated.execution.backends import Context, client_key
 from tf2jax_lite.federated.models.cpu_rules import has_slow_convolution
 from tf2jax_lite.federated.templates.client_work import ClientWork
 
-__all__ = ["can_be_batched", "choose_backend"]
+__all__ = ["can_be_batched", "choose_backend", "reads_client_input"]
 
 
 def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
@@ -69,6 +69,21 @@ def can_be_batched(work: ClientWork, context: Context, batch: Any, client_input:
     except NotImplementedError:
         return False
     return True
+
+
+def reads_client_input(work: ClientWork, context: Context) -> bool:
+    """Return whether ``client_init`` depends on the structure of its input.
+
+    Args:
+      work: the client work.
+      context: of the round.
+    """
+    start, _ = _parts(work)
+    try:
+        forms = {jax.tree.structure(jax.eval_shape(start, context, given)) for given in (None, ())}
+    except Exception:  # the code is the user's: it may fail in any way for want of its input
+        return True
+    return len(forms) > 1
 
 
 def _stacked(leaf: Any) -> jax.ShapeDtypeStruct:
