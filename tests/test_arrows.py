@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -79,31 +80,65 @@ def _files():
         yield path, ("ops", *path.relative_to(ROOT / "ops").with_suffix("").parts)
 
 
-@functools.cache
-def _imports(path, parts):
-    """Return (package, line), (("ops", family), line) and ("tensorflow", line).
+class _Facts(NamedTuple):
+    """Facts of a source file, from one walk over its syntax tree.
 
-    They are a module's imports of this package, its op families, and TensorFlow.
+    Attributes:
+      imports: (package, line), (("ops", family), line) and ("tensorflow", line): imports of this package, its op
+        families, and TensorFlow.
+      jax_names: (name, line) of imports, and of attributes of ``jax``.
+      docstring: the module's, or "".
+      long_docstrings: lines of docstrings that begin with more than 80 characters.
     """
-    found = []
-    package = ["tf2jax_lite", *parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            prefix = ".".join([*base, *([node.module] if node.module else [])])
-            names = [f"{prefix}.{alias.name}" for alias in node.names]
-        for name in names:
-            pieces = name.split(".")
-            if pieces[0] == "tf2jax_lite" and len(pieces) > 1:
-                found.append((pieces[1], node.lineno))
-                if pieces[1] == "ops" and len(pieces) > 2:
-                    found.append((("ops", pieces[2]), node.lineno))
-            elif pieces[0] in ("tensorflow", "keras", "tf_keras"):
-                found.append(("tensorflow", node.lineno))
+
+    imports: list
+    jax_names: list
+    docstring: str
+    long_docstrings: list
+
+
+@functools.cache
+def _facts(path, parts):
+    tree = ast.parse(path.read_text())
+    found = _Facts([], [], ast.get_docstring(tree) or "", [])
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if len((ast.get_docstring(node) or "").split("\n")[0]) > 80:
+                found.long_docstrings.append(node.body[0].lineno)
+        elif isinstance(node, ast.Attribute):
+            if (name := _dotted(node)).startswith("jax."):
+                found.jax_names.append((name, node.lineno))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name in _imported(node, ("tf2jax_lite", *parts[:-1])):
+                found.jax_names.append((name, node.lineno))
+                found.imports.extend((package, node.lineno) for package in _packages(name))
     return found
+
+
+def _dotted(node):
+    """Return the name of an attribute of a module, "" for one of another expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{inner}.{node.attr}" if inner else ""
+
+
+def _imported(node, package):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = package[: len(package) - node.level + 1] if node.level else ()
+    prefix = ".".join([*base, *([node.module] if node.module else [])])
+    return [f"{prefix}.{alias.name}" for alias in node.names]
+
+
+def _packages(name):
+    pieces = name.split(".")
+    if pieces[0] == "tf2jax_lite" and len(pieces) > 1:
+        yield pieces[1]
+        if pieces[1] == "ops" and len(pieces) > 2:
+            yield ("ops", pieces[2])
+    elif pieces[0] in ("tensorflow", "keras", "tf_keras"):
+        yield "tensorflow"
 
 
 def test_imports_point_one_way():
@@ -112,7 +147,7 @@ def test_imports_point_one_way():
         if parts == ("__init__",):
             continue
         here = PACKAGES.index(parts[0])
-        for package, line in _imports(path, parts):
+        for package, line in _facts(path, parts).imports:
             if package in PACKAGES and PACKAGES.index(package) < here:
                 wrong.append(f"{'/'.join(parts)}:{line} imports {package}")
     assert not wrong, "\n".join(wrong)
@@ -124,7 +159,7 @@ def test_imports_between_op_families_point_one_way():
         if parts[0] != "ops" or parts == ("ops", "__init__"):
             continue
         here = FAMILIES.index(parts[1])
-        for package, line in _imports(path, parts):
+        for package, line in _facts(path, parts).imports:
             if isinstance(package, tuple) and FAMILIES.index(package[1]) < here:
                 wrong.append(f"{'/'.join(parts)}:{line} imports ops/{package[1]}")
     assert not wrong, "\n".join(wrong)
@@ -134,7 +169,7 @@ def test_frontend_imports_neither_lowering_nor_passes():
     wrong = [
         f"{'/'.join(parts)}:{line} imports {package}"
         for path, parts in _files()
-        for package, line in _imports(path, parts)
+        for package, line in _facts(path, parts).imports
         if parts[0] == "frontend" and package in ("lowering", "passes")
     ]
     assert not wrong, "\n".join(wrong)
@@ -145,21 +180,10 @@ def test_only_frontend_and_those_above_it_import_tensorflow():
     wrong = [
         f"{'/'.join(parts)}:{line}"
         for path, parts in _files()
-        for package, line in _imports(path, parts)
+        for package, line in _facts(path, parts).imports
         if package == "tensorflow" and parts[0] not in allowed
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def _names_of_jax(tree):
-    """Yield (name, line) of imports, and of attributes of ``jax``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("jax."):
-            yield ast.unparse(node), node.lineno
 
 
 def test_only_compat_uses_unstable_parts_of_jax():
@@ -167,7 +191,7 @@ def test_only_compat_uses_unstable_parts_of_jax():
         f"{'/'.join(parts)}:{line} uses {name}"
         for path, parts in _files()
         if "/".join(parts) not in ("jaxprs/compat", *WITHOUT_COMPAT)
-        for name, line in _names_of_jax(ast.parse(path.read_text()))
+        for name, line in _facts(path, parts).jax_names
         if any(f"{name}.".startswith(f"{prefix}.") for prefix in UNSTABLE)
     }
     assert not wrong, "\n".join(sorted(wrong))
@@ -209,28 +233,23 @@ def test_every_package_says_what_it_is_for():
     short = [
         "/".join(parts)
         for path, parts in _files()
-        if parts[-1] == "__init__" and len((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()) < 4
+        if parts[-1] == "__init__" and len(_facts(path, parts).docstring.splitlines()) < 4
     ]
     assert not short
 
 
-def _definitions(node):
-    """Yield a module or definition, and the definitions in its body."""
-    yield node
-    for child in node.body:
-        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from _definitions(child)
-
-
 def test_docstrings_begin_with_at_most_80_characters():
     """Ruff checks the imperative mood (D401), but not the length of the first line."""
-    long = [
-        f"{name}:{node.body[0].lineno}"
-        for folder in ("ops", "tf2jax_lite", "tests", "tools", "benchmarks", "examples")
+    others = [
+        (path, path.relative_to(ROOT).with_suffix("").parts)
+        for folder in ("tests", "tools", "benchmarks", "examples")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if not (name := path.relative_to(ROOT).as_posix()).startswith((*LONG_DOCSTRINGS, "tf2jax_lite/ops/"))
-        for node in _definitions(ast.parse(path.read_text()))
-        if len((ast.get_docstring(node) or "").split("\n")[0]) > 80
+    ]
+    long = [
+        f"{name}:{line}"
+        for path, parts in [*_files(), *others]
+        if not (name := path.relative_to(ROOT).as_posix()).startswith(LONG_DOCSTRINGS)
+        for line in _facts(path, parts).long_docstrings
     ]
     assert not long, "\n".join(long)
 
