@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+from tf2jax_lite.support.extras import require_tensorflow
+
 __all__ = ["import_tensorflow", "open_streams", "quiet_stderr"]
 
 sink: int | None = None
@@ -52,9 +54,13 @@ def import_tensorflow() -> None:
     """Import TensorFlow without start-up messages, by default without oneDNN kernels.
 
     Some oneDNN kernels of TensorFlow 2.21 compute wrong numbers or corrupt memory on processors with AVX-512.
+
+    Raises:
+      MissingLibraryError: it is not installed.
     """
-    if "tensorflow" in sys.modules:
+    if sys.modules.get("tensorflow") is not None:
         return
+    require_tensorflow()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     with quiet_stderr():
         import tensorflow as tf
