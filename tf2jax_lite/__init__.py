@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .export import export_functions, load
     from .export.nnx import to_nnx
     from .export.to_tensorflow import export_to_tf
+    from .frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
     from .ops.registry import override_op, register_op
     from .pipeline.convert import (
         convert,
@@ -49,6 +50,7 @@ _LAZY = {
     "export_to_tf": ".export.to_tensorflow",
     "load": ".export",
     "to_nnx": ".export.nnx",
+    "hide_gpu_from_tensorflow": ".frontend.runtime.gpu_memory",
     "Variable": ".calling.params",
     "VariableName": ".calling.params",
     "flatten_params": ".calling.params",
@@ -78,6 +80,7 @@ __all__ = [
     "flatten_params",
     "from_stablehlo",
     "get_config",
+    "hide_gpu_from_tensorflow",
     "load",
     "merge_params",
     "nest_params",

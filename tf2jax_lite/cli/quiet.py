@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -36,7 +37,11 @@ def quiet_stderr() -> Iterator[None]:
 
     Errors still reach the caller as exceptions. TensorFlow's C++ code writes some messages at any log level, so the
     file descriptor itself is redirected. Call `open_streams` first, in case the program was started without stderr.
+    Nothing is dropped if the logger ``tf2jax_lite`` shows INFO (``--verbose``).
     """
+    if sink is None and logging.getLogger("tf2jax_lite").isEnabledFor(logging.INFO):
+        yield
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -63,7 +68,8 @@ def import_tensorflow() -> None:
     require_tensorflow()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     with quiet_stderr():
-        import tensorflow as tf
+        import tensorflow  # noqa: F401
 
-        # TensorFlow is the reference here and runs on the CPU: the accelerator's memory is for JAX.
-        tf.config.set_visible_devices([], "GPU")
+        from tf2jax_lite.frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
+
+        hide_gpu_from_tensorflow()  # it is the reference here and runs on the CPU
