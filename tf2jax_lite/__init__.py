@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         split_params,
     )
     from .export import export_functions, load
+    from .export.hub import push_to_hub
     from .export.nnx import to_nnx
     from .export.to_tensorflow import export_to_tf
     from .frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
@@ -49,6 +50,7 @@ _LAZY = {
     "export_functions": ".export",
     "export_to_tf": ".export.to_tensorflow",
     "load": ".export",
+    "push_to_hub": ".export.hub",
     "to_nnx": ".export.nnx",
     "hide_gpu_from_tensorflow": ".frontend.runtime.gpu_memory",
     "Variable": ".calling.params",
@@ -86,6 +88,7 @@ __all__ = [
     "nest_params",
     "override_config",
     "override_op",
+    "push_to_hub",
     "register_op",
     "split_params",
     "to_nnx",
