@@ -1,4 +1,4 @@
-"""What an installation without TensorFlow does, in processes that cannot import it.
+"""Run artifacts in processes that cannot import TensorFlow.
 
 `.ci/without-tensorflow` runs this file where TensorFlow is not installed.
 """

@@ -105,7 +105,7 @@ def server():
 
 
 def python(code, server, home):
-    """Run code with the stand-in as the hub, which huggingface_hub reads when it is imported."""
+    """Run code with the stand-in as the hub: its URL is read once, at import."""
     names = {
         **os.environ,
         "HF_ENDPOINT": server.url,
@@ -118,7 +118,6 @@ def python(code, server, home):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=names, cwd=home)
 
 
-@pytest.mark.full
 def test_an_artifact_goes_to_the_hub_and_back(server, tmp_path):
     file = shutil.copytree(ARTIFACT, tmp_path / "artifact") / "metadata.json"
     metadata = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Artifacts on the Hugging Face Hub: upload with a model card, download for `load`."""
+"""Upload artifacts to the Hugging Face Hub, and download them."""
 
 from __future__ import annotations
 
