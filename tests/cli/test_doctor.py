@@ -12,6 +12,7 @@ from tf2jax_lite.cli import doctor
 
 def test_json_names_versions_devices_and_extras(monkeypatch):
     monkeypatch.setenv("JAX_NO_OPTION", "b")
+    monkeypatch.setenv("TF_VAR_password", "secret")  # of Terraform
     done = invoke("doctor", "--json")
     assert done.exit_code == 0
     found = json.loads(done.output)
@@ -21,6 +22,7 @@ def test_json_names_versions_devices_and_extras(monkeypatch):
     assert found["jax"]["x64"] is jax.config.jax_enable_x64
     assert found["tensorflow"] == {"gpus": [gpu.name for gpu in tf.config.list_physical_devices("GPU")]}
     assert found["variables"]["JAX_NO_OPTION"] == "b"
+    assert "TF_VAR_password" not in found["variables"]
 
 
 def test_extras_list_their_missing_distributions(monkeypatch):

@@ -19,7 +19,11 @@ from .shared import Json, app, console, print_json, styled
 __all__ = ["environment"]
 
 _LIBRARIES = ("jax", "jaxlib", "numpy", "optax", "protobuf", "safetensors", "tensorflow", "keras", "tf_keras")
-_VARIABLES = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "KERAS_BACKEND")
+# Not all of TF_*: Terraform's variables, which may be secrets, begin so, too.
+_VARIABLES = (
+    *("JAX_", "XLA_", "TF_CPP_", "TF_ENABLE_", "TF_FORCE_GPU_", "TF_GPU_", "TF_USE_LEGACY_KERAS", "TF_XLA_"),
+    *("CUDA_VISIBLE_DEVICES", "KERAS_BACKEND"),
+)
 
 
 @app.command()
