@@ -1,14 +1,15 @@
 """Convert TensorFlow functions and SavedModels to JAX.
 
 Importing this package imports neither TensorFlow nor JAX: each name loads what it needs when it is first used, so that
-``tf2jax-lite --help`` answers at once.
+``tf2jax-lite --help`` answers at once. Without TensorFlow, which is an extra, functions that need it raise
+`MissingLibraryError` when they are called.
 """
 
 import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .errors import MissingInputError, Tf2JaxError
+from .errors import MissingInputError, MissingLibraryError, Tf2JaxError
 from .support.config import get_config, override_config, set_names, update_config
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
         split_params,
     )
     from .export import export_functions, load
+    from .export.hub import push_to_hub
     from .export.nnx import to_nnx
     from .export.to_tensorflow import export_to_tf
+    from .frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
     from .ops.registry import override_op, register_op
     from .pipeline.convert import (
         convert,
@@ -47,7 +50,9 @@ _LAZY = {
     "export_functions": ".export",
     "export_to_tf": ".export.to_tensorflow",
     "load": ".export",
+    "push_to_hub": ".export.hub",
     "to_nnx": ".export.nnx",
+    "hide_gpu_from_tensorflow": ".frontend.runtime.gpu_memory",
     "Variable": ".calling.params",
     "VariableName": ".calling.params",
     "flatten_params": ".calling.params",
@@ -77,11 +82,13 @@ __all__ = [
     "flatten_params",
     "from_stablehlo",
     "get_config",
+    "hide_gpu_from_tensorflow",
     "load",
     "merge_params",
     "nest_params",
     "override_config",
     "override_op",
+    "push_to_hub",
     "register_op",
     "split_params",
     "to_nnx",
@@ -104,13 +111,30 @@ for _option, _module in (
     set_names(_option, functools.partial(_names, _module))
 
 
+def _unavailable(name: str, reason: str) -> Any:
+    """Return a function in place of one whose library is not installed.
+
+    ``from tf2jax_lite import *`` and `help` work without the library.
+    """
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise MissingLibraryError(reason)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Raise `MissingLibraryError`: {reason}"
+    return function
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module(".version", __name__).installed_version()
     if name == "xla_cpu":
         return importlib.import_module(".xla_cpu", __name__)
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name], __name__), name)
+        try:
+            return getattr(importlib.import_module(_LAZY[name], __name__), name)
+        except MissingLibraryError as error:
+            return _unavailable(name, str(error))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

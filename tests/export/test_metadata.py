@@ -10,6 +10,7 @@ import pytest
 
 from tf2jax_lite import load
 from tf2jax_lite.errors import ExportError
+from tf2jax_lite.export import metadata as metadata_module
 from tf2jax_lite.export.metadata import named_signature, read_metadata
 
 STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "0.1.0.dev0" / "artefact_tf2"
@@ -72,3 +73,28 @@ def test_numbers_of_arrays_that_are_not_there(tmp_path, backend, index):
         if (name, backend) != ("function", "stablehlo"):
             with pytest.raises(ExportError, match="damaged"):
                 load(folder, backend=backend)
+
+
+def _with_version(folder, version):
+    metadata = json.loads((STORED / "metadata.json").read_text())
+    shutil.copytree(STORED, folder, dirs_exist_ok=True)
+    (folder / "metadata.json").write_text(json.dumps({**metadata, "format_version": version}))
+    return folder
+
+
+def test_versions_up_to_this_one_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata_module, "FORMAT_VERSION", 3)
+    for version in (1, 2, 3):
+        assert read_metadata(_with_version(tmp_path, version))["format_version"] == version
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.5, True, "1", None])
+def test_other_versions_raise(tmp_path, monkeypatch, version):
+    monkeypatch.setattr(metadata_module, "FORMAT_VERSION", 3)
+    with pytest.raises(ExportError, match=r"this release reads 1 to 3\.$"):
+        read_metadata(_with_version(tmp_path, version))
+
+
+def test_a_newer_version_advises_to_upgrade(tmp_path):
+    with pytest.raises(ExportError, match=r"format version 99; .*pip install --upgrade tf2jax-lite"):
+        load(_with_version(tmp_path, 99))

@@ -5,7 +5,7 @@ Entry: `main`, which runs a command, reports errors in one line, and sets the ex
 Read in this order:
   shared: the typer app, the console, common options.
   app: inspect, ops and demo; it imports the modules of the other commands.
-  convert, finetune, train, verify: their commands.
+  convert, finetune, train, verify, doctor: their commands.
   config_file: options of a command from a TOML file.
   child: runs ``verify`` in a child process, since TensorFlow's kernels may crash.
   quiet: drops TensorFlow's messages.
@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -93,12 +95,15 @@ def main() -> None:
 
     with _interruptions() as seen:
         try:
+            # With --verbose in front, it runs in this process, whose messages are shown.
             if sys.argv[1:2] == ["verify"] and (code := in_child()) is not None:
                 sys.exit(code)
             _run(app)
         except Exception as error:
             if seen:
                 sys.exit(130)
+            if logging.getLogger("tf2jax_lite").isEnabledFor(logging.INFO):  # --verbose
+                traceback.print_exc()
             if isinstance(error, Tf2JaxError):
                 refuse(for_shell(str(error)))
             if isinstance(error, (RecursionError, MemoryError)):

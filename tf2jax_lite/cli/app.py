@@ -12,11 +12,13 @@ import typer
 from rich.table import Table
 
 from . import convert as _convert  # noqa: F401  (registers its commands)
+from . import doctor as _doctor  # noqa: F401  (registers its command)
 from . import finetune as _finetune  # noqa: F401  (registers its commands)
 from . import train as _train  # noqa: F401  (registers its commands)
 from . import verify as _verify  # noqa: F401  (registers its command)
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    GRAPHS,
     Import,
     Json,
     MaxConstantBytes,
@@ -42,9 +44,12 @@ def inspect(
     ],
     tag: Tag = None,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
+        list[str] | None,
+        typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.", rich_help_panel=GRAPHS),
     ] = None,
-    outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.", rich_help_panel=GRAPHS)
+    ] = None,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
     trust: Trust = None,

@@ -14,6 +14,7 @@ import typer
 
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    GRAPHS,
     Import,
     Json,
     MaxConstantBytes,
@@ -56,11 +57,19 @@ def convert(
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Add the training mode (Keras files).")] = False,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
+        list[str] | None,
+        typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.", rich_help_panel=GRAPHS),
     ] = None,
-    outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.", rich_help_panel=GRAPHS)
+    ] = None,
     constants_as_params: Annotated[
-        bool, typer.Option("--constants-as-params/--no-constants-as-params", help="Of a .pb, make weights params.")
+        bool,
+        typer.Option(
+            "--constants-as-params/--no-constants-as-params",
+            help="Of a .pb, make weights params.",
+            rich_help_panel=GRAPHS,
+        ),
     ] = True,
     split_host: SplitHost = False,
     settings: Annotated[

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
+
+from tf2jax_lite.support.extras import require_tensorflow
 
 __all__ = ["import_tensorflow", "open_streams", "quiet_stderr"]
 
@@ -34,7 +37,11 @@ def quiet_stderr() -> Iterator[None]:
 
     Errors still reach the caller as exceptions. TensorFlow's C++ code writes some messages at any log level, so the
     file descriptor itself is redirected. Call `open_streams` first, in case the program was started without stderr.
+    Nothing is dropped if the logger ``tf2jax_lite`` shows INFO (``--verbose``).
     """
+    if sink is None and logging.getLogger("tf2jax_lite").isEnabledFor(logging.INFO):
+        yield
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     try:
@@ -52,12 +59,17 @@ def import_tensorflow() -> None:
     """Import TensorFlow without start-up messages, by default without oneDNN kernels.
 
     Some oneDNN kernels of TensorFlow 2.21 compute wrong numbers or corrupt memory on processors with AVX-512.
+
+    Raises:
+      MissingLibraryError: it is not installed.
     """
-    if "tensorflow" in sys.modules:
+    if sys.modules.get("tensorflow") is not None:
         return
+    require_tensorflow()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     with quiet_stderr():
-        import tensorflow as tf
+        import tensorflow  # noqa: F401
 
-        # TensorFlow is the reference here and runs on the CPU: the accelerator's memory is for JAX.
-        tf.config.set_visible_devices([], "GPU")
+        from tf2jax_lite.frontend.runtime.gpu_memory import hide_gpu_from_tensorflow
+
+        hide_gpu_from_tensorflow()  # it is the reference here and runs on the CPU

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from tf2jax_lite.support.text import printable, size_text
 from tf2jax_lite.version import installed_version
 
 __all__ = [
+    "GRAPHS",
     "Import",
     "Json",
     "MaxConstantBytes",
@@ -41,7 +43,6 @@ app = typer.Typer(
     name="tf2jax-lite",
     help="Convert TensorFlow functions and SavedModels to JAX.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -57,8 +58,15 @@ def _all_commands(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show log messages, TensorFlow's too, and tracebacks of errors.")
+    ] = False,
 ) -> None:
     """Options in front of a command."""
+    if verbose:
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("tf2jax_lite").setLevel(logging.DEBUG)
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
 
 
 class _Console(Console):
@@ -91,23 +99,42 @@ SplitHost = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Tag of the MetaGraph; repeat for several.")]
 
-MaxNodes = Annotated[int | None, typer.Option("--max-nodes", min=1, help="Maximum number of nodes of a graph.")]
+_LIMITS = "Limits and trust"
+MaxNodes = Annotated[
+    int | None,
+    typer.Option("--max-nodes", min=1, help="Maximum number of nodes of a graph.", rich_help_panel=_LIMITS),
+]
 MaxConstantBytes = Annotated[
-    int | None, typer.Option("--max-constant-bytes", min=1, help="Maximum size of a graph's constants in bytes.")
+    int | None,
+    typer.Option(
+        "--max-constant-bytes", min=1, help="Maximum size of a graph's constants in bytes.", rich_help_panel=_LIMITS
+    ),
 ]
 MaxInputBytes = Annotated[
-    int | None, typer.Option("--max-input-bytes", min=1, help="Maximum unpacked size of an .npz in bytes.")
+    int | None,
+    typer.Option(
+        "--max-input-bytes", min=1, help="Maximum unpacked size of an .npz in bytes.", rich_help_panel=_LIMITS
+    ),
 ]
 Trust = Annotated[
     list[str] | None,
-    typer.Option("--trust", metavar="NAME", help="An op or file that the model may use although it is unsafe; repeat."),
+    typer.Option(
+        "--trust",
+        metavar="NAME",
+        help="An op or file that the model may use although it is unsafe; repeat.",
+        rich_help_panel=_LIMITS,
+    ),
 ]
 Import = Annotated[
     list[str] | None,
     typer.Option(
-        "--import", metavar="MODULE", help="Of a Keras file, a module with layers that it uses; implies trust. Repeat."
+        "--import",
+        metavar="MODULE",
+        help="Of a Keras file, a module with layers that it uses; implies trust. Repeat.",
+        rich_help_panel=_LIMITS,
     ),
 ]
+GRAPHS = "Frozen graphs and .meta files"
 
 
 @contextlib.contextmanager

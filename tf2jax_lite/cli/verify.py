@@ -11,6 +11,7 @@ from rich.table import Table
 from .child import report_step
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import (
+    GRAPHS,
     Import,
     Json,
     MaxConstantBytes,
@@ -71,9 +72,12 @@ def verify(
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page.")] = None,
     graph_inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.")
+        list[str] | None,
+        typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.", rich_help_panel=GRAPHS),
     ] = None,
-    graph_outputs: Annotated[list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.")] = None,
+    graph_outputs: Annotated[
+        list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.", rich_help_panel=GRAPHS)
+    ] = None,
     split_host: SplitHost = False,
     source: Annotated[
         bool, typer.Option("--source", help="Of OUT, run model.py as well: for artifacts that you trust.")

@@ -11,6 +11,7 @@ Read in this order:
   load, execution: the reader; one run with a check of memory.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
   to_tensorflow, orbax: params back into a TensorFlow model, or into a checkpoint.
+  hub: artifacts on the Hugging Face Hub.
   predictions: whether results are probabilities or logits.
   nnx: functions as `flax.nnx` modules.
 

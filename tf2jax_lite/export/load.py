@@ -33,6 +33,7 @@ from tf2jax_lite.support.limits import reading
 
 from . import nnx
 from .dimension_syntax import MULTIPLE
+from .hub import local_artifact
 from .interface_json import decode, decode_interface
 from .metadata import check_hashes, inside, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
@@ -49,7 +50,7 @@ def load(
     """Load an artifact that ``tf2jax-lite convert`` or `export_functions` wrote.
 
     Args:
-      path: the directory.
+      path: the directory, or an address of the Hugging Face Hub, ``hf://organization/name`` or with ``@revision``.
       signature: name of the function; default: the only one, or ``serving_default``.
       backend: ``"stablehlo"`` calls the serialized module, which runs no Python code of the artifact; ``"source"``
         imports ``model.py``: only for artifacts that you trust.
@@ -60,9 +61,9 @@ def load(
       The params are numpy arrays: call ``jax.device_put`` on them once if the function is called often.
 
     Raises:
-      ExportError: the artifact is damaged or incomplete, or has no such function or backend.
+      ExportError: the artifact is damaged or incomplete, or has no such function or backend; or its download failed.
     """
-    folder = Path(path)
+    folder = local_artifact(path)
     with reading(str(folder), ExportError):
         return _load(folder, signature, backend, verify_hashes)
 

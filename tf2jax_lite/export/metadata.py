@@ -36,6 +36,11 @@ FAMILY = "tf2jax_lite artefacts"
 FAMILY_MEMBERS = "artefacts"
 """The key of their names."""
 FORMAT_VERSION = 1
+"""The version that is written; all versions from 1 to this one are read.
+
+It increases if a reader of the version before would fail, or compute something else. New keys that such a reader may
+ignore do not increase it.
+"""
 
 _MAX_METADATA = 256 * 1024**2
 _PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
@@ -62,9 +67,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise ExportError(f"{file} is not the metadata of a tf2jax_lite artifact")
     if metadata.get("format_version") != FORMAT_VERSION:
-        raise ExportError(
-            f"{folder} has format version {metadata.get('format_version')}; this release reads {FORMAT_VERSION}"
-        )
+        _check_older(folder, metadata.get("format_version"))
     for key, kind in (("signatures", dict), ("params", dict), ("files", dict)):
         if not isinstance(metadata.get(key), kind):
             raise ExportError(f"{file}: {key} is missing or damaged")
@@ -80,6 +83,14 @@ def read_metadata(folder: Path) -> dict[str, Any]:
         if not all(type(size) is int and size >= 0 for size in info["shape"]):
             raise ExportError(f"{file}: param {name!r}: the shape is damaged")
     return metadata
+
+
+def _check_older(folder: Path, version: Any) -> None:
+    """Raise `ExportError` for versions that no earlier release has written."""
+    if type(version) is int and 1 <= version < FORMAT_VERSION:
+        return
+    newer = " Upgrade: pip install --upgrade tf2jax-lite." if type(version) is int and version > FORMAT_VERSION else ""
+    raise ExportError(f"{folder} has format version {version}; this release reads 1 to {FORMAT_VERSION}.{newer}")
 
 
 def hashed_files(folder: Path) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ import numpy as np
 from tf2jax_lite.export.load import read_params
 from tf2jax_lite.export.metadata import read_metadata
 from tf2jax_lite.support.errors import ExportError, InputError, InvalidModelError
+from tf2jax_lite.support.extras import require_tensorflow
 
 from .atomic_dir import new_directory, write_file
 
@@ -66,7 +67,9 @@ def export_to_tf(
       ExportError: the artifact does not fit the model, ``saved_model_dir`` exists, or it cannot be written.
       InvalidModelError: the original cannot be read.
       InputError: the original is not known, or takes no tags.
+      MissingLibraryError: TensorFlow is not installed.
     """
+    require_tensorflow()
     folder, out = Path(artifact), Path(saved_model_dir)
     metadata = read_metadata(folder)
     source = _original(folder, metadata, model)

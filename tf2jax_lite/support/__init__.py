@@ -5,6 +5,7 @@ Entries: `errors` (public as `tf2jax_lite.errors`) and `config` (public as funct
 - `errors`: the exceptions of this library.
 - `config`: conversion options and their overrides.
 - `limits`: limits of sizes, checked before memory is allocated; errors of files.
+- `extras`: whether an extra is installed.
 - `npz`: .npz archives of bounded size.
 - `scoped`, `gc_pause`, `text`: context-local values, a pause of the garbage collector, text for messages.
 - `retrace`: the one mechanism by which a trace starts again.

@@ -15,6 +15,8 @@ Read in this order:
 Imports TensorFlow; nothing below it may import this package.
 """
 
+from tf2jax_lite.frontend import concrete as _  # noqa: F401  (first: without TensorFlow, it says what to install)
+
 from .bisection import bisect
 from .compare import OutputComparison
 from .findings import Bisection, NodeError, Suspect

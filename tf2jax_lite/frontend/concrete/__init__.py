@@ -8,5 +8,9 @@ Entries: `trace.trace` for callables, `concrete_function.load_concrete` for a Co
 - `graph_state`, `table_captures`, `variable_values`: variables and tables, and their values.
 - `trainable`, `variable_paths`: which variables train, and their names by attribute path.
 
-Must not import `passes` or `lowering`.
+Must not import `passes` or `lowering`. Importing it raises `MissingLibraryError` without TensorFlow, which is an extra.
 """
+
+from tf2jax_lite.support.extras import require_tensorflow
+
+require_tensorflow()
