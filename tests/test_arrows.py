@@ -205,6 +205,7 @@ def test_only_compat_uses_unstable_parts_of_jax():
         "tf2jax_lite.ops",
         "tf2jax_lite.lowering",
         "tf2jax_lite.pipeline.converted_function",
+        "tf2jax_lite.pipeline.inspect_model",
         "tf2jax_lite.coverage",
         "tf2jax_lite.finetuning",
     ],

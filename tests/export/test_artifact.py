@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
@@ -597,6 +599,24 @@ def test_float8_is_read_back_with_what_is_beside_it(dtype, tmp_path):
         read = params_file.as_complex(found[name], value.dtype.name)
         assert read.dtype == value.dtype and read.shape == value.shape
         np.testing.assert_array_equal(read.astype(complex), value.astype(complex))
+
+
+@pytest.mark.parametrize("names", [["a", 'b"\\\u00e9', "c/d"], []])
+def test_files_of_params_are_those_of_the_library(names, tmp_path):
+    kinds = [*"fdeilhbqIBHQ?", "bfloat16", "float8_e5m2", "float8_e4m3fn"]
+    values = {f"{name}{kind}": np.ones((2, 3), jnp.dtype(kind)) for name in names for kind in kinds}
+    params_file.write_tensors(values, tmp_path)
+    ours = (tmp_path / "params.safetensors").read_bytes()
+    safetensors.numpy.save_file(values, str(tmp_path / "library"))
+    theirs = (tmp_path / "library").read_bytes()
+    length = struct.unpack("<Q", ours[:8])[0]
+    headers = [json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]]) for data in (ours, theirs)]
+    assert length % 8 == 0 and len(ours) == len(theirs)
+    found, expected = ({n: (e["dtype"], e["shape"]) for n, e in header.items()} for header in headers)
+    assert found == expected
+    for name, (_, entry) in zip(headers[0], headers[0].items(), strict=True):
+        begin, end = (8 + length + at for at in entry["data_offsets"])
+        assert ours[begin:end] == values[name].tobytes()
 
 
 def test_tensors_are_split_and_read_back(tmp_path):

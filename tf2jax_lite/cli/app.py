@@ -57,7 +57,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show the model's kind, signatures, variables and ops, and whether it converts."""
-    import_tensorflow()
+    from tf2jax_lite.pipeline.model_paths import KERAS_SUFFIXES
+
+    if model.suffix in KERAS_SUFFIXES:  # other files are read without it
+        import_tensorflow()
     from tf2jax_lite.pipeline.inspect_model import describe_model
 
     with quiet_stderr(), limits(max_nodes, max_constant_bytes, trust, modules=modules):

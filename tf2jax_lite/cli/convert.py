@@ -132,6 +132,7 @@ def convert(
             constants_as_params=constants_as_params,
             split_host=split_host,
             shapes=_shapes(shapes),
+            stored=True,
             progress=step,
         )
         cuts = {name: _cut(fn.host) for name, (fn, _) in functions.items() if fn.host is not None}

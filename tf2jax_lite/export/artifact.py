@@ -16,6 +16,7 @@ from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
+from tf2jax_lite.support.stored_array import StoredArray
 from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
@@ -309,8 +310,9 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _cast(value: Any, dtype: np.dtype) -> Any:
-    floating = jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
-    return np.asarray(value).astype(dtype) if floating else value
+    if not jax.numpy.issubdtype(value.dtype, jax.numpy.floating):
+        return value
+    return (value if isinstance(value, StoredArray) else np.asarray(value)).astype(dtype)
 
 
 def entry(

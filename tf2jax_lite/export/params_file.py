@@ -1,8 +1,12 @@
-"""Stores params in safetensors files, sharded by size."""
+"""Stores params in safetensors files, sharded by size, without copies in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import struct
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from tf2jax_lite.support.errors import ExportError
+from tf2jax_lite.support.stored_array import StoredArray
 
 __all__ = ["SHARD_BYTES", "as_complex", "read_tensors", "write_tensors"]
 
@@ -28,6 +33,15 @@ _FLOAT8 = {
     "F8_E8M0": ml_dtypes.float8_e8m0fnu,
 }
 _OTHERS = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_, "C64": np.complex64}
+_NUMBERS = [
+    np.dtype(f"{kind}{size}")
+    for kind, sizes in (("f", (2, 4, 8)), ("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)))
+    for size in sizes
+]
+_NAMES = {
+    **{dtype: f"{dtype.kind.upper()}{8 * dtype.itemsize}" for dtype in _NUMBERS},
+    **{np.dtype(kind): name for name, kind in {**_FLOAT8, **_OTHERS}.items() if name != "C64"},
+}
 
 
 def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, str]:
@@ -57,22 +71,56 @@ def write_tensors(tensors: Mapping[str, Any], folder: Path, *, shard_bytes: int 
     for number, names in enumerate(shards, 1):
         single = len(shards) == 1
         file = "params.safetensors" if single else f"params-{number:05d}-of-{len(shards):05d}.safetensors"
-        _save({name: _plain(tensors[name]) for name in names}, folder / file)
+        _save({name: tensors[name] for name in names}, folder / file)
         files.update(dict.fromkeys(names, file))
     return files
 
 
-def _plain(value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    array = np.ascontiguousarray(array).reshape(array.shape)  # safetensors ignores other layouts
-    return array[..., None].view(_COMPLEX[array.dtype.name]) if array.dtype.name in _COMPLEX else array
+def _save(tensors: Mapping[str, Any], path: Path) -> None:
+    """Write a file piece by piece; the library's writer needs all arrays in memory."""
+    order = sorted(tensors, key=lambda name: (-_itemsize(tensors[name]), name))  # aligned, as the library has it
+    header: dict[str, Any] = {}
+    position = 0
+    for name in order:
+        kind, shape = _stored_type(tensors[name])
+        size = math.prod(np.shape(tensors[name])) * np.dtype(tensors[name].dtype).itemsize
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [position, position + size]}
+        position += size
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            for piece in _pieces(tensors[name]):
+                stream.write(piece.reshape(-1).view(np.uint8))
 
 
-def _save(tensors: dict[str, np.ndarray], path: Path) -> None:
-    try:
-        safetensors.numpy.save_file(tensors, str(path))
-    except (safetensors.SafetensorError, AttributeError, KeyError) as error:
-        raise ExportError(f"these params cannot be written as safetensors: {error}") from error
+def _pieces(value: Any) -> Iterator[np.ndarray]:
+    """Yield an array's elements in C order, little-endian."""
+    if isinstance(value, StoredArray):
+        yield from value.chunks()
+        return
+    array = np.ascontiguousarray(value)
+    yield array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"))
+
+
+def _itemsize(value: Any) -> int:
+    dtype = np.dtype(value.dtype)
+    return np.dtype(_COMPLEX.get(dtype.name, dtype)).itemsize
+
+
+def _stored_type(value: Any) -> tuple[str, list[int]]:
+    """Return the format's name for a dtype, and the shape in the file.
+
+    Raises:
+      ExportError: the format has no such dtype.
+    """
+    dtype, shape = np.dtype(value.dtype), list(np.shape(value))
+    if dtype.name in _COMPLEX:
+        dtype, shape = np.dtype(_COMPLEX[dtype.name]), [*shape, 2]
+    if dtype not in _NAMES:
+        raise ExportError(f"these params cannot be written as safetensors: the format has no dtype {dtype.name}")
+    return _NAMES[dtype], shape
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:

@@ -1,11 +1,12 @@
 """New nodes and functions: what rewrites of a graph have in common.
 
-`constant` and `undefined` make nodes, `with_inputs` and `redirected` rewire one, `FunctionLibrary` collects functions
-under free names.
+`constant` and `undefined` make nodes, `with_inputs` and `redirected` rewire one, `handles_as_arguments` turns nodes
+into arguments, `FunctionLibrary` collects functions under free names.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from .graph import DType, Function, FunctionRef, Node, TensorRef, free_name, node_from_spec
 
-__all__ = ["FunctionLibrary", "constant", "redirected", "undefined", "with_inputs"]
+__all__ = ["FunctionLibrary", "constant", "handles_as_arguments", "redirected", "undefined", "with_inputs"]
 
 
 class FunctionLibrary:
@@ -65,3 +66,24 @@ def with_inputs(node: Node, inputs: tuple[TensorRef, ...]) -> Node:
 def redirected(node: Node, moved: Mapping[TensorRef, TensorRef]) -> Node:
     """Return a node that reads mapped tensors; itself if it reads none of them."""
     return with_inputs(node, tuple([moved.get(ref, ref) for ref in node.inputs])) if moved else node
+
+
+def handles_as_arguments(function: Function, moved: Mapping[str, str]) -> Function:
+    """Remove nodes that make handles; their readers read the arguments in ``moved``.
+
+    ``moved`` maps names of nodes to names of arguments.
+    """
+
+    def rewired(node: Node) -> Node:
+        if not any(ref.node in moved for ref in node.inputs) and not any(name in moved for name in node.control):
+            return node
+        inputs = tuple(TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in node.inputs)
+        control = tuple(name for name in node.control if name not in moved)
+        return dataclasses.replace(node, inputs=inputs, control=control)
+
+    return dataclasses.replace(
+        function,
+        nodes=tuple(rewired(node) for node in function.nodes if node.name not in moved),
+        outputs=tuple(TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in function.outputs),
+        control_outputs=tuple(name for name in function.control_outputs if name not in moved),
+    )

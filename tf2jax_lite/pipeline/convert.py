@@ -8,8 +8,8 @@ A conversion has four steps, in this order:
 3. Passes: `run_passes` rewrites the graph (see `tf2jax_lite.passes.manager`).
 4. Plan: `Program` checks that every op has an implementation, and plans each function.
 
-`verified_graph` does steps 2 and 3, `plan_graph` steps 2 to 4, `convert_imported` makes the function that users call.
-The inspector, host splitting and initializers of variables use them as well.
+`steps` has the last three, which the inspector, host splitting and initializers of variables run as well.
+`convert_imported` makes the function that users call.
 """
 
 from __future__ import annotations
@@ -17,28 +17,25 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from tf2jax_lite import ir
 from tf2jax_lite.calling.imported_function import ImportedFunction
 from tf2jax_lite.frontend.concrete import concrete_function, trace
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
-from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
 from tf2jax_lite.frontend.runtime.xla_compiler import BridgeCompiler
-from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, saved_model
-from tf2jax_lite.ir.providers import NodeCompiler
-from tf2jax_lite.ir.verify import check_calls
-from tf2jax_lite.lowering import Program
+from tf2jax_lite.frontend.saved import graph_def_file, saved_model
+from tf2jax_lite.frontend.saved.signatures import signature_loader
 from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_of_narrowing
-from tf2jax_lite.passes.manager import run_passes
 from tf2jax_lite.passes.optimize.narrow_constants import narrowed_dtypes
-from tf2jax_lite.support.config import Config, current_config
+from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InputError, UnsupportedError
 from tf2jax_lite.support.limits import reading
 
 from . import initial_values, split_host
 from .converted_function import AnnotatedFunction, ConvertedFunction
+from .steps import plan_graph, verified_graph
 
 __all__ = [
     "convert",
@@ -49,9 +46,8 @@ __all__ = [
     "convert_imported",
     "convert_saved_model",
     "graph_of",
-    "plan_graph",
+    "signature_converter",
     "split_concrete",
-    "verified_graph",
 ]
 
 _log = logging.getLogger("tf2jax_lite")
@@ -187,17 +183,32 @@ def convert_saved_model(
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"path is the directory of a SavedModel, got {type(path).__name__}.")
+    if not split_host:
+        return signature_converter(path, tags)(signature)
     with reading(os.fspath(path)):
-        proto = saved_model.meta_graph(path, tags)
-        if split_host:
-            return split_concrete(saved_model.signature(saved_model.load(path, tags), signature, path), signature)
-        if meta_graph.is_tf1(proto):
-            imported = meta_graph.load_signature(path, proto, signature, _initial_value)
-        else:
-            function = saved_model.signature(saved_model.load(path, tags), signature, path)
-            imported = concrete_function.load_concrete(function, name=signature)
-        converted = convert_imported(imported)
-    return _with_params(converted, imported), converted.params()
+        return split_concrete(saved_model.signature(saved_model.load(path, tags), signature, path), signature)
+
+
+def signature_converter(
+    path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, *, stored: bool = False
+) -> Callable[[str], tuple[AnnotatedFunction, dict[str, Any]]]:
+    """Return a function that converts signatures of a model, which is loaded once.
+
+    Args:
+      path: as for `convert_saved_model`.
+      tags: as for `convert_saved_model`.
+      stored: params of real numbers are `StoredArray`s, which stay in the checkpoint; only `export` takes them.
+    """
+    with reading(os.fspath(path)):
+        load = signature_loader(path, tags, _initial_value, stored=stored)
+
+    def convert_signature(name: str) -> tuple[AnnotatedFunction, dict[str, Any]]:
+        with reading(os.fspath(path)):
+            imported = load(name)
+            converted = convert_imported(imported)
+        return _with_params(converted, imported), converted.params()
+
+    return convert_signature
 
 
 def split_concrete(function: Any, name: str) -> tuple[HostFunction, AnnotatedFunction, dict[str, Any]]:
@@ -258,35 +269,6 @@ def convert_graph_def(
         )
         converted = convert_imported(imported)
     return _with_params(converted, imported), converted.params()
-
-
-def verified_graph(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
-    """Verify a graph and run the passes: steps 2 and 3 of a conversion.
-
-    Args:
-      graph: the graph as imported.
-      config: the options.
-      only: names of the passes to run; all by default.
-
-    Raises:
-      InvalidModelError: functions of the graph call each other recursively.
-      LimitError: calls are nested too deeply, or expand to too many nodes.
-      UnsupportedError: a construct has no counterpart in JAX.
-    """
-    check_calls(graph)
-    return run_passes(graph, config, only)
-
-
-def plan_graph(graph: ir.Graph, config: Config, compiler: NodeCompiler | None = None) -> Program:
-    """Verify a graph, run the passes, plan its functions: steps 2 to 4.
-
-    Args:
-      graph: the graph as imported.
-      config: the options.
-      compiler: compiles nodes without an implementation; without one they raise UnsupportedOpsError.
-    """
-    graph = verified_graph(graph, config)
-    return Program(graph, config, compiler, StringEvaluator(config.max_constant_bytes))
 
 
 def convert_imported(imported: ImportedFunction) -> ConvertedFunction:

@@ -1,6 +1,6 @@
 """Model inspection: a model's ops and unsupported ones, from the protos.
 
-No variable is loaded.
+No variable is loaded, and TensorFlow is imported for Keras files only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir, lowering
-from tf2jax_lite.frontend.concrete.trainable import trainable_nodes
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
@@ -24,6 +23,7 @@ from tf2jax_lite.frontend.safety import unsafe_ops
 from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, ref_variables, saved_model
 from tf2jax_lite.frontend.saved.fetches import fetches
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
+from tf2jax_lite.frontend.saved.object_graph import trainable_nodes
 from tf2jax_lite.ir.liveness import live_nodes, reached
 from tf2jax_lite.lowering.planning.evaluated_ops import evaluated_ops
 from tf2jax_lite.passes.analysis.effects import Summaries
@@ -33,7 +33,8 @@ from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InputError, InvalidModelError, UnsupportedError, UntrustedError
 from tf2jax_lite.support.limits import reading
 
-from . import convert, model_files
+from .model_paths import KERAS_SUFFIXES, model_path
+from .steps import verified_graph
 
 __all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_model", "describe_saved_model"]
 
@@ -110,13 +111,13 @@ def describe_model(
       InvalidModelError: it cannot be read, or has no such MetaGraph, inputs or outputs.
       InputError: an option does not go with this kind of model.
     """
-    path = model_files.model_path(path)
+    path = model_path(path)
     if path.is_file() and path.name.endswith((".pb", ".meta")):
         if tags:
             raise InputError("--tag goes with SavedModels.")
         with reading(os.fspath(path)):
             return _describe_file(path, inputs, outputs)
-    if path.is_file() and path.suffix in model_files.KERAS_SUFFIXES:
+    if path.is_file() and path.suffix in KERAS_SUFFIXES:
         if tags or inputs or outputs:
             raise InputError("--tag, --input and --output do not go with Keras files.")
         return _describe_keras(path)
@@ -132,6 +133,8 @@ def describe_model(
 
 def _describe_keras(path: pathlib.Path) -> ModelDescription:
     import tensorflow as tf
+
+    from . import model_files
 
     model = model_files.load_keras(path)
     ((name, function, specs),) = model_files.keras_functions(model, train=False, where=str(path))
@@ -333,7 +336,7 @@ def _needs(
     graph = ir.Graph(ref_variables.without_references(reached(main)), library)
     try:
         # The histogram counts the ops of the model as saved, except for control flow v1.
-        graph = convert.verified_graph(graph, current_config(), only=("legacy_tensor_arrays", "functionalize"))
+        graph = verified_graph(graph, current_config(), only=("legacy_tensor_arrays", "functionalize"))
     except UnsupportedError as error:
         problems["control flow"] = [str(error)]
     main, library = graph.main, dict(graph.functions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,18 +15,15 @@ from tf2jax_lite.support.text import size_text
 
 from . import convert
 from .converted_function import AnnotatedFunction
+from .model_paths import KERAS_SUFFIXES, model_path
 
 __all__ = [
-    "KERAS_SUFFIXES",
     "convert_file",
     "convert_keras_model",
     "keras_functions",
     "keras_specs",
     "load_keras",
-    "model_path",
 ]
-
-KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 Functions = dict[str, tuple[AnnotatedFunction, dict[str, Any]]]
 
@@ -43,6 +39,7 @@ def convert_file(
     constants_as_params: bool = True,
     split_host: bool = False,
     shapes: Any = None,
+    stored: bool = False,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Functions:
     """Convert a model file.
@@ -59,6 +56,7 @@ def convert_file(
       split_host: leave strings, decoders and tables before the model in TensorFlow: each function is the core, and its
         attribute ``host`` the prefix.
       shapes: of a Keras file whose model has no symbolic inputs, their shapes; see `keras_specs`.
+      stored: of a SavedModel, leave params in its checkpoint; see `convert.signature_converter`.
       progress: called with the name of each step as it begins.
 
     Returns:
@@ -77,7 +75,7 @@ def convert_file(
         _reject(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
     if path.is_dir():
         _reject(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
-        return _saved_model(path, signatures, tags, split_host, progress)
+        return _saved_model(path, signatures, tags, split_host, stored, progress)
     _reject(bool(tags), "--tag goes with SavedModels")
     if path.suffix in KERAS_SUFFIXES:
         return _chosen(_keras(path, train, split_host, shapes, progress), signatures)
@@ -88,12 +86,6 @@ def convert_file(
         )
         return _chosen(_frozen(path, inputs, outputs, constants_as_params, progress), signatures)
     raise InvalidModelError(f"{path}: neither a SavedModel directory, nor a .keras, .h5, .pb or .meta file")
-
-
-def model_path(path: str | os.PathLike[str]) -> Path:
-    """Return a model's path; for ``saved_model.pb`` the directory around it."""
-    path = Path(path)
-    return path.parent if path.name in ("saved_model.pb", "saved_model.pbtxt") and path.is_file() else path
 
 
 def _load_step(path: Path) -> str:
@@ -120,6 +112,7 @@ def _saved_model(
     signatures: Sequence[str] | None,
     tags: Sequence[str] | None,
     split_host: bool,
+    stored: bool,
     progress: Callable[[str], None],
 ) -> Functions:
     from tf2jax_lite.frontend.saved import saved_model
@@ -132,12 +125,13 @@ def _saved_model(
         if not signatures:
             raise InvalidModelError(f"{path} has no signatures")
     found: Functions = {}
+    converter = None if split_host else convert.signature_converter(path, tags, stored=stored)
     for name in signatures:
         progress(f"convert {name}")
-        if split_host:
+        if converter is None:
             found[name] = convert.convert_saved_model(path, name, tags, split_host=True)[1:]
         else:
-            found[name] = convert.convert_saved_model(path, name, tags)
+            found[name] = converter(name)
     return found
 
 

@@ -7,6 +7,7 @@ Entries: `errors` (public as `tf2jax_lite.errors`) and `config` (public as funct
 - `limits`: limits of sizes, checked before memory is allocated; errors of files.
 - `extras`: whether an extra is installed.
 - `npz`: .npz archives of bounded size.
+- `stored_array`, `crc32c`: arrays that stay in a file, and the checksum of checkpoints.
 - `scoped`, `gc_pause`, `text`: context-local values, a pause of the garbage collector, text for messages.
 - `retrace`: the one mechanism by which a trace starts again.
 

@@ -23,6 +23,7 @@ from tf2jax_lite.frontend.saved import meta_graph as tf1
 from tf2jax_lite.frontend.saved.fetches import fetches
 from tf2jax_lite.pipeline import convert, model_files
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
+from tf2jax_lite.pipeline.model_paths import KERAS_SUFFIXES, model_path
 from tf2jax_lite.support.errors import InputError, InvalidModelError
 
 from . import tf1_session
@@ -272,8 +273,8 @@ def _described(model: Any) -> str:
 
 
 def _of_file(path: Path, tags: Sequence[str] | None, train: bool, ends: Any) -> Iterator[Source]:
-    is_keras = path.is_file() and path.suffix in model_files.KERAS_SUFFIXES
-    path = model_files.model_path(path)
+    is_keras = path.is_file() and path.suffix in KERAS_SUFFIXES
+    path = model_path(path)
     is_graph = path.is_file() and path.suffix == ".pb"
     is_meta = path.is_file() and graph_def_file.is_meta_graph(path)
     if any(ends) and not (is_graph or is_meta):

@@ -15,7 +15,7 @@ from tf2jax_lite.frontend.safety import checkpoint_index
 from tf2jax_lite.frontend.saved import checkpoint_reader
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
 from tf2jax_lite.pipeline import initial_values
-from tf2jax_lite.pipeline.convert import plan_graph
+from tf2jax_lite.pipeline.steps import plan_graph
 from tf2jax_lite.support.config import Config
 
 
@@ -31,7 +31,7 @@ def test_a_checkpoint_is_read(prefix):
 
 
 def test_tensors_larger_than_their_files(prefix, monkeypatch):
-    """Checksums protect the index, so the reader is made to report sizes."""
+    """TensorFlow reads big-endian checkpoints; its reader is made to report sizes."""
     load = tf.compat.v1.train.NewCheckpointReader
 
     class Reader:
@@ -44,7 +44,13 @@ def test_tensors_larger_than_their_files(prefix, monkeypatch):
         def get_variable_to_dtype_map(self):
             return self._reader.get_variable_to_dtype_map()
 
-    monkeypatch.setattr(checkpoint_reader.tf.compat.v1.train, "NewCheckpointReader", Reader)
+    def big_endian(file):
+        header, entries = checkpoint_index.read_index(file)
+        header.endianness = 1
+        return header, entries
+
+    monkeypatch.setattr(checkpoint_reader, "read_index", big_endian)
+    monkeypatch.setattr(tf.compat.v1.train, "NewCheckpointReader", Reader)
     with pytest.raises(InvalidModelError, match="more than the"):
         Checkpoint(prefix)
 
@@ -86,6 +92,9 @@ def table(entries):
     return data + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
 
 
+V = ("v/.ATTRIBUTES/VARIABLE_VALUE", "")
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -110,6 +119,38 @@ def test_shapes_over_which_tensorflow_ends_the_process(prefix, change, match):
         Checkpoint(prefix)
 
 
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda entry: entry.shape.dim[0].CopyFrom(type(entry.shape.dim[0])(size=1 << 40)), "more than the"),
+        (lambda entry: setattr(entry, "offset", 1 << 20), "more than the"),
+        (lambda entry: setattr(entry, "offset", -1), "more than the"),
+        (lambda entry: setattr(entry, "size", 1 << 50), "more than the"),
+        (lambda entry: setattr(entry, "shard_id", 7), "the file is missing"),
+        (lambda entry: setattr(entry, "dtype", 1000), "dtype"),
+    ],
+)
+def test_tensors_that_their_files_cannot_hold(prefix, change, match):
+    index = Path(f"{prefix}.index")
+    entries = list(checkpoint_index._entries(index.read_bytes()))
+    entry = tensor_bundle_pb2.BundleEntryProto.FromString(dict(entries)[b"v/.ATTRIBUTES/VARIABLE_VALUE"])
+    change(entry)
+    index.write_bytes(table([(k, entry.SerializeToString() if k.startswith(b"v/") else v) for k, v in entries]))
+    with pytest.raises(InvalidModelError, match=match):
+        Checkpoint(prefix)
+
+
+def test_every_changed_byte_of_numbers_is_noticed(prefix):
+    """The index has a checksum of each tensor, and of each of its own blocks."""
+    data = Path(f"{prefix}.data-00000-of-00001")
+    written = data.read_bytes()
+    entry = Checkpoint(prefix)._entries[V[0]]
+    for at in range(entry.offset, entry.offset + entry.size, 7):
+        data.write_bytes(written[:at] + bytes([written[at] ^ 4]) + written[at + 1 :])
+        with pytest.raises(InvalidModelError, match="damaged"):
+            Checkpoint(prefix).read(V)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Return a folder with two checkpoints, and the file of the newest."""
@@ -118,9 +159,6 @@ def folder(tmp_path):
     saved.v.assign([3.0, 4.0])
     saved.save(str(tmp_path / "made" / "point"))
     return tmp_path / "made"
-
-
-V = ("v/.ATTRIBUTES/VARIABLE_VALUE", "")
 
 
 def test_a_folder_gives_its_newest_checkpoint(folder, tmp_path):

@@ -21,6 +21,7 @@ from tf2jax_lite.frontend.gradients.rewrite import rewrite_custom_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import UnsupportedError
+from tf2jax_lite.support.stored_array import StoredArray
 
 from .composite_specs import stacked, with_constants
 from .graph_state import with_captured_state
@@ -59,6 +60,7 @@ def load_concrete(
     read_values: bool = True,
     opaque: bool = False,
     model: Any = None,
+    values: Mapping[int, Any] | None = None,
 ) -> ImportedFunction:
     """Import a ConcreteFunction.
 
@@ -70,6 +72,7 @@ def load_concrete(
       opaque: return captures without a counterpart in JAX as `Opaque` values instead of raising.
       model: the function, model or layer that is converted: its attributes may name the variables, and determine which
         of them train (see `trained_variables`).
+      values: values of variables by the ``id`` of their handles, which TensorFlow need not have.
 
     Raises:
       UnsupportedError: a capture or an argument has no counterpart in JAX.
@@ -100,7 +103,7 @@ def load_concrete(
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     model = getattr(concrete, "_tf2jax_lite_model", model)
     trains = trained_variables(variables, model)
-    captures = _captures(variables, captured, count, read_values, opaque, pairs, trains, model)
+    captures = _captures(variables, captured, count, read_values, opaque, pairs, trains, model, values)
     names = [capture.value.name for capture in captures if isinstance(capture.value, ir.Variable)]
     graph, more = with_captured_state(graph, func_graph, names, read=read_values, tables=not opaque)
     captures += tuple(more)
@@ -172,6 +175,7 @@ def _captures(
     tables: list[tuple[Any, Any]] | None = None,
     trains: Trains = lambda variable: False,
     model: Any = None,
+    given: Mapping[int, Any] | None = None,
 ) -> tuple[ir.Capture, ...]:
     by_handle = {}
     for variable in variables:
@@ -183,7 +187,7 @@ def _captures(
     captures = []
     paths = _paths(model, {id(tensor): by_handle[id(tensor)] for tensor in captured if id(tensor) in by_handle})
     with tf.init_scope():  # variables are read here, and conversion may run while a function is being traced
-        values = _values(captured, by_handle) if read else {}
+        values = _values(captured, by_handle, given or {}) if read else {}
         for offset, tensor in enumerate(captured):
             try:
                 value: Any = _capture(
@@ -197,22 +201,28 @@ def _captures(
     return tuple(captures)
 
 
-def _values(captured: Sequence[Any], by_handle: Mapping[int, Any]) -> dict[int, np.ndarray]:
+def _values(captured: Sequence[Any], by_handle: Mapping[int, Any], given: Mapping[int, Any]) -> dict[int, Any]:
     """Return the values of captured numeric variables, by the ``id`` of their handles.
 
-    One op reads them all.
+    One op reads all that are not given.
     """
+    known = {id(tensor): given[id(tensor)] for tensor in captured if id(tensor) in given}
     handles: dict[int, Any] = {}
     types: list[Any] = []
     for tensor in captured:
         variable = by_handle.get(id(tensor))
-        if variable is not None and id(tensor) not in handles and isinstance(tensor, tf.__internal__.EagerTensor):
+        if (
+            variable is not None
+            and id(tensor) not in handles
+            and id(tensor) not in known
+            and isinstance(tensor, tf.__internal__.EagerTensor)
+        ):
             dtype = variable.dtype
             if is_numeric(dtype):
                 handles[id(tensor)] = tensor
                 types.append(dtype)
     found = read_values(list(handles.values()), types)
-    return {} if found is None else dict(zip(handles, found, strict=True))
+    return known if found is None else known | dict(zip(handles, found, strict=True))
 
 
 def _capture(
@@ -220,7 +230,7 @@ def _capture(
     by_handle: Mapping[int, Any],
     converted: dict[int, Any],
     taken: dict[str, int],
-    values: Mapping[int, np.ndarray] | None,
+    values: Mapping[int, Any] | None,
     tables: list[tuple[Any, Any]],
     trains: Trains,
     paths: Mapping[int, str],
@@ -292,7 +302,7 @@ def _variable(
     variable: Any,
     handle: Any,
     taken: dict[str, int],
-    values: Mapping[int, np.ndarray] | None,
+    values: Mapping[int, Any] | None,
     trains: Trains,
     paths: Mapping[int, str],
 ) -> ir.Variable:
@@ -324,7 +334,7 @@ def _variable(
         found = read_value(handle, variable.dtype) if found is None else found
         # TensorFlow reads an uninitialized variable as an empty vector.
         if shape is None or found.shape == shape or variable.shape.is_compatible_with(found.shape):
-            value = Variable(found, trainable, name)
+            value = found if isinstance(found, StoredArray) else Variable(found, trainable, name)
     return ir.Variable(name, dtype, shape, trainable, value)
 
 

@@ -22,10 +22,11 @@ from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
 from tf2jax_lite.frontend.graphdef import attributes, dtypes
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
 from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS, without_references
+from tf2jax_lite.ir.builder import handles_as_arguments
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["handles_as_arguments", "with_captured_state"]
+__all__ = ["with_captured_state"]
 
 _STATE_OPS = VARIABLE_OPS | TABLE_OPS | {"VarHandleOp"}
 _LOAD_SUFFIX = re.compile(r"_load_(\d+)(_\d+)?$")  # distinguishes variables of two loads of one model
@@ -85,27 +86,6 @@ def with_captured_state(
             f"({reason}). Call it directly (not in a map or a dataset)."
         ) from None
     return graph, [ir.Capture(len(main.args) + i, value) for i, value in enumerate(asked.of(MAIN))]
-
-
-def handles_as_arguments(function: ir.Function, moved: Mapping[str, str]) -> ir.Function:
-    """Remove nodes that make handles; their readers read the arguments in ``moved``.
-
-    ``moved`` maps names of nodes to names of arguments.
-    """
-
-    def rewired(node: ir.Node) -> ir.Node:
-        if not any(ref.node in moved for ref in node.inputs) and not any(name in moved for name in node.control):
-            return node
-        inputs = tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in node.inputs)
-        control = tuple(name for name in node.control if name not in moved)
-        return dataclasses.replace(node, inputs=inputs, control=control)
-
-    return dataclasses.replace(
-        function,
-        nodes=tuple(rewired(node) for node in function.nodes if node.name not in moved),
-        outputs=tuple(ir.TensorRef(moved.get(ref.node, ref.node), ref.index) for ref in function.outputs),
-        control_outputs=tuple(name for name in function.control_outputs if name not in moved),
-    )
 
 
 def _key(proto: Any) -> tuple[bool, str]:

@@ -1,7 +1,7 @@
 """Trainable variables: those that the source framework trains.
 
 A ``tf.Variable`` has a flag, which Keras does not change when a layer is frozen: for Keras models, the list
-``trainable_variables`` of the model counts. SavedModels written by Keras record that list.
+``trainable_variables`` of the model counts. SavedModels written by Keras record that list: see `trainable_nodes`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["trainable_nodes", "trained_variables"]
+__all__ = ["trained_variables"]
 
 Trains = Callable[[Any], bool]
 
@@ -109,26 +109,3 @@ def _handles(variables: Iterable[Any]) -> set[int]:
     """Return the ids of variables' handles: Keras wraps variables but not handles."""
     found = (getattr(variable, "handle", None) for variable in variables)
     return {id(handle) for handle in found if handle is not None}
-
-
-def trainable_nodes(object_graph: Any) -> set[int]:
-    """Return a SavedModel's nodes of trainable variables; see `trained_variables`."""
-    nodes = dict(enumerate(object_graph.nodes))
-    children = {i: {child.local_name: child.node_id for child in node.children} for i, node in nodes.items()}
-
-    def listed(node: int, *path: str) -> set[int] | None:
-        for name in path:
-            node = children.get(node, {}).get(name, -1)
-        is_list = node in nodes and nodes[node].WhichOneof("kind") == "user_object"
-        return set(children[node].values()) if is_list else None
-
-    variables = {i for i, node in nodes.items() if node.WhichOneof("kind") == "variable"}
-    complete = listed(0, "trainable_variables")
-    if complete is not None:
-        return variables & complete
-    found = {i for i in variables if nodes[i].variable.trainable}
-    for i in nodes:
-        held, trained = listed(i, "variables"), listed(i, "trainable_variables")
-        if held is not None and trained is not None:
-            found -= (held | (listed(i, "keras_api", "states") or set())) - trained
-    return found

@@ -4,8 +4,9 @@ Entries: `functions.load_main` and `functions.load_library`. Read:
 
 - `functions`: nodes, references and results of a function.
 - `nodes`: one NodeDef to a spec that equal nodes share.
-- `op_defs`, `attributes`, `dtypes`: OpDefs, AttrValues and dtypes.
+- `op_defs`, `attributes`, `dtypes`: OpDefs, AttrValues and dtypes; `attribute_protos` is the inverse.
+- `protos`, `op_list`: messages and OpDefs, with or without TensorFlow.
 - `size_limits`: declared sizes, checked before anything is read.
 
-Must not import `concrete`, `saved`, `passes` or `lowering`.
+Of these only `attribute_protos` imports TensorFlow. Must not import `concrete`, `saved`, `passes` or `lowering`.
 """

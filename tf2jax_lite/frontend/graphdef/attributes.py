@@ -1,16 +1,15 @@
-"""AttrValue protos to Python values and back."""
+"""AttrValue and TensorProto protos to Python values."""
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
 
 from tf2jax_lite import ir
-from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
+from tf2jax_lite.support.errors import InvalidModelError
 
 from . import dtypes
 from .size_limits import tensor_bytes
@@ -36,20 +35,23 @@ def text_of(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
-# Types whose bytes are NumPy's.
-_PLAIN = {
-    dtype.as_datatype_enum: np.dtype(dtype.as_numpy_dtype).newbyteorder("<")
-    for dtype in (tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.int8, tf.int16, tf.uint16, tf.float16)
+# Types whose bytes are NumPy's: float32, float64, int32, int64, uint8, int8, int16, uint16, float16.
+_PLAIN = {number: np.dtype(dtypes.from_tf(number)).newbyteorder("<") for number in (1, 2, 3, 9, 4, 6, 5, 17, 19)}
+# Fields that hold values of these types if they are not given as bytes, and the dtype in the field if it is another.
+_SCALARS = {1: "float_val", 2: "double_val", 3: "int_val", 9: "int64_val"}
+_INTEGERS = (3, 4, 5, 6, 11, 12, 13, 15, 16, 17, 29, 30, 31, 32)
+_FIELDS: dict[int, tuple[str, Any]] = {
+    **{number: (field, None) for number, field in _SCALARS.items()},
+    **dict.fromkeys(_INTEGERS, ("int_val", np.int64)),
+    **dict.fromkeys((14, 19), ("half_val", np.uint16)),
+    **dict.fromkeys((24, 25, 26, 27, 28, 33), ("float8_val", np.uint8)),
+    8: ("scomplex_val", np.float32),
+    10: ("bool_val", None),
+    18: ("dcomplex_val", np.float64),
+    22: ("uint32_val", None),
+    23: ("uint64_val", None),
 }
-
-
-# Fields that hold values of these types if they are not given as bytes.
-_SCALARS = {
-    tf.float32.as_datatype_enum: "float_val",
-    tf.float64.as_datatype_enum: "double_val",
-    tf.int32.as_datatype_enum: "int_val",
-    tf.int64.as_datatype_enum: "int64_val",
-}
+_STRING = 7
 
 
 def tensor_of(proto: Any) -> np.ndarray:
@@ -68,15 +70,46 @@ def tensor_of(proto: Any) -> np.ndarray:
             numbers = getattr(proto, _SCALARS[proto.dtype])
             if len(numbers) == 1:
                 return np.array(numbers[0], plain)
-        if proto.dtype == tf.string.as_datatype_enum and any(dim.size == 0 for dim in proto.tensor_shape.dim):
-            # TensorFlow sometimes writes them as one string, which only its C++ code reads.
-            return np.zeros([dim.size for dim in proto.tensor_shape.dim], object)
-        value = tf.make_ndarray(proto)
+        return _values_of(proto)
     except (ValueError, TypeError, IndexError, OverflowError, KeyError, AttributeError) as error:
         raise InvalidModelError(f"a constant's contents do not fit its dtype and shape: {error}") from error
-    if value.dtype.names is not None:  # a quantized type: TensorFlow wraps the integer in a one-field struct
-        value = value[value.dtype.names[0]]
-    return value
+
+
+def _values_of(proto: Any) -> np.ndarray:
+    """Return the value of any TensorProto; the last of too few numbers is repeated."""
+    shape = [dim.size for dim in proto.tensor_shape.dim]
+    if proto.dtype == _STRING:
+        if proto.tensor_content:
+            raise ValueError("strings are given as bytes")
+        if any(size == 0 for size in shape):
+            # TensorFlow sometimes writes them as one string, which only its C++ code reads.
+            return np.zeros(shape, object)
+        return _filled(np.array([*proto.string_val, b""], object)[: len(proto.string_val) or 1], shape)
+    dtype = dtypes.from_tf(proto.dtype)
+    if not isinstance(dtype, np.dtype):
+        raise TypeError(f"a {dtype} has no value")
+    if proto.tensor_content:
+        return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
+    field, stored = _FIELDS[proto.dtype]
+    written = getattr(proto, field)
+    values = np.frombuffer(written, stored) if isinstance(written, bytes) else np.array(written, stored or dtype)
+    if stored is not None:
+        values = _narrowed(values, dtype) if field == "int_val" else values.view(dtype)
+    return _filled(values, shape) if values.size else np.zeros(shape, dtype)
+
+
+def _narrowed(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    found = values.astype(dtype)
+    if not np.array_equal(found.astype(values.dtype), values):
+        raise OverflowError(f"a number is out of range of {dtype}")
+    return found
+
+
+def _filled(values: np.ndarray, shape: list[int]) -> np.ndarray:
+    missing = math.prod(shape) - values.size
+    if missing < 0:
+        raise ValueError(f"{values.size} values for the shape {shape}")
+    return np.concatenate([values, np.repeat(values[-1:], missing)]).reshape(shape)
 
 
 def function_of(proto: Any, depth: int = 0) -> ir.FunctionRef:
@@ -128,49 +161,3 @@ def _list_of(proto: Any, depth: int) -> list[Any]:
 
 # Numbers, booleans and placeholders' names are Python values already.
 _READERS = {"s": text_of, "type": _dtype_of, "shape": shape_of, "tensor": tensor_of}
-
-
-def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> Any:
-    """Return the AttrValue that `value_of` reads as ``value``.
-
-    Args:
-      value: the Python value.
-      kind: the attribute's type in its OpDef, such as ``"list(int)"``.
-      allowed: numbers of the dtypes that the OpDef allows; empty for any.
-
-    Raises:
-      UnsupportedError: no proto has this value; quantized types, for example, are plain integers in the IR.
-    """
-    proto = attr_value_pb2.AttrValue()
-    if kind.startswith("list("):
-        proto.list.SetInParent()
-        for item in value:
-            _put(proto.list, kind[5:-1], item, allowed, many=True)
-    else:
-        _put(proto, kind, value, allowed, many=False)
-    return proto
-
-
-_FIELDS = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type", "shape": "shape", "tensor": "tensor"}
-
-
-def _put(proto: Any, kind: str, value: Any, allowed: frozenset[Any], *, many: bool) -> None:
-    if kind == "shape":
-        value = tf.TensorShape(value).as_proto()
-    elif kind not in _FIELDS or value is None:
-        raise UnsupportedError(f"an attribute of type {kind} cannot be written.")
-    elif kind == "type":
-        value = dtypes.to_tf(value).as_datatype_enum
-        if allowed and value not in allowed:
-            raise UnsupportedError("an attribute is a quantized type.")
-    elif kind == "string":
-        value = value.encode("utf-8", "surrogateescape")
-    elif kind == "tensor":
-        value = tf.make_tensor_proto(value)
-    field = _FIELDS[kind]
-    if many:
-        getattr(proto, field).append(value)
-    elif kind in ("shape", "tensor"):
-        getattr(proto, field).CopyFrom(value)
-    else:
-        setattr(proto, field, value)

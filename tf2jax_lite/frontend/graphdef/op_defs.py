@@ -7,12 +7,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from tensorflow.python.framework import op_def_registry
-
 from tf2jax_lite import ir
 from tf2jax_lite.support.errors import InvalidModelError
 
 from . import attributes, dtypes
+from .op_list import op_def
 
 # Of one list of a node; each item is an input in the proto, or an output.
 _MAX_TENSORS = 1 << 16  # in one list; each becomes a separate array
@@ -97,7 +96,7 @@ def _arg(proto: Any) -> Arg:
 @functools.cache
 def definition(op: str) -> Definition | None:
     """Return the definition of an op; None if this TensorFlow has none."""
-    proto = op_def_registry.get(op)
+    proto = op_def(op)
     if proto is None:
         return None
     inputs = tuple(map(_arg, proto.input_arg))
@@ -141,6 +140,6 @@ def attribute_kinds(op: str) -> tuple[tuple[str, str, frozenset[int]], ...]:
 
     Dtypes are numbers; an empty set allows any.
     """
-    proto = op_def_registry.get(op)
+    proto = op_def(op)
     attrs = () if proto is None else proto.attr
     return tuple((a.name, a.type, frozenset(a.allowed_values.list.type)) for a in attrs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, LimitError, UnsupportedError
@@ -16,9 +15,8 @@ from . import dtypes
 __all__ = ["ConstantBytes", "check_functions_size", "check_graph_size", "plain_bytes", "tensor_bytes"]
 
 
-_ITEM_SIZES = {
-    dtype.as_datatype_enum: dtype.size for dtype in (tf.float32, tf.float64, tf.float16, tf.int32, tf.int64, tf.bool)
-}
+# By number: float32, float64, float16, int32, int64, bool.
+_ITEM_SIZES = {number: np.dtype(dtypes.from_tf(number)).itemsize for number in (1, 2, 19, 3, 9, 10)}
 
 
 class ConstantBytes:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import dtypes, op_defs
@@ -45,6 +43,9 @@ class StringEvaluator:
 
         See `tf2jax_lite.ir.providers.NodeEvaluator.evaluate`.
         """
+        import tensorflow as tf
+        from tensorflow.python.eager import context
+
         definition = op_defs.definition(op)
         if definition is None or op not in MOST_BYTES or len(inputs) != len(definition.inputs):
             raise OpError(f"{op} cannot be evaluated here")
@@ -96,7 +97,7 @@ def _attribute(value: Any) -> Any:
 
 def _array(tensor: Any) -> np.ndarray:
     value = tensor.numpy()
-    if tensor.dtype != tf.string:
+    if dtypes.from_tf(tensor.dtype) != ir.STRING:
         return np.asarray(value)
     out = np.empty(tensor.shape, object)
     out[...] = value

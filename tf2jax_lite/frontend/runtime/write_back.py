@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tf2jax_lite.frontend.concrete.concrete_function import variables_by_name
+from tf2jax_lite.frontend.saved.object_graph import checkpointed
 from tf2jax_lite.support.errors import ExportError
 
 __all__ = ["checkpoint_keys", "copy_saved_model", "fitting", "function_variables"]
@@ -62,7 +63,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
     keys: dict[int, str] = {}
     if _OBJECT_GRAPH in there:
         graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
-        keys = _walk(graph, restored)
+        keys = {id(item): key for item, key in checkpointed(graph, restored)}
     found = {}
     for name, variable in variables.items():
         # A TF1 model has no object graph: its checkpoint uses the variables' names.
@@ -71,24 +72,6 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
             raise ExportError(f"{path}: its checkpoint holds no variable {name!r} (looked for {key!r})")
         found[name] = key
     return found
-
-
-def _walk(graph: Any, root: Any) -> dict[int, str]:
-    """Walk loaded objects and a checkpoint's object graph in parallel, by child name."""
-    keys: dict[int, str] = {}
-    pending, seen = [(root, 0)], set()
-    while pending:
-        item, number = pending.pop()
-        if number in seen:
-            continue
-        seen.add(number)
-        node = graph.nodes[number]
-        for attribute in node.attributes:
-            if attribute.name == "VARIABLE_VALUE":
-                keys[id(item)] = attribute.checkpoint_key
-        children = item._trackable_children() if hasattr(item, "_trackable_children") else {}
-        pending += [(children[c.local_name], c.node_id) for c in node.children if c.local_name in children]
-    return keys
 
 
 def copy_saved_model(path: Path, out: Path, values: Mapping[str, np.ndarray]) -> None:

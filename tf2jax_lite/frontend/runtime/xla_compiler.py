@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from tf2jax_lite import ir
-from tf2jax_lite.frontend.graphdef import attributes, dtypes, op_defs
+from tf2jax_lite.frontend.graphdef import attribute_protos, dtypes, op_defs
 from tf2jax_lite.ir.providers import CompiledNode, InputSpec
 from tf2jax_lite.support.errors import UnsupportedError
 
@@ -101,7 +101,7 @@ def _node_def(node: ir.Node) -> Any:
     proto = node_def_pb2.NodeDef(name="node", op=node.op, input=[f"input{i}" for i in range(len(node.inputs))])
     for name, kind, allowed in op_defs.attribute_kinds(node.op):
         if name in node.attrs:
-            proto.attr[name].CopyFrom(attributes.proto_of(node.attrs[name], kind, allowed))
+            proto.attr[name].CopyFrom(attribute_protos.proto_of(node.attrs[name], kind, allowed))
     return proto
 
 

@@ -1,4 +1,4 @@
-"""Check of a checkpoint's index before TensorFlow reads it.
+"""The index of a checkpoint, read and checked without TensorFlow.
 
 Some shapes make TensorFlow abort the process.
 
@@ -11,40 +11,50 @@ import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import tensor_bundle_pb2
 
+from tf2jax_lite.frontend.graphdef.protos import message
+from tf2jax_lite.support import crc32c
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes
 
-__all__ = ["check_index"]
+__all__ = ["read_index"]
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER = 48
 _MOST_DIMENSIONS = 254  # of a TensorFlow tensor
 
 
-def check_index(file: Path) -> None:
-    """Raise an error for an index with shapes that TensorFlow tensors cannot have.
+def read_index(file: Path) -> tuple[Any, dict[str, Any]]:
+    """Return the header (BundleHeaderProto) and the entries (BundleEntryProto) by key.
 
     Args:
       file: the ``.index`` file.
 
     Raises:
-      InvalidModelError: the index has such shapes, or is damaged.
+      InvalidModelError: the index is damaged, or has shapes that TensorFlow tensors cannot have.
     """
+    header, entries = message("BundleHeaderProto")(), {}
+    kind = message("BundleEntryProto")
     try:
         for key, value in _entries(read_bytes(file)):
-            if key:  # the header has none
-                _check_entry(key.decode(errors="replace"), tensor_bundle_pb2.BundleEntryProto.FromString(value))
+            if key:
+                name = key.decode(errors="replace")
+                entries[name] = kind.FromString(value)
+                _check_entry(name, entries[name])
+            else:
+                header.MergeFromString(value)
+        return header, entries
     except (ValueError, IndexError, DecodeError) as error:
         if isinstance(error, InvalidModelError):
             raise
         raise InvalidModelError(f"{file}: no index of a checkpoint, or a damaged one ({error}).") from error
 
 
-def _check_entry(name: str, entry: tensor_bundle_pb2.BundleEntryProto) -> None:
+def _check_entry(name: str, entry: Any) -> None:
     sizes = [dim.size for dim in entry.shape.dim]
     if len(sizes) > _MOST_DIMENSIONS:
         raise ValueError(f"{name!r} has {len(sizes)} dimensions")
@@ -72,10 +82,14 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block, whose keys are prefix-compressed."""
-    if size < 4 or start + size >= len(data) - _FOOTER:
+    if size < 4 or start + size + 5 > len(data) - _FOOTER:
         raise ValueError("a block lies outside of the file")
     if data[start + size] != 0:
         raise ValueError("a block is compressed, as TensorFlow never writes them")
+    (stored,) = struct.unpack_from("<I", data, start + size + 1)
+    state = crc32c.update(crc32c.START, np.frombuffer(data, np.uint8, size + 1, start))
+    if crc32c.checksum(state) != crc32c.unmasked(stored):
+        raise ValueError("the checksum of a block differs")
     end = start + size - 4 - 4 * struct.unpack_from("<I", data, start + size - 4)[0]
     if end < start:
         raise ValueError("a block is too short")

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import meta_graph_pb2
 
-from tf2jax_lite.frontend.graphdef import attributes
+from tf2jax_lite.frontend.graphdef import attributes, protos
 from tf2jax_lite.support.errors import InvalidModelError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted, regular
 
@@ -281,7 +280,7 @@ def assets_of(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, str]:
     if key in meta_graph.collection_def:
         for packed in meta_graph.collection_def[key].any_list.value:
             try:
-                found.append(meta_graph_pb2.AssetFileDef.FromString(packed.value))
+                found.append(protos.message("AssetFileDef").FromString(packed.value))
             except DecodeError as error:
                 raise InvalidModelError(f"{os.fspath(path)}: the list of assets is damaged ({error}).") from error
     return {asset.tensor_info.name.split(":")[0]: str(asset_path(path, asset.filename)) for asset in found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -9,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tf2jax_lite.frontend.graphdef import attributes
-from tf2jax_lite.frontend.safety.checkpoint_index import check_index
+from tf2jax_lite.frontend.graphdef import attributes, dtypes
+from tf2jax_lite.frontend.safety.checkpoint_index import read_index
+from tf2jax_lite.support import crc32c
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, regular
+from tf2jax_lite.support.stored_array import StoredArray
 
-__all__ = ["Checkpoint", "restored_from"]
+__all__ = ["Checkpoint", "Key", "restored_from"]
 
 Key = tuple[str, str]
 """The key of a variable in a checkpoint: the tensor's name, and the slice of it (empty for all)."""
@@ -25,7 +27,8 @@ Key = tuple[str, str]
 class Checkpoint:
     """A checkpoint, given by the prefix of its files or by its folder.
 
-    The file ``checkpoint`` of a folder names the newest one.
+    The file ``checkpoint`` of a folder names the newest one. Variables of real numbers are read from the files of a
+    checkpoint of the present format; TensorFlow reads others, strings, and parts of variables that are stored as such.
 
     Raises:
       InvalidModelError: the checkpoint is missing, or cannot be read.
@@ -33,14 +36,20 @@ class Checkpoint:
 
     def __init__(self, prefix: str | os.PathLike[str]):
         self._prefix = os.fspath(prefix)
+        self._entries: dict[str, Any] = {}
         try:
             if os.path.isdir(self._prefix) and not os.path.exists(f"{self._prefix}.index"):
                 self._prefix = _newest(self._prefix)
             for file in self._files():
                 regular(file)
-                if file.name.endswith(".index"):
-                    check_index(file)
-            self._reader = self._open()
+            if os.path.exists(f"{self._prefix}.index"):
+                self._header, self._entries = read_index(Path(f"{self._prefix}.index"))
+            is_plain = self._entries and not any(entry.slices for entry in self._entries.values())
+            if is_plain and self._header.endianness == _LITTLE:
+                self._names = set(self._entries)
+                self._check_entries()
+                return
+            self._entries = {}
             shapes = self._reader.get_variable_to_shape_map()
             self._names = set(shapes)
             self._check_sizes(shapes, self._reader.get_variable_to_dtype_map())
@@ -49,7 +58,10 @@ class Checkpoint:
         except Exception as error:  # TensorFlow's readers raise various errors
             raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
 
-    def _open(self) -> Any:
+    @functools.cached_property
+    def _reader(self) -> Any:
+        import tensorflow as tf
+
         if os.path.exists(f"{self._prefix}.index"):  # a folder may have the same name, and "DIR/" is a prefix, too
             return tf.compat.v1.train.NewCheckpointReader(self._prefix)
         return tf.train.load_checkpoint(self._prefix)
@@ -60,6 +72,22 @@ class Checkpoint:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         files = [Path(folder, file) for file in names if file == name or file.startswith(f"{name}.")]
         return [file for file in files if not file.is_dir()]
+
+    def _check_entries(self) -> None:
+        """Raise an error for tensors that lie outside of their file, or have another size."""
+        sizes = {file.name: file.stat().st_size for file in self._files()}
+        for name, entry in self._entries.items():
+            there = sizes.get(self._shard(entry).name)
+            if there is None:
+                raise InvalidModelError(f"{self._shard(entry)}: the file is missing, which holds {name!r}.")
+            dtype = _dtype(entry)
+            shape = [dim.size for dim in entry.shape.dim]
+            needed = entry.size if dtype is None else math.prod(shape) * dtype.itemsize
+            if needed != entry.size or not 0 <= entry.offset <= there - needed or needed < 0:
+                raise InvalidModelError(
+                    f"{self._prefix}: {name!r} of shape {shape} takes more than the {there} bytes of the files, or "
+                    "another number of bytes than its entry states."
+                )
 
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
         """Raise an error for tensors larger than the files.
@@ -75,8 +103,22 @@ class Checkpoint:
                     f"{self._prefix}: {tensor!r} of shape {list(shape)} takes more than the {there} bytes of the files."
                 )
 
+    def _shard(self, entry: Any) -> Path:
+        return Path(f"{self._prefix}.data-{entry.shard_id:05d}-of-{self._header.num_shards:05d}")
+
     def __contains__(self, key: Key) -> bool:
         return key[0] in self._names
+
+    def stored(self, key: Key) -> StoredArray | None:
+        """Return a variable of real numbers without reading it; None for others."""
+        name, part = key
+        entry = self._entries.get(name)
+        dtype = None if entry is None else _dtype(entry)
+        if entry is None or dtype is None or part or dtype.kind in "biuc":
+            return None
+        shape = tuple(dim.size for dim in entry.shape.dim)
+        stored = crc32c.unmasked(entry.crc32c)
+        return StoredArray(self._shard(entry), entry.offset, shape, dtype, checksum=stored, name=name)
 
     def read(self, key: Key) -> np.ndarray:
         """Return a variable's value.
@@ -85,11 +127,29 @@ class Checkpoint:
           InvalidModelError: the file is damaged, or has no such slice.
         """
         name, part = key
+        found = self.stored((name, ""))
         try:
-            value = np.asarray(self._reader.get_tensor(name))
+            value = np.asarray(self._reader.get_tensor(name) if found is None else found)
+        except InvalidModelError:
+            raise
         except Exception as error:
             raise InvalidModelError(f"{self._prefix}: {name!r} cannot be read ({error}).") from error
         return value if not part else value[_slices(part, value.shape, name)]
+
+    def object_graph(self) -> bytes | None:
+        """Return the serialized TrackableObjectGraph; None if there is none."""
+        return self._reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in self._names else None
+
+
+_LITTLE = 0
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OTHERS = (7, 20, 21, 29, 30, 31, 32, 33)  # strings, resources, variants, and types of less than a byte
+
+
+def _dtype(entry: Any) -> np.dtype | None:
+    """Return the dtype of an entry whose bytes are the values; else None."""
+    found = None if entry.dtype in _OTHERS else dtypes.from_tf(entry.dtype)
+    return found if isinstance(found, np.dtype) else None
 
 
 def _newest(folder: str) -> str:
@@ -97,6 +157,8 @@ def _newest(folder: str) -> str:
 
     The state may contain the path of the folder at the time of writing; only the file name counts.
     """
+    import tensorflow as tf
+
     read_bytes(Path(folder, "checkpoint"))  # a regular file of limited size
     state = tf.train.get_checkpoint_state(folder)
     name = "" if state is None else os.path.basename(state.model_checkpoint_path)

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tf2jax_lite import ir
@@ -21,8 +20,7 @@ from tf2jax_lite.calling.names import parameter_names
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.gradients.gradient_defs import with_function_gradients
-from tf2jax_lite.frontend.gradients.rewrite import report_missing
-from tf2jax_lite.frontend.graphdef import functions, op_defs
+from tf2jax_lite.frontend.graphdef import dtypes, functions, op_defs, protos
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.ir.liveness import live_nodes
 from tf2jax_lite.support.config import get_config
@@ -66,10 +64,10 @@ def read_graph_def(source: Any) -> Any:
             raise InvalidModelError(f"{file}: the file is empty.")
     if isinstance(source, (bytes, bytearray)):
         try:
-            source = tf.compat.v1.GraphDef.FromString(bytes(source))
+            source = protos.message("GraphDef").FromString(bytes(source))
         except DecodeError as error:
             raise InvalidModelError(f"not a GraphDef proto, or cut short ({error}).") from error
-    if isinstance(source, tf.Graph):
+    if hasattr(source, "as_graph_def"):  # a tf.Graph
         source = source.as_graph_def()
     if not hasattr(source, "node"):
         raise InvalidModelError(f"expected a GraphDef, its bytes or a path, got {type(source).__name__}.")
@@ -93,6 +91,10 @@ def load_frozen(
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> ImportedFunction:
     """Load a GraphDef as a function; see `tf2jax_lite.convert_graph_def`."""
+    import tensorflow as tf
+
+    from tf2jax_lite.frontend.gradients.rewrite import report_missing
+
     trainable = None
     if is_meta_graph(source):
         meta_graph = tf1.read_meta_graph(source)
@@ -145,13 +147,15 @@ def _tensor_names(given: Any, what: str) -> list[str]:
 
 
 def _tensor_shape(shape: Any) -> Any:
+    import tensorflow as tf
+
     return tf.TensorShape(shape)
 
 
 def _tf_dtype(dtype: ir.DType | None) -> Any:
     if dtype is None:
         raise InvalidModelError("an input or output of the graph has no dtype.")
-    return tf.dtypes.as_dtype(dtype if isinstance(dtype, np.dtype) else dtype.name)
+    return dtypes.to_tf(dtype)
 
 
 def _output_dtype(function: ir.Function, ref: ir.TensorRef) -> ir.DType:

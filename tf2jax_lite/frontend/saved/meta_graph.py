@@ -9,6 +9,7 @@ become captures with the contents that their initializers name.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -16,10 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import variable_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf2jax_lite import ir
 from tf2jax_lite.calling.imported_function import ImportedFunction
@@ -27,12 +25,13 @@ from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.names import keyword_parameters
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
-from tf2jax_lite.frontend.concrete.graph_state import handles_as_arguments
-from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
+from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions, protos
 from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
+from tf2jax_lite.ir.builder import handles_as_arguments
 from tf2jax_lite.ir.liveness import reached
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.support.limits import read_bytes
+from tf2jax_lite.support.stored_array import StoredArray
 from tf2jax_lite.values.static import LOCAL
 
 from .checkpoint_reader import Checkpoint, restored_from
@@ -75,7 +74,7 @@ def read_meta_graph(path: str | os.PathLike[str]) -> Any:
     if not file.is_file():
         raise InvalidModelError(f"{file}: there is no such file.")
     try:
-        found = meta_graph_pb2.MetaGraphDef.FromString(read_bytes(file))
+        found = protos.message("MetaGraphDef").FromString(read_bytes(file))
     except DecodeError as error:
         raise InvalidModelError(f"{file}: not a MetaGraph, or cut short ({error}).") from error
     if not found.graph_def.node:
@@ -94,19 +93,17 @@ def checkpoint_beside(path: str | os.PathLike[str]) -> str | None:
 
 def as_meta_graph(graph: Any) -> Any:
     """Return a GraphDef as a MetaGraph without further fields."""
-    return meta_graph_pb2.MetaGraphDef(graph_def=graph)
+    return protos.message_beside(graph, "MetaGraphDef")(graph_def=graph)
 
 
-def load_signature(
-    path: str | os.PathLike[str], meta_graph: Any, name: str, initializer: Initializer
-) -> ImportedFunction:
+def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, values: Values) -> ImportedFunction:
     """Import one signature of a TF1 SavedModel.
 
     Args:
       path: the model's directory.
       meta_graph: the MetaGraph.
       name: the signature's name.
-      initializer: evaluates initializers of variables that the checkpoint does not hold.
+      values: returns the values of variables, see `variable_values`.
 
     Raises:
       InvalidModelError: there is no such signature, or the model is damaged.
@@ -134,7 +131,7 @@ def load_signature(
     library = functions.load_library(proto.library)
     main, captures = lift_state(
         main,
-        variable_values(path, meta_graph, initializer),
+        values,
         trainable_names(meta_graph),
         Tables(proto, assets_of(path, meta_graph), path),
     )
@@ -184,7 +181,7 @@ def lift_state(
                 value = values(name, node.name)
                 trains = variable_trains(name, node.name, dtype, trainable)
                 shape = node.attrs.get("shape") if value is None else np.shape(value)
-                value = None if value is None else Variable(np.asarray(value, dtype), trains, name)
+                value = None if value is None else as_param(value, dtype, trains, name)
                 captured: Any = ir.Variable(name, dtype, shape, trains, value)
         elif node.op in TABLE_OPS:
             name = f"{node.op}/{node.attrs.get('shared_name') or node.name}"
@@ -201,22 +198,36 @@ def lift_state(
     return main, captures
 
 
-def variable_values(path: str | os.PathLike[str], meta_graph: Any, initializer: Initializer) -> Values:
+def as_param(value: Any, dtype: np.dtype, trainable: bool, name: str) -> Any:
+    """Return a value as a param; a stored array stays in its file."""
+    if isinstance(value, StoredArray):
+        return value.astype(dtype)
+    return Variable(np.asarray(value, dtype), trainable, name)
+
+
+def variable_values(
+    path: str | os.PathLike[str], meta_graph: Any, initializer: Initializer, *, stored: bool = False
+) -> Values:
     """Return a function that reads variables from the checkpoint, or initializes them.
 
     Args:
       path: the SavedModel's directory.
       meta_graph: its MetaGraph.
-      initializer: evaluates initializers.
+      initializer: evaluates initializers of variables that the checkpoint does not hold.
+      stored: return real numbers of the checkpoint as `StoredArray`s.
+
+    Values are read once: signatures share them.
     """
     prefix = os.path.join(path, "variables", "variables")
     checkpoint = Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
     keys = restored_from(meta_graph.graph_def) if checkpoint is not None else {}
 
+    @functools.cache
     def value(name: str, node: str) -> Any:
         key = keys.get(node, (name, ""))
         if checkpoint is not None and key in checkpoint:
-            return checkpoint.read(key)
+            found = checkpoint.stored(key) if stored else None
+            return checkpoint.read(key) if found is None else found
         # Local variables (metrics) are not saved; TensorFlow initializes them when the model is loaded.
         found = initializer(meta_graph.graph_def, node)
         if found is None:
@@ -234,7 +245,7 @@ def trainable_names(meta_graph: Any) -> set[str] | None:
     found = set()
     for data in meta_graph.collection_def["trainable_variables"].bytes_list.value:
         try:
-            proto = variable_pb2.VariableDef.FromString(data)
+            proto = protos.message("VariableDef").FromString(data)
         except DecodeError as error:
             raise InvalidModelError(f"the collection 'trainable_variables' is damaged ({error}).") from error
         found.add(proto.variable_name.split(":")[0])
@@ -272,6 +283,8 @@ def _signature(kwargs: Mapping[str, Any]) -> inspect.Signature:
 
 
 def _spec(key: str, info: Any) -> Any:
+    import tensorflow as tf
+
     return tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.dtypes.as_dtype(info.dtype), key)
 
 

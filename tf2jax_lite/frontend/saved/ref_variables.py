@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tensorflow.python.framework import op_def_registry
 
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import op_defs
+from tf2jax_lite.frontend.graphdef.op_list import op_def
 from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import LOCAL, OF_ASSIGNMENT
@@ -60,7 +60,7 @@ def _takes_references(op: str) -> tuple[frozenset[int], bool]:
 
     None of these inputs is a list.
     """
-    proto = op_def_registry.get(op)
+    proto = op_def(op)
     if proto is None:
         return frozenset(), False
     inputs = frozenset(index for index, arg in enumerate(proto.input_arg) if arg.is_ref)
@@ -261,7 +261,7 @@ def _resource_op(node: ir.Node) -> ir.Node:
     definition = op_defs.definition(op)
     if definition is None:
         return node
-    proto: Any = op_def_registry.get(op)
+    proto: Any = op_def(op)
     attrs: dict[str, Any] = {name: value for name, value in node.attrs.items() if name.startswith("_")}
     for attr in proto.attr:
         if attr.name in node.attrs:

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
 
-from tf2jax_lite.frontend.graphdef import functions
+from tf2jax_lite.frontend.graphdef import functions, protos
 from tf2jax_lite.frontend.safety import unsafe_ops
-from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, reading, regular
 
@@ -49,7 +46,7 @@ def read_proto(path: str | os.PathLike[str]) -> Any:
     if not data:
         raise InvalidModelError(f"{file}: the file is empty.")
     try:
-        proto = saved_model_pb2.SavedModel.FromString(data)
+        proto = protos.message("SavedModel").FromString(data)
     except DecodeError as error:
         raise InvalidModelError(f"{file}: not a SavedModel proto, or cut short ({error}).") from error
     if not proto.meta_graphs:
@@ -59,6 +56,7 @@ def read_proto(path: str | os.PathLike[str]) -> Any:
 
 def _read_text(file: Path) -> Any:
     from google.protobuf import text_format
+    from tensorflow.core.protobuf import saved_model_pb2  # text may have any field
 
     try:
         proto = text_format.Parse(read_bytes(file).decode(), saved_model_pb2.SavedModel())
@@ -104,18 +102,26 @@ def meta_graph(path: str | os.PathLike[str], tags: Sequence[str] | str | None = 
     return proto.meta_graphs[tag_sets(proto).index(chosen_tags(path, proto, tags))]
 
 
-def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None) -> Any:
-    """Load a SavedModel with its variables.
+def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, *, checkpoint: bool = True) -> Any:
+    """Load a SavedModel.
+
+    Args:
+      path: its directory.
+      tags: of the MetaGraph.
+      checkpoint: restore the variables; otherwise they are not initialized.
 
     Raises:
       InvalidModelError: the model cannot be read, or has no MetaGraph with these tags.
       UntrustedError: loading would run code or touch files that ``config.trusted`` does not name.
     """
+    import tensorflow as tf
+
     proto = read_proto(path)
     wanted = chosen_tags(path, proto, tags)
     check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
     try:
-        return tf.saved_model.load(os.fspath(path), tags=wanted)
+        options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not checkpoint)
+        return tf.saved_model.load(os.fspath(path), tags=wanted, options=options)
     except Exception as error:
         text = str(error).strip().splitlines()
         raise InvalidModelError(
@@ -132,6 +138,8 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
       InvalidModelError: the graph is damaged, too large, or recursive.
       UntrustedError: loading would run code or touch files.
     """
+    from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
+
     with reading(os.fspath(path)):
         unsafe_ops.reject_unsafe_model(meta_graph, path)
         functions.check(meta_graph.graph_def, os.fspath(path))
