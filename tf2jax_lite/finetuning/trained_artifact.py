@@ -126,7 +126,7 @@ class TrainableModel:
         if not (low >= 0 and high < classes):
             raise InputError(
                 f"{where}: the targets {name!r} go from {low} to {high}, and the model has {classes} classes, 0 to "
-                f"{classes - 1}."
+                f"{classes - 1}. Targets of padding that do not count are named by ignore_label."
             )
 
 
