@@ -64,7 +64,7 @@ def _flax(records: list[Record]) -> list[str]:
 
 
 def _memory(records: list[Record]) -> list[str]:
-    found = _last(records, "memory", "options")
+    found = _last([r for r in records if not r.get("xla_flags")], "memory", "options")
     rows = [
         [
             f"`{name}`" if name.startswith("--") else name,
@@ -89,7 +89,22 @@ def _memory(records: list[Record]) -> list[str]:
         "",
         *_table(header, rows),
         "",
+        *_with_flags(records),
     ]
+
+
+def _with_flags(records: list[Record]) -> list[str]:
+    """Return a paragraph for each value of XLA_FLAGS that memory was measured with besides none."""
+    lines = []
+    for flags in dict.fromkeys(r["xla_flags"] for r in records if r.get("xla_flags")):
+        found = _last([r for r in records if r.get("xla_flags") == flags], "memory", "options")
+        sizes = [f"{r['temporary_bytes'] / MIB:,.0f} MiB ({name.strip('-')})" for (name,), r in found.items()]
+        lines += [
+            f"By default XLA:CPU schedules for concurrency, and keeps more values at once. With `XLA_FLAGS={flags}`, "
+            f"temporaries are {', '.join(sizes)}.",
+            "",
+        ]
+    return lines
 
 
 def _stream(records: list[Record]) -> list[str]:

@@ -1,7 +1,7 @@
 """Training of converted models: time and memory of a step, and large data.
 
     python -m benchmarks.training flax --json out.jsonl      # step time on eight virtual devices
-    python -m benchmarks.training memory --json out.jsonl    # peak memory of the options of a step
+    python -m benchmarks.training memory --json out.jsonl    # peak memory of the options of a step; XLA_FLAGS apply
     python -m benchmarks.training stream --json out.jsonl    # shards of 20 GB; --folder and --gigabytes change it
     python -m benchmarks.render_training out.jsonl           # writes docs/finetuning-performance.md
 
@@ -258,6 +258,7 @@ def measure_memory(artifact: Path, name: str, examples: int) -> dict[str, Any]:
     return {
         "kind": "memory",
         "options": name,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "batch": examples,
         "state_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
         "temporary_bytes": analysis.temp_size_in_bytes,

@@ -104,6 +104,9 @@ def test_the_rate_of_a_product_is_that_of_numpy(precision):
 def test_a_profile_has_a_trace(tmp_path):
     trained(Profile(tmp_path / "trace", first=2, count=2))
     assert list((tmp_path / "trace").rglob("*.xplane.pb"))
+    profile = Profile(tmp_path / "short")  # six steps, and the first traced one would be the tenth
+    trained(profile)
+    assert list((tmp_path / "short").rglob("*.xplane.pb")) and not profile._running
 
 
 @pytest.mark.full

@@ -38,6 +38,14 @@ class StopAt(Callback):
             raise Stop
 
 
+class Seen(Callback):
+    def __init__(self):
+        self.steps = []
+
+    def on_step(self, step, num_examples, state):
+        self.steps.append(step)
+
+
 def trained(data=DATA, epochs=3, **options):
     model = create_model_from_fn({"w": np.zeros((8, 1), np.float32)}, lambda p, b: b["x"] @ p["w"], "mse")
     options = {"optimizer": optax.adam(0.05), "batch_size": 8, "eval_examples": DATA, **options}
@@ -66,6 +74,28 @@ def test_a_training_on_a_mesh_goes_on(tmp_path):
             file.write_bytes(b"")
     with pytest.raises(CheckpointError, match="damaged"):
         trained(**options, checkpoint_dir=tmp_path)
+
+
+@pytest.mark.full
+def test_a_training_of_one_device_goes_on_on_a_mesh(tmp_path):
+    options = {"checkpoint_steps": 2, "keep_best": True}
+    whole, expected = trained(**options)
+    with pytest.raises(Stop):
+        trained(**options, checkpoint_dir=tmp_path, callbacks=[StopAt(7)])
+    seen = Seen()
+    found, records = trained(**options, checkpoint_dir=tmp_path, mesh="data=1", sharding="fsdp", callbacks=[seen])
+    assert seen.steps == list(range(7, 13))  # not from the begin
+    np.testing.assert_allclose(found, whole, rtol=1e-6)
+    assert len(records) == len(expected)
+
+
+@pytest.mark.full
+def test_a_checkpoint_within_a_later_epoch_is_refused(tmp_path):
+    options = {"checkpoint_dir": tmp_path, "checkpoint_steps": 1}
+    with pytest.raises(Stop):
+        trained(**options, callbacks=[StopAt(6)])
+    with pytest.raises(CheckpointError, match="within epoch 2, beyond the 1 requested"):
+        trained(**options, epochs=1)
 
 
 def program(code, *args, **more):

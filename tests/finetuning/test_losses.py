@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.finetuning.losses import LossOptions, parse_output_losses, training_loss
+from tf2jax_lite.finetuning.losses import LossOptions, options_by_output, parse_output_losses, training_loss
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(6, 5, 4)).astype(np.float32)
@@ -85,6 +85,7 @@ def test_a_users_own_loss(tmp_path, monkeypatch):
         ("hinge", {}, "no loss 'hinge'; there are .*huber"),
         ("no_module_of_this_name:f", {}, "cannot be imported"),
         ("math:pi", {}, "is a float, not a function"),
+        (len, {}, "no loss <built-in function len>"),
         ("mse", {"focal_gamma": 1.0}, "focal_gamma does not go with the loss 'mse'"),
         ("binary_crossentropy", {"ignore_label": -1}, "ignore_label does not go with"),
         ("cosine", {"label_smoothing": 0.1}, "label_smoothing does not go with"),
@@ -112,3 +113,15 @@ def test_losses_that_do_not_fit(name, options, says):
 def test_losses_of_outputs_that_do_not_fit(losses, weights, says):
     with pytest.raises(InputError, match=says):
         parse_output_losses(losses, weights)
+
+
+def test_options_apply_to_the_losses_that_have_them():
+    tasks = parse_output_losses([f"kind={SPARSE}", "old=binary_crossentropy", "age=mse"])
+    options = LossOptions(label_smoothing=0.1, ignore_label=-1)
+    assert options_by_output(tasks, options) == {
+        "kind": options,
+        "old": LossOptions(label_smoothing=0.1),
+        "age": LossOptions(),
+    }
+    with pytest.raises(InputError, match="ignore_label goes with none of the losses binary_crossentropy, mse"):
+        options_by_output(tasks[1:], options)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -97,6 +98,15 @@ def test_meshes_are_text_mappings_or_meshes():
         make_placement("data=1", "zero")
     with pytest.raises(InputError, match="go with a mesh"):
         make_placement(None, "fsdp")
+
+
+def test_batches_that_are_not_split_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Placement(MESH).check_split(32, 2)
+    for sizes in ((18, 1), (32, 16)):
+        with pytest.warns(UserWarning, match="the mesh data=4,model=2 does not split parts of"):
+            Placement(MESH).check_split(*sizes)
 
 
 X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)

@@ -10,7 +10,8 @@ from tf2jax_lite.federated.metrics import evaluate_batch
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.callbacks import Callback
-from tf2jax_lite.finetuning.metrics import named_metrics
+from tf2jax_lite.finetuning.losses import OutputLoss
+from tf2jax_lite.finetuning.metrics import metrics_by_output, named_metrics
 from tf2jax_lite.finetuning.stopping import Monitor
 
 X = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
@@ -115,6 +116,13 @@ def test_metrics_by_name():
     assert result("auc", binary, values, labels) == pytest.approx(area, abs=5e-3)
     area = sklearn_metrics.average_precision_score(labels, values)
     assert result("pr_auc", binary, values, labels) == pytest.approx(area, abs=2e-2)
+    shares = np.asarray(jax.nn.softmax(scores))
+    area = sklearn_metrics.roc_auc_score(np.eye(4)[classes], shares, average="micro")
+    assert result("auc", sparse, scores, classes) == pytest.approx(area, abs=5e-3)
+    assert result("auc", "categorical_crossentropy", scores, np.eye(4)[classes]) == pytest.approx(area, abs=5e-3)
+    pairs = np.stack([-values, 2 * values], -1)
+    area = sklearn_metrics.average_precision_score(labels, values)
+    assert result("pr_auc", sparse, pairs, labels) == pytest.approx(area, abs=2e-2)
     log = np.asarray(jax.nn.log_softmax(scores.reshape(15, 4, 4)))
     nll = -np.take_along_axis(log, classes.reshape(15, 4, 1), -1).mean()
     tokens = scores.reshape(15, 4, 4), classes.reshape(15, 4)
@@ -123,3 +131,27 @@ def test_metrics_by_name():
     assert result("token_accuracy", sparse, *tokens) == pytest.approx(hits)
     with pytest.raises(InputError, match="no metric 'top_0_accuracy'; there are accuracy, auc"):
         named_metrics(["top_0_accuracy"], sparse, True, "y")
+
+
+@pytest.mark.default_cases("accuracy")
+@pytest.mark.parametrize("name", ["accuracy", "token_accuracy", "top_2_accuracy", "auc", "perplexity"])
+def test_ignored_labels_do_not_count(name):
+    """A batch with ignored positions has the metric of the others."""
+    rng = np.random.default_rng(4)
+    scores, classes = rng.normal(size=(6, 5, 4)).astype(np.float32), rng.integers(0, 4, (6, 5))
+    ignored = np.arange(5) >= [[1], [2], [3], [4], [5], [5]]
+
+    def result(y, predictions):
+        (metric,) = named_metrics([name], "sparse_categorical_crossentropy", True, "y", ignore_label=-1).values()
+        return float(evaluate_batch(metric, {"y": y}, predictions).result())
+
+    found = result(np.where(ignored, -1, classes), scores)
+    assert found == pytest.approx(result(classes[~ignored], scores[~ignored]), rel=1e-5)
+
+
+def test_metrics_of_single_outputs():
+    tasks = [OutputLoss("age", "mse", 1.0), OutputLoss("kind", "sparse_categorical_crossentropy", 1.0)]
+    found = metrics_by_output(["mae", "kind/accuracy"], tasks)
+    assert found == {"age": ["mae"], "kind": ["mae", "accuracy"]}
+    with pytest.raises(InputError, match=r"'sex/accuracy' is of an output without a loss; there are \['age', 'kind'\]"):
+        metrics_by_output(["sex/accuracy"], tasks)

@@ -1,5 +1,6 @@
 """Training data of an artifact: conversions, and refusals before training starts."""
 
+import dataclasses
 import os
 import re
 
@@ -52,6 +53,7 @@ def test_sizes_that_vary_stay():
         (IMAGES, {"x": X.astype(str)}, "'x' is <U.*; the model takes float32"),
         (IMAGES, {"x": np.float32(1)}, "'x' is a scalar"),
         (IMAGES, {"y": np.int32(1)}, "'y' is a scalar"),
+        (IMAGES, {"x": [[0.0] * 6, [0.0] * 5]}, "'x' is not an array: .* Pad rows to one length"),
         (IMAGES, {"y": Y.astype(str)}, "the targets 'y' are <U"),
         (IMAGES, {"y": Y + 1}, "from 1 to 3, and the model has 3 classes, 0 to 2"),
         (IMAGES, {"y": Y - 1}, "from -1 to 1"),
@@ -63,6 +65,13 @@ def test_sizes_that_vary_stay():
 def test_what_does_not_fit(subject, change, says):
     with pytest.raises(InputError, match=says):
         subject.examples({"x": X, "y": Y, **change}, "the data", may_be_empty=False)
+
+
+def test_losses_of_users_see_further_arrays():
+    own = dataclasses.replace(SEQUENCES, keeps_all=True)
+    given = {"x": np.zeros((4, 7), int), "y": Y, "weight": np.ones(4), "id": np.array(list("abcd"))}
+    assert own.examples(given, "the data").keys() == {"x", "y", "weight"}
+    assert SEQUENCES.examples(given, "the data").keys() == {"x", "y"}
 
 
 @pytest.mark.full

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,6 @@ from .train import (
     Artifact,
     Backend,
     Checkpoints,
-    Eval,
     Force,
     Freeze,
     Label,
@@ -30,6 +27,7 @@ from .train import (
     Signature,
     TrainSignature,
     finish,
+    import_from_here,
     progress,
 )
 
@@ -55,7 +53,10 @@ def finetune(
     learning_rate: Annotated[float, typer.Option(help="The highest rate.")] = 1e-3,
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the data.")] = 3,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples in a step.")] = 32,
-    evaluation: Eval = None,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option("--eval", help="Data to evaluate on, before training and after each epoch; the same kinds."),
+    ] = None,
     seed: Seed = 0,
     momentum: Annotated[float | None, typer.Option(help="Of sgd and rmsprop.", rich_help_panel=_OPTIMIZATION)] = None,
     weight_decay: Annotated[
@@ -179,7 +180,8 @@ def finetune(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="accuracy, top_5_accuracy, auc, pr_auc, mae, mse, perplexity, token_accuracy; repeat for several.",
+            help="accuracy, top_5_accuracy, auc, pr_auc, mae, mse, perplexity, token_accuracy; of one of several "
+            "outputs kind/accuracy. Repeat for several.",
             rich_help_panel=_WATCHING,
         ),
     ] = None,
@@ -219,8 +221,7 @@ def finetune(
     from tf2jax_lite.finetuning.data import open_data
     from tf2jax_lite.finetuning.sharding import join_processes
 
-    if ":" in loss and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # for module:function, as `python -m` has it
+    import_from_here([loss, *(output_loss or ())])
     join_processes(coordinator, num_processes, process_id)
     quiet = quiet or (coordinator is not None and jax.process_index() > 0)
     with limits(max_input_bytes=max_input_bytes):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +24,11 @@ Artifact = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="The directory to create.")]
 Loss = Annotated[
-    str, typer.Option(help="sparse_categorical_crossentropy, categorical_..., binary_crossentropy, mse or mae.")
+    str,
+    typer.Option(
+        help="sparse_categorical_crossentropy, categorical_..., binary_crossentropy, mse, mae, huber, log_cosh, "
+        "cosine, or module:function of your own."
+    ),
 ]
 Eval = Annotated[Path | None, typer.Option("--eval", help="An .npz to evaluate on, before and while training.")]
 Logits = Annotated[
@@ -47,6 +53,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors."
 # Headings of federate's options in --help.
 _CLIENTS, _SERVER, _AGGREGATION = "Clients", "Server", "Aggregation"
 _ALGORITHMS = "Options of single algorithms"
+
+
+def import_from_here(losses: Iterable[str]) -> None:
+    """Let losses ``module:function`` be imported from the working directory, as `python -m` has it."""
+    if any(":" in loss for loss in losses) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 class _Bar:
@@ -260,6 +272,7 @@ def federate(
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
 
+    import_from_here([loss])
     with limits(max_input_bytes=max_input_bytes):
         clients = open_clients(data, client_key, split)
         held_out = None if evaluation is None else read_arrays(evaluation)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.federated._utils.validation import check_number
-from tf2jax_lite.federated.simulation.checkpoint import Checkpoints, CheckpointStore
+from tf2jax_lite.federated.simulation.checkpoint import Checkpoint, Checkpoints, CheckpointStore
 from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.federated.simulation.plots import plot_history
 from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
@@ -108,6 +108,9 @@ def run_rounds(
     timed: bool = False,
     summarize: Callable[[Mapping[str, Any]], Record] = flat_metrics,
     report: Callable[[Record], None] = lambda record: None,
+    unit: str = "round",
+    stop: Callable[[Sequence[Record]], bool] = lambda history: False,
+    resumed: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> tuple[Any, list[Record]]:
     """Train for a number of rounds.
 
@@ -133,6 +136,10 @@ def run_rounds(
       timed: record each round's ``seconds``, too; they are not the same after a resumption.
       summarize: turns nested metrics into recorded values, JSON values by name; their scalars by default.
       report: called with each record, when its round is saved; with those before a resumption, first.
+      unit: the key of a round's number in its record: "epoch" where a round is a pass over one data set. It must be
+        "round" with ``metrics_file``, ``tensorboard_dir`` or ``plot_file``.
+      stop: ``(records so far) -> whether to end early``, before each round.
+      resumed: called with the checkpoint that training resumes from, before anything else.
 
     Returns:
       ``(state, history)``: the last state, and for each round a dict with ``round`` (from 1) and scalars by path.
@@ -159,10 +166,11 @@ def run_rounds(
         checkpoints = Checkpoints(checkpoint_dir) if own and checkpoint_dir is not None else checkpoint_dir
     assert checkpoints is None or isinstance(checkpoints, CheckpointStore)
     if checkpoints is not None and checkpoints.latest() is not None:
-        done, state, kept = checkpoints.restore(state)
+        done, state, kept = found = checkpoints.restore(state)
         if done > num_rounds:
-            raise CheckpointError(f"the checkpoint is of {done} rounds, more than the {num_rounds} that are asked for")
+            raise CheckpointError(f"the checkpoint is of {done} {unit}s, more than the {num_rounds} that are asked for")
         history = list(kept.get("history", ()))
+        resumed(found)
     if metrics_file is not None:
         with _writing(metrics_file):
             history = _resume_file(Path(metrics_file), done)
@@ -188,14 +196,16 @@ def run_rounds(
         report(record)
     with bar:
         if not history and evaluate_first:
-            add({"round": 0, **({} if evaluate is None else evaluated())})
+            add({unit: 0, **({} if evaluate is None else evaluated())})
             report(history[-1])
         for number in range(done + 1, num_rounds + 1):
+            if stop(history):
+                break
             begin = time.perf_counter()
             output = process.next(state, _clients(process, clients, number - 1))
             state = output.state
             metrics = {name: value for name, value in output.metrics.items() if name != "client_diagnostics"}
-            record: Record = {"round": number, **summarize(jax.device_get(metrics))}
+            record: Record = {unit: number, **summarize(jax.device_get(metrics))}
             if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
                 record |= evaluated()
             if timed:

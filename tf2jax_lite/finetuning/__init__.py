@@ -5,7 +5,7 @@ Entries: `finetune_artifact` and `federate_artifact` for artifacts, `finetune` a
 Read in this order:
   trained_artifact: an artifact as a model with a loss; checks of examples.
   steps: the jitted training step; sharding, precision, remat and exports change how it computes.
-  central_training, artifacts: the loop over epochs and batches; the artifact around it.
+  central_training, artifacts: epochs as rounds of a learning process, and batches; the artifact around it.
   data: training data in memory and in files.
   adapters, stopping, callbacks: low-rank adapters, the best epoch, and records of a training while it runs.
   federated_training, federated_artifacts: rounds over cohorts; the artifact around it.

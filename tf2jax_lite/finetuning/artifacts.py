@@ -22,7 +22,7 @@ from tf2jax_lite.federated.templates.process import ModelWeights
 
 from .adapters import ADAPTERS_FILE, LoraOptions
 from .central_training import finetune
-from .data import InMemory, TrainingData
+from .data import Examples, TrainingData, as_training_data
 from .history import History
 from .optimizers import named_optimizer, with_multipliers
 from .sharding import mesh_text, on_host, sharding_json, weight_names
@@ -71,7 +71,7 @@ class TrainingReport:
 
 def finetune_artifact(
     artifact: str | Path,
-    examples: Mapping[str, Any] | TrainingData,
+    examples: Examples,
     out: str | Path,
     *,
     loss: str,
@@ -80,7 +80,7 @@ def finetune_artifact(
     epochs: int = 1,
     batch_size: int = 32,
     seed: int = 0,
-    eval_examples: Mapping[str, Any] | TrainingData | None = None,
+    eval_examples: Examples | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
     clip_norm: float | None = None,
@@ -103,8 +103,8 @@ def finetune_artifact(
 
     Args:
       artifact: an artifact of ``tf2jax-lite convert``; with ``--train`` it has a training mode.
-      examples: dict of arrays (n, ...): the model's inputs by name, and the targets; or `TrainingData` of such
-        examples, see `open_data`.
+      examples: the model's inputs by name, and the targets: a dict of arrays (n, ...), a path, a sequence of
+        examples, or `TrainingData`; see `as_training_data`.
       out: the directory to create.
       loss: a name, or ``module:function``; see `training_loss`.
       optimizer: a name, see `named_optimizer`, as for momentum, weight_decay, clip_norm, schedule and warmup_steps.
@@ -138,9 +138,9 @@ def finetune_artifact(
     refuse_existing(out, overwrite=overwrite)
     training = {name: options.pop(name) for name in _TRAINING if name in options}
     lora = None if lora_rank is None else LoraOptions(lora_rank, lora_alpha, lora_targets)
-    sample = examples.first(256) if isinstance(examples, TrainingData) else examples
-    trainable = trainable_model(artifact, loss, sample=sample, **options)
-    train = _fitting(examples, trainable, "the training data")
+    data = as_training_data(examples)
+    trainable = trainable_model(artifact, loss, sample=data.first(256), **options)
+    train = _fitting(data, trainable, "the training data")
     held_out = None if eval_examples is None else _fitting(eval_examples, trainable, "the evaluation data")
     model = trainable.model if lora is None else lora.adapted(trainable.model)
     per_epoch = -(-len(train) // batch_size) if batch_size > 0 else 0
@@ -206,7 +206,7 @@ def finetune_artifact(
     return report_of_all
 
 
-def _fitting(examples: Mapping[str, Any] | TrainingData, trainable: TrainableModel, where: str) -> TrainingData:
+def _fitting(examples: Examples, trainable: TrainableModel, where: str) -> TrainingData:
     """Return examples as the model takes them.
 
     Those in memory are checked at once, others batch by batch.
@@ -215,7 +215,7 @@ def _fitting(examples: Mapping[str, Any] | TrainingData, trainable: TrainableMod
     def prepare(arrays: Mapping[str, Any]) -> dict[str, Any]:
         return trainable.examples(arrays, where, may_be_empty=False)
 
-    return examples.prepared(prepare) if isinstance(examples, TrainingData) else InMemory(prepare(examples))
+    return as_training_data(examples).prepared(prepare)
 
 
 def training_identity(

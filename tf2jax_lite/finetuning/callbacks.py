@@ -36,11 +36,13 @@ class FirstBatch(NamedTuple):
       flops: ``() -> float | None``, the floating-point operations of its gradient; see `gradient_flops`. It traces the
         model, which takes as long as before the first step.
       devices: of the training, those of all processes.
+      num_steps: steps that are left, if training does not end early.
     """
 
     num_examples: int
     flops: Callable[[], float | None]
     devices: Sequence[Any]
+    num_steps: int
 
 
 class Callback:
@@ -189,7 +191,8 @@ class Profile(Callback):
 
     Args:
       directory: where the trace is written; TensorBoard and Perfetto read it.
-      first: number of the first traced step of this process, from 1; earlier ones compile and warm up.
+      first: number of the first traced step of this process, from 1; earlier ones compile and warm up. If there are
+        fewer steps, the last ones are traced.
       count: number of traced steps.
     """
 
@@ -198,16 +201,25 @@ class Profile(Callback):
         self._seen, self._running = 0, False
         _open(self._directory)
 
+    def on_begin(self, batch: FirstBatch) -> None:
+        """See `Callback.on_begin`."""
+        self._first = max(1, min(self._first, batch.num_steps - self._count + 1))
+        if self._first == 1:
+            self._start()
+
     def on_step(self, step: int, num_examples: int, state: FinetuneState) -> None:
         """See `Callback.on_step`."""
         self._seen += 1
-        if self._seen == self._first - 1 or (self._first == 1 and self._seen == 1):
+        if self._seen == self._first - 1:
             jax.block_until_ready(state.loss_sum)
-            jax.profiler.start_trace(str(self._directory))
-            self._running = True
+            self._start()
         elif self._running and self._seen >= self._first - 1 + self._count:
             jax.block_until_ready(state.loss_sum)
             self.on_end()
+
+    def _start(self) -> None:
+        jax.profiler.start_trace(str(self._directory))
+        self._running = True
 
     def on_end(self) -> None:
         """See `Callback.on_end`."""

@@ -1,6 +1,7 @@
-"""Central training: the loop over epochs and batches.
+"""Central training: a learning process whose rounds are epochs of one data set.
 
-It evaluates, writes checkpoints, and stops early.
+`federated.training.run_rounds` is the loop over epochs, as it is over the rounds of `federate`: it evaluates, writes
+checkpoints, and stops early.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,15 +23,16 @@ import optax
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.models.model import Model, evaluate_model
-from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, CheckpointStore
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.training import run_rounds
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
 from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
-from .data import TrainingData, as_training_data
+from .data import Examples, as_training_data
 from .exports import expanded
-from .history import History
+from .history import History, plain
 from .sharding import Sharding, make_placement, placed
 from .steps import FinetuneState, StepOptions, gradient_flops, initial_state, make_step, state_shardings
 from .stopping import Monitor
@@ -57,13 +58,13 @@ class _Saved(NamedTuple):
 
 def finetune(
     model: Model,
-    examples: Mapping[str, Any] | TrainingData,
+    examples: Examples,
     *,
     optimizer: optax.GradientTransformation,
     epochs: int,
     batch_size: int,
     seed: int = 0,
-    eval_examples: Mapping[str, Any] | TrainingData | None = None,
+    eval_examples: Examples | None = None,
     weights: ModelWeights | None = None,
     checkpoint_dir: str | Path | None = None,
     checkpoint_steps: int | None = None,
@@ -88,8 +89,7 @@ def finetune(
 
     Args:
       model: the model.
-      examples: dict of arrays (n, ...), or `TrainingData`: `open_data` opens files, `RowData` reads any sequence of
-        examples, `StreamedData` any iterable.
+      examples: dict of arrays (n, ...), a path, a sequence of examples, or `TrainingData`; see `as_training_data`.
       optimizer: an optax transformation.
       epochs: passes over the examples; 0 only evaluates.
       batch_size: examples per step.
@@ -131,6 +131,8 @@ def finetune(
         raise InputError(f"checkpoint_steps is at least 1, not {checkpoint_steps}.")
     check_seed("finetune", seed)
     data = as_training_data(examples)
+    if not len(data):
+        raise InputError("there are no examples to train on.")
     held_out = None if eval_examples is None else as_training_data(eval_examples)
     watch = None
     if keep_best or patience is not None or monitor is not None:
@@ -142,9 +144,10 @@ def finetune(
     # Several processes train together, or not at all.
     mesh = "data=-1" if mesh is None and jax.process_count() > 1 else mesh
     placement = make_placement(mesh, sharding, shard)
+    if placement is not None:
+        placement.check_split(batch_size, microbatches)
     start = model.init(jax.random.key(seed)) if weights is None else weights
     shardings = None if placement is None else state_shardings(start, optimizer, options, placement)
-    state = initial_state(start, optimizer, options, placement)
     step = make_step(model, optimizer, options, placement, shardings)
     if placement is not None:
         model = dataclasses.replace(model, apply_for_eval=expanded(model.apply_for_eval))
@@ -154,100 +157,113 @@ def finetune(
     known = {"unit": "epoch", "batch_size": batch_size, "seed": seed, "examples": len(data), **(identity or {})}
     known |= options.identity()
     known |= {"keep_best": watch.metric} if keep_best and watch is not None else {}
-
-    def averaged() -> ModelWeights:
-        return state.weights if ema_decay is None else state.weights._replace(trainable=state.average)
-
-    def copied() -> ModelWeights:
-        return jax.tree.map(jnp.copy, averaged())
-
-    def evaluated() -> dict[str, Any]:
-        if held_out is None:
-            return {}
-        return {"eval": evaluate_model(model, averaged(), map(place, held_out.in_order(max(batch_size, 128))))}
-
-    def save(done: int, position: int) -> None:
-        if checkpoints is not None:
-            kept = {"steps": steps, "position": position, "history": history.records}
-            checkpoints.save(done, _Saved(state, best), kept)
-
-    history, done, steps, position, begun = History("epoch"), 0, 0, 0, False
-    best, in_flight = copied() if keep_best else None, collections.deque[jax.Array]()
     checkpoints = None if checkpoint_dir is None else open_checkpoints(checkpoint_dir, known, placement is not None)
-    if checkpoints is not None and checkpoints.latest() is not None:
-        done, saved, kept = checkpoints.restore(_Saved(state, best))
-        if done > epochs:
-            raise CheckpointError(f"the checkpoint is of {done} epochs, more than the {epochs} requested")
+    history, restored, steps, position, begun = History("epoch"), 0, 0, 0, False
+    in_flight = collections.deque[jax.Array]()
+
+    def averaged(saved: _Saved) -> ModelWeights:
+        found = saved.state.weights
+        return found if ema_decay is None else found._replace(trainable=saved.state.average)
+
+    def best_of(saved: _Saved) -> ModelWeights | None:
+        """Return the best epoch's weights at the end of an epoch."""
+        if keep_best and watch is not None and watch.improved(history.records):
+            return jax.tree.map(jnp.copy, averaged(saved))
+        return saved.best
+
+    def evaluate(found: ModelWeights) -> dict[str, Any]:
+        assert held_out is not None
+        return evaluate_model(model, found, map(place, held_out.in_order(max(batch_size, 128))))
+
+    def resume(checkpoint: Checkpoint) -> None:
+        nonlocal restored, steps, position
+        record, records = checkpoint.record, checkpoint.record["history"]
+        restored, position = len(records), int(record.get("position", 0))
+        steps = int(record["steps"] if "steps" in record else records[-1]["steps"])
+        if position and checkpoint.number == epochs:
+            raise CheckpointError(f"the checkpoint is within epoch {epochs + 1}, beyond the {epochs} requested")
+
+    def train_epoch(saved: _Saved, epoch: int) -> LearningProcessOutput:
+        nonlocal steps, position, begun
         state, best = saved
-        if shardings is not None and isinstance(checkpoints, CheckpointFile):
-            state = placed(state, shardings)
-            best = None if best is None else placed(best, shardings.weights)
-        steps, position = int(kept["steps"]), int(kept.get("position", 0))  # earlier versions saved whole epochs
-        history = History("epoch", list(kept["history"]))
-        for record in history.records:
-            report(record)
-    with _ending(callbacks, checkpoints):
-        if not history.records:
-            record = history.add(0, evaluated())
-            report(record)
-            for callback in callbacks:
-                callback.on_record(record)
-        for epoch in range(done, epochs):
-            if watch is not None and watch.exhausted(history.records):
-                break
-            begin = time.perf_counter()
-            if not position:
-                zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
-                state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
-            for batch in data.epoch(epoch, batch_size, seed, skip=position):
-                on_devices = place_share(batch)
-                num_examples = len(next(iter(on_devices.values())))  # of all processes
-                if not begun:
-                    begun, first = True, _first_batch(model, state, on_devices)
-                    for callback in callbacks:
-                        callback.on_begin(first)
-                state = step(commit_to_device(state), on_devices, key, np.int32(steps))
-                in_flight.append(_computed(state.loss_sum))
-                if len(in_flight) > _STEPS_IN_FLIGHT:
-                    jax.block_until_ready(in_flight.popleft())
-                steps, position = steps + 1, position + 1
+        if not position:
+            best = best_of(saved)
+            zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
+            state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
+        for batch in data.epoch(epoch, batch_size, seed, skip=position):
+            on_devices = place_share(batch)
+            num_examples = len(next(iter(on_devices.values())))  # of all processes
+            if not begun:
+                left = epochs * -(-len(data) // batch_size) - steps
+                begun, first = True, _first_batch(model, state, on_devices, left)
                 for callback in callbacks:
-                    callback.on_step(steps, num_examples, state)
-                if checkpoint_steps is not None and steps % checkpoint_steps == 0:
-                    save(epoch, position)
-            position = 0
-            loss = float(state.loss_sum) / int(state.num_examples)
-            if not (math.isfinite(loss) and _finite(state.weights.trainable)):
-                problem = "weights are NaN or infinite"
-                if not math.isfinite(loss):
-                    problem = f"the loss of epoch {epoch + 1} is {loss}"
-                reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm)"
-                raise TrainingError(f"{problem}: {reason}.")
-            record = history.add(epoch + 1, {"loss": loss, "steps": steps, **evaluated(), "seconds": _since(begin)})
-            if watch is not None and watch.improved(history.records) and keep_best:
-                best = copied()
-            save(epoch + 1, 0)
-            report(record)
+                    callback.on_begin(first)
+            state = step(commit_to_device(state), on_devices, key, np.int32(steps))
+            in_flight.append(_computed(state.loss_sum))
+            if len(in_flight) > _STEPS_IN_FLIGHT:
+                jax.block_until_ready(in_flight.popleft())
+            steps, position = steps + 1, position + 1
+            for callback in callbacks:
+                callback.on_step(steps, num_examples, state)
+            if checkpoints is not None and checkpoint_steps is not None and steps % checkpoint_steps == 0:
+                record = {"steps": steps, "position": position, "history": history.records}
+                checkpoints.save(epoch, _Saved(state, best), record)
+        if not position:
+            raise InputError(f"epoch {epoch + 1} has no batch of {batch_size} examples; lower batch_size.")
+        position = 0
+        loss = float(state.loss_sum) / int(state.num_examples)
+        if not (math.isfinite(loss) and _finite(state.weights.trainable)):
+            problem = "weights are NaN or infinite"
+            if not math.isfinite(loss):
+                problem = f"the loss of epoch {epoch + 1} is {loss}"
+            reason = data.problem() or "lower the learning rate, or clip gradients (clip_norm)"
+            raise TrainingError(f"{problem}: {reason}.")
+        return LearningProcessOutput(_Saved(state, best), {"loss": loss, "steps": steps})
+
+    def reported(record: dict[str, Any]) -> None:
+        history.records.append(record)
+        report(record)
+        if len(history.records) > restored:
             for callback in callbacks:
                 callback.on_record(record)
-    return averaged() if best is None else best, history
+
+    def initialize(key: Any, params: Any) -> _Saved:
+        saved = _Saved(initial_state(start, optimizer, options, placement))
+        return saved._replace(best=jax.tree.map(jnp.copy, averaged(saved))) if keep_best else saved
+
+    def replace(saved: _Saved, found: ModelWeights) -> _Saved:
+        return saved._replace(state=saved.state._replace(weights=found))
+
+    with contextlib.ExitStack() as ending:
+        for callback in callbacks:
+            ending.callback(callback.on_end)
+        if checkpoints is not None:
+            ending.callback(checkpoints.close)
+        saved, _ = run_rounds(
+            LearningProcess(initialize, train_epoch, averaged, replace),
+            lambda epoch: epoch,
+            epochs,
+            evaluate=None if held_out is None else evaluate,
+            evaluate_every=1,
+            evaluate_first=True,
+            checkpoint_dir=checkpoints,
+            checkpoint_every=1,
+            timed=True,
+            summarize=plain,
+            report=reported,
+            unit="epoch",
+            stop=lambda records: watch is not None and watch.exhausted(records),
+            resumed=resume,
+        )
+    best = best_of(saved)
+    return averaged(saved) if best is None else best, history
 
 
-def _first_batch(model: Model, state: FinetuneState, batch: Mapping[str, Any]) -> FirstBatch:
+def _first_batch(model: Model, state: FinetuneState, batch: Mapping[str, Any], num_steps: int) -> FirstBatch:
     shapes = jax.eval_shape(lambda *trees: trees, state.weights, dict(batch))  # the arrays are donated
     devices = sorted(state.loss_sum.sharding.device_set, key=lambda device: device.id)
-    return FirstBatch(len(next(iter(batch.values()))), functools.partial(gradient_flops, model, *shapes), devices)
-
-
-@contextlib.contextmanager
-def _ending(callbacks: Sequence[Callback], checkpoints: CheckpointStore | None) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if checkpoints is not None:
-            checkpoints.close()
-        for callback in callbacks:
-            callback.on_end()
+    flops = functools.partial(gradient_flops, model, *shapes)
+    return FirstBatch(len(next(iter(batch.values()))), flops, devices, num_steps)
 
 
 def _zeros_like(value: jax.Array) -> jax.Array:
@@ -263,7 +279,3 @@ def _computed(value: Any) -> Any:
 @jax.jit
 def _finite(weights: Any) -> Any:
     return jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)]))
-
-
-def _since(begin: float) -> float:
-    return round(time.perf_counter() - begin, 3)

@@ -17,6 +17,8 @@ import numpy as np
 from tf2jax_lite.federated.simulation.checkpoint import Arrays, Checkpoint, CheckpointFile, CheckpointStore
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
+from .sharding import placed
+
 __all__ = ["ShardedCheckpoints", "open_checkpoints"]
 
 PyTree = Any
@@ -51,10 +53,14 @@ class ShardedCheckpoints(CheckpointStore):
             raise CheckpointError(f"cannot write a checkpoint in {self._path}: {error.strerror}") from error
         options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=True)
         self._manager = ocp.CheckpointManager(self._path, options=options)
+        self._file = _TrainingFile(directory, identity)
+        newest = self._manager.latest_step()
+        self._next = 0 if newest is None else newest + 1
 
     def latest(self) -> int | None:
         """Return the newest checkpoint's number, or None."""
-        return self._manager.latest_step()
+        newest = self._manager.latest_step()
+        return self._file.latest() if newest is None else newest
 
     def _name(self) -> str:
         return f"the checkpoint in {self._path}"
@@ -65,21 +71,19 @@ class ShardedCheckpoints(CheckpointStore):
         Args:
           number: epochs that are done.
           state: pytree of arrays.
-          record: JSON with ``steps``, the steps that are done, and ``position``, those of an unfinished epoch.
+          record: JSON values to keep beside it.
 
         Raises:
           CheckpointError: it cannot be written.
         """
-        kept = dict(record or {})
-        found = {"number": number, "identity": self._identity, "record": kept, "names": _names(state)}
-        # The end of an epoch may follow a checkpoint of the same step, with another record.
-        at = 2 * int(kept["steps"]) + (0 if kept["position"] else 1)
+        record = dict(record or {})
+        found = {"number": number, "identity": self._identity, "record": record, "names": _names(state)}
         # Arrays of the CPU share their memory with NumPy, and the next step would write into it.
         copy = jax.default_backend() == "cpu"
         leaves = [jnp.copy(leaf) if copy else leaf for leaf in jax.tree.leaves(state)]
         try:
             self._manager.save(
-                at,
+                self._next,
                 args=self._ocp.args.Composite(
                     state=self._ocp.args.StandardSave({f"{i:06d}": leaf for i, leaf in enumerate(leaves)}),
                     record=self._ocp.args.JsonSave(json.loads(json.dumps(found))),
@@ -87,12 +91,17 @@ class ShardedCheckpoints(CheckpointStore):
             )
         except (OSError, ValueError) as error:
             raise CheckpointError(f"cannot write a checkpoint in {self._path}: {error}") from error
+        self._next += 1
 
     def restore(self, template: PyTree) -> Checkpoint:
-        """See `CheckpointStore.restore`; arrays get the shardings of the template's."""
-        at = self.latest()
+        """See `CheckpointStore.restore`; arrays get the shardings of the template's.
+
+        Without a checkpoint of a mesh, that of one device is restored.
+        """
+        at = self._manager.latest_step()
         if at is None:
-            raise CheckpointError(f"{self._path}: there is no checkpoint")
+            found = self._file.restore(template)
+            return found._replace(state=placed(found.state, jax.tree.map(lambda leaf: leaf.sharding, template)))
         args = self._ocp.args
         try:
             found = self._manager.restore(at, args=args.Composite(record=args.JsonRestore())).record
@@ -115,9 +124,17 @@ class ShardedCheckpoints(CheckpointStore):
         return Checkpoint(number, jax.tree.unflatten(jax.tree.structure(template), leaves), record)
 
     def close(self) -> None:
-        """Wait until everything is written."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        """Wait until everything is written.
+
+        Raises:
+          CheckpointError: it cannot be written.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"cannot write a checkpoint in {self._path}: {error}") from error
+        finally:
+            self._manager.close()
 
     def _write(self, number: int, arrays: Any) -> None:
         raise NotImplementedError  # `save` writes sharded arrays
@@ -155,7 +172,7 @@ def open_checkpoints(directory: str | Path, identity: Mapping[str, Any], sharded
       directory: where they are.
       identity: see `CheckpointStore`.
       sharded: whether the training is on a mesh: Orbax writes its checkpoints. Otherwise they are one file, unless the
-        directory has checkpoints of a training on a mesh, which then goes on without.
+        directory has checkpoints of a training on a mesh. Either goes on where the other ended.
     """
     folder = Path(directory)
     try:

@@ -22,7 +22,15 @@ from tf2jax_lite.federated.metrics import (
 )
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["ALL_LOSSES", "LossOptions", "OutputLoss", "parse_output_losses", "training_loss", "weighted_sum"]
+__all__ = [
+    "ALL_LOSSES",
+    "LossOptions",
+    "OutputLoss",
+    "options_by_output",
+    "parse_output_losses",
+    "training_loss",
+    "weighted_sum",
+]
 
 Elementwise = Callable[[Any, Any], jax.Array]
 
@@ -88,6 +96,20 @@ class LossOptions:
         }
 
 
+def _kind(loss: str) -> str:
+    """Return the kind of a named cross entropy; "" for other losses."""
+    return loss.removesuffix("_crossentropy") if loss in LOSSES and loss.endswith("_crossentropy") else ""
+
+
+def _allowed(loss: str) -> set[str]:
+    """Return the names of the options that go with a loss."""
+    return {
+        "sparse_categorical": {field.name for field in dataclasses.fields(LossOptions)},
+        "categorical": {"label_smoothing", "focal_gamma"},
+        "binary": {"label_smoothing", "focal_gamma", "class_weights"},
+    }.get(_kind(loss), set())
+
+
 def training_loss(loss: str, options: LossOptions, *, from_logits: bool, label: str) -> TrainLoss:
     """Return ``(batch, predictions) -> float (n,)``.
 
@@ -102,21 +124,15 @@ def training_loss(loss: str, options: LossOptions, *, from_logits: bool, label: 
     Raises:
       InputError: there is no such loss, or an option does not go with it.
     """
+    if not isinstance(loss, str) or not (":" in loss or LONG_NAMES.get(loss, loss) in ALL_LOSSES):
+        raise InputError(f"no loss {loss!r}; there are {', '.join(ALL_LOSSES)}, and module:function of your own.")
     given = options.given()
-    kind = loss.partition("_crossentropy")[0] if loss.endswith("_crossentropy") else ""
-    allowed = {
-        "sparse_categorical": given.keys(),
-        "categorical": {"label_smoothing", "focal_gamma"},
-        "binary": {"label_smoothing", "focal_gamma", "class_weights"},
-    }.get(kind, set())
-    if given.keys() - allowed and (kind or loss in _OPTAX or ":" in loss or LONG_NAMES.get(loss, loss) in LOSSES):
-        raise InputError(f"{min(given.keys() - allowed)} does not go with the loss {loss!r}.")
+    if given.keys() - _allowed(loss):
+        raise InputError(f"{min(given.keys() - _allowed(loss))} does not go with the loss {loss!r}.")
     if ":" in loss:
         return _imported(loss)
     if loss in _OPTAX:
         return lambda batch, predictions: _mean(_OPTAX[loss](_targets(batch, label), predictions))
-    if LONG_NAMES.get(loss, loss) not in LOSSES:
-        raise InputError(f"no loss {loss!r}; there are {', '.join(ALL_LOSSES)}, and module:function of your own.")
     plain = named_loss(loss, from_logits=from_logits, target_key=label)
     return _Weighted(**_fields(plain), options=options) if given else plain
 
@@ -159,6 +175,20 @@ def parse_output_losses(losses: Sequence[str], weights: Sequence[str] = ()) -> l
             f"the output {min(factors.keys() - found.keys())!r} has a weight and no loss; losses: {found}."
         )
     return [OutputLoss(name, loss, factors.get(name, 1.0)) for name, loss in found.items()]
+
+
+def options_by_output(losses: Sequence[OutputLoss], options: LossOptions) -> dict[str, LossOptions]:
+    """Return for each output the options that go with its loss.
+
+    Raises:
+      InputError: an option goes with no loss.
+    """
+    given = options.given()
+    fitting = {item.output: given.keys() & _allowed(item.loss) for item in losses}
+    unused = given.keys() - set().union(*fitting.values())
+    if unused:
+        raise InputError(f"{min(unused)} goes with none of the losses {', '.join(item.loss for item in losses)}.")
+    return {output: LossOptions(**{name: given[name] for name in names}) for output, names in fitting.items()}
 
 
 def _pairs(items: Sequence[str], expected: str) -> dict[str, str]:

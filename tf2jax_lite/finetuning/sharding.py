@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -170,6 +171,16 @@ class Placement:
         """
         divisible = size % self.mesh.shape[DATA_AXIS] == 0
         return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS)) if divisible else self.replicated
+
+    def check_split(self, batch_size: int, microbatches: int) -> None:
+        """Warn if the data axis does not divide the parts of a batch, so that each device computes all of them."""
+        size = batch_size // microbatches
+        if size % self.mesh.shape[DATA_AXIS]:
+            warnings.warn(
+                f"the mesh {mesh_text(self.mesh)} does not split parts of {size} examples: every device computes all "
+                f"of them. Choose a batch size whose parts are multiples of {self.mesh.shape[DATA_AXIS]}.",
+                stacklevel=3,
+            )
 
     def place_batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
         """Return a batch on the devices.

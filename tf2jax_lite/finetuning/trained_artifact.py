@@ -23,8 +23,9 @@ from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.federated.models.sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
 
-from .losses import LossOptions, OutputLoss, parse_output_losses, training_loss, weighted_sum
-from .metrics import default_metrics, named_metrics, of_output
+from .data import InMemory
+from .losses import LossOptions, OutputLoss, options_by_output, parse_output_losses, training_loss, weighted_sum
+from .metrics import default_metrics, metrics_by_output, named_metrics, of_output
 
 __all__ = ["TrainableModel", "trainable_model"]
 
@@ -43,6 +44,8 @@ class TrainableModel:
       classes: number of classes, by the targets' name, where these are class indices and their number is known.
       ignore_label: target of positions that do not count; None if all do.
       outputs: outputs with losses of their own; each has targets of its name.
+      keeps_all: whether examples keep numeric arrays that are neither inputs nor targets, which a user's own loss may
+        read: masks, weights.
     """
 
     model: Model
@@ -54,6 +57,7 @@ class TrainableModel:
     classes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     ignore_label: int | None = None
     outputs: tuple[str, ...] = ()
+    keeps_all: bool = False
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -89,7 +93,9 @@ class TrainableModel:
         missing = [name for name in self.inputs if name not in found]
         if missing:
             raise InputError(f"{where}: no arrays for the inputs {missing}; there are {sorted(found)}.")
-        chosen = {name: np.asarray(found[name]) for name in (*self.inputs, *self.targets)}
+        taken = dict.fromkeys((*self.inputs, *self.targets))
+        chosen = {name: _as_array(found[name], f"{where}: {name!r}") for name in (found if self.keeps_all else taken)}
+        chosen = {name: array for name, array in chosen.items() if name in taken or array.dtype.kind in "biuf"}
         for name, array in chosen.items():
             if not array.ndim:
                 raise InputError(f"{where}: {name!r} is a scalar; its first dimension must run over the examples.")
@@ -120,8 +126,15 @@ class TrainableModel:
         if not (low >= 0 and high < classes):
             raise InputError(
                 f"{where}: the targets {name!r} go from {low} to {high}, and the model has {classes} classes, 0 to "
-                f"{classes - 1}."
+                f"{classes - 1}. Targets of padding that do not count are named by ignore_label."
             )
+
+
+def _as_array(value: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:  # rows of different lengths, JAX keys
+        raise InputError(f"{name} is not an array: {error}. Pad rows to one length.") from error
 
 
 def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -201,12 +214,15 @@ def trainable_model(
       InputError: it has no derivative, or an option does not fit it.
     """
     folder = Path(path)
-    loss_options = LossOptions(label_smoothing, tuple(class_weights), focal_gamma, ignore_label)
+    given_options = LossOptions(label_smoothing, tuple(class_weights), focal_gamma, ignore_label)
     several = parse_output_losses(output_losses, output_weights)
     # Of one output, its name in the artifact is optional, and that of its targets is `label`.
     tasks = {task.output: task for task in several} or {label: OutputLoss(label, loss, 1.0)}
-    for name, task in tasks.items():
-        training_loss(task.loss, loss_options, from_logits=False, label=name)  # refuses options before loading
+    loss_options = options_by_output(several, given_options) if several else {label: given_options}
+    found_metrics = metrics_by_output(metrics, several) if several else {label: metrics}
+    for name, task in tasks.items():  # refuses options before loading
+        training_loss(task.loss, loss_options[name], from_logits=False, label=name)
+        named_metrics(found_metrics[name], task.loss, False, name)
     entries = read_metadata(folder)["signatures"]
     names = [n for n in entries if n != (train_signature or "train")] or list(entries)
     evaluated = eval_signature or (names[0] if len(names) == 1 else "serving_default")
@@ -229,15 +245,13 @@ def trainable_model(
 
     def build(logits: Mapping[str, bool]) -> Model:
         losses = {
-            name: training_loss(task.loss, loss_options, from_logits=logits[name], label=name)
+            name: training_loss(task.loss, loss_options[name], from_logits=logits[name], label=name)
             for name, task in tasks.items()
         }
-        found = {
-            name: named_metrics(metrics, task.loss, logits[name], name, ignore_label)
-            if metrics
-            else default_metrics(task.loss, logits[name], name, ignore_label)
-            for name, task in tasks.items()
-        }
+        found = {}
+        for name, task in tasks.items():
+            described = task.loss, logits[name], name, loss_options[name].ignore_label
+            found[name] = named_metrics(found_metrics[name], *described) if metrics else default_metrics(*described)
         pairs = [(by_name(fn), _frozen(params, freeze)) for fn, params in (train, evaluate)]
         return create_model_from_converted(
             pairs[0],
@@ -265,11 +279,12 @@ def trainable_model(
         shapes,
         ignore_label=ignore_label,
         outputs=tuple(tasks) if several else (),
+        keeps_all=any(":" in task.loss for task in tasks.values()),
     )
     entropies = {name: t.loss for name, t in tasks.items() if "crossentropy" in t.loss and ":" not in t.loss}
     if sample is None or not entropies:
         return trainable
-    examples = trainable.examples({k: np.asarray(v)[:256] for k, v in sample.items()}, "the examples", beside)
+    examples = trainable.examples(InMemory(sample).first(256), "the examples", beside)
     weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
     if not len(examples[trainable.targets[0]]):
         return trainable

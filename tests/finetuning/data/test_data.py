@@ -173,6 +173,59 @@ def test_sequences_and_iterables_are_data():
         StreamedData(iter(rows), N)
     with pytest.raises(InputError, match="no examples to train on"):
         as_training_data(StreamedData(Stream(), 0))
+    with pytest.raises(InputError, match="the list has no examples; 5 were announced"):
+        StreamedData([], 5).first(2)
+    with pytest.raises(InputError, match="epoch 1 has no batch of 8 examples"):
+        finetune(model(), StreamedData([], 5), optimizer=optax.sgd(0.1), epochs=1, batch_size=8)
+
+
+def test_python_values_are_data(tmp_path):
+    """Arrays by name, tables, paths, sequences and sized iterables; other values raise an error with the way out."""
+    grain = pytest.importorskip("grain")
+    rows = [{name: value[i] for name, value in ROWS.items()} for i in range(N)]
+    np.savez(tmp_path / "a.npz", **ROWS)
+
+    class Table:
+        def keys(self):
+            return list(ROWS)
+
+        def __getitem__(self, name):
+            return ROWS[name]
+
+    class Sized:
+        def __len__(self):
+            return N
+
+        def __iter__(self):
+            return iter(rows)
+
+    dataset = grain.MapDataset.source(rows)
+    for given in (ROWS, Table(), tmp_path / "a.npz", str(tmp_path), rows, dataset, Sized()):
+        data = as_training_data(given)
+        assert len(data) == N
+        np.testing.assert_array_equal(data.first(3)["number"], np.arange(3))
+        assert sorted(joined(data.epoch(0, 8, 0))["number"]) == list(range(N))
+    for given in (iter(rows), dataset.to_iter_dataset(), None, 3):
+        with pytest.raises(InputError, match=r"needs StreamedData\(iterable, num_examples\)"):
+            as_training_data(given)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([(X[0], 1)], "an example is a dict of arrays or numbers by name, not empty; not tuple"),
+        ([{"x": 1, "y": 2}, {"x": 1}], r"by name, \['x'.*\]; not \['x'"),
+        ([{"x": X[0]}, {"x": X[0, :2]}], "the examples' 'x' differ in shape .* Pad them"),
+        ([{}], "not empty; not"),
+    ],
+)
+def test_rows_that_do_not_stack(rows, says):
+    pytest.importorskip("grain")
+    for data in (RowData(rows, threads=0), StreamedData(rows, len(rows))):
+        with pytest.raises(DataError, match=says):
+            list(data.epoch(0, 8, 0))
+        with pytest.raises(DataError, match=says):
+            data.first(8)
 
 
 @pytest.mark.full

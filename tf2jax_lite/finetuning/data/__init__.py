@@ -12,13 +12,14 @@ Read in this order:
 Must not import the rest of `finetuning`.
 """
 
-from .batches import Batch, InMemory, TrainingData, as_training_data
-from .pipeline import RowData, StreamedData, open_data
+from .batches import Batch, InMemory, TrainingData
+from .pipeline import Examples, RowData, StreamedData, as_training_data, open_data
 from .rows import ArrayRecords, NpzShards, ParquetRows, Rows, TFRecords, open_rows
 
 __all__ = [
     "ArrayRecords",
     "Batch",
+    "Examples",
     "InMemory",
     "NpzShards",
     "ParquetRows",

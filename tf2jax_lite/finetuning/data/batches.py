@@ -10,15 +10,14 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite.federated.data import ClientDataset
-from tf2jax_lite.support.errors import InputError
 
-__all__ = ["Batch", "InMemory", "TrainingData", "as_training_data"]
+__all__ = ["Batch", "InMemory", "TrainingData"]
 
 Batch = dict[str, np.ndarray]
 
@@ -103,7 +102,11 @@ class InMemory(TrainingData):
 
     def first(self, count: int) -> Batch:
         """See `TrainingData.first`."""
-        return {name: np.asarray(value)[:count] for name, value in self._examples.items() if np.ndim(value)}
+
+        def rows(value: Any) -> Any:
+            return value[:count] if isinstance(value, Sequence) or getattr(value, "ndim", 0) else value
+
+        return {name: rows(value) for name, value in self._examples.items()}
 
     def prepared(self, prepare: Callable[[Batch], Batch]) -> InMemory:
         """See `TrainingData.prepared`."""
@@ -125,15 +128,3 @@ class InMemory(TrainingData):
                 first = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(1)))
                 return f"{name!r} of example {first} is NaN or infinite"
         return None
-
-
-def as_training_data(examples: TrainingData | Mapping[str, Any]) -> TrainingData:
-    """Return examples as `TrainingData`.
-
-    Raises:
-      InputError: there are none.
-    """
-    data = examples if isinstance(examples, TrainingData) else InMemory(examples)
-    if not len(data):
-        raise InputError("there are no examples to train on.")
-    return data

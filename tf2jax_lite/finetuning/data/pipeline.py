@@ -6,7 +6,7 @@ They shuffle, read ahead, and give each process its share of the data.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ from tf2jax_lite.support.npz import read_npz
 from .batches import Batch, InMemory, TrainingData
 from .rows import Rows, file_kind, open_rows
 
-__all__ = ["RowData", "StreamedData", "open_data"]
+__all__ = ["Examples", "RowData", "StreamedData", "as_training_data", "open_data"]
+
+Examples = Mapping[str, Any] | TrainingData | Iterable[Any] | str | Path
+"""Values that `as_training_data` takes."""
 
 _WINDOW = 2
 """Blocks whose rows are shuffled with each other; as many stay in memory."""
@@ -76,7 +79,7 @@ class RowData(TrainingData):
         source = self._grain.MapDataset.source(rows)
         shuffled = source.shuffle(seed=int(words[0])) if blocks is None else source
         share = shuffled.slice(slice(jax.process_index(), None, processes)) if processes > 1 else shuffled
-        batches = share.map(_arrays).batch(batch_size // processes, drop_remainder=processes > 1)
+        batches = share.batch(batch_size // processes, drop_remainder=processes > 1, batch_fn=_stacked)
         return map(self._prepare, self._read(batches.slice(slice(skip, None)) if skip else batches))
 
     def _read(self, batches: Any) -> Iterator[Batch]:
@@ -92,7 +95,7 @@ class RowData(TrainingData):
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """See `TrainingData.in_order`. Every process reads all examples."""
-        batches = self._grain.MapDataset.source(self._rows).map(_arrays).batch(batch_size)
+        batches = self._grain.MapDataset.source(self._rows).batch(batch_size, batch_fn=_stacked)
         return (pad_examples(self._prepare(batch), batch_size) for batch in self._read(batches))
 
     def first(self, count: int) -> Batch:
@@ -129,6 +132,37 @@ def open_data(path: str | Path, *, threads: int = 8, workers: int = 0) -> Traini
     if not path.is_dir() and file_kind(path) not in (".array_record", ".tfrecord", ".parquet"):
         return InMemory(read_npz(path, DataError))
     return RowData(open_rows(path), threads=threads, workers=workers)
+
+
+def as_training_data(examples: Examples) -> TrainingData:
+    """Return examples as `TrainingData`.
+
+    Args:
+      examples: training data; a dict of arrays (n, ...), or a table of columns (pandas); a path, see `open_data`; a
+        sequence of examples, see `RowData`; another iterable with a length, see `StreamedData`.
+
+    Raises:
+      InputError: it is something else, or there are no examples.
+    """
+    given: Any = examples
+    if hasattr(given, "keys"):
+        return InMemory({name: given[name] for name in given.keys()})  # noqa: SIM118  (of a table, `in` may differ)
+    if isinstance(given, TrainingData):
+        data = given
+    elif isinstance(given, (str, Path)):
+        data = open_data(given)
+    elif hasattr(given, "__len__") and hasattr(given, "__getitem__"):
+        data = RowData(given)
+    elif hasattr(given, "__len__") and hasattr(given, "__iter__"):
+        data = StreamedData(given, len(given))
+    else:
+        raise InputError(
+            "training data is a dict of arrays, a path, or a sequence of examples, which are dicts, not "
+            f"{type(given).__name__}. An iterable without a length needs StreamedData(iterable, num_examples)."
+        )
+    if not isinstance(data, InMemory) and not len(data):
+        raise InputError("there are no examples to train on.")
+    return data
 
 
 class StreamedData(TrainingData):
@@ -175,7 +209,10 @@ class StreamedData(TrainingData):
 
     def first(self, count: int) -> Batch:
         """See `TrainingData.first`, without ``prepare``."""
-        return next(self._batches(min(count, self._count)))
+        found = next(self._batches(min(count, self._count)), None)
+        if found is None:
+            raise InputError(f"the {type(self._examples).__name__} has no examples; {self._count} were announced.")
+        return found
 
     def prepared(self, prepare: Callable[[Batch], Batch]) -> StreamedData:
         """See `TrainingData.prepared`."""
@@ -212,10 +249,23 @@ class _Ordered:
         return self._rows[int(self._order[index])]
 
 
-def _arrays(example: Any) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in dict(example).items()}
-
-
 def _stacked(examples: Sequence[Any]) -> Batch:
-    found = [_arrays(example) for example in examples]
-    return {name: np.stack([example[name] for example in found]) for name in found[0]}
+    """Return examples as one batch.
+
+    Raises:
+      DataError: one is not a dict, or they differ in names or shapes.
+    """
+    names = list(examples[0]) if isinstance(examples[0], Mapping) else []
+    for example in examples:
+        if not isinstance(example, Mapping) or not names or example.keys() != examples[0].keys():
+            there = sorted(example) if isinstance(example, Mapping) else type(example).__name__
+            raise DataError(f"an example is a dict of arrays or numbers by name, {names or 'not empty'}; not {there}.")
+    found = {}
+    for name in names:
+        try:
+            found[name] = np.stack([np.asarray(example[name]) for example in examples])
+        except ValueError as error:
+            raise DataError(
+                f"the examples' {name!r} differ in shape ({error}). Pad them, and mark padded targets (ignore_label)."
+            ) from error
+    return found
