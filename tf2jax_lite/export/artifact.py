@@ -21,11 +21,12 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
+from .layer_stacks import find_stacks, stacked
 from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
 from .orbax import write_checkpoint
 from .params_file import SHARD_BYTES, write_tensors
 from .predictions import prediction_kinds
-from .source_function import from_source
+from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
@@ -92,9 +93,8 @@ def export_functions(
       checkpoint: write params as an Orbax checkpoint, too (``checkpoint/``; needs the extra ``checkpoint``).
       shard_bytes: maximum size of a params file.
       shape_comments: write shapes behind all lines of the source, not only in docstrings.
-      scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO. The
-        code is smaller and compiles faster; stacking copies the params at each call, unless the source's
-        ``stack_layers`` has stacked them before.
+      scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO.
+        Gradients compile faster. `load` and the source's ``load_params`` stack the params; functions take both forms.
       framework: of the source: ``"jax"`` for functions of params, ``"nnx"`` for `flax.nnx` modules.
       progress: called with the name of each step as it begins.
 
@@ -135,12 +135,21 @@ def export_functions(
             layout["writer"] = codegen.classes_writer({n: _kind(n, params, statistics) for n in map(str, params)})
         constants, problems = _write_source(folder / _SOURCE, entries, title, signatures, problems, layout)
         arrays = {**params, **constants}
-        for name, staged in traced.items() if stablehlo else ():
-            progress(f"lower {name} for {', '.join(platforms)}")
-            file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-            if scan_layers and not problems:
-                staged = from_source(staged, entries[name], (folder / _SOURCE).read_text("utf-8"), constants)
-            warnings += _write_stablehlo(file, name, staged, params, platforms, signatures[name])
+        described = _params_entries(params, arrays, statistics)
+        module, stacks = {}, {}
+        if scan_layers and not problems:
+            module = run_source((folder / _SOURCE).read_text("utf-8"))
+            if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
+                stacks = find_stacks(module["stack_layers"], described)
+        shapes = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
+        for name, staged in traced.items():
+            if module and returns_all(staged, entries[name]):
+                staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
+                signatures[name]["variables"] = [str(v) for v in staged.variables]
+            if stablehlo:
+                progress(f"lower {name} for {', '.join(platforms)}")
+                file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
+                warnings += _write_stablehlo(file, name, staged, shapes, platforms, signatures[name])
         warnings += [f"no source: {problem}" for problem in problems]
         lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
         if lost:
@@ -156,7 +165,8 @@ def export_functions(
             "framework": framework,
             "nested_params": True,
             "signatures": signatures,
-            "params": _params_entries(params, arrays, placed, statistics),
+            "params": {name: {**info, "file": placed[name]} for name, info in described.items()},
+            "stacked": stacks,
             "options": dict(options or {}),
             "warnings": warnings,
             "files": hashed_files(folder),
@@ -234,9 +244,9 @@ def _write_source(
 
 
 def _params_entries(
-    params: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, str], statistics: Collection[str]
+    params: Mapping[str, Any], arrays: Mapping[str, Any], statistics: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the metadata of params and of the source's constants, by name."""
+    """Return the metadata of params and of the source's constants, by name, without their files."""
     return {
         str(name): {
             "shape": list(np.shape(value)),
@@ -244,7 +254,6 @@ def _params_entries(
             "trainable": name in params and bool(getattr(name, "trainable", True)),
             "constant": name not in params,
             "moving_statistic": name in statistics,
-            "file": files[name],
         }
         for name, value in sorted(arrays.items())
     }

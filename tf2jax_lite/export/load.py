@@ -35,6 +35,7 @@ from . import nnx
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
+from .layer_stacks import Stacks, names_of, read_stacks, stacked
 from .metadata import check_hashes, inside, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
@@ -45,7 +46,12 @@ __all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_p
 
 
 def load(
-    path: str | Path, signature: str | None = None, *, backend: str = "stablehlo", verify_hashes: bool = True
+    path: str | Path,
+    signature: str | None = None,
+    *,
+    backend: str = "stablehlo",
+    verify_hashes: bool = True,
+    stack_layers: bool = True,
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Load an artifact that ``tf2jax-lite convert`` or `export_functions` wrote.
 
@@ -55,6 +61,8 @@ def load(
       backend: ``"stablehlo"`` calls the serialized module, which runs no Python code of the artifact; ``"source"``
         imports ``model.py``: only for artifacts that you trust.
       verify_hashes: compare files with the hashes in the metadata.
+      stack_layers: of an artifact that was exported with ``scan_layers``, return the params of equal layers stacked,
+        under the names of the first layer's. The function takes both forms; it compiles faster with stacked ones.
 
     Returns:
       ``(fn, params)``: ``fn(params, *args, rng=key, **kwargs)`` returns ``(results, updated params)``.
@@ -65,24 +73,27 @@ def load(
     """
     folder = local_artifact(path)
     with reading(str(folder), ExportError):
-        return _load(folder, signature, backend, verify_hashes)
+        return _load(folder, signature, backend, verify_hashes, stack_layers)
 
 
 def _load(
-    folder: Path, signature: str | None, backend: str, verify_hashes: bool
+    folder: Path, signature: str | None, backend: str, verify_hashes: bool, stack_layers: bool
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     metadata = read_metadata(folder)
     if verify_hashes:
         check_hashes(folder, metadata)
     name, entry = named_signature(metadata, signature)
     interface = decode_interface(entry.get("interface"))
+    stacks = read_stacks(metadata)
     params = read_params(folder, metadata)
+    if stack_layers:
+        params = stacked(params, stacks)
     if backend == "source":
-        function = _from_source(folder, metadata, entry, interface, current_config())
+        function = _from_source(folder, metadata, entry, interface, stacks, current_config())
     elif backend == "stablehlo":
         exported = _from_stablehlo(folder, entry, name)
         _check_counts(exported, entry, interface, name)
-        function = _bound(exported, entry, interface, current_config())
+        function = _bound(exported, entry, interface, stacks, current_config())
     else:
         raise InputError(f"backend is 'stablehlo' or 'source', not {backend!r}")
     function.__name__ = function.__qualname__ = interface.name
@@ -167,7 +178,9 @@ def _counts(tree: Any) -> list[int]:
     return [len(part.children()) if part.num_leaves == len(part.children()) else -1 for part in tree.children()]
 
 
-def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config: Config) -> Callable[..., Any]:
+def _bound(
+    exported: Any, entry: Mapping[str, Any], interface: Interface, stacks: Stacks, config: Config
+) -> Callable[..., Any]:
     variables, updates = list(entry["variables"]), list(entry["updates"])
     needs_key = bool(entry["rng"])
     (held, taken, _), _ = jax.tree.unflatten(exported.in_tree, [np.dtype(a.dtype) for a in exported.in_avals])
@@ -188,22 +201,33 @@ def _bound(exported: Any, entry: Mapping[str, Any], interface: Interface, config
         params, args = interface.take_params(args, kwargs)
         rng = interface.take_key(args, kwargs)
         bound = interface.bind(args, kwargs, with_active_checks(config))
-        missing = [v for v in variables if v not in params]
-        if missing:
-            raise MissingParamError(
-                f"{interface.name}: params lack {len(missing)} variable(s): {', '.join(missing[:10])}"
-            )
+        given = _complete(params, variables, stacks, interface)
         if needs_key and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = [_key_data(rng)] if needs_key else []
         with jax.enable_x64(True) if needs_x64 else contextlib.nullcontext():
-            results, changed = call(params, bound.flat, key)
+            results, changed = call(given, bound.flat, key)
         results = [jnp.asarray(v, _canonical(v.dtype)) for v in results]
         after = {n: _in_width(v, _canonical(params.get(n, v).dtype)) for n, v in zip(updates, changed, strict=True)}
         return interface.results(results), {**params, **after}
 
     function.taken = taken  # type: ignore[attr-defined]
     return function
+
+
+def _complete(
+    params: Mapping[str, Any], variables: Sequence[str], stacks: Stacks, interface: Interface
+) -> Mapping[str, Any]:
+    """Return params as the function of an artifact takes them.
+
+    Raises:
+      MissingParamError: some are missing.
+    """
+    given = stacked(params, stacks) if stacks else params
+    missing = [v for v in variables if v not in given]
+    if missing:
+        raise MissingParamError(f"{interface.name}: params lack {len(missing)} variable(s): {', '.join(missing[:10])}")
+    return given
 
 
 def _as_dtype(value: Any, dtype: np.dtype, interface: Interface) -> jax.Array:
@@ -233,7 +257,12 @@ def _key_data(rng: Any) -> Any:
 
 
 def _from_source(
-    folder: Path, metadata: Mapping[str, Any], entry: Mapping[str, Any], interface: Interface, config: Config
+    folder: Path,
+    metadata: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    interface: Interface,
+    stacks: Stacks,
+    config: Config,
 ) -> Callable[..., Any]:
     file, recorded = metadata.get("source"), entry.get("function")
     if file is None or recorded is None:
@@ -261,6 +290,10 @@ def _from_source(
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
 
+    needed = [*entry["variables"], *(name for name, info in metadata["params"].items() if info.get("constant"))]
+    keys = {name: key for key, layers in stacks.items() for name in names_of(layers)}
+    needed = list(dict.fromkeys(keys.get(name, name) for name in needed))
+
     def function(*args: Any, **kwargs: Any) -> Any:
         params, args = interface.take_params(args, kwargs)
         rng = interface.take_key(args, kwargs)
@@ -270,14 +303,10 @@ def _from_source(
         if entry["rng"] and rng is None:
             raise MissingKeyError(f"{interface.name} draws random numbers: call it with rng=jax.random.key(seed)")
         key = {"rng": _typed(rng)} if entry["rng"] else {}
-        try:
-            results, after = written(nest_params(params) if nested else params, *given, **key)
-        except (KeyError, TypeError, ValueError):  # scans over layers have no KeyError
-            missing = [name for name in metadata["params"] if name not in params]
-            if not missing:
-                raise
-            raise MissingParamError(f"{interface.name}: params lack {', '.join(missing[:10])}") from None
-        return results, flatten_params(after) if nested else after
+        complete = _complete(params, needed, stacks, interface)
+        results, after = written(nest_params(complete) if nested else complete, *given, **key)
+        changed = flatten_params(after) if nested else after
+        return results, {**params, **{name: changed[name] for name in entry["updates"]}}
 
     return function
 

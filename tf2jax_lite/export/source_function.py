@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,29 +12,47 @@ from tf2jax_lite.calling.params import flatten_params, nest_params
 from tf2jax_lite.calling.structures import map_structure
 
 from . import codegen
+from .layer_stacks import Stacks, names_of, stacked
 from .stage import Staged
 
-__all__ = ["from_source"]
+__all__ = ["from_source", "returns_all", "run_source"]
 
 
-def from_source(staged: Staged, entry: codegen.Entry, source: str, constants: Mapping[str, Any]) -> Staged:
-    """Return a traced function that runs its source.
+def run_source(text: str) -> dict[str, Any]:
+    """Return the names that a module defines.
 
     Args:
-      staged: the function.
-      entry: its entry in the source.
-      source: the module, as `codegen.write_module` returned it.
-      constants: the module's large constants by name.
+      text: the module, as `codegen.write_module` returned it.
     """
-    refs = [leaf.index for leaf in jax.tree.leaves(entry.structure) if isinstance(leaf, codegen.Result)]
-    if set(refs) != set(range(len(staged.results))):  # the source does not return all results
-        return staged
     module: dict[str, Any] = {}
-    exec(compile(source, "model.py", "exec"), module)  # our own text, in which names of the model are string literals
-    written = module[entry.name]
+    exec(compile(text, "model.py", "exec"), module)  # our own text, in which names of the model are string literals
+    return module
+
+
+def returns_all(staged: Staged, entry: codegen.Entry) -> bool:
+    """Return whether a function's source returns all of its results."""
+    refs = [leaf.index for leaf in jax.tree.leaves(entry.structure) if isinstance(leaf, codegen.Result)]
+    return set(refs) == set(range(len(staged.results)))
+
+
+def from_source(
+    staged: Staged, entry: codegen.Entry, written: Callable[..., Any], constants: Mapping[str, Any], stacks: Stacks
+) -> Staged:
+    """Return a traced function that runs its source, and takes the params of equal layers stacked.
+
+    Args:
+      staged: the function, which returns all of its results (`returns_all`).
+      entry: its entry in the source.
+      written: the source's function.
+      constants: the module's large constants by name.
+      stacks: params that are stacked; see `find_stacks`.
+    """
+    keys = {name: key for key, layers in stacks.items() for name in names_of(layers)}
+    names = list(dict.fromkeys(keys.get(name, name) for name in staged.variables))
+    constants = stacked(constants, stacks)
 
     def function(variables: list[Any], inputs: list[Any], key: list[Any]) -> Any:
-        params = nest_params({**dict(zip(staged.variables, variables, strict=True)), **constants})
+        params = nest_params({**dict(zip(names, variables, strict=True)), **constants})
         given = [
             map_structure(lambda x: inputs[x.index] if isinstance(x, codegen.Result) else x, structure)
             for structure in entry.arguments.values()
@@ -45,7 +63,7 @@ def from_source(staged: Staged, entry: codegen.Entry, source: str, constants: Ma
         updated = flatten_params(after)
         return [flat[i] for i in range(len(flat))], [updated[name] for name in staged.updates]
 
-    return dataclasses.replace(staged, function=function)
+    return dataclasses.replace(staged, variables=names, function=function)
 
 
 def _collect(structure: Any, results: Any, flat: dict[int, Any]) -> None:

@@ -14,6 +14,7 @@ from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
 from .atomic_dir import new_directory
+from .layer_stacks import read_stacks, unstacked
 from .load import read_params
 from .metadata import hashed_files, read_metadata, write_metadata
 from .orbax import write_checkpoint
@@ -39,8 +40,8 @@ def write_trained(
     Args:
       source: the artifact's directory. It may be ``path``, with ``overwrite``.
       path: the directory to create; it appears when everything is written.
-      params: name to array, in the shapes and dtypes of the artifact's params; 32-bit arrays for 64-bit params are
-        allowed. Params left out, and those that did not change, keep their values.
+      params: name to array, in the shapes and dtypes of the artifact's params, or as `load` stacks them; 32-bit arrays
+        for 64-bit params are allowed. Params left out, and those that did not change, keep their values.
       training: recorded in the metadata as ``options["training"]``, a list with one entry per training.
       extra: further files: name to content, or to a function that writes the file at a given path.
       overwrite: replace an existing artifact.
@@ -52,7 +53,8 @@ def write_trained(
     folder = Path(source)
     metadata = read_metadata(folder)
     arrays = {str(name): value for name, value in read_params(folder, metadata).items()}
-    for name, value in params.items():
+    shapes = {name: value.shape for name, value in arrays.items()}
+    for name, value in unstacked(params, read_stacks(metadata), shapes).items():
         arrays[str(name)] = _fitting(arrays, str(name), value)
     stale = {info["file"] for info in metadata["params"].values()} | set(extra or {})
     with new_directory(Path(path), overwrite=overwrite) as work:

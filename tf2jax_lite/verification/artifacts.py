@@ -131,7 +131,7 @@ class Artifact:
 
     def _load(self, signature: str, backend: str) -> Any:
         if (signature, backend) not in self._loaded:
-            self._loaded[signature, backend] = load(self._path, signature, backend=backend)
+            self._loaded[signature, backend] = load(self._path, signature, backend=backend, stack_layers=False)
         return self._loaded[signature, backend]
 
 

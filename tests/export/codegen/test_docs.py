@@ -18,15 +18,14 @@ def blocks(language="python"):
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def write(folder, monkeypatch, **options):
-    """Return the source that is written for the page's model."""
+def write(folder, monkeypatch, name="OUT", **options):
+    """Write an artifact of the page's model; return its source."""
     monkeypatch.chdir(folder)
     exec(compile(blocks()[0], PAGE.name, "exec"), {})
     functions = convert_file(folder / "encoder.keras")
-    tf2jax.export_functions(
-        functions, folder / "NNX", stablehlo=False, title="encoder.keras, converted from TensorFlow.", **options
-    )
-    return (folder / "NNX" / "model.py").read_text()
+    options = {"stablehlo": False, "platforms": ["cpu"], **options}
+    tf2jax.export_functions(functions, folder / name, title="encoder.keras, converted from TensorFlow.", **options)
+    return (folder / name / "model.py").read_text()
 
 
 @pytest.mark.full
@@ -39,14 +38,20 @@ def test_page_shows_the_source(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
+def test_stacked_params_are_shown(tmp_path, monkeypatch):
+    assert "lax.scan(" in write(tmp_path, monkeypatch, "SCAN", scan_layers=True, stablehlo=True)
+    exec(compile(blocks()[2], PAGE.name, "exec"), {})
+
+
+@pytest.mark.full
 def test_modules_are_shown_and_run(tmp_path, monkeypatch):
     """The class is part of the source, and the page's code for it runs."""
-    written = write(tmp_path, monkeypatch, framework="nnx")
+    written = write(tmp_path, monkeypatch, "NNX", framework="nnx")
     if f"JAX {jax.__version__}" in PAGE.read_text():
         assert blocks("py")[0] in written
     monkeypatch.syspath_prepend(tmp_path)
     namespace = {}
-    for block in blocks()[2:]:
+    for block in blocks()[3:]:
         exec(compile(block, PAGE.name, "exec"), namespace)
     for name in ("NNX", "NNX.model"):
         monkeypatch.delitem(sys.modules, name)

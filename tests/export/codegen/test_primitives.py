@@ -210,6 +210,11 @@ def test_slice_indices_have_one_dtype_with_64_bits(tmp_path):
         np.testing.assert_array_equal(jax.jit(model)(constants, case.x)[0], fn(params, case.x)[0])
 
 
+def test_singular_vectors_are_computed_once():
+    text, _ = written(*of_case(CASES["singular vectors"]))
+    assert text.count("lax.linalg.svd(") == 1
+
+
 def _finite(x):
     return jnp.where(jnp.isfinite(x), x, 0)
 
@@ -217,7 +222,7 @@ def _finite(x):
 # These come only from idioms, TensorFlow's ops, data-dependent dimensions, or other releases of JAX.
 OTHERWISE = frozenset(
     """call einsum expand_dims copy copy_p dim_as_value forward_only loop_start mul_no_nan mulhi materialize
-    random_gamma_grad random_unwrap random_wrap reverse_only split stack tile unstack add_any device_put
+    random_gamma_grad random_unwrap random_wrap reverse_only split stack tile tri unstack add_any device_put
     igamma_grad_a random_clone rng_bit_generator rng_uniform select_and_gather_add select_and_scatter_add remat
     checkpoint custom_vjp_call one_minus_square polynomial log2 eq_to symmetric_product ragged_dot
     ragged_dot_general conv_general_dilated_patches scatter-sub name sharding_constraint custom_gradient

@@ -18,6 +18,7 @@ import tf2jax_lite as tf2jax
 from tf2jax_lite.export import codegen
 from tf2jax_lite.export.codegen.structure import sequences
 from tf2jax_lite.export.codegen.structure.folding import fold
+from tf2jax_lite.export.codegen.structure.plans import role
 from tf2jax_lite.export.codegen.templates import Marks, Ref, Stmt
 
 scope = jax.named_scope
@@ -407,6 +408,26 @@ def test_complex_params_are_loaded(tmp_path):
     save_file({"a/w": value[..., None].view(np.float32)}, tmp_path / "params.safetensors")
     module = imported(text, tmp_path)
     np.testing.assert_array_equal(module.model(module.load_params(tmp_path / "params.safetensors"), 2.0)[0], 2 * value)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("layer_0_up", "up"),
+        ("conv2_block1_1_conv", "conv"),
+        ("block_3_expand_relu_2", "expand_relu"),
+        ("encoder/layer.11.output", "output"),
+        ("dense_12", "dense"),
+        ("conv2d_transpose_1", "conv2d_transpose"),
+        ("resnet50_v2", "resnet50_v2"),
+        ("l2_normalize", "l2_normalize"),
+        ("stage_1_x", "stage_1_x"),
+        ("42", "n42"),
+    ],
+)
+def test_role(name, expected):
+    """Names are roles: without the numbers of layers."""
+    assert role(name) == expected
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ class FunctionWriter:
             for output, given in zip(step.outputs, same, strict=True):
                 self.bind(output, given)
             return
-        self.assign(step.outputs, text, sequence=step.name in _SEQUENCES or len(step.outputs) > 1)
+        outputs = [step.outputs[i] for i in _ORDERS.get((step.name, len(step.outputs)), range(len(step.outputs)))]
+        self.assign(outputs, text, sequence=step.name in _SEQUENCES or len(outputs) > 1)
 
     def assign(self, outputs: Sequence[Value], text: str, *, sequence: bool = False) -> None:
         """Write an assignment to new names."""
@@ -218,6 +219,8 @@ _SEQUENCES = frozenset(
     """split sort top_k approx_top_k qr lu svd eigh eig schur hessenberg unstack rng_bit_generator
     optimization_barrier""".split()  # noqa: SIM905
 )
+_ORDERS = {("svd", 3): (1, 0, 2)}
+"""Numbers of results in the order in which the function in `jax.lax` returns them, by primitive and their count."""
 
 
 def targets(names: Sequence[str]) -> str:

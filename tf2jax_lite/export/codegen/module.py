@@ -189,7 +189,7 @@ class ModuleWriter:
         stack = stack_layers(self._stacks())
         used = {*used, *(n.id for n in ast.walk(ast.parse(stack)) if isinstance(n, ast.Name))}
         return [
-            load_params([*self._taken, *self.constants], self._of_complex()),
+            load_params([*self._taken, *self.constants], self._of_complex(), stacks=bool(stack)),
             stack,
             UPDATED * ("_updated" in used),
             STACKED * ("_stacked" in used),
@@ -243,6 +243,7 @@ class ModuleWriter:
                 name = f"{base}_{count}"
             self._names[id(value)] = name
             self.constants[name] = value.array
+            self.program.constants[param_path(name, self._taken)] = value.aval
         return self.read(self._names[id(value)])
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:

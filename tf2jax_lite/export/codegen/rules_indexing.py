@@ -167,6 +167,13 @@ def _iota(eqn: Equation) -> str:
     return call("lax.broadcasted_iota", dtype, literals.shape(p["shape"]), str(p["dimension"]))
 
 
+@rule("tri")
+def _tri(eqn: Equation) -> str:
+    rows, columns = eqn.outputs[0].shape
+    dims = [rows] if rows is columns or rows == columns else [rows, columns]
+    return call("jnp.tri", *map(literals.dimension, dims), dtype=eqn.outputs[0].dtype)
+
+
 @rule("gather")
 def _gather(eqn: Equation) -> str:
     p = eqn.params

@@ -107,9 +107,7 @@ def _lu(eqn: Equation) -> str:
 def _svd(eqn: Equation) -> str:
     p = eqn.params
     text = call("lax.linalg.svd", eqn.typed[0], full_matrices=p["full_matrices"], compute_uv=p["compute_uv"])
-    if not p["compute_uv"]:
-        return f"({text},)"
-    return f"[{text}[i] for i in (1, 0, 2)]"
+    return text if p["compute_uv"] else f"({text},)"
 
 
 @rule("eigh")

@@ -25,7 +25,7 @@ STACKED = '''def _stacked(layers):
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), first, *others)'''
 
 _STACK = '''def stack_layers(params):
-    """Stack the params of equal layers once; otherwise each call does it."""
+    """Stack the params of equal layers, which otherwise each call does."""
     params = jax.tree.map(lambda array: array, params)  # new dicts
 {loop}
         scopes = [functools.reduce(dict.get, path[:-1], params) for path in paths]
@@ -104,15 +104,16 @@ def _paths(group: Sequence[tuple[str, ...]]) -> str:
     return f"[{tuple_of(parts)} for i in range({len(group)})]"
 
 
-def load_params(names: Collection[str], of_complex: Collection[str]) -> str:
+def load_params(names: Collection[str], of_complex: Collection[str], *, stacks: bool = False) -> str:
     """Return the function that reads params.
 
     Args:
       names: the params' names.
       of_complex: names of those that are complex, which safetensors does not support.
+      stacks: whether it calls ``stack_layers``.
     """
     given = set(names)
-    text = _LOAD
+    text = _LOAD.replace("return params", "return stack_layers(params)") if stacks else _LOAD
     prefixes = {name[:i] for name in given for i, c in enumerate(name) if c == "/"}
     if prefixes & given:
         text = text.replace(_PLAIN, _NESTED_NAMES)

@@ -190,8 +190,8 @@ def create_model_from_artifact(
     if eval_signature is None:
         eval_signature = names[0] if len(names) == 1 else "serving_default"
     trained = train_signature if train_signature in metadata["signatures"] else eval_signature
-    evaluate = load(path, eval_signature, backend=backend)
-    train = evaluate if trained == eval_signature else load(path, trained, backend=backend)
+    evaluate = load(path, eval_signature, backend=backend, stack_layers=False)
+    train = evaluate if trained == eval_signature else load(path, trained, backend=backend, stack_layers=False)
     entry = metadata["signatures"][trained]
     if backend == "stablehlo" and not entry.get("differentiable", True):
         raise InputError(f"{path}: the function {trained!r} has no derivative in StableHLO; try backend='source'")

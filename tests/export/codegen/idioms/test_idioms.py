@@ -32,6 +32,11 @@ def normalized(x, gamma, beta, epsilon=1e-3, axis=-1):
     return x * scale + (-mean * scale + beta)
 
 
+def standardized(x, axes):
+    mean, variance = tf.nn.moments(x, axes, keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + 1e-3)
+
+
 def batch_normalized(x, mean, variance, gamma, beta):
     return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-3)
 
@@ -89,11 +94,27 @@ CASES = {
     "variance": (lambda x: tf.nn.moments(x, [1])[1], [X], "jnp.var(x, axis=1)"),
     "layer_norm": (normalized, [X, VECTOR, draw(4)], "_layer_norm(x, gamma, beta, epsilon=0.001)"),
     "batch_norm": (batch_normalized, [X, VECTOR, np.abs(draw(4)), draw(4), draw(4)], "_batch_norm("),
+    "standardized": (
+        lambda x: standardized(x, [-1]),
+        [X],
+        "jax.nn.standardize(x, variance=variance, epsilon=0.001)",
+    ),
+    "standardized_images": (
+        lambda x: standardized(x, [1, 2]),
+        [IMAGES],
+        "jax.nn.standardize(x, variance=variance, epsilon=0.001, axis=(1, 2))",
+    ),
     "dense": (dense, [X, MATRIX, draw(6)], "x @ kernel"),
     "broadcast": (lambda x, y: tf.reshape(x, [4, 1]) * y, [VECTOR, draw(5)], "x[..., None]"),
     "where": (lambda x: tf.where(x > 0, x * 2.0, 0.0), [X], "jnp.where("),
     "take": (lambda x, i: tf.gather(x, i), [draw(5, 4), INDICES], "_take(x, i)"),
     "embedding": (embedded, [draw(5, 4), INDICES], "jnp.take(table, ids, axis=0"),
+    "take_of_each": (lambda x, i: tf.gather(x, i, batch_dims=1), [X[:2], INDICES], "jax.vmap(_take)(x, i)"),
+    "take_along_axis": (
+        lambda x, i: tf.gather(x, tf.where(i < 0, i + 6, i), batch_dims=1),
+        [MATRIX[:2], INDICES],
+        'jnp.take_along_axis(x, i, axis=-1, mode="fill", fill_value=0)',
+    ),
     "split": (lambda x: tf.split(x, 2, -1)[1] * 2.0, [X], "jnp.split(x, 2, axis=-1)"),
     "concat": (lambda x, y: tf.concat([x, y], 1), [X, X], "jnp.concatenate([x, y], axis=1)"),
     "pad": (lambda x: tf.pad(x, [[0, 0], [1, 2], [0, 0]]), [X], "jnp.pad(x, ((0, 0), (1, 2), (0, 0)))"),
@@ -197,6 +218,11 @@ def dims(*shape, dtype=np.float32):
     return jax.ShapeDtypeStruct([sizes.get(n, n) for n in shape], dtype)
 
 
+def positions(x, axis):
+    """Return the positions along an axis, counted from 1 as Keras counts them."""
+    return jnp.cumsum(jnp.ones(x.shape, np.int32), axis)
+
+
 DIMS = jax.export.symbolic_shape("b, t")
 NORM = [dims("b", "t", 4), dims(4), dims(4)]
 SYMBOLIC = {
@@ -222,6 +248,21 @@ SYMBOLIC = {
         lambda x, m: jnp.where(jnp.ones((3, 3), bool) & m, x, 0),
         [dims(3, 3), dims(3, dtype=bool)],
         ["select_n"],
+    ),
+    "triangle": (
+        lambda x: jnp.where(positions(x, 0) >= positions(x, 1), x, 0),
+        [dims("t", "t")],
+        ["tri", "select_n"],
+    ),
+    "triangle_of_a_batch": (
+        lambda x: jnp.where(positions(x[None], 1) >= positions(x[None], 2), x, 0),
+        [dims("b", "t")],
+        ["tri", "expand_dims", "select_n"],
+    ),
+    "upper_triangle": (
+        lambda x: jnp.where(positions(x, 1) >= positions(x, 0), x, 0),
+        [dims("b", "t")],
+        ["broadcast_in_dim", "cumsum", "broadcast_in_dim", "cumsum", "ge", "select_n"],
     ),
     "relu": (jax.nn.relu, [dims("b")], ["jax.nn.relu"]),
     "two_results": (

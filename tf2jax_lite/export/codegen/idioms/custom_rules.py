@@ -8,14 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite.export.codegen.block_ir import Equation, Literal
+from tf2jax_lite.export.codegen.block_ir import Equation, Literal, Value
 
 from .candidates import call, trace
 from .graph import Graph, Replacement, Rule
+from .local_rules import axes_of
 from .matching import Match, find
-from .shapes import is_float, new, scalar_literal
+from .proposals import standardized
+from .shapes import aval, is_float, new, scalar_literal
 
-__all__ = ["power", "primitive", "reciprocal", "silu"]
+__all__ = ["power", "primitive", "reciprocal", "silu", "standardize"]
 
 _LARGEST_INTEGER = 4  # exponents up to it are written as products
 
@@ -43,6 +45,21 @@ def power(graph: Graph, step: Equation, match: Match) -> Replacement | None:
     if number in range(2, _LARGEST_INTEGER + 1):
         return [new("integer_pow", {"y": int(number)}, [x], step, match.results)]
     return [new("pow", {}, [x, exponent], step, match.results)]
+
+
+def standardize(graph: Graph, step: Equation, match: Match) -> Replacement:
+    """Write `jax.nn.standardize` with a variance, as its own is a difference of squares."""
+    x, epsilon = match.arguments
+    _, words = next(iter(standardized(graph, step)))
+    axis, shape = words.get("axis", -1), x.aval.shape
+    reduced = axes_of(axis, len(shape))
+    kept = aval([1 if i in reduced else size for i, size in enumerate(shape)], x.aval.dtype)
+    variance = Value(kept, "variance")
+    given = [x, variance, epsilon]
+    return [
+        call("jnp.var", [x], step, variance, {"axis": axis, "keepdims": True}),
+        call("jax.nn.standardize", given, step, match.results[0], words, ["variance", "epsilon"]),
+    ]
 
 
 def _silu_tangent(x: Any, t: Any) -> Any:

@@ -34,6 +34,7 @@ __all__ = [
     "square",
     "squeeze_reduced_axes",
     "stack",
+    "triangle",
 ]
 
 BROADCASTING = (*"add sub mul div max min and or xor eq ne lt le gt ge select_n".split(),)  # noqa: SIM905
@@ -147,6 +148,24 @@ def square(graph: Graph, step: Equation) -> Replacement | None:
     """Write a product of a value with itself as its square."""
     x, y = step.inputs
     return [new("square", {}, [x], step, step.outputs)] if x is y and isinstance(x, Value) else None
+
+
+def triangle(graph: Graph, step: Equation) -> Replacement | None:
+    """Write the comparison of positions, which are counted by sums of ones, as a triangle."""
+    counts, shape = [graph.definition(v) for v in step.inputs], step.outputs[0].aval.shape
+    for maker, axis in zip(counts, (len(shape) - 2, len(shape) - 1), strict=True):
+        if maker is None or maker.name != "cumsum" or maker.params["reverse"] or maker.params["axis"] != axis:
+            return None
+        ones = graph.definition(maker.inputs[0])
+        number = scalar_literal(ones.inputs[0]) if ones is not None and ones.name == "broadcast_in_dim" else None
+        if axis < 0 or number is None or number != 1 or not np.issubdtype(number.dtype, np.integer):
+            return None
+    if any(not isinstance(d, int) or d != 1 for d in shape[:-2]):
+        return None
+    if len(shape) == 2:
+        return [new("tri", {}, [], step, step.outputs)]
+    made = new("tri", {}, [], step, aval(shape[-2:], np.dtype(np.bool_)))
+    return [made, new("expand_dims", {"axes": tuple(range(len(shape) - 2))}, made.outputs, step, step.outputs)]
 
 
 def stack(graph: Graph, step: Equation) -> Replacement | None:

@@ -28,9 +28,12 @@ __all__ = [
     "pool",
     "powers",
     "rows",
+    "standardized",
     "sum_axis",
     "summed",
     "taken",
+    "taken_along",
+    "taken_of_each",
     "taken_or_zero",
     "with_keywords",
 ]
@@ -90,6 +93,15 @@ def mean_of_squares(graph: Graph, step: Equation) -> Iterable[Proposal]:
         yield [step.inputs[0].aval], dict(step.params["keywords"])
 
 
+def standardized(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the output's type, a number, and the axes of the mean before it."""
+    output = step.outputs[0].aval
+    mean = next((s for v in step.inputs if (s := graph.nearest(v, "jnp.mean")) is not None), None)
+    if mean is not None:
+        words = dict(mean.params["keywords"])
+        yield [output, _scalar(output.dtype)], {"axis": words["axis"]} if words.get("axis", -1) != -1 else {}
+
+
 def taken(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose the operand and indices of a gather along one axis."""
     p, (x, indices) = step.params, (v.aval for v in step.inputs)
@@ -107,6 +119,23 @@ def taken_or_zero(graph: Graph, step: Equation) -> Iterable[Proposal]:
     for avals, words in taken(graph, step):
         if words["mode"] == "fill" and words.get("fill_value") == 0:
             yield avals, {"axis": words["axis"]} if words["axis"] else {}
+
+
+def taken_along(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose a matrix and the columns that a gather takes of each row."""
+    for avals, _ in taken_of_each(graph, step):
+        if all(len(a.shape) == 2 for a in avals):
+            yield avals, {"axis": -1, "mode": "fill", "fill_value": 0}
+
+
+def taken_of_each(graph: Graph, step: Equation) -> Iterable[Proposal]:
+    """Propose the operand and indices of a gather along the first axis of each example of a batch, zeros elsewhere."""
+    p, (x, indices) = step.params, (v.aval for v in step.inputs)
+    numbers = p["dimension_numbers"]
+    batches = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+    zeros = p["mode"] == lax.GatherScatterMode.FILL_OR_DROP and p["fill_value"] == 0
+    if batches == ((0,), (0,)) and numbers.start_index_map == (1,) and zeros:
+        yield [x, aval(indices.shape[:-1], indices.dtype)], {}
 
 
 def dynamic_item(graph: Graph, step: Equation) -> Iterable[Proposal]:

@@ -8,7 +8,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["elu", "gelu", "layer_norm", "power", "reciprocal", "relu6", "rsqrt", "softmax", "sqrt", "variance"]
+__all__ = [
+    "elu",
+    "gelu",
+    "layer_norm",
+    "power",
+    "reciprocal",
+    "relu6",
+    "rsqrt",
+    "softmax",
+    "sqrt",
+    "standardize",
+    "variance",
+]
 
 
 @jax.custom_jvp
@@ -94,3 +106,10 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
     squares = jnp.square(x - lax.stop_gradient(mean))
     scale = lax.rsqrt(jnp.mean(squares, axis=-1, keepdims=True) + epsilon) * gamma
     return x * scale + (-mean * scale + beta)
+
+
+def standardize(x: Any, epsilon: Any, *, axis: Any = -1) -> Any:
+    """Normalize to mean 0 and variance 1, where no derivative goes through the variance's own mean."""
+    mean = jnp.mean(x, axis=axis, keepdims=True)
+    squares = jnp.square(x - lax.stop_gradient(mean))
+    return (x - mean) * lax.rsqrt(jnp.mean(squares, axis=axis, keepdims=True) + epsilon)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection, Sequence
 
 from tf2jax_lite.export.codegen.names import Names, identifier
-from tf2jax_lite.export.codegen.structure.calls import Calls, call_of, head_of, joined
+from tf2jax_lite.export.codegen.structure.calls import Calls, Invocation, Iteration, call_of, head_of, joined
 from tf2jax_lite.export.codegen.structure.plans import Plan
-from tf2jax_lite.export.codegen.structure.sequences import Header
 from tf2jax_lite.export.codegen.templates import Hole, Marks, Part, Read, Ref, Stmt
 from tf2jax_lite.support.errors import ExportError
 
@@ -61,45 +61,35 @@ class Members(Calls):
         words = [*([parameter] if parameter != "params" else []), *scopes]
         return f"{self._member(text, '_'.join(words[-2:]))}[...]"
 
-    def call(
-        self, plan: Plan, targets: Sequence[int], given: Sequence[str], values: Sequence[Part], marks: Marks
-    ) -> Stmt:
+    def call(self, call: Invocation, marks: Marks) -> Stmt:
         """Return a statement that calls a module, or a function without params."""
-        if not plan.slots:
-            return call_of(plan, targets, [self._constant(text) for text in given], values, marks)
-        source, words = self._construction(plan, given)
-        return _call(self._member(source, _role(plan, given)), targets, values, words)
+        if not call.plan.slots:
+            given = [self._constant(text) for text in call.given]
+            return call_of(dataclasses.replace(call, given=given), marks)
+        source, words = self._construction(call)
+        return _call(self._member(source, _role(call)), call, words)
 
-    def loop(
-        self,
-        plan: Plan,
-        targets: Sequence[int],
-        given: Sequence[str],
-        values: Sequence[Part],
-        head: Header,
-        iterable: str,
-        columns: Sequence[tuple[int, list[int]]],
-        marks: Marks,
-    ) -> tuple[Stmt, Stmt]:
+    def loop(self, call: Invocation, loop: Iteration, marks: Marks) -> tuple[Stmt, Stmt]:
         """Return the first line of a loop over modules, and the call of one."""
-        if not plan.slots:
-            return super().loop(plan, targets, given, values, head, self._constant(iterable), columns, marks)
-        source, words = self._construction(plan, given)
+        if not call.plan.slots:
+            return super().loop(call, dataclasses.replace(loop, iterable=self._constant(loop.iterable)), marks)
+        source, words = self._construction(call)
         names = {name for _, text in words for name in re.findall(r"[a-z_]\w*", str(text))}
-        if names & {"i", *head.variables}:
+        if names & {"i", *loop.head.variables}:
             raise ExportError("sizes that depend on symbolic dimensions differ between the iterations of a loop")
-        variables = "".join(map(str, head_of(head, iterable, []).parts)).removesuffix(":")
-        name = _class_role(plan)
+        variables = "".join(map(str, head_of(dataclasses.replace(loop, columns=())).parts)).removesuffix(":")
+        name = _class_role(call.plan)
         modules = self._member(f"nnx.List([{source} {variables}])", f"{name}s")
         module = marks.number(name)
-        sequences = [[modules], *(["(", *joined([[Ref(v)] for v in each]), ")"] for _, each in columns)]
-        targeted = [module, *(column for column, _ in columns)]
-        whole = ["zip(", *joined(sequences), ", strict=True)"] if columns else sequences[0]
+        sequences = [[modules], *(["(", *joined([[Ref(v)] for v in each]), ")"] for _, each in loop.columns)]
+        targeted = [module, *(column for column, _ in loop.columns)]
+        whole = ["zip(", *joined(sequences), ", strict=True)"] if loop.columns else sequences[0]
         first: list[Part] = ["for ", *joined([[Ref(v)] for v in targeted]), " in ", *whole, ":"]
-        return Stmt(tuple(first), tuple(targeted)), _call(Ref(module), targets, values, words)
+        return Stmt(tuple(first), tuple(targeted)), _call(Ref(module), call, words)
 
-    def _construction(self, plan: Plan, given: Sequence[str]) -> tuple[str, list[tuple[str, str]]]:
+    def _construction(self, call: Invocation) -> tuple[str, list[tuple[str, str]]]:
         """Return the source of a module, and the keywords of its calls."""
+        plan, given = call.plan, call.given
         late = call_words(plan)
         named = list(zip(plan.words(), given[len(plan.slots) :], strict=True))
         early = [(w, text) for w, text in named if w not in late and text != plan.defaults.get(w)]
@@ -108,10 +98,10 @@ class Members(Calls):
         return f"{plan.name}({', '.join(args)})", words
 
 
-def _call(module: Part, targets: Sequence[int], values: Sequence[Part], words: Sequence[tuple[str, str]]) -> Stmt:
-    args = [*([value] for value in values), *([f"{word}={text}"] for word, text in words)]
-    parts = [*joined([[Ref(value)] for value in targets]), *([" = "] if targets else [])]
-    return Stmt(tuple(_merged([*parts, module, "(", *joined(args), ")"])), tuple(targets))
+def _call(module: Part, call: Invocation, words: Sequence[tuple[str, str]]) -> Stmt:
+    args = [*([value] for value in call.values), *([f"{word}={text}"] for word, text in words)]
+    parts = [*joined([[Ref(value)] for value in call.targets]), *([" = "] if call.targets else [])]
+    return Stmt(tuple(_merged([*parts, module, "(", *joined(args), ")"])), tuple(call.targets))
 
 
 def _merged(parts: Sequence[Part]) -> list[Part]:
@@ -129,8 +119,9 @@ def _class_role(plan: Plan) -> str:
     return identifier(plan.name).rstrip("_0123456789") or "module"
 
 
-def _role(plan: Plan, given: Sequence[str]) -> str:
+def _role(call: Invocation) -> str:
     """Return a name for a module: the scope of its params, or its class."""
+    plan, given = call.plan, call.given
     named = next((slot.keyword for slot in plan.slots if slot.keyword), None)
     text = dict(zip(plan.arguments(), given, strict=True)).get(named or "", "")
     if re.fullmatch(r'"[^"{}]*"', text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +12,46 @@ from .items import Loop, Program
 from .plans import Plan
 from .sequences import Header
 
-__all__ = ["FUNCTIONS", "Calls", "call_of", "head_of", "is_scan", "joined", "scan"]
+__all__ = ["FUNCTIONS", "Calls", "Invocation", "Iteration", "call_of", "head_of", "is_scan", "joined", "scan"]
 
 
-def call_of(plan: Plan, targets: Sequence[int], given: Sequence[Part], values: Sequence[Part], marks: Marks) -> Stmt:
+@dataclasses.dataclass(frozen=True)
+class Invocation:
+    """A call of an outlined function.
+
+    Attributes:
+      plan: the function's parameters.
+      targets: the values that the call assigns.
+      given: source of what `Plan.given` returns.
+      values: the other arguments.
+    """
+
+    plan: Plan
+    targets: Sequence[int]
+    given: Sequence[Any]
+    values: Sequence[Part]
+
+
+@dataclasses.dataclass(frozen=True)
+class Iteration:
+    """The first line of a loop over calls.
+
+    Attributes:
+      head: its variables.
+      iterable: the source that these iterate over.
+      columns: values that differ between the calls: the variable, and the value of each call.
+    """
+
+    head: Header
+    iterable: str
+    columns: Sequence[tuple[int, list[int]]] = ()
+
+
+def call_of(call: Invocation, marks: Marks) -> Stmt:
     """Return a statement that calls an outlined function."""
+    plan, targets, given = call.plan, call.targets, call.given
     args: list[list[Part]] = [[text] for text in given[: len(plan.slots)]]
-    args += [[value] for value in values]
+    args += [[value] for value in call.values]
     words = zip(plan.words(), given[len(plan.slots) :], strict=True)
     args += [[f"{word}=", text] for word, text in words if text != plan.defaults.get(word)]
     parts = joined([[Ref(value)] for value in targets])
@@ -28,21 +62,22 @@ def call_of(plan: Plan, targets: Sequence[int], given: Sequence[Part], values: S
     return Stmt((*parts, ")"), tuple(targets), literals.type_comment(aval) if aval is not None else "")
 
 
-def head_of(head: Header, iterable: str, columns: Sequence[tuple[int, list[int]]]) -> Stmt:
+def head_of(loop: Iteration) -> Stmt:
     """Return the first line of a loop."""
+    head = loop.head
     names = head.variables[head.indexed :] if head.table else []
     variables: list[list[Part]] = []
     sequences: list[list[Part]] = []
     if names:
         variables.append([names[0] if len(names) == 1 else f"({', '.join(names)})"])
-        sequences.append([iterable])
-    for column, values in columns:
+        sequences.append([loop.iterable])
+    for column, values in loop.columns:
         variables.append([Ref(column)])
         parts = joined([[Ref(value)] for value in values])
         sequences.append(["(", *parts, ")"])
-    targets = tuple(column for column, _ in columns)
+    targets = tuple(column for column, _ in loop.columns)
     if not sequences:
-        return Stmt((f"for {'i' if head.indexed else '_'} in range({iterable}):",))
+        return Stmt((f"for {'i' if head.indexed else '_'} in range({loop.iterable}):",))
     if len(sequences) == 1:
         inner, whole = variables[0], sequences[0]
         if names and len(names) > 1 and not head.indexed:
@@ -64,25 +99,13 @@ class Calls:
         """Return the source of a param or a constant, given it as an expression of the function's parameters."""
         return text
 
-    def call(
-        self, plan: Plan, targets: Sequence[int], given: Sequence[str], values: Sequence[Part], marks: Marks
-    ) -> Stmt:
+    def call(self, call: Invocation, marks: Marks) -> Stmt:
         """Return a statement that calls an outlined function; see `call_of`."""
-        return call_of(plan, targets, given, values, marks)
+        return call_of(call, marks)
 
-    def loop(
-        self,
-        plan: Plan,
-        targets: Sequence[int],
-        given: Sequence[str],
-        values: Sequence[Part],
-        head: Header,
-        iterable: str,
-        columns: Sequence[tuple[int, list[int]]],
-        marks: Marks,
-    ) -> tuple[Stmt, Stmt]:
+    def loop(self, call: Invocation, loop: Iteration, marks: Marks) -> tuple[Stmt, Stmt]:
         """Return the first line of a loop over calls, and the call; see `head_of`."""
-        return head_of(head, iterable, columns), self.call(plan, targets, given, values, marks)
+        return head_of(loop), self.call(call, marks)
 
 
 FUNCTIONS = Calls()
@@ -157,7 +180,7 @@ def scan(
     slots = [i for i in range(len(plan.slots)) if head.varying[i]]
     layers, layer, name = (marks.number(hint) for hint in ("layers", "layer", "layer_body"))
     trees = ", ".join(given[i] for i in slots)
-    variables = "".join(str(part) for part in head_of(head, iterable, []).parts).removesuffix(":")
+    variables = "".join(str(part) for part in head_of(Iteration(head, iterable)).parts).removesuffix(":")
     tree = trees if len(slots) == 1 else f"({trees})"
     stacked = Stmt((Ref(layers), f" = _stacked({tree} {variables})"), (layers,))
 
@@ -172,7 +195,8 @@ def scan(
         own[slot] = Ref(subtree)
     whole = len(slots) == len(plan.slots) > 1  # all come from the layer, in order
     arguments = [Ref(inside[i]) if i in inside else arg for i, arg in enumerate(args)]
-    call = call_of(plan, [results[position] for position in item.calls[0].function.results], own, arguments, marks)
+    targets = [results[position] for position in item.calls[0].function.results]
+    call = call_of(Invocation(plan, targets, own, arguments), marks)
     if whole:
         first, last = call.parts.index(Ref(subtrees[0])), call.parts.index(Ref(subtrees[-1]))
         call.parts = (*call.parts[:first], "*", Ref(layer), *call.parts[last + 1 :])
@@ -182,8 +206,8 @@ def scan(
     body += [_unpacked(subtrees, layer)] if len(slots) > 1 and not whole else []
     body += [call, Stmt(("return ", *_display(after), ", None"))]
     starts = [arg.id for i, arg in enumerate(args) if i in carried and isinstance(arg, Ref)]
-    targets = (*_display(finals), ", _ = lax.scan(")
-    run = Stmt((*targets, Ref(name), ", ", *_display(starts), ", ", Ref(layers), ")"), tuple(finals))
+    start = (*_display(finals), ", _ = lax.scan(")
+    run = Stmt((*start, Ref(name), ", ", *_display(starts), ", ", Ref(layers), ")"), tuple(finals))
     return [stacked, Def(Ref(name), [(Ref(carry),), (Ref(layer),)], body), run]
 
 

@@ -283,6 +283,7 @@ class Program:
       marks: hints and abstract values.
       functions: by key.
       params: abstract values of params by path.
+      constants: the same of large constants.
       scan_layers: whether loops over layers of one shape are `jax.lax.scan`.
       stacks: paths of params that such loops stack, inner loops first, each with these loops.
     """
@@ -290,6 +291,7 @@ class Program:
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
         self.params: dict[tuple[str, ...], Any] = {}
+        self.constants: dict[tuple[str, ...], Any] = {}
         self.scan_layers = False
         self.stacks: dict[tuple[tuple[str, ...], ...], list[Loop]] = {}
         self._subtrees: dict[tuple[str, ...], dict[tuple[str, ...], Any]] = {}
@@ -325,9 +327,9 @@ class Program:
                     item.calls[0].function.places += 2
 
     def under(self, path: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
-        """Return shapes and dtypes of the params of a subtree, by path within it."""
+        """Return shapes and dtypes of the params and large constants of a subtree, by path within it."""
         if not self._subtrees:
-            for full, aval in self.params.items():
+            for full, aval in (*self.params.items(), *self.constants.items()):
                 for length in range(len(full) + 1):
                     tree = self._subtrees.setdefault(full[:length], {})
                     tree[full[length:]] = aval.shape, aval.dtype

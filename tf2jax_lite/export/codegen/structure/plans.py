@@ -93,9 +93,17 @@ class Plan:
         return [*(slot.parameter for slot in self.slots), *args, *written]
 
 
+_NUMBERED = re.compile(r"(?:.*[_./-])?[A-Za-z]{2,}[_.-]?\d+(?:[_.-]+\d+)*[_.-]+(?=[A-Za-z]{2})")
+"""The number of a layer, and all before it, of a name that goes on behind it."""
+
+
 def role(scope: str) -> str:
-    """Return a name for the role of a scope or node: without the number that makes it unique."""
-    return identifier(re.sub(r"(?<=\D)([_.-]\d+)+$", "", scope) or scope)
+    """Return a name for the role of a scope or node: without the numbers that make it unique.
+
+    ``layer_0_up`` and ``conv2_block1_1_up_3`` become ``up``.
+    """
+    name = re.sub(r"(?<=\D)([_.-]\d+)+$", "", scope) or scope
+    return identifier(_NUMBERED.sub("", name, count=1))
 
 
 def common_role(scopes: Sequence[str]) -> str:

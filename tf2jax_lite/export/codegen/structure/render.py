@@ -10,7 +10,7 @@ from typing import Any
 from ..formatter import define, loop, statement
 from ..idioms.defaults import without_defaults
 from ..templates import Def, For, Hole, Marks, Part, Printed, Read, Ref, Stmt, parts_of
-from .calls import FUNCTIONS, Calls, is_scan, scan
+from .calls import FUNCTIONS, Calls, Invocation, Iteration, is_scan, scan
 from .folding import fold
 from .items import Call, Code, Item, Loop, Program
 from .naming import flat, name_values
@@ -83,7 +83,8 @@ class _Filler:
                 targets = [item.output_at(position, self.program) for position in item.function.results]
                 plan = item.function.plan
                 given = [next(self.texts) for _ in range(len(plan.slots) + len(plan.words()))]
-                self.nodes.append(calls.call(plan, targets, given, [Ref(v) for v in item.inputs], program.marks))
+                call = Invocation(plan, targets, given, [Ref(v) for v in item.inputs])
+                self.nodes.append(calls.call(call, program.marks))
             elif isinstance(item, Loop):
                 self._loop(item, headers[id(item)])
             else:
@@ -150,8 +151,8 @@ class _Filler:
         if self.program.scan_layers and is_scan(item, head, self.program):
             self.nodes.extend(scan(item, head, iterable, values, given, args, self.program))
             return
-        targets = [values[p] for p in results]
-        first_line, call = self.calls.loop(plan, targets, given, args, head, iterable, columns, marks)
+        found = Invocation(plan, [values[p] for p in results], given, args)
+        first_line, call = self.calls.loop(found, Iteration(head, iterable, columns), marks)
         self.nodes.append(For(first_line, [call, *appended]))
         for _, found, each in lists:
             parts: list[Part] = [piece for value in each for piece in (Ref(value), ", ")]
