@@ -1,6 +1,6 @@
 """Every algorithm against an independent one in numpy, float64.
 
-The model is logistic regression, with few clients and rounds.
+The model is logistic regression, with few clients and five rounds.
 """
 
 import dataclasses
@@ -35,7 +35,8 @@ SIZE = 10
 CLIENTS = workload.make_clients(6, seed=2, low=5, high=33, shape=(6,), classes=4)
 CLIENTS = [*CLIENTS[1:3], CLIENTS[0], *CLIENTS[3:]]
 # As many clients in each round, the largest among them: nothing is compiled twice.
-ROUNDS = [CLIENTS[:4], CLIENTS[2:], CLIENTS[1:5]]
+COHORTS = [[0, 1, 2, 3], [2, 3, 4, 5], [1, 2, 3, 4], [0, 1, 2, 3], [2, 3, 4, 5]]
+ROUNDS = [[CLIENTS[i] for i in cohort] for cohort in COHORTS]
 BATCHING = ShuffleRepeatBatchHParams(batch_size=SIZE, skip_shuffle=True, fill_remainder=False)
 LR = 0.4
 
@@ -226,11 +227,26 @@ def test_mime(lite):
 
 
 @pytest.mark.full
+def test_dp_fed_avg():
+    """Clipping at the median norm, from 0.5; the noise has its own tests."""
+    p, norm = zeros(), 0.5
+    for clients in ROUNDS:
+        updates = [tree(np.subtract, local_sgd(p, c, LR, SIZE), p) for c in clients]
+        norms = np.array([np.sqrt(sum((leaf**2).sum() for leaf in u.values())) for u in updates])
+        factors = np.minimum(1, norm / norms)
+        p = tree(lambda a, *u, f=factors: a + sum(k * v for k, v in zip(f, u, strict=True)) / 4, p, *updates)
+        norm *= np.exp(-0.2 * ((norms <= norm).mean() - 0.5))
+    aggregator = agg.DifferentiallyPrivateFactory.gaussian_adaptive(0.0, 4, initial_l2_norm_clip=0.5)
+    process = build_unweighted_fed_avg(model(), optax.sgd(LR), aggregator=aggregator, client_batching=BATCHING)
+    state, _ = check(process, p)
+    np.testing.assert_allclose(jax.tree.leaves(state.aggregator)[0], norm, rtol=1e-5)
+
+
+@pytest.mark.full
 def test_scaffold():
     p, c = zeros(), zeros()
     own = [zeros() for _ in CLIENTS]
-    numbers = [[0, 1, 2, 3], [2, 3, 4, 5], [1, 2, 3, 4]]
-    for chosen in numbers:
+    for chosen in COHORTS:
         updates, changes = [], []
         for i in chosen:
             y = local_sgd(
@@ -248,12 +264,20 @@ def test_scaffold():
         p = tree(np.add, p, weighted_mean(updates, [1] * len(chosen)))
         step = weighted_mean(changes, [1] * len(chosen))
         c = tree(lambda c, d: c + 4 / len(CLIENTS) * d, c, step)
-    process = build_scaffold(model(), len(CLIENTS), LR, client_batching=BATCHING, clients_per_chunk=3)
-    state, _ = check(
-        process, p, rounds=numbers, wrap=lambda chosen: [(f"client {i}", ClientDataset(CLIENTS[i])) for i in chosen]
+    process = build_scaffold(
+        model(), len(CLIENTS), LR, client_batching=BATCHING, clients_per_chunk=3, client_diagnostics=True
+    )
+    state, metrics = check(
+        process, p, rounds=COHORTS, wrap=lambda chosen: [(f"client {i}", ClientDataset(CLIENTS[i])) for i in chosen]
     )
     np.testing.assert_allclose(state.control["w"], c["w"], atol=1e-5)
     np.testing.assert_allclose(state.client_controls["client 5"]["w"], own[5]["w"], atol=1e-5)
+    found = metrics["client_diagnostics"]
+    assert list(found) == [f"client {i}" for i in COHORTS[-1]]
+    for i, update in zip(COHORTS[-1], updates, strict=True):
+        norm = np.sqrt(sum((leaf**2).sum() for leaf in update.values()))
+        np.testing.assert_allclose(found[f"client {i}"]["delta_l2_norm"], norm, rtol=1e-5)
+        assert found[f"client {i}"]["num_examples"] == len(CLIENTS[i]["y"])
 
 
 def test_scaffold_needs_ids():
@@ -367,11 +391,14 @@ def test_hyp_cluster():
             fed_avg(q, [[c for c, n in zip(clients, chosen, strict=True) if n == k]], LR, SIZE) if k in chosen else q
             for k, q in enumerate(p)
         ]
-    process = build_hyp_cluster(model(), 2, optax.sgd(LR), client_batching=BATCHING)
+    process = build_hyp_cluster(model(), 2, optax.sgd(LR), client_batching=BATCHING, client_diagnostics=True)
     state, metrics = train(process, params=[tree(lambda a: a.astype(np.float32), s) for s in start])
     for q, found in zip(p, process.get_model_weights(state), strict=True):
         np.testing.assert_allclose(found.trainable["w"], q["w"], atol=1e-5)
     assert metrics["client_cluster"].tolist() == chosen
+    found = metrics["client_diagnostics"]
+    assert {i: own["cluster_id"] for i, own in found.items()} == dict(enumerate(chosen))
+    assert {i: own["num_examples"] for i, own in found.items()} == dict(enumerate(sizes(ROUNDS[-1])))
 
 
 @pytest.mark.full

@@ -165,12 +165,16 @@ def test_jax_federated_averaging():
         return -jnp.mean(jnp.take_along_axis(log, b["y"][:, None], 1))
 
     process = build_jax_federated_averaging_process(batch, shapes, loss, 0.5)
-    p, state = Logistic.zeros(6, 4), process.initialize()
+    p, output = Logistic.zeros(6, 4), process.initialize()
+    np.testing.assert_allclose(loss(output, CLIENTS[0]), np.log(4), rtol=1e-6)  # the state stands for the model
     for _ in range(2):
-        state, _ = process.next(state, [workload.batches(c, 4) for c in CLIENTS])
+        state, _ = output = process.next(output, [workload.batches(c, 4) for c in CLIENTS])
         updates = [workload.tree(np.subtract, workload.local_sgd(p, c, 0.5, 4), p) for c in CLIENTS]
         p = workload.tree(np.add, p, workload.weighted_mean(updates, [1] * 4))
     np.testing.assert_allclose(state.weights.trainable["w"], p["w"], atol=1e-5)
+    np.testing.assert_array_equal(output["b"], process.get_model_weights(state).trainable["b"])
+    restored = process.set_model_weights(state, Logistic.zeros(6, 4))
+    assert not restored["w"].any() and jax.tree.map(lambda leaf: leaf, restored)[0] == 2
     with pytest.raises(DataError, match="batch_type"):
         process.next(state, [[{"x": np.zeros((4, 5), np.float32), "y": np.zeros(4, np.int32)}]])
 

@@ -23,6 +23,13 @@ def test_every_name_is_there():
         federated.nothing  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["aggregators", "algorithms", "data", "execution", "metrics", "optimizers"])
+def test_subpackages_have_their_names(name):
+    module = importlib.import_module(f"tf2jax_lite.federated.{name}")
+    assert len(set(module.__all__)) == len(module.__all__) > 1
+    assert [public for public in module.__all__ if not hasattr(module, public)] == []
+
+
 def test_a_star_needs_no_extra(monkeypatch):
     """Subpackages that need an extra are found by name."""
     for library in ("flwr", "federated_language"):
@@ -56,7 +63,7 @@ def test_every_builder_is_among_them():
 
 
 @pytest.mark.parametrize("name", ["blocks", "client_work", "compose", "model_sources", "process"])
-def test_former_places_of_modules_stay_importable(name):
+def test_legacy_module_paths_import(name):
     module = importlib.import_module(f"tf2jax_lite.federated.{name}")
     shared = [public for public in module.__all__ if public in federated.__all__]
     assert shared and all(getattr(federated, public) is getattr(module, public) for public in shared)

@@ -1,6 +1,7 @@
 """Code written for TFF: names, variants of builders, the training loop."""
 
 import csv
+import dataclasses
 import json
 import logging
 
@@ -91,6 +92,11 @@ def test_factories_have_tffs_defaults():
     estimation = agg.PrivateQuantileEstimationProcess.no_noise(1.0, 0.8, 0.2)
     assert agg.clipping_factory(estimation) == agg.ClippingFactory(estimation, agg.MeanFactory())
     assert agg.zeroing_factory(2.0, norm_order=2.0) == agg.ZeroingFactory(2.0, agg.MeanFactory(), 2.0)
+    private = agg.ddp_secure_aggregator(1.0, 100).inner_agg_factory.value_sum_factory
+    assert (private.bits, private.l2_clip, private.modclip_prob, private.auto_l2_clip) == (20, 0.1, 1e-4, True)
+    assert (private.auto_l2_target_quantile, private.auto_l2_lr) == (0.5, 0.2)
+    coded = agg.entropy_compression_aggregator(zeroing=False, clipping=False).value_sum_factory
+    assert coded == agg.CompressionFactory(agg.EliasGamma(0.5), agg.SumFactory())
     secure = agg.secure_aggregator()
     assert (secure.zeroing_norm.initial_estimate, secure.inner_agg_factory.clipping_norm) == (10.0, estimation)
     bound = secure.inner_agg_factory.inner_agg_factory.value_sum_factory.bound
@@ -129,6 +135,59 @@ def test_optimizer_schedules(weighted):
         build(model(), 0.1, optax.sgd)
 
 
+def test_own_client_step_with_the_weights_of_the_carry():
+    """Gradients are clipped to a norm of 0.1, as in TFF's tutorial on composing."""
+    grad, work = fed.model_grad(model()), fed.build_model_delta_client_work(model(), optax.sgd(LR))
+
+    def client_step(state, message, carry, batch):
+        grads = grad(fed.ModelWeights(carry.trainable, carry.non_trainable), batch, None)
+        grads = jax.tree.map(lambda g: g / jnp.maximum(optax.tree.norm(grads) / 0.1, 1), grads)
+        weights = jax.tree.map(lambda w, g: w - LR * g, carry.trainable, grads)
+        return carry._replace(trainable=weights, weight=carry.weight + batch[fed.EXAMPLE_MASK_KEY].sum())
+
+    process = fed.compose_learning_process(
+        model(),
+        client_work=dataclasses.replace(work, client_step=client_step),
+        aggregator=fed.aggregators.MeanFactory(),
+        finalizer=fed.build_apply_optimizer_finalizer(optax.sgd(1.0)),
+        client_batching=BATCHING,
+    )
+
+    def clipped(y, g, batch):
+        norm = np.sqrt(sum((leaf**2).sum() for leaf in g.values()))
+        return tree(lambda leaf: leaf / max(norm / 0.1, 1), g)
+
+    p = zeros()
+    for _ in range(2):
+        updates = [tree(np.subtract, local_sgd(p, c, LR, 4, direction=clipped), p) for c in CLIENTS]
+        p = tree(np.add, p, weighted_mean(updates, SIZES))
+    close(trained(process), p)
+
+
+@pytest.mark.full
+def test_a_carry_has_the_weights_that_change():
+    start = fed.ModelWeights({"w": jnp.ones(2)}, {"fixed": jnp.ones(3), "moving": jnp.zeros(())})
+
+    def apply_for_train(weights, batch, rng):
+        return fed.TrainOutput(
+            batch["x"] @ weights.trainable["w"], {**weights.non_trainable, "moving": batch["x"].sum()}
+        )
+
+    changing = fed.Model(
+        lambda key: start,
+        apply_for_train,
+        lambda weights, batch: batch["x"] @ weights.trainable["w"],
+        fed.named_loss("mse"),
+        changes={"fixed": False, "moving": True},
+    )
+    work = fed.build_model_delta_client_work(changing, optax.sgd(LR))
+    carry = work.client_init(work.initialize(), start, jax.random.key(0), None)
+    assert carry.non_trainable == {"fixed": None, "moving": 0}
+    batch = {"x": np.ones((3, 2), np.float32), "y": np.zeros(3, np.float32)}
+    result = work.next(work.initialize(), start, [batch], jax.random.key(0)).result
+    assert [float(leaf) for leaf in result.non_trainable] == [-6.0]
+
+
 def mime_lite(weights, rates, server_rate=1.0):
     """Return Mime Lite with momentum in numpy."""
     p, m = zeros(), zeros()
@@ -164,7 +223,7 @@ def test_mime_lite_variants():
 @pytest.mark.default_cases("whole")
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 def test_fed_recon_agrees_with_numpy(split):
-    """The bias is local: found anew in each round, and never sent."""
+    """The bias is local: retrained in each round, and never sent."""
     p, rate = zeros()["w"], 0.2
     for _ in range(2):
         updates, weights = [], []

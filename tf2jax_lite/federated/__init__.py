@@ -151,8 +151,8 @@ if TYPE_CHECKING:
     from .core import jax_computation as jax_computation
     from .core import set_default_context as set_default_context
 
-# Former places of modules, which stay importable.
-_FORMER = {
+# Legacy module paths, which stay importable.
+_LEGACY = {
     "blocks": "templates.blocks",
     "checkpoint": "simulation.checkpoint",
     "client_work": "templates.client_work",
@@ -170,7 +170,7 @@ _FORMER = {
     "process": "templates.process",
     "states": "simulation.states",
 }
-for _name, _module in _FORMER.items():
+for _name, _module in _LEGACY.items():
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = importlib.import_module(f"{__name__}.{_module}")
 
 # Names that need an extra, and their subpackages.

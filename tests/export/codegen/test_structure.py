@@ -79,7 +79,7 @@ def flat_layers(count=5):
 
 
 def stages(counts=(3, 4)):
-    """Blocks whose names begin alike, of different widths."""
+    """Blocks whose names have one prefix, of different widths."""
     params, width = {}, 4
     for stage, count in enumerate(counts):
         for block in range(count):
@@ -209,7 +209,7 @@ def scopes_that_are_params():
 
 
 def constants_in_loops():
-    """Functions take a constant, and loop over others that are alike."""
+    """Functions take a constant, and loop over others of equal shapes."""
     params = drawn({"kernel": (4, 4)})
 
     def model(params, x):

@@ -112,6 +112,48 @@ def test_terngrad_clips_to_standard_deviations():
     np.testing.assert_allclose(np.unique(np.abs(decoded)), [0, np.abs(clipped).max()], rtol=1e-6)
 
 
+def gamma_code(number):
+    """Return an Elias gamma code: a zero for each digit after the first, the digits."""
+    digits = f"{number:b}"
+    return "0" * (len(digits) - 1) + digits
+
+
+def run_length_code(levels):
+    """Return the bits of TensorFlow Compression's run_length_gamma_encode."""
+    found, zeros = "", 0
+    for level in levels:
+        if level:
+            found += gamma_code(zeros + 1) + str(int(level > 0)) + gamma_code(abs(level))
+        zeros = 0 if level else zeros + 1
+    return found + (gamma_code(zeros + 1) if zeros else "")
+
+
+def test_elias_gamma_has_the_bits_of_its_codes():
+    codec, rng = agg.EliasGamma(0.25), np.random.default_rng(3)
+    trip = jax.jit(lambda x: (sent := codec.encode(x, jax.random.key(0), None), codec.bits(sent, SIZE)))
+    scales = np.float32([[0], [0.05], [3], [1e4], [3e38]])
+    for x in np.where(rng.random((5, SIZE)) < 0.3, scales * rng.uniform(-1, 1, (5, SIZE)), 0).astype(np.float32):
+        sent, bits = trip(x)
+        levels = np.asarray(sent["level"])
+        kept = np.abs(x) < 1e6
+        assert (np.abs(levels[kept] * 0.25 - x[kept]) < 0.25).all() and (np.sign(levels) * np.sign(x) >= 0).all()
+        assert float(bits) == 8 * math.ceil(len(run_length_code(levels.tolist())) / 8)
+        assert np.isfinite(codec.decode(sent, SIZE, None, None)).all()
+
+
+@pytest.mark.full
+def test_entropy_compression_sums_weighted_levels():
+    """As TFF's: steps of 0.5 of the weighted updates, after zeroing and clipping."""
+    updates = make()
+    found = aggregate(agg.entropy_compression_aggregator(zeroing=False, clipping=False).create(TEMPLATE), updates)
+    weights = updates.weight[MASK].astype(float)
+    levels = vector(found.result) * weights.sum() / 0.5
+    np.testing.assert_allclose(levels, np.rint(levels), atol=1e-4)
+    assert (np.abs(levels * 0.5 - (flat(updates) * weights[:, None]).sum(0)) < 0.5 * len(weights)).all()
+    whole = aggregate(agg.entropy_compression_aggregator(step_size=0.1).create(TEMPLATE), updates)
+    assert float(whole.measurements["zeroing"]["clipping"]["mean_value"]["compression_ratio"]) > 0
+
+
 @pytest.mark.default_cases("0.5-25-50")
 @pytest.mark.parametrize(("fraction", "kept", "index_bits"), [(0.1, 5, 30), (0.5, 25, 50)])
 def test_top_k(fraction, kept, index_bits):

@@ -57,7 +57,7 @@ def test_scale_leaves_room_for_the_sum():
     spread = (0.5 * 100) ** 2 / 64 + (gamma**2 / 4 + sigma**2) * 100
     np.testing.assert_allclose(2 * k * np.sqrt(spread) / gamma, 2**16, rtol=1e-4)
     np.testing.assert_allclose(found["scaled_local_stddev"], sigma / gamma, rtol=1e-5)
-    np.testing.assert_allclose(found["scaled_inflated_l2"], 0.5 / gamma + 8, rtol=1e-5)
+    np.testing.assert_allclose(found["scaled_inflated_l2"], (0.5 + 1e-5) / gamma + 8, rtol=1e-5)
 
 
 @pytest.mark.full

@@ -38,13 +38,14 @@ FACTORIES = {
     "rotated": agg.CompressionFactory(agg.RotatedUniformQuantizer(4)),
     "drive": agg.CompressionFactory(agg.Drive()),
     "ternary": agg.CompressionFactory(agg.TernGrad()),
+    "gamma": agg.CompressionFactory(agg.EliasGamma(0.1)),
     "largest": agg.CompressionFactory(agg.TopK(0.5)),
     "robust": agg.robust_aggregator(),
     "secure sum": agg.SecureSumFactory(8.0),
     "secure mean": agg.secure_aggregator(40.0, zeroing=False, clipping=False),
 }
 # Compositions and variants of others compile for long.
-LATER = ("adaptive clipping", "trimmed mean", "rotated", "ternary", "largest", "secure mean")
+LATER = ("adaptive clipping", "trimmed mean", "rotated", "ternary", "gamma", "largest", "secure mean")
 NAMES = [pytest.param(name, marks=pytest.mark.full) if name in LATER else name for name in FACTORIES]
 # The secure mean, which is last, rounds products of weights and updates to the steps of its bound.
 SCALED = NAMES[:-1]

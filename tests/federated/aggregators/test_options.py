@@ -49,6 +49,8 @@ REFUSED = [
     (agg.dp_aggregator, "clients_per_round", {"noise_multiplier": 0.1}, (0, INF, None)),
     (coded("UniformQuantizer"), "num_levels", {}, (1, 2.5, None)),
     (coded("RotatedUniformQuantizer"), "num_levels", {}, (1, 2.5, None)),
+    (coded("EliasGamma"), "step_size", {}, (0, -0.5, INF, None)),
+    (agg.entropy_compression_aggregator, "step_size", {}, (0, -0.5, INF, None)),
     (coded("TernGrad"), "clip_stddevs", {}, (0, -INF)),
     (coded("TopK"), "fraction", {}, (0, 1.5, None)),
     (agg.CompressionFactory, "codec", {}, (None, agg.Drive)),

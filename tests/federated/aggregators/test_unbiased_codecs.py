@@ -40,7 +40,9 @@ def check_unbiased(codec, x):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("codec", [agg.UniformQuantizer(4), agg.RotatedUniformQuantizer(4), agg.TernGrad()], ids=repr)
+@pytest.mark.parametrize(
+    "codec", [agg.UniformQuantizer(4), agg.RotatedUniformQuantizer(4), agg.TernGrad(), agg.EliasGamma()], ids=repr
+)
 @given(x=VECTORS)
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 def test_mean_of_decoded_vectors_is_the_vector(codec, x):

@@ -35,7 +35,7 @@ def _assert_same(batches, expected):
 @pytest.mark.parametrize(("n", "size"), SIZES)
 @pytest.mark.parametrize("drop", [False, True])
 def test_batch_is_tf_data_batch(n, size, drop):
-    batches = data.ClientDataset(_examples(n)).batch(batch_size=size, drop_remainder=drop)
+    batches = data.ClientDataset(_examples(n)).batch(size, drop_remainder=drop)
     expected = _tf_batches(_examples(n), 1, size, drop)
     assert len(batches) == len(expected)
     for _ in range(2):  # a one-shot iterable would be empty the second time

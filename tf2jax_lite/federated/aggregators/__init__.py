@@ -24,6 +24,7 @@ from tf2jax_lite.federated.aggregators.clipping import (
 from tf2jax_lite.federated.aggregators.codecs import (
     Codec,
     Drive,
+    EliasGamma,
     RotatedUniformQuantizer,
     TernGrad,
     TopK,
@@ -37,7 +38,9 @@ from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFacto
 from tf2jax_lite.federated.aggregators.quantile import PrivateQuantileEstimationProcess, QuantileEstimation
 from tf2jax_lite.federated.aggregators.recommended import (
     compression_aggregator,
+    ddp_secure_aggregator,
     dp_aggregator,
+    entropy_compression_aggregator,
     robust_aggregator,
     secure_aggregator,
 )
@@ -53,6 +56,7 @@ __all__ = [
     "DifferentiallyPrivateFactory",
     "DistributedDpSumFactory",
     "Drive",
+    "EliasGamma",
     "Factory",
     "GeometricMedianFactory",
     "KrumFactory",
@@ -74,6 +78,7 @@ __all__ = [
     "compression_aggregator",
     "ddp_secure_aggregator",
     "dp_aggregator",
+    "entropy_compression_aggregator",
     "finite_clients",
     "gaussian_epsilon",
     "gaussian_noise_multiplier",

@@ -34,6 +34,7 @@ from tf2jax_lite.support.errors import InputError
 
 __all__ = ["DistributedDpSumFactory"]
 
+_NORM_LEEWAY = 1e-5  # TFF's: float32 rounding may exceed the norm
 _MAX_SCALE = 1e6  # TFF's: of larger ones, bounds of norms would overflow
 
 
@@ -181,7 +182,7 @@ class DistributedDpSumFactory(Factory):
             measured = {
                 "l2_clip": norm,
                 "scale_factor": scale,
-                "scaled_inflated_l2": norm * scale + math.sqrt(size),
+                "scaled_inflated_l2": (norm + _NORM_LEEWAY) * scale + math.sqrt(size),
                 "scaled_local_stddev": stddev * scale,
                 "actual_num_clients": number,
                 "padded_dim": jnp.int32(size),

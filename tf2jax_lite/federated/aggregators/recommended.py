@@ -9,7 +9,7 @@ import math
 
 from tf2jax_lite.federated.aggregators.base import Factory
 from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, ZeroingFactory
-from tf2jax_lite.federated.aggregators.codecs import Codec, UniformQuantizer
+from tf2jax_lite.federated.aggregators.codecs import Codec, EliasGamma, UniformQuantizer
 from tf2jax_lite.federated.aggregators.compression import CompressionFactory
 from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
 from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
@@ -21,6 +21,7 @@ __all__ = [
     "compression_aggregator",
     "ddp_secure_aggregator",
     "dp_aggregator",
+    "entropy_compression_aggregator",
     "robust_aggregator",
     "secure_aggregator",
 ]
@@ -76,6 +77,26 @@ def compression_aggregator(
         UniformQuantizer(256) if default else codec, SumFactory(), threshold=_MOST_UNCOMPRESSED + 1 if default else 0
     )
     return _around(_mean(weighted, encoded), zeroing, clipping)
+
+
+def entropy_compression_aggregator(
+    *, step_size: float = 0.5, zeroing: bool = True, clipping: bool = True, weighted: bool = True
+) -> Factory:
+    """Return `robust_aggregator` over updates in Elias gamma codes.
+
+    See tff.learning.entropy_compression_aggregator and `EliasGamma`. Updates are zeroed and clipped, multiplied by the
+    clients' weights, and then encoded and summed.
+
+    Args:
+      step_size: the distance of levels of the weighted updates; TFF suggests 0.1 to 10.
+      zeroing: zero very large updates.
+      clipping: clip updates to a norm.
+      weighted: take the weighted mean.
+
+    Raises:
+      InputError: step_size is not above 0.
+    """
+    return compression_aggregator(EliasGamma(step_size), zeroing=zeroing, clipping=clipping, weighted=weighted)
 
 
 def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing: bool = True) -> Factory:

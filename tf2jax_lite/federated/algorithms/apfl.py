@@ -72,22 +72,19 @@ def _client_work(
 
     def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
         own, server = carry.own, carry.inner.trainable
+        coefficients = own.interpolation_coefficients
         key = jax.random.fold_in(jax.random.fold_in(carry.inner.key, carry.inner.step), 1)
-        personal = ModelWeights(_mixed(own.interpolation_coefficients, own.params, server), message.non_trainable)
+        personal = ModelWeights(_mixed(coefficients, own.params, server), message.non_trainable)
         grads = grad(personal, batch, key)
-        slopes = jax.tree.map(
-            lambda a, v, w, g: jnp.vdot(v - w, g).astype(a.dtype),
-            own.interpolation_coefficients,
-            own.params,
-            server,
-            grads,
+        share_grads = jax.tree.map(
+            lambda a, v, w, g: jnp.vdot(v - w, g).astype(a.dtype), coefficients, own.params, server, grads
         )
-        moves, own_optimizer = optimizer.update(grads, carry.own_optimizer, own.params)
-        turns, share_optimizer = optimizer.update(slopes, carry.share_optimizer, own.interpolation_coefficients)
-        shares = jax.tree.map(lambda a: jnp.clip(a, 0, 1), optax.apply_updates(own.interpolation_coefficients, turns))
+        own_updates, own_optimizer = optimizer.update(grads, carry.own_optimizer, own.params)
+        share_updates, share_optimizer = optimizer.update(share_grads, carry.share_optimizer, coefficients)
+        shares = jax.tree.map(lambda a: jnp.clip(a, 0, 1), optax.apply_updates(coefficients, share_updates))
         return _Carry(
             training.client_step(state, message, carry.inner, batch),
-            ApflClientState(optax.apply_updates(own.params, moves), shares, own.seen),
+            ApflClientState(optax.apply_updates(own.params, own_updates), shares, own.seen),
             own_optimizer,
             share_optimizer,
         )

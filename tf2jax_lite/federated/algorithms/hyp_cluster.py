@@ -72,8 +72,9 @@ def build_hyp_cluster(
       The process. ``initialize(key, params=[weights of each cluster])``; without params the key draws them, a key for
       each cluster: a pretrained model ignores keys and needs params, see `kmeans_init`. ``get_model_weights(state)``
       gives a tuple. ``next`` takes the clients of `compose_learning_process`; metrics have ``clusters`` (each cluster's
-      own, for those that were trained), ``client_cluster`` (for each client its cluster, -1 without data) and
-      ``clients`` (counts, as every process has them).
+      own, for those that were trained), ``client_cluster`` (for each client its cluster, -1 without data),
+      ``clients`` (counts, as every process has them), and with ``client_diagnostics=True`` those, with each
+      client's ``cluster_id``.
 
     Raises:
       InputError: an option out of range; when called, weights that are not a list with those of each cluster.
@@ -128,15 +129,21 @@ def build_hyp_cluster(
         check_state(state, HypClusterState)
         clients = reusable(as_entries(client_data))
         chosen, counts = choose(state, clients)
-        clusters, metrics = list(state.clusters), {}
+        clusters, metrics, diagnostics = list(state.clusters), {}, {}
         for cluster in range(num_clusters):
-            mine = [clients[int(i)] for i in np.flatnonzero(chosen == cluster)]
-            if mine:
-                clusters[cluster], metrics[str(cluster)] = inner.next(clusters[cluster], mine)
+            indices = np.flatnonzero(chosen == cluster)
+            if indices.size:
+                clusters[cluster], found = inner.next(clusters[cluster], [clients[i] for i in indices])
+                for name, own in found.pop("client_diagnostics", {}).items():
+                    # Without ids, names are indices in the cluster's part of the cohort.
+                    here = int(indices[name]) if clients[0].client_id is None else name
+                    diagnostics[here] = {"cluster_id": cluster, **own}
+                metrics[str(cluster)] = found
         new = HypClusterState(state.round + 1, state.key, tuple(clusters))
         trained = [found["clients"] for found in metrics.values()]
         counts |= {name: sum((c[name] for c in trained), np.int32(0)) for name in ("participated", "non_finite")}
-        return LearningProcessOutput(new, {"clusters": metrics, "client_cluster": chosen, "clients": counts})
+        metrics = {"clusters": metrics, "client_cluster": chosen, "clients": counts}
+        return LearningProcessOutput(new, metrics | ({"client_diagnostics": diagnostics} if diagnostics else {}))
 
     def weights_of(state: HypClusterState) -> tuple[ModelWeights, ...]:
         return tuple(inner.get_model_weights(s) for s in state.clusters)

@@ -6,7 +6,7 @@ Source: TFF, build_jax_federated_averaging_process.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from tf2jax_lite.federated.models.model import Model, TrainOutput
 from tf2jax_lite.federated.templates.blocks import build_add_finalizer
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
-from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import DataError, InputError
 
 __all__ = ["build_jax_federated_averaging_process"]
@@ -38,6 +38,27 @@ def _is_pair(kind: Any) -> bool:
     if not (isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[1], tuple | list)):
         return False
     return all(size is None or isinstance(size, int) for size in kind[1]) and not isinstance(kind[0], tuple | list)
+
+
+class _State(LearningState):
+    """The server's state, whose items by name are those of the params.
+
+    It may stand for the model, which is the only state in TFF.
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, name: Any) -> Any:
+        return self.params[name] if isinstance(name, str) else super().__getitem__(name)
+
+
+class _Output(LearningProcessOutput):
+    """A round's result. Its items by name are those of its state."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: Any) -> Any:
+        return self.state[name] if isinstance(name, str) else super().__getitem__(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +99,8 @@ def build_jax_federated_averaging_process(
       step_size: learning rate of the clients' SGD.
 
     Returns:
-      The process. Clients in ``client_data`` are iterables of ready batches.
+      The process. Clients in ``client_data`` are iterables of ready batches. As in TFF, its state and its output may
+      stand for a model that is a dict: ``loss_fn(state, batch)``, ``process.next(output, client_data)``.
 
     Raises:
       InputError: a type that is none; when a round runs, DataError: a batch that is not of ``batch_type``.
@@ -121,6 +143,15 @@ def build_jax_federated_averaging_process(
         raise InputError("a process of build_jax_federated_averaging_process has a loss, and no predictions")
 
     model = Model(zeros, refuse, refuse, refuse)  # type: ignore[arg-type]
-    return compose_learning_process(
+    process = compose_learning_process(
         model, client_work=work, aggregator=UnweightedMeanFactory(), finalizer=build_add_finalizer()
     )
+
+    def initialize(key: Any = None, *, params: Any = None) -> _State:
+        return _State(*process.initialize(key, params=params))
+
+    def next_fn(state: Any, client_data: Sequence[Any]) -> _Output:
+        found = process.next(state.state if isinstance(state, _Output) else state, client_data)
+        return _Output(_State(*found.state), found.metrics)
+
+    return dataclasses.replace(process, initialize=initialize, next=next_fn)

@@ -32,6 +32,8 @@ from tf2jax_lite.federated.templates.compose import (
     replaced_weights,
     results_of,
     round_keys,
+    split_diagnostics,
+    with_diagnostics,
 )
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 
@@ -111,6 +113,7 @@ def build_scaffold(
     server_learning_rate: float = 1.0,
     train_metrics: Mapping[str, Any] | None = None,
     aggregator: Any = None,
+    client_diagnostics: bool = False,
     client_batching: Batching | None = None,
     client_execution: Execution = "auto",
     clients_per_chunk: int | None = None,
@@ -128,6 +131,7 @@ def build_scaffold(
       server_learning_rate: of the server.
       train_metrics: see `build_weighted_fed_avg`.
       aggregator: of ``{"weights": ..., "control": ...}``, both initial minus final; the unweighted mean by default.
+      client_diagnostics: see `compose_learning_process`.
       client_batching: see `compose_learning_process`.
       client_execution: see `compose_learning_process`.
       clients_per_chunk: see `compose_learning_process`.
@@ -150,7 +154,8 @@ def build_scaffold(
     work = _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics))
     controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
     aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": controls})
-    runner = CohortRunner(work, aggregation, client_execution, clients_per_chunk, mesh)
+    training = with_diagnostics(work, lambda update: update["weights"]) if client_diagnostics else work
+    runner = CohortRunner(training, aggregation, client_execution, clients_per_chunk, mesh)
     none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), controls)
     controls_of_none = ByClient(none)
 
@@ -185,11 +190,19 @@ def build_scaffold(
         context = Context(state.round, state.aggregator, message, keys.clients, keys.aggregator)
         cohort = cohort_of(entries, client_batching, state.key, int(state.round), inputs)
         result = runner.run(context, cohort)
+        diagnostics = {}
+        if client_diagnostics:
+            diagnostics["client_diagnostics"], result = split_diagnostics(cohort, result)
         bare = state._replace(client_controls=controls_of_none)
         weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)
         controls = state.client_controls.updated(finite_outputs(ids, result))
         new = ScaffoldState(state.round + 1, state.key, weights, control, controls, aggregator_state)
-        metrics = {"client_work": {"train": train}, "aggregator": measured, "clients": dict(result.counts)}
+        metrics = {
+            "client_work": {"train": train},
+            "aggregator": measured,
+            "clients": dict(result.counts),
+            **diagnostics,
+        }
         return LearningProcessOutput(new, metrics)
 
     return LearningProcess(

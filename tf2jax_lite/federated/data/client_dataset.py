@@ -79,11 +79,11 @@ class ClientDataset:
         """Return all examples, preprocessed as one batch."""
         return self.preprocessor(self.raw_examples)
 
-    def batch(self, hparams: BatchHParams | None = None, **changes: Any) -> Batches:
+    def batch(self, hparams: BatchHParams | int | None = None, **changes: Any) -> Batches:
         """Return the examples in order, in batches; the last one may be short.
 
         Args:
-          hparams: a `BatchHParams`.
+          hparams: a `BatchHParams`, or the batch size.
           **changes: its values, instead of ``hparams`` or overriding it.
 
         Returns:
@@ -102,13 +102,13 @@ class ClientDataset:
 
         return Batches(make, count)
 
-    def padded_batch(self, hparams: PaddedBatchHParams | None = None, **changes: Any) -> Batches:
+    def padded_batch(self, hparams: PaddedBatchHParams | int | None = None, **changes: Any) -> Batches:
         """Return the examples in order, in batches of few sizes.
 
         A jitted function is then compiled few times.
 
         Args:
-          hparams: a `PaddedBatchHParams`.
+          hparams: a `PaddedBatchHParams`, or the batch size.
           **changes: its values, instead of ``hparams`` or overriding it.
 
         Returns:
@@ -131,7 +131,7 @@ class ClientDataset:
 
         return Batches(make, count)
 
-    def shuffle_repeat_batch(self, hparams: ShuffleRepeatBatchHParams | None = None, **changes: Any) -> Batches:
+    def shuffle_repeat_batch(self, hparams: ShuffleRepeatBatchHParams | int | None = None, **changes: Any) -> Batches:
         """Return shuffled batches of one epoch after another, for training.
 
         Each epoch has every example once, in a new order; a batch may hold the end of one epoch and the start of the
@@ -139,7 +139,7 @@ class ClientDataset:
         A dataset without examples has no batches.
 
         Args:
-          hparams: a `ShuffleRepeatBatchHParams`.
+          hparams: a `ShuffleRepeatBatchHParams`, or the batch size.
           **changes: its values, instead of ``hparams`` or overriding it.
 
         Returns:

@@ -106,8 +106,10 @@ class ShuffleRepeatBatchHParams(_HParams):
             seed_words(self.seed)
 
 
-def resolve(kind: type[H], hparams: H | None, changes: dict[str, Any]) -> H:
+def resolve(kind: type[H], hparams: H | int | None, changes: dict[str, Any]) -> H:
     """Return ``hparams`` with ``changes``, or a new ``kind`` made of ``changes``.
+
+    ``hparams`` may be the batch size alone.
 
     Raises:
       DataError: a name that ``kind`` does not have, ``batch_size`` missing, or a value that is out of range.
@@ -115,13 +117,15 @@ def resolve(kind: type[H], hparams: H | None, changes: dict[str, Any]) -> H:
     known = [field.name for field in dataclasses.fields(kind)]
     if unknown := sorted(set(changes) - set(known)):
         raise DataError(f"{kind.__name__} has no {', '.join(unknown)}; it has {', '.join(known)}")
+    if isinstance(hparams, int) and not isinstance(hparams, bool):
+        hparams, changes = None, {"batch_size": hparams, **changes}
     if hparams is None:
         if "batch_size" not in changes:
             raise DataError(f"batch_size is missing: pass a {kind.__name__}, or batch_size=...")
         return kind(**changes)
     if not isinstance(hparams, kind):
         raise DataError(
-            f"expected a {kind.__name__}, not {type(hparams).__name__}: give {kind.__name__}(batch_size=20), or "
-            "batch_size=20 by name"
+            f"expected a {kind.__name__} or a batch size, not {type(hparams).__name__}: give "
+            f"{kind.__name__}(batch_size=20), or 20"
         )
     return hparams.replace(**changes) if changes else hparams

@@ -286,7 +286,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
     if losses.shape != (count,):
         raise InputError(
             f"train_loss ({described(model.train_loss)}) returned shape {losses.shape} for a batch of {count} "
-            f"examples; expected one loss for each example, shape ({count},)"
+            f"examples; expected one loss for each example, shape ({count},). Reduce all axes but the first."
         )
     return (losses if mask is None else jnp.where(mask, losses, 0)), output, mask
 

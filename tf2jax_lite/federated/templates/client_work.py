@@ -26,7 +26,6 @@ from tf2jax_lite.federated.models.model import (
     check_model,
     examples_interact,
     model_value_and_grad,
-    replace_leaves,
     split_mask,
 )
 from tf2jax_lite.federated.templates.process import MeasuredProcessOutput, ModelWeights
@@ -129,7 +128,7 @@ ClientWorkProcess = ClientWork  # TFF's name
 
 class _Carry(NamedTuple):
     trainable: PyTree
-    changed: list[Any]
+    non_trainable: PyTree  # None for leaves that training does not change
     optimizer: PyTree
     key: Any
     step: Any
@@ -177,22 +176,24 @@ def round_counter() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     return lambda: jnp.int32(0), lambda state: state + 1
 
 
-def _keep(model: Model, message: ModelWeights) -> list[Any]:
-    leaves = jax.tree.leaves(message.non_trainable)
-    flags = changing_leaves(model, message.non_trainable)
-    return [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
+def _changing(model: Model, non_trainable: PyTree) -> PyTree:
+    """Return the non-trainable weights with None for leaves that stay in training."""
+    leaves, structure = jax.tree.flatten(non_trainable)
+    flags = changing_leaves(model, non_trainable)
+    return jax.tree.unflatten(structure, [leaf if flag else None for flag, leaf in zip(flags, leaves, strict=True)])
 
 
-def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
-    return replace_leaves(message.non_trainable, changing_leaves(model, message.non_trainable), changed)
+def _completed(changing: PyTree, message: ModelWeights) -> PyTree:
+    """Return the non-trainable weights: those of ``changing``, or else the message's."""
+    return jax.tree.map(
+        lambda new, old: old if new is None else new, changing, message.non_trainable, is_leaf=lambda leaf: leaf is None
+    )
 
 
-def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
+def _state_delta(model: Model, message: ModelWeights, changing: PyTree) -> list[Any]:
     """Return each changing leaf's initial minus final value; integers stay."""
-    return [
-        old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
-        for new, old in zip(changed, _keep(model, message), strict=True)
-    ]
+    pairs = zip(jax.tree.leaves(changing), jax.tree.leaves(_changing(model, message.non_trainable)), strict=True)
+    return [old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old) for new, old in pairs]
 
 
 def _train_stats(metrics: Mapping[str, Metric], aux: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,8 +274,9 @@ def build_model_delta_client_work(
       total_weight: see `model_value_and_grad`.
 
     Returns:
-      The client work; its update is the initial minus the final trainable weights. See
-      tff.learning.templates.build_model_delta_client_work.
+      The client work; its update is the initial minus the final trainable weights. Its carry is a named tuple of
+      ``trainable`` and ``non_trainable`` weights (None for leaves that training does not change), ``optimizer``,
+      ``key``, ``step``, ``weight`` and ``measurements``. See tff.learning.templates.build_model_delta_client_work.
 
     Raises:
       InputError: an option out of range.
@@ -292,7 +294,7 @@ def build_model_delta_client_work(
         opt = optimizer_of(optimizer, state)
         return _Carry(
             message.trainable,
-            _keep(model, message),
+            _changing(model, message.non_trainable),
             opt.init(message.trainable),
             key,
             jnp.int32(0),
@@ -309,7 +311,7 @@ def build_model_delta_client_work(
         weights, opt_state, aux = gradient_step(
             value_and_grad,
             optimizer_of(optimizer, state),
-            ModelWeights(carry.trainable, _with(model, message, carry.changed)),
+            ModelWeights(carry.trainable, _completed(carry.non_trainable, message)),
             carry.optimizer,
             batch,
             jax.random.fold_in(carry.key, carry.step),
@@ -317,7 +319,7 @@ def build_model_delta_client_work(
         )
         return _Carry(
             weights.trainable,
-            _keep(model, ModelWeights((), weights.non_trainable)),
+            _changing(model, weights.non_trainable),
             opt_state,
             carry.key,
             carry.step + 1,
@@ -329,7 +331,7 @@ def build_model_delta_client_work(
         return ClientResult(
             optax.tree.sub(message.trainable, carry.trainable),
             client_weight(client_weighting, carry.weight),
-            _state_delta(model, message, carry.changed),
+            _state_delta(model, message, carry.non_trainable),
             carry.measurements,
         )
 
@@ -357,17 +359,18 @@ def build_fed_sgd_client_work(
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
         # Half precision stands still at 256 times a number, and rounds counts.
         zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), message.trainable)
-        return _Carry(zeros, _keep(model, message), (), key, jnp.int32(0), jnp.float32(0), _zero_stats(metrics))
+        changing = _changing(model, message.non_trainable)
+        return _Carry(zeros, changing, (), key, jnp.int32(0), jnp.float32(0), _zero_stats(metrics))
 
     def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
-        weights = ModelWeights(message.trainable, _with(model, message, carry.changed))
+        weights = ModelWeights(message.trainable, _completed(carry.non_trainable, message))
         aux, grads = value_and_grad(weights, batch, jax.random.fold_in(carry.key, carry.step))
         total = jax.tree.map(
             lambda t, g: t + g.astype(t.dtype) * aux.num_examples.astype(t.dtype), carry.trainable, grads
         )
         return _Carry(
             total,
-            _keep(model, ModelWeights((), aux.non_trainable)),
+            _changing(model, aux.non_trainable),
             (),
             carry.key,
             carry.step + 1,
@@ -380,7 +383,7 @@ def build_fed_sgd_client_work(
         return ClientResult(
             jax.tree.map(lambda t, w: (t / count.astype(t.dtype)).astype(w.dtype), carry.trainable, message.trainable),
             client_weight(client_weighting, carry.weight),
-            _state_delta(model, message, carry.changed),
+            _state_delta(model, message, carry.non_trainable),
             carry.measurements,
         )
 

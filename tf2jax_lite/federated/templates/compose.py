@@ -54,6 +54,8 @@ __all__ = [
     "results_of",
     "reusable",
     "round_keys",
+    "split_diagnostics",
+    "with_diagnostics",
 ]
 
 PyTree = Any
@@ -349,10 +351,7 @@ def compose_learning_process(
         new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
         metrics = {"distributor": sent, **metrics}
         if client_diagnostics:
-            found = sorted(result.outputs.items())
-            metrics["client_diagnostics"] = {cohort.name(i): output["diagnostics"] for i, output in found}
-            outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
-            result = result._replace(outputs=outputs)
+            metrics["client_diagnostics"], result = split_diagnostics(cohort, result)
         new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
         return LearningProcessOutput(new, metrics)
 
@@ -365,17 +364,32 @@ def compose_learning_process(
     )
 
 
-def with_diagnostics(work: ClientWork) -> ClientWork:
-    """Return client work whose output has each client's results beside its own output."""
+def with_diagnostics(work: ClientWork, weights_of: Callable[[PyTree], PyTree] = lambda update: update) -> ClientWork:
+    """Return client work whose output has each client's results beside its own output.
+
+    Args:
+      work: the client work.
+      weights_of: ``(update) -> difference of weights``, for updates with other parts.
+    """
 
     def client_final(state: Any, message: PyTree, carry: PyTree) -> ClientResult:
         found = work.client_final(state, message, carry)
         own = results_of(found.measurements)
-        diagnostics = {"delta_l2_norm": tree_norm(found.update), "update_weight": found.update_weight}
+        diagnostics = {"delta_l2_norm": tree_norm(weights_of(found.update)), "update_weight": found.update_weight}
         diagnostics |= own if isinstance(own, dict) else {}
         return found._replace(output={"diagnostics": diagnostics, "output": found.output})
 
     return dataclasses.replace(work, client_final=client_final)
+
+
+def split_diagnostics(cohort: Cohort, result: CohortResult) -> tuple[dict[Hashable, PyTree], CohortResult]:
+    """Return results by client id, and the cohort's result without them.
+
+    It takes apart the outputs of `with_diagnostics`.
+    """
+    found = sorted(result.outputs.items())
+    outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
+    return {cohort.name(i): output["diagnostics"] for i, output in found}, result._replace(outputs=outputs)
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
