@@ -23,6 +23,7 @@ from tf2jax_lite.federated.models.model import (
     BatchLoss,
     Model,
     changing_leaves,
+    changing_values,
     check_model,
     examples_interact,
     model_value_and_grad,
@@ -42,6 +43,7 @@ __all__ = [
     "build_model_delta_client_work",
     "client_weight",
     "gradient_step",
+    "non_trainable_delta",
     "optimizer_of",
     "round_counter",
 ]
@@ -177,21 +179,15 @@ def round_counter() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     return lambda: jnp.int32(0), lambda state: state + 1
 
 
-def _keep(model: Model, message: ModelWeights) -> list[Any]:
-    leaves = jax.tree.leaves(message.non_trainable)
-    flags = changing_leaves(model, message.non_trainable)
-    return [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
-
-
 def _with(model: Model, message: ModelWeights, changed: list[Any]) -> PyTree:
     return replace_leaves(message.non_trainable, changing_leaves(model, message.non_trainable), changed)
 
 
-def _state_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
+def non_trainable_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
     """Return each changing leaf's initial minus final value; integers stay."""
     return [
         old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
-        for new, old in zip(changed, _keep(model, message), strict=True)
+        for new, old in zip(changed, changing_values(model, message.non_trainable), strict=True)
     ]
 
 
@@ -292,7 +288,7 @@ def build_model_delta_client_work(
         opt = optimizer_of(optimizer, state)
         return _Carry(
             message.trainable,
-            _keep(model, message),
+            changing_values(model, message.non_trainable),
             opt.init(message.trainable),
             key,
             jnp.int32(0),
@@ -317,7 +313,7 @@ def build_model_delta_client_work(
         )
         return _Carry(
             weights.trainable,
-            _keep(model, ModelWeights((), weights.non_trainable)),
+            changing_values(model, weights.non_trainable),
             opt_state,
             carry.key,
             carry.step + 1,
@@ -329,7 +325,7 @@ def build_model_delta_client_work(
         return ClientResult(
             optax.tree.sub(message.trainable, carry.trainable),
             client_weight(client_weighting, carry.weight),
-            _state_delta(model, message, carry.changed),
+            non_trainable_delta(model, message, carry.changed),
             carry.measurements,
         )
 
@@ -357,7 +353,15 @@ def build_fed_sgd_client_work(
     def client_init(state: Any, message: ModelWeights, key: Any, client_input: Any) -> _Carry:
         # Half precision stands still at 256 times a number, and rounds counts.
         zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.promote_types(w.dtype, jnp.float32)), message.trainable)
-        return _Carry(zeros, _keep(model, message), (), key, jnp.int32(0), jnp.float32(0), _zero_stats(metrics))
+        return _Carry(
+            zeros,
+            changing_values(model, message.non_trainable),
+            (),
+            key,
+            jnp.int32(0),
+            jnp.float32(0),
+            _zero_stats(metrics),
+        )
 
     def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
         weights = ModelWeights(message.trainable, _with(model, message, carry.changed))
@@ -367,7 +371,7 @@ def build_fed_sgd_client_work(
         )
         return _Carry(
             total,
-            _keep(model, ModelWeights((), aux.non_trainable)),
+            changing_values(model, aux.non_trainable),
             (),
             carry.key,
             carry.step + 1,
@@ -380,7 +384,7 @@ def build_fed_sgd_client_work(
         return ClientResult(
             jax.tree.map(lambda t, w: (t / count.astype(t.dtype)).astype(w.dtype), carry.trainable, message.trainable),
             client_weight(client_weighting, carry.weight),
-            _state_delta(model, message, carry.changed),
+            non_trainable_delta(model, message, carry.changed),
             carry.measurements,
         )
 
