@@ -80,12 +80,15 @@ def _backends(records: Sequence[Record]) -> str:
     rows = []
     for r in records:
         times = r["times"]
-        best = min(t["processor"] for t in times.values() if t)
-        cells = (f"{t['processor'] / best:.2f}" if t else "not supported" for t in times.values())
+        clock, processor = (min(t[kind] for t in times.values() if t) for kind in ("clock", "processor"))
+        cells = (
+            f"{t['clock'] / clock:.2f} ({t['processor'] / processor:.2f})" if t else "not supported"
+            for t in times.values()
+        )
         rows.append((r["model"], *cells, r["chosen"]))
     text = (
-        'CPU time, relative to the best backend; the last column is the choice of `client_execution="auto"`. '
-        "An artifact's StableHLO cannot be batched.\n\n"
+        "Wall-clock time relative to the best backend, CPU time in parentheses; the last column is the choice of "
+        '`client_execution="auto"`. An artifact\'s StableHLO cannot be batched.\n\n'
     )
     return "## Execution backends\n\n" + text + _table(("model", *records[0]["times"], "auto"), rows)
 

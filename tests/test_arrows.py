@@ -165,6 +165,18 @@ def test_imports_between_op_families_point_one_way():
     assert not wrong, "\n".join(wrong)
 
 
+def test_federated_imports_no_converter_internals():
+    """Only the interfaces that convert, load and export, and the CPU rules."""
+    internals = {"ops", "lowering", "passes", "frontend", "dynamic_shapes", "values", "autodiff", "loops", "ir"}
+    wrong = [
+        f"{'/'.join(parts)}:{line} imports {package}"
+        for path, parts in _files()
+        for package, line in _facts(path, parts).imports
+        if parts[0] == "federated" and package in internals
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_frontend_imports_neither_lowering_nor_passes():
     wrong = [
         f"{'/'.join(parts)}:{line} imports {package}"

@@ -74,6 +74,19 @@ def test_file_of_another_data_set_raises(tmp_path):
         datasets.CIFAR100.load_data(tmp_path / "clients.h5").get_client("emnist_00000")
 
 
+def test_features_get_the_dtype_of_the_data_set(tmp_path):
+    """A file with wider labels, and one with other images."""
+    h5py = pytest.importorskip("h5py")
+    for path, side in (("good", 28), ("bad", 27)):
+        with h5py.File(tmp_path / path, "w") as file:
+            file["examples/a/label"] = np.array([3, 4], np.int64)
+            file["examples/a/pixels"] = np.ones((2, side, side), np.float64)
+    found = datasets.EMNIST.load_data(tmp_path / "good").get_client("a").raw_examples
+    assert {name: value.dtype.name for name, value in found.items()} == {"label": "int32", "pixels": "float32"}
+    with pytest.raises(DataError, match=r"'pixels' is float64\[27, 27\]; that of emnist is float32\[28, 28\]"):
+        datasets.EMNIST.load_data(tmp_path / "bad").get_client("a")
+
+
 def test_leaf_files(tmp_path):
     for number, users in enumerate((["a", "b"], ["c"])):
         data = {user: {"x": [[1.5, 2.0]] * (i + 1), "y": ["to be"] * (i + 1)} for i, user in enumerate(users)}

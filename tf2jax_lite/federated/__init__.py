@@ -8,7 +8,7 @@ Read in this order:
   templates, models: the types and building blocks of a process; models.
   aggregators, metrics, data: subpackages of such blocks, and of clients' data.
   execution: the execution of a cohort.
-  algorithms, training, simulation: processes composed of blocks; the training loop; its records and checkpoints.
+  algorithms, simulation: processes composed of blocks; the training loop, its records and checkpoints.
   flower, core: real federations, and computations of the federated language.
   optimizers, datasets, _utils: FedJAX's optimizers; standard data sets; helpers.
 
@@ -106,6 +106,7 @@ from .models.sources import (
     create_model_from_tf,
 )
 from .simulation.checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
+from .simulation.loop import read_history, run_rounds, train_model
 from .simulation.plots import plot_history
 from .simulation.release_managers import (
     CSVFileReleaseManager,
@@ -143,7 +144,6 @@ from .templates.process import (
     MeasuredProcessOutput,
     ModelWeights,
 )
-from .training import read_history, run_rounds, train_model
 
 if TYPE_CHECKING:
     from . import core as core
@@ -169,6 +169,7 @@ _LEGACY = {
     "partial": "models.partial",
     "process": "templates.process",
     "states": "simulation.states",
+    "training": "simulation.loop",
 }
 for _name, _module in _LEGACY.items():
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = importlib.import_module(f"{__name__}.{_module}")

@@ -74,7 +74,16 @@ class StandardDataset:
                 f"client {client_id!r} has features {sorted(examples)}; those of {self.name} are "
                 f"{sorted(self.element_spec)}"
             )
-        return examples
+        found = {}
+        for name, (shape, dtype) in self.element_spec.items():
+            value = np.asarray(examples[name])
+            if value.shape[1:] != shape or not np.can_cast(value.dtype, dtype, "same_kind"):
+                raise DataError(
+                    f"client {client_id!r}: feature {name!r} is {value.dtype}{list(value.shape[1:])}; that of "
+                    f"{self.name} is {dtype}{list(shape)}"
+                )
+            found[name] = value.astype(dtype, copy=False)
+        return found
 
     def synthetic(
         self, num_clients: int = 100, *, seed: int = 0, least: int = 20, most: int = 120

@@ -12,8 +12,8 @@ from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.models.model import Model, evaluate_model
 from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
+from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
-from tf2jax_lite.federated.training import run_rounds
 from tf2jax_lite.support.errors import InputError, TrainingError
 
 from .history import History, plain

@@ -12,7 +12,8 @@ the function of a primitive's module. In this order the modules explain themselv
 - `materialize`, `outline`: values and functions that XLA computes once;
 - `cost_model`: the thresholds of all rules, and of the optimizations of `lowering`, with units;
 - `catalog`: all tables, and the names of rules that the option ``xla_cpu_rules`` takes;
-- `transform`: `optimize`.
+- `transform`: `optimize`;
+- `slow_loops`: convolutions that stay slow inside loops.
 
 Must not import `ops`, or anything above; it has no notion of TensorFlow.
 """

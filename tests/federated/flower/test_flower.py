@@ -1,6 +1,8 @@
 """Flower's round equals the simulation's, with messages passed here."""
 
+import copy
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +13,18 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.clientapp.mod import fixedclipping_mod
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+)
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import flower
 from tf2jax_lite.federated.aggregators import CoordinateMedianFactory, UnweightedMeanFactory
 from tf2jax_lite.federated.models.model import evaluate_model
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
 from tf2jax_lite.federated.templates.blocks import build_add_finalizer, build_apply_optimizer_finalizer
 from tf2jax_lite.federated.templates.compose import compose_learning_process
 from tf2jax_lite.federated.templates.process import ModelWeights
@@ -36,21 +44,28 @@ DATA = {}
 
 
 @functools.cache
-def _client_app(batching):
+def _client_app(batching, mods=()):
     """Return one app for all tests, which compiles once, and looks data up."""
     return flower.client_app(
-        apps.MODEL, lambda context: DATA[context.node_id], client_work=apps.WORK, client_batching=batching
+        apps.MODEL, lambda context: DATA[context.node_id], client_work=apps.WORK, client_batching=batching, mods=mods
     )
 
 
 class Grid:
     """Simulated network: node ids are not indices, and replies are reordered."""
 
-    def __init__(self, datasets, fail=()):
+    run = SimpleNamespace(run_id=1)
+
+    def __init__(self, datasets, fail=(), mods=()):
         self._data = {1000 - 7 * index: dataset for index, dataset in enumerate(datasets)}
         self._fail = set(fail)
-        self.app = _client_app(apps.BATCHING)
-        self.sent = []
+        self._states = {node: RecordDict() for node in self._data}
+        self.app = _client_app(apps.BATCHING, mods)
+        self.sent, self.received = [], []
+
+    def fails(self, message):
+        """Return whether a message's client drops out."""
+        return message.metadata.dst_node_id in self._fail
 
     def get_node_ids(self):
         return list(self._data)
@@ -62,11 +77,12 @@ class Grid:
             self.sent.append(message)
             node = message.metadata.dst_node_id
             DATA[node] = self._data[node]
-            context = Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
-            if node in self._fail:
+            context = Context(run_id=1, node_id=node, node_config={}, state=self._states[node], run_config={})
+            if self.fails(message):
                 replies.append(Message(Error(code=1, reason="it broke"), reply_to=message))
             else:
-                replies.append(self.app(message, context))
+                replies.append(self.app(copy.deepcopy(message), context))  # a network copies, too
+        self.received += replies
         return replies[::-1]
 
 
@@ -74,10 +90,10 @@ def _server_context(**run_config):
     return Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=run_config)
 
 
-def _run(strategy, grid, **options):
+def _run(strategy, grid, num_rounds=apps.ROUNDS, **options):
     found = []
     app = flower.server_app(
-        strategy, apps.MODEL, num_rounds=apps.ROUNDS, on_result=lambda *result: found.append(result), **options
+        strategy, apps.MODEL, num_rounds=num_rounds, on_result=lambda *result: found.append(result), **options
     )
     app(grid, _server_context())
     return found[0]
@@ -209,6 +225,131 @@ def test_a_training_goes_on_from_its_state():
     _assert_same(weights, _simulated(_in_order_of_nodes(datasets), rounds=2 * apps.ROUNDS)[0].weights)
 
 
+class Killed(Exception):
+    """Simulates a killed server."""
+
+
+class MortalGrid(Grid):
+    """Kills the server before a message."""
+
+    def fails(self, message):
+        if len(self.sent) > 3:
+            raise Killed
+        return False
+
+
+@pytest.mark.parametrize("reply", ["update", "weights"])
+def test_a_killed_server_resumes(tmp_path, reply):
+    """Adam's moments and the draw of nodes included."""
+    datasets = apps.clients(4)
+
+    def strategy():
+        return flower.BlocksStrategy(
+            apps.MODEL,
+            aggregator=apps.aggregator(),
+            finalizer=build_apply_optimizer_finalizer(optax.adam(0.1)),
+            clients_per_round=2,
+            evaluate=False,
+            reply=reply,
+        )
+
+    grid = Grid(datasets)
+    whole, _ = _run(strategy(), grid)
+    mortal, rest = MortalGrid(datasets), Grid(datasets)
+    with pytest.raises(Killed):
+        _run(strategy(), mortal, checkpoint_dir=CheckpointFile(tmp_path))
+    seen = []
+    weights, _ = _run(
+        strategy(),
+        rest,
+        checkpoint_dir=CheckpointFile(tmp_path),
+        evaluate_fn=lambda number, weights: seen.append(number) or {},
+    )
+    jax.tree.map(np.testing.assert_array_equal, weights, whole)
+    assert seen == [1, 2, 3] and len(rest.sent) == 4
+    nodes = [m.metadata.dst_node_id for m in grid.sent]
+    assert [m.metadata.dst_node_id for m in rest.sent] == nodes[-len(rest.sent) :]
+    again, _ = _run(strategy(), Grid(datasets), checkpoint_dir=CheckpointFile(tmp_path))  # nothing is left to do
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
+
+
+def test_new_weights_as_reply_are_the_simulation():
+    datasets = apps.clients(3)
+    weights, _ = _run(flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), reply="weights"), Grid(datasets))
+    _assert_same(weights, _simulated(_in_order_of_nodes(datasets))[0].weights)
+
+
+def _clipped_mean(datasets, norm):
+    """Return weights after a round of updates that are clipped over all arrays."""
+    start = flower.to_arrays(apps.MODEL.init(jax.random.key(0)))
+    start = {name: array.numpy().astype(np.float64) for name, array in start.items()}
+    total = dict.fromkeys(start, 0.0)
+    for index, dataset in enumerate(_in_order_of_nodes(datasets)):
+        alone = [dataset if place == index else None for place in range(len(datasets))]
+        after = flower.to_arrays(_simulated(alone, rounds=1)[0].weights)
+        change = {name: after[name].numpy() - value for name, value in start.items()}
+        length = np.sqrt(sum((value**2).sum() for value in change.values()))
+        total = {name: total[name] + len(dataset) * change[name] * min(1, norm / length) for name in total}
+        assert length > norm
+    size = sum(map(len, datasets))
+    return {name: value + total[name] / size for name, value in start.items()}
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "mods"),
+    [
+        (DifferentialPrivacyServerSideFixedClipping, ()),
+        (DifferentialPrivacyClientSideFixedClipping, (fixedclipping_mod,)),
+    ],
+    ids=["server", "client"],
+)
+def test_flowers_wrappers_and_mods_for_differential_privacy(wrapper, mods):
+    """Clipping is Flower's, at either side; its noise reaches the next round."""
+    datasets, norm = apps.clients(3), 0.5
+    blocks = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), reply="weights", evaluate=False)
+    weights, _ = _run(wrapper(blocks, 0.0, norm, 3), Grid(datasets, mods=mods), num_rounds=1)
+    expected = _clipped_mean(datasets, norm)
+    for name, array in flower.to_arrays(weights).items():
+        np.testing.assert_allclose(array.numpy(), expected[name], rtol=1e-4, atol=1e-5)
+    blocks = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), reply="weights", evaluate=False)
+    grid, seen = Grid(datasets, mods=mods), []
+    noise = {"evaluate_fn": lambda number, weights: seen.append(weights) or {}}
+    noisy, _ = _run(wrapper(blocks, 0.1, norm, 3), grid, num_rounds=2, **noise)
+    sent = flower.from_arrays(grid.sent[3].content["arrays"], apps.MODEL.init(jax.random.key(0)))
+    jax.tree.map(np.testing.assert_array_equal, sent, seen[1])
+    assert np.abs(noisy.trainable["w"] - blocks.state.weights.trainable["w"]).max() > 1e-4
+
+
+class DroppingGrid(Grid):
+    """A client drops out between the stages of secure aggregation."""
+
+    def fails(self, message):
+        configs = message.content.config_records.get("secaggplus_configs", {})
+        return super().fails(message) and configs.get("stage") == "collect_masked_vectors"
+
+
+@pytest.mark.full_cases("dropped")
+@pytest.mark.parametrize("fail", [(), (1000 - 7,)], ids=["all", "dropped"])
+def test_flowers_secure_aggregation(fail):
+    """The mean of the simulation, up to quantization, of updates that no reply has."""
+    mod = pytest.importorskip("flwr.client.mod").secaggplus_mod
+    workflow = pytest.importorskip("flwr.server.workflow").SecAggPlusWorkflow(
+        num_shares=1.0, reconstruction_threshold=0.5, max_weight=200.0
+    )
+    datasets, found = apps.clients(4), []
+    app = flower.secure_server_app(
+        workflow, apps.MODEL, num_rounds=2, min_available_nodes=4, on_result=lambda *result: found.append(result)
+    )
+    grid = DroppingGrid(datasets, fail, (mod,))
+    grid.app = _client_app(apps.BATCHING.replace(skip_shuffle=True), (mod,))  # indices are drawn
+    app(grid, _server_context())
+    cohort = [None if 1000 - 7 * index in fail else dataset for index, dataset in enumerate(datasets)]
+    state, _ = _simulated(cohort, rounds=2, batching=apps.BATCHING.replace(skip_shuffle=True))
+    for one, other in zip(jax.tree.leaves(found[0][0]), jax.tree.leaves(state.weights), strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float64), np.asarray(other, np.float64), atol=2e-4)
+    assert all(not record for m in grid.received if m.has_content() for record in m.content.array_records.values())
+
+
 def test_the_trainings_key_stays_at_the_server():
     """Who has it can draw the noise that a private aggregation adds."""
     grid = Grid(apps.clients(2))
@@ -259,6 +400,12 @@ def test_messages_for_another_model():
         (lambda: flower.server_app(FedAvg(), apps.MODEL, num_rounds=-1), "num_rounds"),
         (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=3), "aggregator"),
         (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), clients_per_round=0), ">= 1"),
+        (lambda: flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), reply="both"), "update, weights"),
+        (lambda: flower.server_app(FedAvg(), apps.MODEL, checkpoint_dir="x"), "a BlocksStrategy has a state to save"),
+        (
+            lambda: flower.secure_server_app(None, apps.MODEL, min_available_nodes=2),
+            "min_available_nodes is .* least 3",
+        ),
         (lambda: flower.client_app(apps.MODEL, [], client_work=apps.WORK), "data_fn is a function"),
     ],
 )

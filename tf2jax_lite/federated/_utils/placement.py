@@ -13,7 +13,7 @@ import jax
 
 from tf2jax_lite.jaxprs.compat import is_traced
 
-__all__ = ["commit_to_device"]
+__all__ = ["beside", "commit_to_device"]
 
 
 def commit_to_device(state: Any) -> Any:
@@ -38,3 +38,9 @@ def commit_to_device(state: Any) -> Any:
     return jax.tree.map(
         lambda leaf: jax.device_put(leaf, device) if isinstance(leaf, jax.Array) and not leaf.committed else leaf, state
     )
+
+
+def beside(tree: Any, others: Any) -> Any:
+    """Return a tree whose arrays are on the device of others, if that is one."""
+    devices = {device for leaf in jax.tree.leaves(others) if isinstance(leaf, jax.Array) for device in leaf.devices()}
+    return jax.device_put(tree, *devices) if len(devices) == 1 else tree

@@ -3,10 +3,10 @@
 Entry: `runner.CohortRunner`.
 
 Read in this order:
-  cohort, batching, buffers: clients as stacked arrays, chunk by chunk, in reused memory.
-  select: the backend (vmap, scan, unrolled, loop) of a cohort.
-  backends, programs: a chunk's computation for each backend; its compilation. debug: a backend without.
-  accumulator, workers, mesh: the aggregator's accumulator; parallel workers on one device; a mesh.
+  cohort, batching: clients as stacked arrays, chunk by chunk.
+  select: the backend (vmap, scan, cpu_pool, unrolled, loop) of a cohort.
+  backends: a chunk's computation for each backend. cpu_pool: scan on threads. debug: a backend without compilation.
+  accumulator, mesh: the aggregator's accumulator; one for each device of a mesh.
   runner: one round.
   for_each_client: functions of a user's over clients, without an algorithm around them.
 

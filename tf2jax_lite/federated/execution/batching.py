@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
-from tf2jax_lite.federated.execution.buffers import Arena
 from tf2jax_lite.federated.execution.cohort import Chunk, Client
+from tf2jax_lite.federated.execution.cpu_pool import Arena
 
 __all__ = ["fill", "lay_out", "round_up"]
 

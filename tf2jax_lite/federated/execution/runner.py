@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.placement import beside, commit_to_device
 from tf2jax_lite.federated._utils.user_functions import named_function
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
@@ -22,13 +21,11 @@ from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.federated.execution.backends import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
 from tf2jax_lite.federated.execution.batching import fill, lay_out, round_up
-from tf2jax_lite.federated.execution.buffers import Arena, Pool
 from tf2jax_lite.federated.execution.cohort import Client, Cohort
+from tf2jax_lite.federated.execution.cpu_pool import CpuPool, signature
 from tf2jax_lite.federated.execution.debug import run_eagerly
 from tf2jax_lite.federated.execution.mesh import MeshFold
-from tf2jax_lite.federated.execution.programs import Programs, signature
 from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend, reads_client_input
-from tf2jax_lite.federated.execution.workers import Workers
 from tf2jax_lite.federated.models.model import fitting
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.process import AggregationProcess
@@ -37,7 +34,7 @@ from tf2jax_lite.support.errors import InputError
 __all__ = ["CohortResult", "CohortRunner", "Execution"]
 
 PyTree = Any
-Execution = Literal["auto", "vmap", "scan", "unrolled", "loop", "debug"]
+Execution = Literal["auto", "vmap", "scan", "cpu_pool", "unrolled", "loop", "debug"]
 # Compiling a program of more unrolled steps takes longer than it saves.
 _MAX_UNROLLED = 12
 # In a chunk of clients that run one after another, bytes of batches of one step of all.
@@ -65,10 +62,11 @@ class CohortRunner:
     Attributes:
       work: the client work.
       aggregator: accumulates the updates.
-      execution: ``"vmap"`` (batched clients), ``"scan"`` (sequential clients in one program), ``"unrolled"`` (a
-        program for each client), ``"loop"`` (a program for each batch), ``"debug"`` (eager; errors of the client work
-        name the client and the stage), or ``"auto"``: see `choose_backend`. With vmap and scan, a client with a short
-        batch that must not be padded runs as a loop.
+      execution: ``"vmap"`` (batched clients), ``"scan"`` (sequential clients in one program), ``"cpu_pool"`` (scan on
+        a thread for each core), ``"unrolled"`` (a program for each client), ``"loop"`` (a program for each batch),
+        ``"debug"`` (eager; errors of the client work name the client and the stage), or ``"auto"``: see
+        `choose_backend`. With vmap, scan and cpu_pool, a client with a short batch that must not be padded runs as a
+        loop.
       clients_per_chunk: how many clients make a chunk; 16 to 128 for each device if None, by the size of a batch. A few
         chunks are in memory at once.
       mesh: devices that share each chunk's clients (vmap and scan), of all processes of `jax.distributed`.
@@ -97,7 +95,7 @@ class CohortRunner:
                 "their examples. Use build_unweighted_fed_avg (--algorithm unweighted_fed_avg), or "
                 "client_weighting='uniform'."
             )
-        if self.mesh is not None and self.execution in ("unrolled", "loop", "debug"):
+        if self.mesh is not None and self.execution in ("cpu_pool", "unrolled", "loop", "debug"):
             raise InputError(
                 f"a mesh shares chunks of clients: client_execution is 'auto', 'vmap' or 'scan', not {self.execution!r}"
             )
@@ -130,12 +128,10 @@ class CohortRunner:
             seen = len(outputs)
             outputs = {i: output for i, output in outputs.items() if jax.tree.leaves(output)}
         else:
-            found = _Round(self, context, first, len(cohort))
-            try:
+            with ExitStack() as stack:
+                found = _Round(self, context, first, len(cohort), stack)
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
-            finally:
-                found.close()
             for index, get in waiting:
                 seen += len(index)
                 output = jax.device_get(get())
@@ -151,6 +147,10 @@ class CohortRunner:
         return CohortResult(total, counts, outputs)
 
     def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
+        if self.execution == "cpu_pool" and jax.default_backend() != "cpu":
+            raise InputError(
+                f"client_execution='cpu_pool' is for CPUs, not {jax.default_backend()}; choose 'auto', 'vmap' or 'scan'"
+            )
         if self.execution not in ("auto", "vmap"):
             return self.execution
         if self._chosen is None:  # once: another batch would have to be another kind of model to change it
@@ -168,14 +168,6 @@ class CohortRunner:
         return self._chosen
 
     @functools.cached_property
-    def _arenas(self) -> Pool[Arena]:
-        return Pool(Arena)
-
-    @functools.cached_property
-    def _threads(self) -> Pool[Executor]:
-        return Pool(lambda: ThreadPoolExecutor(1, "federated-worker"))  # ends when it is garbage-collected
-
-    @functools.cached_property
     def _shapes(self) -> dict[Any, tuple[Any, Any]]:
         return {}
 
@@ -189,12 +181,16 @@ class CohortRunner:
         return jax.jit(whole)  # never run: its traces are cached, and only their shapes are read
 
     @functools.cached_property
-    def _vmap(self) -> Programs:
-        return Programs(jax.jit(make_vmap(self.work, self.aggregator), static_argnums=3, donate_argnums=1))
+    def _vmap(self) -> Callable[..., Any]:
+        return jax.jit(make_vmap(self.work, self.aggregator), static_argnums=3, donate_argnums=1)
 
     @functools.cached_property
-    def _scan(self) -> Programs:
-        return Programs(jax.jit(make_scan(self.work, self.aggregator), static_argnums=3, donate_argnums=1))
+    def _scan(self) -> Callable[..., Any]:
+        return jax.jit(make_scan(self.work, self.aggregator), static_argnums=3, donate_argnums=1)
+
+    @functools.cached_property
+    def _cpu_pool(self) -> CpuPool:
+        return CpuPool(self._scan)
 
     @functools.cached_property
     def _unrolled(self) -> Callable[..., Any]:
@@ -231,9 +227,9 @@ def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
 class _Round:
     """One round of a runner: groups clients into chunks, and accumulates them."""
 
-    def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int):
+    def __init__(self, runner: CohortRunner, context: Context, first: Client, cohort_size: int, stack: ExitStack):
         self._runner, self._context, self._cohort_size = runner, context, cohort_size
-        batch = self._batches(first, None)[1][0]
+        batch = self._batches(first)[1][0]
         try:
             with fitting(batch, "the batches of the first client"):
                 self._backend = runner._backend(context, batch, first.client_input)
@@ -246,22 +242,19 @@ class _Round:
                 "with client_states=ByClient(first), where first is the state of a client that is new"
             ) from error
         self._zero = lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result)
+        self._total: Accumulator | None = None
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
-        batches = batch if self._backend == "scan" else {}
+        batches = batch if self._backend in ("scan", "cpu_pool") else {}
         wanted = runner.clients_per_chunk or _chunk_size(cohort_size, batches) * devices
         self._size = max(1, -(-min(wanted, cohort_size) // devices)) * devices
-        together = 1 if self._backend in ("unrolled", "loop") else self._size
-        workers = min(os.cpu_count() or 1, 4, -(-cohort_size // together)) if self._backend != "vmap" else 1
-        threads = workers if workers > 1 and self._backend == "scan" and self._mesh is None else 0
-        self._one_core = workers > 1 and workers == os.cpu_count() and jax.default_backend() == "cpu"
-        workers = 1 if self._mesh is not None else workers  # a mesh's chunks are copied to its devices
-        self._arenas = runner._arenas.borrow(workers + 1)
-        self._threads = runner._threads.borrow(threads)
-        self._workers = Workers(self._zero, self._arenas, self._threads)
+        self._num_workers = CpuPool.size(-(-cohort_size // self._size)) if self._backend == "cpu_pool" else 0
+        self._workers = None
+        if self._num_workers:
+            self._workers = stack.enter_context(runner._cpu_pool.workers(self._num_workers, self._zero))
         if self._mesh is not None:
             self._shared = self._mesh.context(context)
-            self._total = self._mesh.start(self._zero())
+            self._on_mesh = self._mesh.start(self._zero())
 
     def _shapes(self, batch: Any, client_input: PyTree) -> tuple[ClientResult, Accumulator]:
         """Return the shapes of a client's result and the accumulator, by tracing."""
@@ -295,14 +288,23 @@ class _Round:
 
     def total(self) -> Accumulator:
         """Return the accumulated result."""
-        total = self._workers.merged(self._runner._merge)
-        return total if self._mesh is None else self._runner._merge(self._mesh.merged(self._total), total)
+        merge = self._runner._merge
+        parts = [] if self._total is None else [self._total]
+        if self._mesh is not None:
+            parts.append(self._mesh.merged(self._on_mesh))
+        if self._workers is not None:
+            parts.append(self._workers.merged(merge))
+        return functools.reduce(merge, parts)
 
-    def close(self) -> None:
-        """Wait for all computations, then return the memory to the pool."""
-        self._workers.close()
-        self._runner._arenas.give_back(self._arenas)
-        self._runner._threads.give_back(self._threads)
+    def _fold(
+        self, write: Callable[[], None], run: Callable[[Accumulator], tuple[Accumulator, PyTree]]
+    ) -> Callable[[], PyTree]:
+        write()
+        if self._total is None:
+            self._total = beside(self._zero(), self._context)
+        jax.block_until_ready(self._total.participated)  # so that two chunks are in memory at most
+        self._total, output = run(self._total)
+        return lambda: output
 
     def _together(self, group: list[Client]) -> Callable[[], PyTree]:
         steps = max(client.steps for client in group)
@@ -314,17 +316,20 @@ class _Round:
         if self._mesh is not None:
             chunk = lay_out(group, self._size, rounded, self._cohort_size)
             fill(chunk, group, everywhere=everywhere)
-            self._total, output = self._mesh.fold(self._shared, self._total, chunk)
+            self._on_mesh, output = self._mesh.fold(self._shared, self._on_mesh, chunk)
             gathered = self._mesh.gathered(output)
             return lambda: gathered
-        chunk = lay_out(group, self._size, rounded, self._cohort_size, self._workers.arena())
-        programs = self._runner._vmap if self._backend == "vmap" else self._runner._scan
-        program = programs.get(self._context, self._form, chunk, exact, one_core=self._one_core)
+        runner, context, workers = self._runner, self._context, self._workers
+        chunk = lay_out(group, self._size, rounded, self._cohort_size, workers and workers.arena())
         write = functools.partial(fill, chunk, group, everywhere=everywhere)
-        return self._workers.fold(write, lambda total: program(self._context, total, chunk))
+        if workers is not None:
+            program = runner._cpu_pool.program(self._num_workers, context, self._form, chunk)
+            return workers.fold(write, lambda total: program(context, total, chunk))
+        jitted = runner._vmap if self._backend == "vmap" else runner._scan
+        return self._fold(write, lambda total: jitted(context, total, chunk, exact))
 
     def _alone(self, client: Client) -> Callable[[], PyTree]:
-        write, batches = self._batches(client, self._workers.arena())
+        write, batches = self._batches(client)
         index = np.int32(client.index)
         runner, context = self._runner, self._context
 
@@ -336,13 +341,13 @@ class _Round:
                 carry = runner._loop.step(context, carry, batch)
             return runner._loop.finish(context, total, carry, index)
 
-        get = self._workers.fold(write, run, here=True)
+        get = self._fold(write, run)
         return lambda: jax.tree.map(lambda leaf: leaf[None], get())
 
-    def _batches(self, client: Client, arena: Arena | None) -> tuple[Callable[[], None], list[dict[str, Any]]]:
+    def _batches(self, client: Client) -> tuple[Callable[[], None], list[dict[str, Any]]]:
         """Return the writer of a client's batches, and the arrays that it fills."""
         if not self._runner.work.pads_batches:
             return lambda: None, list(client.batches())
-        chunk = lay_out([client], 1, client.steps, 0, arena)
+        chunk = lay_out([client], 1, client.steps, 0)
         batches = [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]
         return functools.partial(fill, chunk, [client]), batches

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.federated.execution.backends import Context, client_key
-from tf2jax_lite.federated.models.cpu_rules import has_slow_convolution
 from tf2jax_lite.federated.templates.client_work import ClientWork
+from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
 
 __all__ = ["can_be_batched", "choose_backend", "reads_client_input"]
 

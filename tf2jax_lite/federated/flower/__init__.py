@@ -7,6 +7,7 @@ Read in this order:
   client: one client's work in a Flower ``ClientApp``.
   strategy: a Flower strategy of distributor, aggregator and finalizer.
   server: a Flower server for that strategy, or for one of Flower's.
+  secure: a server that sees only masked sums, by Flower's SecAgg+.
 
 Must not import `algorithms`: it takes the blocks that they compose.
 """
@@ -22,7 +23,8 @@ except ImportError as error:
 
 from tf2jax_lite.federated.flower.client import client_app
 from tf2jax_lite.federated.flower.records import from_arrays, to_arrays
+from tf2jax_lite.federated.flower.secure import secure_server_app
 from tf2jax_lite.federated.flower.server import server_app
 from tf2jax_lite.federated.flower.strategy import BlocksStrategy
 
-__all__ = ["BlocksStrategy", "client_app", "from_arrays", "server_app", "to_arrays"]
+__all__ = ["BlocksStrategy", "client_app", "from_arrays", "secure_server_app", "server_app", "to_arrays"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import optax
 from flwr.app import Context as FlowerContext
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
 from tf2jax_lite.federated.data import ClientDataset
 from tf2jax_lite.federated.execution import Cohort
@@ -18,6 +19,7 @@ from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
+    NEW_WEIGHTS,
     NON_TRAINABLE,
     UPDATE,
     WEIGHTS,
@@ -26,9 +28,10 @@ from tf2jax_lite.federated.flower.records import (
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model, evaluate_model, replace_leaves
+from tf2jax_lite.federated.flower.secure import fit_message, fit_reply, is_fit
+from tf2jax_lite.federated.models.model import Model, check_model, evaluate_model
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import results_of
+from tf2jax_lite.federated.templates.compose import apply_non_trainable, results_of
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
@@ -43,11 +46,13 @@ def client_app(
     client_batching: Batching | None = None,
     evaluation_data_fn: Callable[[FlowerContext], Any] | None = None,
     evaluation_batch_size: int = 256,
+    mods: Sequence[Mod] = (),
 ) -> ClientApp:
     """Make a Flower ``ClientApp`` that trains and evaluates a model.
 
     To a server of `BlocksStrategy` it replies the client's update; to Flower's own strategies (``FedAvg``, ``FedAdam``,
-    ...) its new weights. Either way with the metric ``num-examples``, the client's weight in the mean.
+    ...) its new weights; to `secure_server_app` a masked update. The metric ``num-examples`` is the client's weight in
+    the mean.
 
     Args:
       model: the model; server and clients must have the same.
@@ -58,6 +63,8 @@ def client_app(
         the client's key of the round, which is another order than the simulation's; with one, they agree.
       evaluation_data_fn: the data to evaluate on; ``data_fn`` by default.
       evaluation_batch_size: of `ClientDataset`s in evaluation.
+      mods: Flower's mods, outermost first: ``flwr.clientapp.mod.fixedclipping_mod`` and others for differential
+        privacy, ``flwr.client.mod.secaggplus_mod`` for secure aggregation.
 
     Returns:
       The app, for ``[tool.flwr.app.components]``.
@@ -67,12 +74,16 @@ def client_app(
     """
     if not callable(data_fn):
         raise InputError("data_fn is a function of Flower's context that returns this client's data")
-    app = ClientApp()
+    app = ClientApp(mods=list(mods))
     template = check_model(model).shapes
     train = _Training(model, client_work, client_batching, template)
 
     @app.train()
     def train_fn(message: Message, context: FlowerContext) -> Message:
+        if is_fit(message):
+            weights, config = fit_message(message, template)
+            _, result = train(weights, data_fn(context), config)
+            return fit_reply(message, (result.update, list(result.non_trainable)), result.update_weight)
         weights = _weights(message, template)
         config = content_of(message.content, "config_records", CONFIG, "a training message")
         steps, result = train(weights, data_fn(context), config)
@@ -80,8 +91,9 @@ def client_app(
         metrics.pop("num_examples", None)  # a count, which strategies would average
         metrics["num-examples"] = float(result.update_weight)
         records: dict[str, Any] = {METRICS: MetricRecord(metrics)}
-        if config.get("reply") == UPDATE:
+        if config.get("reply") in (UPDATE, NEW_WEIGHTS):
             records[METRICS]["steps"] = steps
+        if config.get("reply") == UPDATE:
             records[WEIGHTS] = to_arrays(result.update)
             records[NON_TRAINABLE] = to_arrays(result.non_trainable)
         else:
@@ -109,13 +121,8 @@ def _weights(message: Message, template: ModelWeights) -> ModelWeights:
 
 def _moved(model: Model, weights: ModelWeights, result: ClientResult) -> ModelWeights:
     """Return the weights after the client's training."""
-    trainable = optax.tree.sub(weights.trainable, result.update)
-    flags = changing_leaves(model, weights.non_trainable)
-    changing = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
-    changed = [leaf - change.astype(leaf.dtype) for leaf, change in zip(changing, result.non_trainable, strict=False)]
-    if not changed:
-        return ModelWeights(trainable, weights.non_trainable)
-    return ModelWeights(trainable, replace_leaves(weights.non_trainable, flags, changed))
+    moved = weights._replace(trainable=optax.tree.sub(weights.trainable, result.update))
+    return apply_non_trainable(model, moved, result.non_trainable, 1)
 
 
 class _Training:

@@ -12,15 +12,32 @@ from flwr.app import Array, ArrayRecord
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["CONFIG", "METRICS", "NON_TRAINABLE", "UPDATE", "WEIGHTS", "from_arrays", "scalars", "to_arrays"]
+__all__ = [
+    "CONFIG",
+    "METRICS",
+    "NEW_WEIGHTS",
+    "NON_TRAINABLE",
+    "UPDATE",
+    "WEIGHTS",
+    "array_names",
+    "content_of",
+    "from_arrays",
+    "scalars",
+    "to_arrays",
+]
 
 PyTree = Any
 
 # Names of the records in a message; those of Flower's own strategies.
 WEIGHTS, CONFIG, METRICS = "arrays", "config", "metrics"
 NON_TRAINABLE = "non-trainable"
-# The value of a training message's "reply". It names the sign: a server and a client of other signs raise an error.
-UPDATE = "initial-minus-final"
+# Values of a training message's "reply". The first names the sign: a server and a client of other signs raise an error.
+UPDATE, NEW_WEIGHTS = "initial-minus-final", "new-weights"
+
+
+def array_names(tree: PyTree) -> list[str]:
+    """Return the names of a pytree's arrays in a record, in order."""
+    return [_name(path) for path, _ in jax.tree.leaves_with_path(tree)]
 
 
 def to_arrays(tree: PyTree) -> ArrayRecord:
@@ -28,8 +45,8 @@ def to_arrays(tree: PyTree) -> ArrayRecord:
 
     Dtypes that numpy lacks (bfloat16) become float32, which holds them exactly; typed JAX keys become their words.
     """
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return ArrayRecord({_name(path): Array(_encode(leaf)) for path, leaf in leaves})
+    named = zip(array_names(tree), jax.tree.leaves(tree), strict=True)
+    return ArrayRecord({name: Array(_encode(leaf)) for name, leaf in named})
 
 
 def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyTree:
@@ -43,14 +60,12 @@ def from_arrays(record: Any, template: PyTree, where: str = "the record") -> PyT
     Raises:
       InputError: names or shapes differ.
     """
-    leaves, treedef = jax.tree_util.tree_flatten_with_path(template)
-    names = [_name(path) for path, _ in leaves]
+    (leaves, treedef), names = jax.tree.flatten(template), array_names(template)
     if set(names) != set(record):
         missing, extra = sorted(set(names) - set(record)), sorted(set(record) - set(names))
         raise InputError(f"{where} is not of this model: arrays {missing[:5]} are missing, {extra[:5]} are unknown")
     decoded = [
-        _decode(record[name].numpy(), leaf, f"{where}, array {name}")
-        for name, (_, leaf) in zip(names, leaves, strict=True)
+        _decode(record[name].numpy(), leaf, f"{where}, array {name}") for name, leaf in zip(names, leaves, strict=True)
     ]
     return jax.tree.unflatten(treedef, decoded)
 

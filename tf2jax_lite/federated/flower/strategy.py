@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -20,6 +21,7 @@ from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     METRICS,
+    NEW_WEIGHTS,
     NON_TRAINABLE,
     UPDATE,
     WEIGHTS,
@@ -28,9 +30,9 @@ from tf2jax_lite.federated.flower.records import (
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.models.model import Model, changing_leaves, check_model
+from tf2jax_lite.federated.models.model import Model, changing_values, check_model
 from tf2jax_lite.federated.templates.blocks import Distributor, Finalizer, build_add_finalizer, build_broadcast_process
-from tf2jax_lite.federated.templates.client_work import ClientResult
+from tf2jax_lite.federated.templates.client_work import ClientResult, non_trainable_delta
 from tf2jax_lite.federated.templates.compose import LearningState, apply_non_trainable, round_keys
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
@@ -38,11 +40,17 @@ from tf2jax_lite.support.errors import InputError
 __all__ = ["BlocksStrategy"]
 
 
+_REPLIES = {"update": UPDATE, "weights": NEW_WEIGHTS}
+
+
 class BlocksStrategy(Strategy):
     """Federated training with `client_app` clients.
 
     A round's results equal those of `compose_learning_process`. Clients' updates are folded one after another, in
     constant memory where the aggregator allows it. A client that fails, or sends NaN or infinity, is ignored.
+
+    Each round begins at the weights that Flower passes, so that one of its wrappers may change them:
+    ``DifferentialPrivacyServerSideFixedClipping(BlocksStrategy(..., reply="weights"), ...)``.
 
     Args:
       model: the model.
@@ -52,10 +60,14 @@ class BlocksStrategy(Strategy):
       clients_per_round: how many nodes train in a round; None for all that are connected.
       min_available_nodes: wait for as many nodes before a round.
       evaluate: have the same number of nodes evaluate after each round.
+      reply: whether clients reply their ``"update"`` or their new ``"weights"``, which Flower's mods and wrappers for
+        differential privacy read. The results are the same.
       key: the training's JAX key; it also draws the nodes. ``key(0)`` by default.
 
     Attributes:
-      state: the `LearningState` after the last round; None before the first. Set it to go on with a training.
+      state: the `LearningState` after the last round; None before the first. Set it to go on with a training;
+        `server_app` does so from a checkpoint.
+      rounds_before: how many rounds there were before Flower's first.
 
     Raises:
       InputError: a block or a number does not fit.
@@ -71,10 +83,13 @@ class BlocksStrategy(Strategy):
         clients_per_round: int | None = None,
         min_available_nodes: int = 2,
         evaluate: bool = True,
+        reply: Literal["update", "weights"] = "update",
         key: Any = None,
     ):
         if min_available_nodes < 1 or (clients_per_round is not None and clients_per_round < 1):
             raise InputError("min_available_nodes and clients_per_round are >= 1")
+        if reply not in _REPLIES:
+            raise InputError(f"BlocksStrategy: reply is one of {', '.join(_REPLIES)}; not {reply!r}")
         self._model = model
         self._template = check_model(model).shapes
         self._aggregation = as_aggregator(aggregator, self._template.trainable)
@@ -83,11 +98,12 @@ class BlocksStrategy(Strategy):
         self._distributor = distributor or build_broadcast_process()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
         self._key = jax.random.key(0) if key is None else key
+        self._reply = _REPLIES[reply]
         self._indices: dict[int, int] = {}
+        self._sent: Any = None
+        self._returned: ArrayRecord | None = None
         self.state: LearningState | None = None
-        flags = changing_leaves(model, self._template.non_trainable)
-        leaves = jax.tree.leaves(self._template.non_trainable)
-        self._changing = [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
+        self.rounds_before = 0
 
     def summary(self) -> None:
         """Do nothing: there is nothing to say that the caller did not choose."""
@@ -96,10 +112,10 @@ class BlocksStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return a message for each node that trains. Flower calls this."""
-        if self.state is None:
-            self.state = self._first_state(from_arrays(arrays, self._template, "the initial arrays"))
+        self.state = self.state_at(arrays)
         sent = self._distributor.next(self.state.distributor, self.state.weights)
         self.state = self.state._replace(distributor=sent.state)
+        self._sent = sent.result
         keys = round_keys(self.state.key, self.state.round)
         nodes = self._nodes(grid, server_round)
         self._indices = {node: index for index, node in enumerate(nodes)}
@@ -109,7 +125,7 @@ class BlocksStrategy(Strategy):
         messages = []
         for index, node in enumerate(nodes):
             own = ConfigRecord({**config, "server-round": int(self.state.round) + 1, "index": index})
-            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), UPDATE
+            own["key"], own["key-impl"], own["reply"] = words, str(jax.random.key_impl(keys.clients)), self._reply
             content = RecordDict({WEIGHTS: message, CONFIG: own})
             messages.append(Message(content, message_type=MessageType.TRAIN, dst_node_id=node))
         return messages  # a list: Flower's grid goes over it twice
@@ -154,7 +170,8 @@ class BlocksStrategy(Strategy):
             "clients/empty": float(empty),
             **_means(averages),
         }
-        return to_arrays(weights), MetricRecord(metrics)
+        self._returned = to_arrays(weights)
+        return self._returned, MetricRecord(metrics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -178,7 +195,22 @@ class BlocksStrategy(Strategy):
                 averages.setdefault(name, []).append((float(value), weight))  # pyright: ignore[reportArgumentType]
         return MetricRecord(_means(averages)) if averages else None
 
-    def _first_state(self, weights: ModelWeights) -> LearningState:
+    def state_at(self, arrays: ArrayRecord) -> LearningState:
+        """Return the state before a round that begins at these arrays.
+
+        Args:
+          arrays: what Flower passes: the initial arrays, the last round's, or those that a wrapper made of them.
+
+        Raises:
+          InputError: they are of another model.
+        """
+        if self.state is not None and (self._returned is None or arrays is self._returned):
+            return self.state
+        weights = from_arrays(arrays, self._template, "the strategy's arrays")
+        return self.first_state(weights) if self.state is None else self.state._replace(global_model_weights=weights)
+
+    def first_state(self, weights: ModelWeights) -> LearningState:
+        """Return the state before the first round."""
         return LearningState(
             jnp.int32(0),
             self._key,
@@ -194,22 +226,26 @@ class BlocksStrategy(Strategy):
             time.sleep(0.2)
         if self._clients_per_round is None:
             return nodes
-        drawn = numpy_rng(self._key, server_round).choice(len(nodes), self._clients_per_round, replace=False)
+        drawn = numpy_rng(self._key, self.rounds_before + server_round).choice(
+            len(nodes), self._clients_per_round, replace=False
+        )
         return [nodes[index] for index in sorted(drawn)]
 
     def _result(self, message: Message) -> tuple[ClientResult, dict[str, float]]:
         where = f"the reply of node {message.metadata.src_node_id}"
         content = message.content
         metrics = dict(content_of(content, "metric_records", METRICS, where))
-        update = content_of(content, "array_records", WEIGHTS, where)
-        changes = content_of(content, "array_records", NON_TRAINABLE, where)
+        arrays = content_of(content, "array_records", WEIGHTS, where)
         weight = jnp.float32(metrics.pop("num-examples"))
-        result = ClientResult(
-            from_arrays(update, self._template.trainable, where),
-            weight,
-            from_arrays(changes, self._changing, where),
-            {},
-        )
+        changing = changing_values(self._model, self._template.non_trainable)
+        if self._reply == UPDATE:
+            changes = content_of(content, "array_records", NON_TRAINABLE, where)
+            update, moved = from_arrays(arrays, self._template.trainable, where), from_arrays(changes, changing, where)
+        else:
+            new = from_arrays(arrays, self._template, where)
+            update = optax.tree.sub(self._sent.trainable, new.trainable)
+            moved = non_trainable_delta(self._model, self._sent, changing_values(self._model, new.non_trainable))
+        result = ClientResult(update, weight, moved, {})
         return result, {name: float(value) for name, value in metrics.items()}  # pyright: ignore[reportArgumentType]
 
 

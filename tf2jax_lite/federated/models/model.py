@@ -26,6 +26,7 @@ __all__ = [
     "TrainOutput",
     "as_model_weights",
     "changing_leaves",
+    "changing_values",
     "check_model",
     "check_weights",
     "evaluate_average_loss",
@@ -238,6 +239,12 @@ def examples_interact(model: Model, non_trainable: PyTree) -> bool:
         flag and jnp.issubdtype(leaf.dtype, jnp.inexact)
         for flag, leaf in zip(changing_leaves(model, non_trainable), leaves, strict=True)
     )
+
+
+def changing_values(model: Model, non_trainable: PyTree) -> list[Any]:
+    """Return the leaves of the non-trainable weights that training may change."""
+    flags, leaves = changing_leaves(model, non_trainable), jax.tree.leaves(non_trainable)
+    return [leaf for flag, leaf in zip(flags, leaves, strict=True) if flag]
 
 
 def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -> PyTree:

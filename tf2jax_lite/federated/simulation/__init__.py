@@ -1,8 +1,9 @@
-"""Records and checkpoints of the training loop in `federated.training`.
+"""The training loop, with its records and checkpoints.
 
-Entries: the release managers, and `checkpoint.Checkpoints`.
+Entries: `loop.train_model`, and `loop.run_rounds` with more options; the release managers; `checkpoint.Checkpoints`.
 
 Read in this order:
+  loop: sampling, history and exact resumption.
   release_managers, events, plots: records of the loop's rounds.
   states, checkpoint: states as named arrays; their files.
 

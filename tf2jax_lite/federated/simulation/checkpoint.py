@@ -2,8 +2,9 @@
 
 One mechanism serves two storage formats.
 
-`Checkpoints` keeps the newest few in a directory, by Orbax; `CheckpointFile` keeps the newest in one file, and needs
-nothing beside this library. Each appears whole or not at all.
+`Checkpoints` keeps the newest few in a directory, by Orbax: item ``state`` is the state as a tree of arrays, item
+``record`` is JSON. `CheckpointFile` keeps the newest in one file, and needs nothing beside this library. Each appears
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
-from tf2jax_lite.federated.simulation.states import restored_state, state_arrays
+from tf2jax_lite.federated.simulation.states import SEPARATOR, restored_state, state_arrays
 from tf2jax_lite.support.errors import CheckpointError, InputError, Tf2JaxError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints"]
+__all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints", "open_store"]
 
 _RECORD = "__record__"
 Arrays = dict[str, np.ndarray]
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 class Checkpoint(NamedTuple):
@@ -59,10 +63,14 @@ class CheckpointStore(abc.ABC):
         """Return the newest checkpoint's number, or None."""
 
     @abc.abstractmethod
-    def _write(self, number: int, arrays: Arrays) -> None: ...
+    def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None: ...
 
     @abc.abstractmethod
-    def _read(self, number: int) -> Arrays: ...
+    def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]: ...
+
+    def _is_native(self, dtype: np.dtype) -> bool:
+        """Return whether the format has the dtype; others are stored as bytes."""
+        return False
 
     @abc.abstractmethod
     def _name(self) -> str: ...
@@ -79,13 +87,13 @@ class CheckpointStore(abc.ABC):
           CheckpointError: it cannot be written.
         """
         arrays: Arrays = {}
-        dtypes: dict[str, str] = {}  # of arrays that are stored as bytes: bfloat16, float8, int4 and their like
+        dtypes: dict[str, str] = {}  # of arrays that are stored as bytes: float8, int4 and their like
         try:
             for name, value in state_arrays(state).items():
-                arrays[name], kind = to_plain(value)
+                arrays[name], kind = (value, None) if self._is_native(value.dtype) else to_plain(value)
                 dtypes |= {} if kind is None else {name: kind}
             found = {"number": number, "identity": self._identity, "record": dict(record or {}), "dtypes": dtypes}
-            self._write(number, {**arrays, _RECORD: np.frombuffer(json.dumps(found).encode(), np.uint8)})
+            self._write(number, arrays, found)
         except (OSError, ValueError, safetensors.SafetensorError) as error:
             if isinstance(error, InputError):
                 raise
@@ -104,8 +112,7 @@ class CheckpointStore(abc.ABC):
         if number is None:
             raise CheckpointError(f"{self._name()}: there is no checkpoint")
         try:
-            arrays = self._read(number)
-            found = json.loads(np.asarray(arrays.pop(_RECORD)).tobytes())
+            arrays, found = self._read(number)
             number, before, record = int(found["number"]), dict(found["identity"]), dict(found["record"])
             arrays |= {name: from_plain(arrays[name], kind) for name, kind in found.get("dtypes", {}).items()}
         except Exception as error:  # Orbax, TensorStore and damaged headers fail in many ways
@@ -164,21 +171,48 @@ class Checkpoints(CheckpointStore):
     def _name(self) -> str:
         return f"the checkpoint in {self._directory}"
 
-    def _write(self, number: int, arrays: Arrays) -> None:
+    def _is_native(self, dtype: np.dtype) -> bool:
+        return dtype.kind in "biufc" or dtype == _BFLOAT16
+
+    def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None:
         if number in self._manager.all_steps():  # it holds the same
             return
-        # At least one axis: Orbax gives scalars back as Python numbers. It cannot write empty arrays.
-        kept = {name: np.atleast_1d(value) for name, value in arrays.items() if value.size}
-        empty = {n: [list(v.shape), str(v.dtype)] for n, v in arrays.items() if not v.size}
-        kept["__empty__"] = np.frombuffer(json.dumps(empty).encode(), np.uint8)
-        self._manager.save(number, args=self._ocp.args.StandardSave(kept))
+        tree: dict[str, Any] = {}
+        for name, value in arrays.items():
+            *path, last = name.split(SEPARATOR)
+            inner = tree
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+        # Orbax names leaves by their paths with dots, and writes no arrays without elements.
+        dotted = [name.replace(SEPARATOR, ".") for name in arrays]
+        if len(set(dotted)) != len(dotted):
+            twice = next(name for name in dotted if dotted.count(name) > 1)
+            raise InputError(f"the state has two leaves named {twice!r} in Orbax's names; rename one")
+        empty = {name: [list(v.shape), str(v.dtype)] for name, v in arrays.items() if not v.size}
+        tree = jax.tree.map(lambda leaf: leaf if leaf.size else None, tree)
+        args = self._ocp.args
+        items = {"record": args.JsonSave({**record, "empty": empty})}
+        if len(empty) < len(arrays):
+            items["state"] = args.StandardSave(tree)
+        self._manager.save(number, args=args.Composite(**items))
         self._manager.wait_until_finished()
 
-    def _read(self, number: int) -> Arrays:
-        found = dict(self._manager.restore(number, args=self._ocp.args.StandardRestore()))
-        empty = json.loads(np.asarray(found.pop("__empty__")).tobytes())
-        arrays = {name: np.asarray(value) for name, value in found.items()}
-        return arrays | {name: np.zeros(shape, dtype) for name, (shape, dtype) in empty.items()}
+    def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]:
+        folder, checkpointer = self._directory / str(number), self._ocp.StandardCheckpointer()
+        if (folder / "default").is_dir():  # of an earlier version: one item, with the record as bytes
+            state = checkpointer.restore(folder / "default")
+            empty = json.loads(np.asarray(state.pop("__empty__")).tobytes())
+            record = json.loads(np.asarray(state.pop(_RECORD)).tobytes())
+        else:
+            record = json.loads((folder / "record" / "metadata").read_text())
+            empty = record["empty"]
+            state = checkpointer.restore(folder / "state") if (folder / "state").is_dir() else {}
+        arrays = {
+            jax.tree_util.keystr(path, simple=True, separator=SEPARATOR): np.asarray(leaf)
+            for path, leaf in jax.tree.leaves_with_path(state)
+        }
+        return arrays | {name: np.zeros(shape, dtype) for name, (shape, dtype) in empty.items()}, record
 
     def close(self) -> None:
         """Release the manager's resources."""
@@ -215,12 +249,29 @@ class CheckpointFile(CheckpointStore):
     def _name(self) -> str:
         return str(self._path)
 
-    def _write(self, number: int, arrays: Arrays) -> None:
+    def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)  # it may have gone since
+        content = {**arrays, _RECORD: np.frombuffer(json.dumps(record).encode(), np.uint8)}
         try:
-            write_file(self._path, safetensors.numpy.save(arrays))
+            write_file(self._path, safetensors.numpy.save(content))
         except Tf2JaxError as error:
             raise OSError(str(error)) from error
 
-    def _read(self, number: int) -> Arrays:
-        return dict(safetensors.numpy.load(self._path.read_bytes()))
+    def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]:
+        arrays = dict(safetensors.numpy.load(self._path.read_bytes()))
+        return arrays, json.loads(np.asarray(arrays.pop(_RECORD)).tobytes())
+
+
+def open_store(place: str | Path | CheckpointStore) -> CheckpointStore:
+    """Return a store: the given one, or Orbax's checkpoints in a directory.
+
+    Raises:
+      CheckpointError: the directory cannot be made.
+      InputError: Orbax is not installed.
+    """
+    if isinstance(place, CheckpointStore):
+        return place
+    try:
+        return Checkpoints(place)
+    except OSError as error:
+        raise CheckpointError(f"{place}: cannot be written ({error.strerror or error})") from error

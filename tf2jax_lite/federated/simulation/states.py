@@ -13,10 +13,10 @@ import numpy as np
 from tf2jax_lite.federated.templates.by_client import ByClient
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
-__all__ = ["ByClient", "restored_state", "state_arrays"]
+__all__ = ["SEPARATOR", "ByClient", "restored_state", "state_arrays"]
 
 PyTree = Any
-_SEPARATOR = "/"
+SEPARATOR = "/"
 _IDS = "ids"
 
 
@@ -31,7 +31,7 @@ def _numbers(leaf: Any) -> np.ndarray:
 def _named_leaves(state: PyTree) -> list[tuple[str, Any]]:
     """Return leaves by path; a `ByClient` counts as one."""
     found = jax.tree.leaves_with_path(state, is_leaf=lambda leaf: isinstance(leaf, ByClient))
-    named = [(jax.tree_util.keystr(path, simple=True, separator=_SEPARATOR), leaf) for path, leaf in found]
+    named = [(jax.tree_util.keystr(path, simple=True, separator=SEPARATOR), leaf) for path, leaf in found]
     names = [name for name, _ in named]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -97,7 +97,7 @@ def _restored_leaf(name: str, leaf: Any, value: np.ndarray | None) -> Any:
     if value is None:
         raise CheckpointError(f"the checkpoint lacks {name!r}: it is of another algorithm or model")
     raw = _numbers(leaf)
-    # A scalar may come back with one axis: Orbax gives scalars as Python numbers.
+    # A scalar may come back with one axis: earlier versions saved it so.
     if value.dtype != raw.dtype or (value.shape != raw.shape and not value.size == raw.size == 1):
         raise CheckpointError(f"the checkpoint's {name!r} is {value.dtype}{value.shape}, not {raw.dtype}{raw.shape}")
     array = jnp.asarray(value.reshape(raw.shape))

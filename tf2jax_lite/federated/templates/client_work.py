@@ -23,6 +23,7 @@ from tf2jax_lite.federated.models.model import (
     BatchLoss,
     Model,
     changing_leaves,
+    changing_values,
     check_model,
     examples_interact,
     model_value_and_grad,
@@ -41,6 +42,7 @@ __all__ = [
     "build_model_delta_client_work",
     "client_weight",
     "gradient_step",
+    "non_trainable_delta",
     "optimizer_of",
     "round_counter",
 ]
@@ -190,10 +192,12 @@ def _completed(changing: PyTree, message: ModelWeights) -> PyTree:
     )
 
 
-def _state_delta(model: Model, message: ModelWeights, changing: PyTree) -> list[Any]:
+def non_trainable_delta(model: Model, message: ModelWeights, changed: list[Any]) -> list[Any]:
     """Return each changing leaf's initial minus final value; integers stay."""
-    pairs = zip(jax.tree.leaves(changing), jax.tree.leaves(_changing(model, message.non_trainable)), strict=True)
-    return [old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old) for new, old in pairs]
+    return [
+        old - new if jnp.issubdtype(old.dtype, jnp.inexact) else jnp.zeros_like(old)
+        for new, old in zip(changed, changing_values(model, message.non_trainable), strict=True)
+    ]
 
 
 def _train_stats(metrics: Mapping[str, Metric], aux: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +335,7 @@ def build_model_delta_client_work(
         return ClientResult(
             optax.tree.sub(message.trainable, carry.trainable),
             client_weight(client_weighting, carry.weight),
-            _state_delta(model, message, carry.non_trainable),
+            non_trainable_delta(model, message, jax.tree.leaves(carry.non_trainable)),
             carry.measurements,
         )
 
@@ -383,7 +387,7 @@ def build_fed_sgd_client_work(
         return ClientResult(
             jax.tree.map(lambda t, w: (t / count.astype(t.dtype)).astype(w.dtype), carry.trainable, message.trainable),
             client_weight(client_weighting, carry.weight),
-            _state_delta(model, message, carry.non_trainable),
+            non_trainable_delta(model, message, jax.tree.leaves(carry.non_trainable)),
             carry.measurements,
         )
 

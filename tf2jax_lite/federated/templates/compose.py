@@ -24,6 +24,7 @@ from tf2jax_lite.federated.models.model import (
     Model,
     as_model_weights,
     changing_leaves,
+    changing_values,
     check_model,
     check_weights,
     replace_leaves,
@@ -196,15 +197,15 @@ def results_of(measurements: PyTree) -> PyTree:
 
 def apply_non_trainable(model: Model, weights: ModelWeights, sums: Sequence[Any], weight: Any) -> ModelWeights:
     """Return weights with non-trainable leaves moved against clients' mean difference."""
-    flags = changing_leaves(model, weights.non_trainable)
-    leaves = [leaf for flag, leaf in zip(flags, jax.tree.leaves(weights.non_trainable), strict=True) if flag]
     if not sums:
         return weights
+    leaves = changing_values(model, weights.non_trainable)
     safe = jnp.where(weight > 0, weight, 1)
     moved = [
         leaf - (s / safe).astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
         for leaf, s in zip(leaves, sums, strict=True)
     ]
+    flags = changing_leaves(model, weights.non_trainable)
     return weights._replace(non_trainable=replace_leaves(weights.non_trainable, flags, moved))
 
 

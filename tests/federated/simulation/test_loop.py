@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import jax
 import ml_dtypes
@@ -11,14 +12,15 @@ import pytest
 import tensorflow as tf
 
 from tests.federated import workload
-from tf2jax_lite.errors import CheckpointError, DataError, InputError
+from tf2jax_lite.errors import CheckpointError, DataError, InputError, MissingLibraryError
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.algorithms.fed_opt import build_fed_opt
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, Checkpoints
-from tf2jax_lite.federated.training import read_history, run_rounds
+from tf2jax_lite.federated.simulation.loop import read_history, run_rounds
+from tf2jax_lite.federated.simulation.states import state_arrays
 
 CLIENTS = [ClientDataset(c) for c in workload.make_clients(8, seed=1, low=5, high=9, shape=(6,), classes=4)]
 PROCESS = build_fed_opt(
@@ -157,7 +159,48 @@ def test_checkpoint_of_another_model_is_refused(tmp_path):
         checkpoints.restore({"w": np.zeros(4, np.float32)})
 
 
+@pytest.mark.full
+def test_orbax_restores_a_checkpoint_as_a_tree(tmp_path):
+    """Without this library: the state's fields, and JSON beside them."""
+    ocp = pytest.importorskip("orbax.checkpoint")
+    state, history = run_rounds(PROCESS, chosen, 2, checkpoint_dir=tmp_path)
+    found = ocp.StandardCheckpointer().restore(tmp_path / "2" / "state")
+    weights = found["global_model_weights"]["trainable"]
+    np.testing.assert_array_equal(weights["w"], state.weights.trainable["w"])
+    assert int(found["round"]) == 2 and found["round"].shape == ()
+    record = json.loads((tmp_path / "2" / "record" / "metadata").read_text())
+    assert record["number"] == 2 and record["record"]["history"] == history
+
+
+@pytest.mark.full
+def test_a_checkpoint_of_an_earlier_version_is_resumed(tmp_path):
+    """One Orbax item of arrays by path, the record and empty arrays as bytes."""
+    ocp = pytest.importorskip("orbax.checkpoint")
+    whole, history = run_rounds(PROCESS, chosen, 3, key=jax.random.key(3))
+    state, kept = run_rounds(PROCESS, chosen, 2, key=jax.random.key(3))
+    arrays = {name.replace("global_model_weights", "weights"): v for name, v in state_arrays(state).items()}
+    record = {"number": 2, "identity": {}, "record": {"history": kept}, "dtypes": {}}
+    empty = {name: [list(v.shape), str(v.dtype)] for name, v in arrays.items() if not v.size}
+    tree = {name: np.atleast_1d(v) for name, v in arrays.items() if v.size}
+    for name, value in (("__record__", record), ("__empty__", empty)):
+        tree[name] = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(2, args=ocp.args.StandardSave(tree))
+    found, resumed = run_rounds(PROCESS, chosen, 3, key=jax.random.key(3), checkpoint_dir=tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, found.weights, whole.weights)
+    assert resumed == history
+
+
+@pytest.mark.full
+def test_orbax_refuses_leaves_of_one_dotted_name(tmp_path):
+    state = {"a.b": np.zeros(2), "a": {"b": np.zeros(3)}}
+    with pytest.raises(InputError, match=r"two leaves named 'a\.b' in Orbax's names"):
+        Checkpoints(tmp_path / "orbax").save(1, state)
+    CheckpointFile(tmp_path / "file").save(1, state)
+
+
 def test_plot_and_tensorboard(tmp_path):
+    pytest.importorskip("tensorboardX")
     _, history = run_rounds(PROCESS, chosen, 2, plot_file=tmp_path / "p.png", tensorboard_dir=tmp_path / "tb")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     from tensorflow.core.util import event_pb2
@@ -181,6 +224,12 @@ def test_damaged_history(tmp_path):
             read_history(file)
     with pytest.raises(DataError, match=r"nothing\.jsonl: cannot be read"):
         read_history(tmp_path / "nothing.jsonl")
+
+
+def test_event_files_need_tensorboardx(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(MissingLibraryError, match=r"pip install 'tf2jax-lite\[tensorboard\]'"):
+        run_rounds(PROCESS, chosen, 1, tensorboard_dir=tmp_path)
 
 
 @pytest.mark.default_cases("checkpoint_dir-CheckpointError", "metrics_file-DataError")

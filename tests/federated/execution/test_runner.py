@@ -20,14 +20,14 @@ from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.execution import Cohort, CohortRunner
 from tf2jax_lite.federated.execution.backends import Context
-from tf2jax_lite.federated.execution.buffers import Arena, Pool
+from tf2jax_lite.federated.execution.cpu_pool import Arena, Pool
 from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
 from tf2jax_lite.federated.metrics import PerDomainMetric, SequenceTokenAccuracy, SequenceTokenCrossEntropyLoss
-from tf2jax_lite.federated.models.cpu_rules import has_slow_convolution
 from tf2jax_lite.federated.models.model import evaluate_model
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
 from tf2jax_lite.xla_cpu import optimize
+from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
 
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
@@ -52,7 +52,7 @@ def exported(params, batch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["scan", "vmap", "loop", "unrolled"])
+@pytest.mark.parametrize("backend", ["scan", "cpu_pool", "vmap", "loop", "unrolled"])
 @pytest.mark.filterwarnings("error")
 def test_metrics_by_position(backend):
     """Their statistics have more dimensions; training and evaluation agree."""
@@ -134,7 +134,7 @@ def test_memory_is_used_again_and_aligned():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["scan", "vmap", "loop"])
+@pytest.mark.parametrize("backend", ["scan", "cpu_pool", "vmap", "loop"])
 def test_rounds_in_threads_do_not_disturb_each_other(backend):
     """They share a runner, and more chunks than there are buffers."""
     process = build_weighted_fed_avg(

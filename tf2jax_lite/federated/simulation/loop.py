@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 from tf2jax_lite.federated._utils.validation import check_number
-from tf2jax_lite.federated.simulation.checkpoint import Checkpoint, Checkpoints, CheckpointStore
+from tf2jax_lite.federated.simulation.checkpoint import Checkpoint, CheckpointStore, open_store
 from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.federated.simulation.plots import plot_history
 from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
 from tf2jax_lite.federated.templates.process import LearningProcess
-from tf2jax_lite.support.errors import CheckpointError, DataError, InputError, Tf2JaxError
+from tf2jax_lite.support.errors import CheckpointError, DataError, InputError
 from tf2jax_lite.support.limits import regular
 
 __all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds", "train_model"]
@@ -74,11 +74,11 @@ def read_history(path: str | Path) -> list[Record]:
 
 
 @contextlib.contextmanager
-def _writing(path: Any, kind: type[Tf2JaxError] = DataError) -> Iterator[None]:
+def _writing(path: Any) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise kind(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _clients(process: LearningProcess[Any], source: Any, round_number: int) -> Any:
@@ -162,9 +162,7 @@ def run_rounds(
     state = process.initialize(key, params=params)
     done, history = 0, []
     own = not isinstance(checkpoint_dir, CheckpointStore)
-    with _writing(checkpoint_dir, CheckpointError):
-        checkpoints = Checkpoints(checkpoint_dir) if own and checkpoint_dir is not None else checkpoint_dir
-    assert checkpoints is None or isinstance(checkpoints, CheckpointStore)
+    checkpoints = None if checkpoint_dir is None else open_store(checkpoint_dir)
     if checkpoints is not None and checkpoints.latest() is not None:
         done, state, kept = found = checkpoints.restore(state)
         if done > num_rounds:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.federated import workload
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import os, sys
 sys.path.insert(0, {root!r})

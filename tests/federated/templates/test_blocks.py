@@ -232,7 +232,7 @@ def test_other_libraries(name):
 
 @pytest.mark.full
 def test_clipping_example(capsys):
-    path = Path(__file__).parent.parent.parent / "examples" / "federated_clipping_client_work.py"
+    path = Path(__file__).parents[3] / "examples" / "federated_clipping_client_work.py"
     spec = importlib.util.spec_from_file_location("clipping", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

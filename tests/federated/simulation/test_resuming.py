@@ -16,7 +16,7 @@ from tf2jax_lite.federated.aggregators import robust_aggregator
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile, Checkpoints
-from tf2jax_lite.federated.training import run_rounds
+from tf2jax_lite.federated.simulation.loop import run_rounds
 
 ROUNDS = 6
 CLIENTS = [ClientDataset(c) for c in workload.make_clients(6, seed=1, low=5, high=9, shape=(4,), classes=3)]

@@ -1,4 +1,4 @@
-"""Workers: parallel chunks, under thread-local options of JAX, and with errors."""
+"""The pool of threads: parallel chunks, JAX's thread-local options, and errors."""
 
 import functools
 import threading
@@ -15,9 +15,7 @@ import pytest
 
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
-from tf2jax_lite.federated.execution.buffers import Arena
-from tf2jax_lite.federated.execution.programs import Programs
-from tf2jax_lite.federated.execution.workers import Workers
+from tf2jax_lite.federated.execution.cpu_pool import Arena, Programs, Workers
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 
 
@@ -25,10 +23,8 @@ def zero() -> Any:
     return Total(np.float32(0), np.int32(0))
 
 
-def workers(count=2, threads=True) -> Any:
-    arenas = [Arena() for _ in range(count + 1)]
-    executors = [ThreadPoolExecutor(1) for _ in range(count if threads else 0)]
-    return Workers(zero, arenas, executors)
+def workers(count=2) -> Any:
+    return Workers(zero, [ThreadPoolExecutor(1) for _ in range(count)], [Arena() for _ in range(count)])
 
 
 def nothing():
@@ -57,9 +53,8 @@ def adding(amount, seen=None):
     return run
 
 
-@pytest.mark.parametrize("threads", [False, True])
-def test_all_chunks_are_folded_in_turns(threads):
-    found = workers(3, threads)
+def test_all_chunks_are_folded_in_turns():
+    found = workers(3)
     outputs = [found.fold(nothing, adding(float(i))) for i in range(8)]
     total = found.merged(lambda a, b: Total(a.value + b.value, a.participated + b.participated))
     found.close()
@@ -67,23 +62,18 @@ def test_all_chunks_are_folded_in_turns(threads):
     assert float(total.value) == sum(range(8)) and int(total.participated) == 8
 
 
-def test_each_lane_has_a_thread():
+def test_each_worker_has_a_thread():
     found, seen = workers(), []
     for _ in range(6):
         found.fold(nothing, adding(1.0, seen))
-    found.fold(nothing, adding(1.0, here := []), here=True)
     found.wait()
     found.close()
     assert len(set(seen)) == 2 and threading.get_ident() not in seen
-    assert here == [threading.get_ident()]
 
 
-@pytest.mark.default_cases("False-False", "False-True")
-@pytest.mark.parametrize("here", [False, True])
-@pytest.mark.parametrize("threads", [False, True])
-def test_memory_is_not_written_to_before_it_is_read(threads, here):
+def test_memory_is_not_written_to_before_it_is_read():
     """Chunks read memory a while after it was written, without interference."""
-    found, seen = workers(2, threads), []
+    found, seen = workers(), []
     for i in range(12):
         memory = found.arena().empty("x", (1000,), np.float32)
 
@@ -92,7 +82,7 @@ def test_memory_is_not_written_to_before_it_is_read(threads, here):
             seen.append(sorted(set(memory.tolist())))
             return Total(total.value, total.participated + 1), ()
 
-        found.fold(functools.partial(memory.fill, i), run, here=here and i % 5 == 2)
+        found.fold(functools.partial(memory.fill, i), run)
     found.wait()
     found.close()
     assert sorted(seen) == [[i] for i in range(12)]
@@ -173,7 +163,9 @@ def test_a_round_in_64_bit_mode():
             {"w": np.zeros(3)}, lambda params, batch: batch["x"] @ params["w"], "mean_squared_error"
         )
         batching = ShuffleRepeatBatchHParams(batch_size=2, num_epochs=1, fill_remainder=False)
-        process = build_weighted_fed_avg(model, optax.sgd(0.1), client_batching=batching, clients_per_chunk=2)
+        process = build_weighted_fed_avg(
+            model, optax.sgd(0.1), client_batching=batching, clients_per_chunk=2, client_execution="cpu_pool"
+        )
         state = process.initialize(jax.random.key(3))
         for _ in range(2):
             state, _ = process.next(state, [ClientDataset(c) for c in clients])
