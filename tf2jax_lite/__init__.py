@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         nest_params,
         split_params,
     )
+    from .calling.tabulate import tabulate
     from .export import export_functions, load
     from .export.nnx import to_nnx
     from .export.to_tensorflow import export_to_tf
@@ -54,6 +55,7 @@ _LAZY = {
     "merge_params": ".calling.params",
     "nest_params": ".calling.params",
     "split_params": ".calling.params",
+    "tabulate": ".calling.tabulate",
     "override_op": ".ops.registry",
     "register_op": ".ops.registry",
     "from_stablehlo": ".stablehlo.api",
@@ -84,6 +86,7 @@ __all__ = [
     "override_op",
     "register_op",
     "split_params",
+    "tabulate",
     "to_nnx",
     "update_config",
     "verify",
