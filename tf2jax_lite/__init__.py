@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         nest_params,
         split_params,
     )
+    from .calling.tabulate import tabulate
     from .export import export_functions, load
     from .export.hub import push_to_hub
     from .export.nnx import to_nnx
@@ -59,6 +60,7 @@ _LAZY = {
     "merge_params": ".calling.params",
     "nest_params": ".calling.params",
     "split_params": ".calling.params",
+    "tabulate": ".calling.tabulate",
     "override_op": ".ops.registry",
     "register_op": ".ops.registry",
     "from_stablehlo": ".stablehlo.api",
@@ -91,6 +93,7 @@ __all__ = [
     "push_to_hub",
     "register_op",
     "split_params",
+    "tabulate",
     "to_nnx",
     "update_config",
     "verify",

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,17 @@ def test_inspect():
     assert {"StatelessWhile", "StatelessIf"} <= set(found["signatures"][0]["ops"])
     text = invoke("inspect", TESTDATA / "tf_module")
     assert "every op is supported" in text.output and "serving_default" in text.output
+
+
+@pytest.mark.full
+def test_inspect_writes_a_page(tmp_path):
+    result = invoke("inspect", TESTDATA / "tf_module", "--html", tmp_path / "new" / "page.html", "--json")
+    assert result.exit_code == 0 and json.loads(result.output)["supported"]
+    text = (tmp_path / "new" / "page.html").read_text()
+    page = ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
+    assert [title.text.strip() for title in page.findall(".//h2")] == ["repeat", "serving_default", "Variables"]
+    assert len(page.findall(".//div[@class='bars']")) == 3  # ops of two signatures, variables by scope
+    assert "every op is supported" in text and "StatelessWhile" in text and not re.search("<script|https?:", text)
 
 
 def test_version():

@@ -113,6 +113,7 @@ def test_any_history_has_a_plot(values):
     for number, value in enumerate(values):
         history.add(number, {"loss": value})
     assert b"nan" not in history.svg().replace(b"middle", b"") and b"polyline" in history.svg()
+    assert history.svg().decode() in history._repr_html_()
 
 
 def test_what_is_no_artifact_is_not_replaced(tmp_path):

@@ -22,9 +22,12 @@ def test_agreement(tmp_path):
     text = (tmp_path / "sub" / "report.html").read_text()
     page = parsed(text)
     assert "agrees with TensorFlow" in text and "probabilities" in text and "MatMul" in text
-    assert len(page.findall(".//svg")) == 6  # errors, times and ops, of two signatures
+    assert len(page.findall(".//svg")) == 2  # errors, of two signatures
+    assert len(page.findall(".//div[@class='bars']")) == 4  # times and ops
     assert not re.search(r"<script|<link|<img|https?:|@import|url\(", text)
     assert set(result.signatures[0].seconds) == {"tensorflow", "jax"}
+    shown = ElementTree.fromstring(result._repr_html_())
+    assert len(shown.findall(".//table")) == 2 and not shown.findall(".//svg")
 
 
 def test_difference():

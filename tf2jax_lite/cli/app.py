@@ -50,6 +50,7 @@ def inspect(
     outputs: Annotated[
         list[str] | None, typer.Option("--output", help="Of a .pb or .meta, a result.", rich_help_panel=GRAPHS)
     ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page.")] = None,
     max_nodes: MaxNodes = None,
     max_constant_bytes: MaxConstantBytes = None,
     trust: Trust = None,
@@ -65,6 +66,12 @@ def inspect(
 
     with quiet_stderr(), limits(max_nodes, max_constant_bytes, trust, modules=modules):
         found = describe_model(model, tag, inputs=inputs, outputs=outputs)
+    if html is not None:
+        from tf2jax_lite.export.atomic_dir import write_file
+        from tf2jax_lite.pipeline.inspect_page import html_description
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        write_file(html, html_description(found).encode("utf-8", "replace"))
     if as_json:
         print_json(found.as_json())
         return
@@ -97,6 +104,8 @@ def inspect(
         console.print(table)
     verdict = ("every op is supported", "green") if found.supported else ("some ops are not supported", "red")
     console.print(styled(verdict))
+    if html is not None:
+        console.print(f"page: {html}", highlight=False, soft_wrap=True)
 
 
 @app.command()

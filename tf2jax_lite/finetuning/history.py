@@ -90,6 +90,10 @@ class History:
             parts.append(f'<g transform="translate(0 {i * _HEIGHT})">{_panel(title, lines, self.unit)}</g>')
         return ("".join(parts) + "</svg>\n").encode()
 
+    def _repr_html_(self) -> str:
+        """Return the plots for a notebook."""
+        return f'<div style="max-width: {_WIDTH}px">{self.svg().decode()}</div>'
+
 
 def _panel(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str:
     xs = [x for line in lines.values() for x, _ in line]

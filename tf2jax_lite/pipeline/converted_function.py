@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from tf2jax_lite.lowering.interpreter.int64_narrowing import warn_if_narrowed
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants
 from tf2jax_lite.support.config import Config, with_active_checks
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingParamError
+from tf2jax_lite.support.html_page import code, escaped, fragment, table
 from tf2jax_lite.values import static
 from tf2jax_lite.values.int64 import to_32_bits
 
@@ -71,6 +72,33 @@ class AnnotatedFunction:
 
     def __repr__(self) -> str:
         return f"AnnotatedFunction({self.__name__}{self.signature})"
+
+    def _repr_html_(self) -> str:
+        """Return arguments and results as a table, for a notebook."""
+        args, kwargs = self.structured_inputs
+        by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = [name for name, parameter in self.signature.parameters.items() if parameter.kind in by_position]
+        given = {(names[i] if i < len(names) else f"args[{i}]"): value for i, value in enumerate(args)} | dict(kwargs)
+        rows = [["argument", *cells] for name, value in given.items() for cells in _leaves({name: value})]
+        rows += [["result", *cells] for cells in _leaves(self.structured_outputs)]
+        body = [f"<p>{code(self.__name__)} as a function of <code>(params, arguments)</code></p>"]
+        body.append(table(("", "name", "dtype", "shape"), rows))
+        if self.xla_fallback_nodes:
+            body.append(f"<p>Compiled by TensorFlow: {', '.join(map(code, self.xla_fallback_nodes))}</p>")
+        return fragment(body)
+
+
+def _leaves(tree: Any) -> Iterator[list[str]]:
+    """Yield the name, dtype and shape of each leaf, as cells; of a literal its value."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is None)[0]:
+        name = jax.tree_util.keystr(path, simple=True, separator="/") or "result"
+        if hasattr(leaf, "dtype"):
+            shape = leaf.shape
+            known = getattr(shape, "rank", 0) is not None
+            sizes = f"[{', '.join('?' if d is None else str(d) for d in shape)}]" if known else "?"
+            yield [code(name), escaped(getattr(leaf.dtype, "name", leaf.dtype)), escaped(sizes)]
+        else:
+            yield [code(name), "literal", code(repr(leaf))]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -109,6 +109,12 @@ class Verification:
         """Return whether everything agrees."""
         return all(s.ok for s in self.signatures)
 
+    def _repr_html_(self) -> str:
+        """Return the verdict and the outputs for a notebook."""
+        from .report import html_summary
+
+        return html_summary(self)
+
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as plain JSON data."""
         return {
