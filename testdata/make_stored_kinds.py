@@ -1,7 +1,7 @@
 """Store each kind of artifact and checkpoint as one commit's code writes them.
 
 Writes ``testdata/stored/kinds/NAME``. Run it with the code of that commit, from any directory:
-``PYTHONPATH=CHECKOUT python testdata/make_stored_kinds.py NAME``. It uses only names that every commit has. A folder is
+``PYTHONPATH=CHECKOUT python testdata/make_stored_kinds.py NAME``. It uses public names. A folder is
 never written again: the script refuses to.
 
 - ``functions``: an artifact of several signatures, which share variables: symbolic dimensions and multiples of them,
@@ -30,7 +30,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
-from tf2jax_lite.training import datasets, federate_artifact, finetune_artifact
+from tf2jax_lite.finetuning import datasets, federate_artifact, finetune_artifact
 
 STORED = Path(__file__).parent / "stored" / "kinds"
 jax.config.update("jax_traceback_in_locations_limit", 0)
