@@ -36,6 +36,7 @@ OTHERS = {
     "operations": "operations",
     "long": "long",
     "federated": "federated",
+    "first": "first_result",
     "stablehlo": "stablehlo",
     "tf1": "convert_tf1_scaling",
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from benchmarks import render, stages, steps, timing
+from benchmarks import first_result, render, stages, steps, timing
 from benchmarks.__main__ import main
 from tf2jax_lite.xla_cpu import rules
 
@@ -51,6 +51,16 @@ def test_channels():
     assert [r["what"] for r in found] == ["result", "gradient by the filter"]
     assert all(set(r["ratios"]) == {"before", "tensorflow"} and min(r["ratios"].values()) > 0 for r in found)
     assert render.page(found).count("| depthwise 7x7, 2x8x8x256 | ") == 2
+
+
+@pytest.mark.full
+def test_first_results():
+    """Each command has times and a peak; rows name the memory of conversion."""
+    found = main(["--suite", "first", "--size", "small", "--models", "bert_base"])
+    cases = [(r.get("model"), r["case"]) for r in found]
+    assert len(set(cases)) == len(cases) == 1 + 7 + 8
+    assert all(r["wall"] > 0 and r["cpu"] > 0 and r["peak"] > 1 << 20 for r in found)
+    assert [row[1] for row in first_result.rows(found) if row[4]] == ["convert", "convert"]
 
 
 @pytest.mark.full

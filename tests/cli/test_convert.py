@@ -14,6 +14,7 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tests._support import invoke
 from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, Tf2JaxError
+from tf2jax_lite.export import execution
 
 from .test_cli import TESTDATA, shell
 
@@ -370,8 +371,8 @@ def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jit
         call.__dict__.update(fn.__dict__)
         return call, params
 
-    load = tf2jax.export.load
-    monkeypatch.setattr(tf2jax.export, "load", loaded)
+    load = execution.load
+    monkeypatch.setattr(execution, "load", loaded)
     x = arrays(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
     result = invoke("run", nested, "--input", x, "--output", tmp_path / "y.npz", "--backend", "source")
     assert result.exit_code == 0, result.output

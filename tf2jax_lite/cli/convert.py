@@ -269,6 +269,9 @@ def run(
     signature: Annotated[str | None, typer.Option("--signature", help="Which function.")] = None,
     backend: Annotated[str, typer.Option(help="stablehlo, or source (runs the artifact's Python code).")] = "stablehlo",
     seed: Annotated[int, typer.Option(help="For functions that draw random numbers.")] = 0,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep the compiled program in the user's cache directory.")
+    ] = True,
     max_input_bytes: MaxInputBytes = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -277,10 +280,9 @@ def run(
     import jax
     import numpy as np
 
-    from tf2jax_lite.export import load
     from tf2jax_lite.export.atomic_dir import write_file
-    from tf2jax_lite.export.execution import run_compiled
-    from tf2jax_lite.export.load import call_with_arrays, fitting_arrays, flat_results
+    from tf2jax_lite.export.execution import run_artifact
+    from tf2jax_lite.export.load import flat_results
     from tf2jax_lite.support.errors import InputError
     from tf2jax_lite.support.npz import read_npz
 
@@ -288,13 +290,8 @@ def run(
         raise InputError(f"--seed is a 64-bit integer, not {seed}")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
-    fn, params = load(artifact, signature, backend=backend)
-    arrays = fitting_arrays(fn, arrays)
     key = jax.random.key(seed)
-    try:
-        results = run_compiled(fn, params, arrays, key)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
-        results, _ = call_with_arrays(fn, params, arrays, rng=key)
+    results = run_artifact(artifact, arrays, signature=signature, backend=backend, rng=key, cache=cache)
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}
     write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
     if as_json:

@@ -8,7 +8,7 @@ Read in this order:
   artifact: the writer; codegen prints source, stablehlo_module serializes, params_file stores params.
   source_function: written source in place of the traced function.
   interface_json, metadata: the signature and metadata of an artifact, as JSON.
-  load, execution: the reader; one run with a check of memory.
+  load, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
   to_tensorflow, orbax: params back into a TensorFlow model, or into a checkpoint.
   hub: artifacts on the Hugging Face Hub.
@@ -18,7 +18,18 @@ Read in this order:
 Only `to_tensorflow` imports TensorFlow, inside of functions. Must not import `verification`, `cli` or `finetuning`.
 """
 
-from .artifact import ExportReport, export_functions
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .load import load
 
+if TYPE_CHECKING:
+    from .artifact import ExportReport, export_functions
+
 __all__ = ["ExportReport", "export_functions", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("ExportReport", "export_functions"):  # a process that runs an artifact needs no writer
+        return getattr(importlib.import_module(".artifact", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,20 +1,85 @@
-"""Run a loaded artifact once, after a check of the memory that it needs."""
+"""Run an artifact once, after a check of the memory that it needs."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from tf2jax_lite.support.errors import ExportError, LimitError
+from tf2jax_lite.support.limits import reading
 
-from .load import call_with_arrays
+from . import program_cache
+from .atomic_dir import METADATA
+from .hub import local_artifact
+from .layer_stacks import read_stacks, stacked
+from .load import call_with_arrays, fitting_arrays, load, read_params, read_signature
 
-__all__ = ["check_memory", "run_compiled"]
+__all__ = ["check_memory", "run_artifact", "run_compiled"]
+
+
+def run_artifact(
+    path: str | Path,
+    arrays: Mapping[str, Any],
+    *,
+    signature: str | None = None,
+    backend: str = "stablehlo",
+    rng: Any = None,
+    cache: bool = True,
+) -> Any:
+    """Run a function of an artifact, with an earlier run's program if there is one.
+
+    Compiled programs of StableHLO are kept in the user's cache directory, see `program_cache`.
+
+    Args:
+      path: the artifact, as for `load`.
+      arrays: by name, in dtypes that `fitting_arrays` accepts.
+      signature: as for `load`.
+      backend: as for `load`.
+      rng: a key, for functions that draw random numbers.
+      cache: whether to read and store compiled programs.
+
+    Returns:
+      The results, without updated params.
+
+    Raises:
+      ExportError: the artifact is damaged, has no such function or backend, or XLA cannot compile or run it.
+      InputError: the arrays do not fit.
+      LimitError: it needs more memory than available.
+    """
+    folder = local_artifact(path)
+    key = None
+    if backend == "stablehlo" and cache and program_cache.directory() is not None:
+        with reading(str(folder), ExportError):
+            metadata, name, _, interface = read_signature(folder, signature)
+            shapes = {array: np.shape(value) for array, value in arrays.items()}
+            key = program_cache.program_key((folder / METADATA).read_bytes(), name, shapes)
+            found = program_cache.read_program(key)
+            if found is not None:
+                compiled, taken = found
+                function = types.SimpleNamespace(interface=interface, taken=taken)
+                fitting = fitting_arrays(function, arrays)
+                with _errors_of_xla():
+                    check_memory(compiled)
+                    params = stacked(read_params(folder, metadata), read_stacks(metadata))
+                    return jax.block_until_ready(compiled(params, fitting, rng))
+    fn, params = load(folder, signature, backend=backend, verify_hashes=key is None)
+    fitting = fitting_arrays(fn, arrays)
+    try:
+        with _errors_of_xla():
+            compiled = _compiled(fn, params, fitting, rng)
+            if key is not None:
+                program_cache.write_program(key, compiled, fn.taken)  # type: ignore[attr-defined]
+            return jax.block_until_ready(compiled(dict(params), fitting, rng))
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
+        return call_with_arrays(fn, params, fitting, rng=rng)[0]
 
 
 def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
@@ -35,17 +100,26 @@ def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapp
       LimitError: it needs more memory than available.
       ExportError: XLA cannot compile or run it.
     """
+    with _errors_of_xla():
+        return jax.block_until_ready(_compiled(fn, params, arrays, rng)(dict(params), dict(arrays), rng))
 
+
+def _compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any) -> Any:
     def results(params: Any, arrays: Any, rng: Any) -> Any:
         return call_with_arrays(fn, params, arrays, rng)[0]
 
+    lowered = jax.jit(results).lower(dict(params), dict(arrays), rng)
+    # Before compilation, which does not end for some programs with huge results.
+    _check(sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(lowered.out_info)))
+    compiled = lowered.compile()
+    check_memory(compiled)
+    return compiled
+
+
+@contextlib.contextmanager
+def _errors_of_xla() -> Iterator[None]:
     try:
-        lowered = jax.jit(results).lower(dict(params), dict(arrays), rng)
-        # Before compilation, which does not end for some programs with huge results.
-        _check(sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(lowered.out_info)))
-        compiled = lowered.compile()
-        check_memory(compiled)
-        return jax.block_until_ready(compiled(dict(params), dict(arrays), rng))
+        yield
     except jax.errors.JaxRuntimeError as error:
         kind = LimitError if "RESOURCE_EXHAUSTED" in str(error) else ExportError
         first = next(iter(str(error).strip().splitlines()), "")

@@ -12,8 +12,6 @@ from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments
 from tf2jax_lite.support.errors import ExportError
 
-from .codegen import Result
-
 __all__ = ["decode", "decode_interface", "encode", "encode_interface"]
 
 _KINDS = {
@@ -54,7 +52,7 @@ def encode(item: Any) -> Any:
         dtype = None if item.dtype is None else np.dtype(item.dtype).name
         tensor = {"index": item.index, "name": item.name, "dtype": dtype, "shape": shape}
         return {"tensor": tensor if item.value is None else tensor | {"value": list(item.value)}}
-    if isinstance(item, (OutputRef, Result)):
+    if isinstance(item, OutputRef):
         return {"result": item.index}
     if isinstance(item, Mapping):
         return {"dict": [[str(k), encode(v)] for k, v in item.items()]}

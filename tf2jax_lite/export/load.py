@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure, walk
 from tf2jax_lite.jaxprs.compat import ir
-from tf2jax_lite.stablehlo import api
+from tf2jax_lite.stablehlo.parsing.exported import read_exported
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (
     DtypeMismatchError,
@@ -31,7 +32,6 @@ from tf2jax_lite.support.errors import (
 )
 from tf2jax_lite.support.limits import reading
 
-from . import nnx
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
@@ -42,7 +42,7 @@ from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
-__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_params"]
+__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_params", "read_signature"]
 
 
 def load(
@@ -79,11 +79,7 @@ def load(
 def _load(
     folder: Path, signature: str | None, backend: str, verify_hashes: bool, stack_layers: bool
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    metadata = read_metadata(folder)
-    if verify_hashes:
-        check_hashes(folder, metadata)
-    name, entry = named_signature(metadata, signature)
-    interface = decode_interface(entry.get("interface"))
+    metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=verify_hashes)
     stacks = read_stacks(metadata)
     params = read_params(folder, metadata)
     if stack_layers:
@@ -105,6 +101,20 @@ def _load(
     function.moving_statistics = frozenset(found)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"
     return function, params
+
+
+def read_signature(
+    folder: Path, signature: str | None, *, verify_hashes: bool = True
+) -> tuple[dict[str, Any], str, dict[str, Any], Interface]:
+    """Return an artifact's metadata, and the name, entry and interface of a function.
+
+    See `load`.
+    """
+    metadata = read_metadata(folder)
+    if verify_hashes:
+        check_hashes(folder, metadata)
+    name, entry = named_signature(metadata, signature)
+    return metadata, name, entry, decode_interface(entry.get("interface"))
 
 
 def _kinds(entry: Mapping[str, Any], interface: Interface) -> Any:
@@ -157,7 +167,7 @@ def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
     content = inside(folder, file).read_bytes()
     try:
-        return api.read_exported(content)
+        return read_exported(content)
     except Tf2JaxError as error:
         raise ExportError(f"{folder / file}: {error}") from error
 
@@ -277,6 +287,7 @@ def _from_source(
     nested = bool(metadata.get("nested_params"))  # earlier versions wrote functions of a flat dict
     modules = metadata.get("framework") == "nnx"
     if modules:
+        nnx = importlib.import_module(".nnx", __package__)
         nnx.import_nnx()
     path = inside(folder, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
@@ -286,6 +297,7 @@ def _from_source(
         spec.loader.exec_module(module)
         written = getattr(module, recorded["name"])
         if modules:
+            nnx = importlib.import_module(".nnx", __package__)
             written = nnx.as_function(written, module.to_variables, entry["updates"])
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
@@ -341,7 +353,7 @@ def call_with_arrays(
     return fn(params, *args, **kwargs, **key)
 
 
-def fitting_arrays(fn: Callable[..., Any], arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def fitting_arrays(fn: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return arrays by name in a loaded function's dtypes.
 
     The result is an argument of `call_with_arrays`. Integers may become other integers that hold their values, and

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tf2jax_lite.calling.structures import OutputRef
+
 from . import literals
 from .block_ir import Block
 from .registry import tuple_of
@@ -14,10 +16,8 @@ __all__ = ["Entry", "Result", "leaves_of", "nested_text", "structure_text"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class Result(OutputRef):
     """A leaf in the structure of results: which result of the block."""
-
-    index: int
 
 
 @dataclasses.dataclass

@@ -1,0 +1,152 @@
+"""Compiled programs of artifacts, in the user's cache directory.
+
+JAX's serialized programs are pickles, which run code when they are read. They are never beside an artifact, which may
+come from others, and are read only from a directory and files that belong to the user and that no one else can write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pickle
+import platform
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import serialize_executable
+
+from tf2jax_lite.version import installed_version
+
+__all__ = ["CACHE", "directory", "program_key", "read_program", "write_program"]
+
+CACHE = "TF2JAX_LITE_CACHE"
+"""The environment variable with the cache directory; empty for no cache."""
+
+_MAX_PROGRAMS = 64
+_MAX_BYTES = 2 << 30
+_SUFFIX = ".program"
+
+
+def directory() -> Path | None:
+    """Return the directory of programs; None without a cache.
+
+    It is ``programs`` in the directory that `CACHE` names, in ``$XDG_CACHE_HOME/tf2jax-lite``, or in
+    ``~/.cache/tf2jax-lite``.
+    """
+    given = os.environ.get(CACHE)
+    if given is not None:
+        return Path(given) / "programs" if given else None
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "tf2jax-lite" / "programs" if os.path.isabs(home) else None
+
+
+def program_key(metadata: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the key of a program: a hash of all that it depends on.
+
+    These are the artifact, whose metadata has the hashes of its files; the function and the shapes of its arguments;
+    the versions of JAX, jaxlib and this package; the device and its runtime; and JAX's and XLA's options.
+
+    Args:
+      metadata: the contents of the artifact's ``metadata.json``.
+      signature: the function's name.
+      shapes: of the arrays, by name.
+    """
+    device = jax.devices()[0]
+    parts = {
+        "artifact": hashlib.sha256(metadata).hexdigest(),
+        "signature": signature,
+        "shapes": {name: list(shape) for name, shape in shapes.items()},
+        "versions": [jax.__version__, jax.lib.__version__, installed_version(), sys.version],
+        "device": [device.platform, device.device_kind, device.client.platform_version, len(jax.devices())],
+        "processor": [platform.machine(), _processor_features()],
+        "flags": [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")],
+        "options": {name: repr(value) for name, value in jax.config.values.items()},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _processor_features() -> str:
+    """Return the processor's features if the system reports them: programs use them."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        return next((line for line in file if line.startswith(("flags", "Features"))), "")
+    return platform.processor()
+
+
+def read_program(key: str) -> tuple[Any, Any] | None:
+    """Return a compiled program and what was stored with it; None if there is none.
+
+    A damaged or unreadable one counts as none.
+    """
+    folder = directory()
+    if folder is None or not _is_private(folder):
+        return None
+    file = folder / f"{key}{_SUFFIX}"
+    try:
+        if not _is_private(file):
+            return None
+        content = file.read_bytes()
+        digest, payload = content[:32], content[32:]
+        if hashlib.sha256(payload).digest() != digest:
+            return None
+        program, in_tree, out_tree, more = pickle.loads(payload)
+        loaded = serialize_executable.deserialize_and_load(
+            program, in_tree, out_tree, execution_devices=jax.devices()[:1]
+        )
+        with contextlib.suppress(OSError):
+            os.utime(file)  # the least recently used are removed first
+        return loaded, more
+    except Exception:  # of another version, or cut short: it is compiled again
+        return None
+
+
+def write_program(key: str, compiled: Any, more: Any) -> None:
+    """Store a compiled program, with a picklable value; do nothing where that fails.
+
+    Args:
+      key: a result of `program_key`.
+      compiled: the ``jax.stages.Compiled``.
+      more: the value.
+    """
+    folder = directory()
+    if folder is None:
+        return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(folder):
+            return
+        payload = pickle.dumps((*serialize_executable.serialize(compiled), more))
+        partial = folder / f".{key}.{os.getpid()}"
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
+        os.replace(partial, folder / f"{key}{_SUFFIX}")
+        _remove_old(folder)
+    except Exception:  # a full disk, or a program that JAX cannot serialize
+        return
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether only the user can write a file or directory, which is no link."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    if stat.S_ISLNK(found.st_mode) or not hasattr(os, "getuid"):
+        return not stat.S_ISLNK(found.st_mode)
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove the programs that were not used for longest, beyond the limits."""
+    files = sorted(((file.stat(), file) for file in folder.glob(f"*{_SUFFIX}")), key=lambda item: -item[0].st_mtime)
+    total = 0
+    for number, (found, file) in enumerate(files):
+        total += found.st_size
+        if number >= _MAX_PROGRAMS or (number and total > _MAX_BYTES):
+            file.unlink(missing_ok=True)
