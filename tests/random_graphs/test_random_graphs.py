@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
-from tools.random_graphs import generate, gradients, oracle
+from tools.random_graphs import generate, gradients, oracle, source
 from tools.random_graphs.programs import PARAM, Node, Program, Ref, Refused, show
 from tools.random_graphs.shrink import shrink
 
@@ -186,3 +186,34 @@ def test_a_wrong_gradient_is_found():
     with tf2jax.override_op("Softplus", wrong):
         _, found = gradients.differences(chain())
     assert [(difference.kind, difference.op) for difference in found] == [("grad", "Softplus")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(4))
+def test_source(seed):
+    compared = 0
+    for _, program in gradients.programs(4, 2000 + 4 * seed):
+        try:
+            outcome = source.check(program)
+        except Refused:
+            continue
+        found = [d for d in outcome.found if d.op != "Fingerprint"]  # a hash of values that are rounded
+        assert not found, f"{found[0]}\n{show(program)}"
+        assert not outcome.unwritten
+        compared += outcome.values
+    assert compared
+
+
+@pytest.mark.full
+def test_wrong_source_is_found(monkeypatch):
+    outcome = source.check(chain())
+    assert (outcome.found, outcome.values, outcome.gradients) == ([], 13, 1)
+    own = source.source_of
+
+    def wrong(converted):
+        fn, params = own(converted)
+        return lambda params, *args: ([1.01 * r for r in fn(params, *args)[0]], params), params
+
+    monkeypatch.setattr(source, "source_of", wrong)
+    found = [(difference.kind, difference.op) for difference in source.check(chain()).found]
+    assert found == [("value", "Sin"), ("value", "Cos"), ("gradient", "")]

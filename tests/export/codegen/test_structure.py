@@ -362,6 +362,8 @@ def test_layers_may_be_stacked_before_a_call(name, tmp_path):
     stacked = module.stack_layers(nested)
     assert jax.tree.structure(nested) == jax.tree.structure(tf2jax.nest_params({**params, **constants}))
     assert len(jax.tree.leaves(stacked)) < len(jax.tree.leaves(nested)) / 2
+    save_file({n: np.asarray(v) for n, v in {**params, **constants}.items()}, tmp_path / "params.safetensors")
+    jax.tree.map(np.testing.assert_array_equal, module.load_params(tmp_path / "params.safetensors"), stacked)
 
     def run(params):
         return jnp.sum(jnp.sin(module.model(params, **inputs)[0]))
@@ -378,6 +380,28 @@ def test_layers_that_are_read_apart_are_not_stacked_before_a_call(tmp_path, monk
     assert "_stacked(" in text and "def stack_layers" not in text
     actual = imported(text, tmp_path).model(tf2jax.nest_params(params), **inputs)[0]
     np.testing.assert_allclose(actual, model(params, **inputs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_constants_of_one_shape_are_stacked(step, tmp_path, monkeypatch):
+    """Layers have tables that are constants, too large for the source."""
+    tables = [np.random.default_rng(i).normal(size=(20 + step * i, 4)).astype(np.float32) for i in range(4)]
+    params = drawn({f"layer_{i}/kernel": (4, 4) for i in range(4)})
+
+    def model(params, x, index):
+        for i, table in enumerate(tables):
+            with scope(f"layer_{i}"):
+                x = jnp.sin(x @ params[f"layer_{i}/kernel"]) * 0.5 + jnp.asarray(table)[index]
+        return x
+
+    given = model, params, {"x": np.ones((3, 4), np.float32), "index": np.int32([0, 5, 7])}
+    monkeypatch.setitem(CASES, "tables", lambda: given)
+    _, _, inputs, text, constants = written("tables", scan_layers=True)
+    assert len(constants) == 4 and ("lax.scan(" in text) == (step == 0)
+    module = imported(text, tmp_path)
+    nested = tf2jax.nest_params({**params, **constants})
+    for form in [nested, *([module.stack_layers(nested)] if step == 0 else [])]:
+        np.testing.assert_allclose(module.model(form, **inputs)[0], model(params, **inputs), rtol=1e-5, atol=1e-6)
 
 
 def test_shape_comments():

@@ -339,7 +339,8 @@ class ModuleWriter:
           name: its name.
           taken: names that its parameters may not have.
         """
-        found = function.plan = plan(function, name, Names(taken=taken), self.marks)
+        named = not self.program.scan_layers  # scans stack whole subtrees
+        found = function.plan = plan(function, name, Names(taken=taken), self.marks, named=named)
         return found
 
     def results(self, function: Function) -> list[int]:

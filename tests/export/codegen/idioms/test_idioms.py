@@ -198,6 +198,11 @@ NEAR_MISSES = {
     "mean_by_another_count": (lambda x: tf.reduce_sum(x, 1) / 6.0, [X], "jnp.mean"),
     "norm_along_another_axis": (lambda x, a, b: normalized(x, a, b, axis=1), [X, VECTOR, draw(4)], "_layer_norm"),
     "norm_with_used_scale": (with_statistics, [X, VECTOR, draw(4)], "_layer_norm"),
+    "scale_of_other_axes": (
+        lambda x, gamma: tf.math.rsqrt(tf.nn.moments(x, [0, 1, 2])[1] + 1e-3) * gamma,
+        [IMAGES, draw(3)],
+        "standardize",
+    ),
     "normalized_twice": (lambda x: tf.exp(x) / tf.reduce_sum(tf.exp(2 * x), -1, keepdims=True), [X], "softmax"),
     "reshape_that_mixes": (lambda x, k: tf.reshape(tf.reshape(x, [15, 4]) @ k, [5, 3, 6]), [X, MATRIX], "einsum"),
     "outer_broadcast": (lambda x: tf.broadcast_to(x[:, None], [4, 3]), [VECTOR], "jnp.where"),

@@ -97,7 +97,7 @@ def standardized(graph: Graph, step: Equation) -> Iterable[Proposal]:
     """Propose the output's type, a number, and the axes of the mean before it."""
     output = step.outputs[0].aval
     mean = next((s for v in step.inputs if (s := graph.nearest(v, "jnp.mean")) is not None), None)
-    if mean is not None:
+    if mean is not None and len(mean.inputs[0].aval.shape) == len(output.shape):
         words = dict(mean.params["keywords"])
         yield [output, _scalar(output.dtype)], {"axis": words["axis"]} if words.get("axis", -1) != -1 else {}
 

@@ -156,7 +156,7 @@ def _parts(bodies: Sequence[Sequence[Any]], headers: dict[int, Header]) -> list[
     return found
 
 
-def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
+def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bool = True) -> Plan:
     """Return the parameters of a function; those that it calls have theirs already.
 
     Args:
@@ -164,6 +164,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
       name: its name.
       names: the names that are taken in it.
       marks: hints and abstract values.
+      named: whether params of one scope may be told by a name that their names begin with.
     """
     bodies = function.bodies
     headers: dict[int, Header] = {}
@@ -172,7 +173,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks) -> Plan:
         names.reserve(head.variables)  # else loops would assign to parameters
     texts = [""] * len(found)
     reads: Any = {i: leaf.values for i, leaf in enumerate(found) if leaf.is_read}
-    slots = partition(list(reads), reads, len(bodies)) if reads else []
+    slots = partition(list(reads), reads, len(bodies), named=named) if reads else []
     keywords: dict[str, list[Hole]] = {}
     for slot in slots:
         hint = _slot_hint(slot) if len(slots) > 1 else "params"
@@ -239,13 +240,14 @@ def _slot_hint(slot: Slot) -> str:
     return role(path[-1]) if path else "params"
 
 
-def partition(members: list[int], reads: dict[int, list[Path]], count: int) -> list[Slot]:
+def partition(members: list[int], reads: dict[int, list[Path]], count: int, *, named: bool = True) -> list[Slot]:
     """Partition params into subtrees with equal paths within them.
 
     Args:
       members: numbers of the params.
       reads: number to the param's path in each of the bodies.
       count: number of bodies.
+      named: whether there may be a slot with ``names``.
     """
     every = range(count)
     prefixes = [common_prefix([reads[j][i] for j in members]) for i in every]
@@ -256,17 +258,17 @@ def partition(members: list[int], reads: dict[int, list[Path]], count: int) -> l
     rests = {j: [reads[j][i][len(prefixes[i]) :] for i in every] for j in members}
     if all(rest == found[0] for found in rests.values() for rest in found):
         return [Slot(prefixes, {j: found[0] for j, found in rests.items()})]
-    named = _named(prefixes, rests, count)
-    if named is not None:
-        return [named]
+    found = _named(prefixes, rests, count) if named else None
+    if found is not None:
+        return [found]
     groups: dict[Any, list[int]] = {}
-    for j, found in rests.items():
-        groups.setdefault(found[0][:1], []).append(j)
+    for j, paths in rests.items():
+        groups.setdefault(paths[0][:1], []).append(j)
     if len(groups) == 1:
         groups = {}
         for j in members:
             groups.setdefault(tuple(reads[j]), []).append(j)
-    return [slot for group in groups.values() for slot in partition(group, reads, count)]
+    return [slot for group in groups.values() for slot in partition(group, reads, count, named=named)]
 
 
 def _named(prefixes: list[Path], rests: dict[int, list[Path]], count: int) -> Slot | None:
