@@ -24,6 +24,8 @@ def choose_backend(work: ClientWork, context: Context, batch: Any, client_input:
       batched (an artifact's StableHLO cannot).
     - On a CPU they run sequentially in one program: batched weights would not fit in the cache, and batched matrix
       products are slower there.
+      Threads (cpu_pool) are chosen by the user: they gain only where a step keeps less than all cores busy, and these
+      are idle.
     - A step with a convolution that cannot be rewritten (in an artifact's StableHLO) must not run inside an XLA loop on
       a CPU: each step is a program of its own (loop).
 
