@@ -79,7 +79,7 @@ def test_metrics_by_position(backend):
 
 
 @pytest.mark.parametrize(
-    ("apply", "channels", "backend"), [(convolution, 4, "scan"), (grouped, 2, "loop"), (exported, 4, "loop")]
+    ("apply", "channels", "backend"), [(convolution, 4, "cpu_pool"), (grouped, 2, "loop"), (exported, 4, "loop")]
 )
 def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, backend):
     """XLA's CPU backend is slow at convolutions inside loops of any source."""

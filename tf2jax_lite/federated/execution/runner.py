@@ -250,7 +250,7 @@ class _Round:
         self._size = max(1, -(-min(wanted, cohort_size) // devices)) * devices
         self._num_workers = CpuPool.size(-(-cohort_size // self._size)) if self._backend == "cpu_pool" else 0
         self._workers = None
-        if self._num_workers:
+        if self._num_workers > 1:
             self._workers = stack.enter_context(runner._cpu_pool.workers(self._num_workers, self._zero))
         if self._mesh is not None:
             self._shared = self._mesh.context(context)
