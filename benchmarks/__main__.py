@@ -33,6 +33,7 @@ OTHERS = {
     "channels": "channels",
     "xla_cpu": "xla_cpu",
     "ablation": "ablation",
+    "calls": "expected_calls",
     "operations": "operations",
     "long": "long",
     "federated": "federated",

@@ -16,6 +16,7 @@ import functools
 import inspect
 import json
 import logging
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from tf2jax_lite.xla_cpu.selection import Selection, using
 
 from . import ablation_models
 from .ablation_models import Lower
+from .steps import different_kernels
 from .timing import in_turns, seconds
 
 # Rules that any case may take besides its own.
@@ -238,10 +240,13 @@ def lines_of(name: str) -> int:
     return sum(len(inspect.getsourcelines(fn)[0]) for fn in seen)
 
 
-def _compiled(lower: Lower, names: Selection) -> tuple[str, Callable[[], float]]:
+def _compiled(lower: Lower, names: Selection) -> tuple[str, Callable[[], float], dict[str, float]]:
+    """Return a program's text, a run, and its kernels and CPU time to compile."""
     lowered, args = lower(names)
+    begun = time.process_time()
     run = lowered.compile()
-    return lowered.as_text(), lambda: seconds(lambda: jax.block_until_ready(run(*args)))
+    cost = {"compile": time.process_time() - begun, "kernels": different_kernels(run.as_text())}
+    return lowered.as_text(), lambda: seconds(lambda: jax.block_until_ready(run(*args))), cost
 
 
 def records(
@@ -258,14 +263,22 @@ def records(
     for name, lower in found:
         if not (taken := sorted(rules_taken(name, lower) & wanted)):
             continue
-        text, run = _compiled(lower, None)
+        text, run, cost = _compiled(lower, None)
         for rule in taken:
-            other, without = _compiled(lower, catalog.NAMES - {rule})
+            other, without, plain = _compiled(lower, catalog.NAMES - {rule})
             if other == text:
                 continue
             times = in_turns({"with": run, "without": without}, rounds=15, budget=budget)
             ratio = times["with"]["median"] / times["without"]["median"]
-            yield {"rule": rule, "case": name, "times": times, "ratio": ratio, "lines": lines_of(rule)}
+            costs = {"with": cost, "without": plain}
+            yield {
+                "rule": rule,
+                "case": name,
+                "times": times,
+                "ratio": ratio,
+                "costs": costs,
+                "lines": lines_of(rule),
+            }
 
 
 def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

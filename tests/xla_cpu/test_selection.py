@@ -61,10 +61,11 @@ def test_names_and_reasons():
 
 def test_values_of_the_option():
     for value, expected in ((True, None), ("all", None), (False, frozenset()), ("none", frozenset())):
-        assert catalog.selection(value) == expected
-    assert catalog.selection(["winograd", "pointwise"]) == {"winograd", "pointwise"}
-    assert catalog.selection("winograd, pointwise") == {"winograd", "pointwise"}
-    assert catalog.selection("-winograd") == catalog.NAMES - {"winograd"}
+        assert catalog.selection(value, 7) == expected
+    assert catalog.selection(["winograd", "pointwise"], 7) == {"winograd", "pointwise"}
+    assert catalog.selection("winograd, pointwise", 7) == {"winograd", "pointwise"}
+    assert catalog.selection("-winograd", 7) == catalog.NAMES - {"winograd"}
+    assert catalog.selection("auto", 7) == 7
     for value, message in (
         ({"winogard"}, "Did you mean 'winograd'"),
         ("winograd,-pointwise", "all or none"),
@@ -74,6 +75,50 @@ def test_values_of_the_option():
         with pytest.raises(ConfigError, match=message):
             tf2jax_lite.update_config("xla_cpu_rules", value)
     assert tf2jax_lite.get_config("xla_cpu_rules") is True
+
+
+def test_auto_takes_rules_that_outweigh_their_compile_time():
+    """The more calls, the more rules: run time saved is in proportion to products."""
+    found = {}
+    for calls in (0, 10, 100, 1_000_000):
+        with selection.using(calls):
+            found[calls] = {name: _choice(*conv) for name, (conv, *_) in CHOICES.items()}
+    taken = {calls: {name for name, rule in choices.items() if rule} for calls, choices in found.items()}
+    assert taken[0] == {"pointwise"}  # without further kernels
+    assert taken[10] == {"pointwise", "dilated 3x3", "few channels"}
+    assert taken[100] == {*taken[10], "3x3"} and found[100]["3x3"] == "winograd"
+    assert found[1_000_000] == {name: first for name, (_, first, _) in CHOICES.items()}
+
+
+def test_auto_of_pooling():
+    """A max pool has one kernel by the rule, and none by XLA's own lowering."""
+    windows = {"window_dimensions": (1, 2, 2, 1), "window_strides": (1, 2, 2, 1), "padding": ((0, 0),) * 4}
+    x = jax.ShapeDtypeStruct((4, 28, 28, 512), np.float32)
+    for calls, expected in ((0, None), (10, None), (1000, "max_pool_of_slices")):
+        with selection.using(calls):
+            rule = selection.choose(catalog.TABLES["reduce_window_max"], x, **windows)
+        assert (rule and rule.name) == expected, calls
+
+
+def test_auto_needs_the_saving_of_each_rule_with_kernels():
+    default = selection.Rule("name", lambda: True, None, "").saves
+    for entries in catalog.TABLES.values():
+        assert [rule.name for rule in entries if rule.kernels and rule.saves is default] == []
+
+
+def test_auto_is_captured_with_the_calls():
+    x, w = np.ones((2, 6, 6, 4), np.float32), np.ones((3, 3, 4, 1), np.float32)
+    graph = tf.function(lambda x, w: tf.nn.depthwise_conv2d(x, w, (1, 1, 1, 1), "SAME"))
+    found = []
+    with tf2jax_lite.override_config("xla_cpu_rules", "auto"):
+        assert tf2jax_lite.get_config("xla_cpu_rules") == "auto"
+        for calls in (1, 1_000_000):
+            with tf2jax_lite.override_config("expected_calls", calls):
+                found.append(tf2jax_lite.convert_functional(graph, tf.TensorSpec(x.shape), tf.TensorSpec(w.shape)))
+    counts = [_convolutions(fn, x, w) for fn in found]
+    counts += [_convolutions(jax.grad(lambda x, fn=fn: jnp.sum(fn(x, w) ** 2)), x) for fn in found]
+    assert counts == [1, 0, 2, 0]
+    np.testing.assert_allclose(jax.jit(found[0])(x, w), jax.jit(found[1])(x, w), rtol=1e-6)
 
 
 def _convolutions(fn, *args):

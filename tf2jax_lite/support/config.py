@@ -71,7 +71,9 @@ class Config:
       plan_rewrites: the rewrites of plans to apply.
       scan_optimizations: the optimizations of ``lax.scan`` bodies to apply.
       xla_cpu_rules: the CPU lowering rules to apply. Without rules programs compile faster, and convolutions and
-        poolings run slower on CPU.
+        poolings run slower on CPU. "auto" applies a rule where the run time that it saves in ``expected_calls`` calls
+        outweighs the time to compile it.
+      expected_calls: how often a compiled program is called, for ``xla_cpu_rules="auto"``.
       jit_calls: compile functions with loops for calls with concrete arguments, outside of `jax.jit`, from the second
         call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
@@ -109,7 +111,8 @@ class Config:
     passes: bool | frozenset[str] = True
     plan_rewrites: bool | frozenset[str] = True
     scan_optimizations: bool | frozenset[str] = True
-    xla_cpu_rules: bool | frozenset[str] = True
+    xla_cpu_rules: bool | str | frozenset[str] = True
+    expected_calls: int = 100
     jit_calls: bool = True
     max_nodes: int = 500_000
     max_constant_bytes: int = 1 << 31
@@ -126,6 +129,7 @@ _CHOICES = {
     "loop_checkpoint": ("none", "body", "segments"),
 }
 _CHECKS = ("strict_shape_check", "strict_dtype_check")
+_WORDS = {"xla_cpu_rules": ("auto",)}  # values of options that choose names, besides those
 _names: dict[str, Callable[[], tuple[Collection[str], Collection[str]]]] = {}
 _lock = threading.Lock()
 _defaults = Config()
@@ -135,6 +139,8 @@ _overrides: Scoped[tuple[str, Any]] = Scoped("config")
 def _checked(name: str, value: Any) -> Any:
     if not isinstance(name, str) or name not in _TYPES:
         raise UnknownOptionError(f"there is no config option {name!r}; the options are {', '.join(sorted(_TYPES))}.")
+    if isinstance(value, str) and value in _WORDS.get(name, ()):
+        return value
     if name in _names:
         names, required = _names[name]()
         chosen = chosen_names(name, value, names, required)

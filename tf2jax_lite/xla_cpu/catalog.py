@@ -16,7 +16,7 @@ from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, ou
 from .conv import rule as conv_rule
 from .selection import Rule, Selection
 
-__all__ = ["NAMES", "TABLES", "rules_by_name", "selection"]
+__all__ = ["AUTO", "NAMES", "TABLES", "rules_by_name", "selection"]
 
 TABLES: dict[str, tuple[Rule, ...]] = {
     "conv_general_dilated": (*conv_rule.RULES, *conv_rule.LAYOUT_RULES),
@@ -39,6 +39,10 @@ TABLES: dict[str, tuple[Rule, ...]] = {
 """The rules of each primitive, in the order in which they are tried."""
 
 
+AUTO = "auto"
+"""The value of the option ``xla_cpu_rules`` that weighs each rule's compile time."""
+
+
 @functools.cache
 def rules_by_name() -> dict[str, Rule]:
     """Return the rules that can be switched off, by name.
@@ -55,14 +59,17 @@ NAMES = frozenset(rules_by_name())
 """The names of all rules that can be switched off."""
 
 
-def selection(value: object) -> Selection:
+def selection(value: object, expected_calls: int) -> Selection:
     """Return the rules that a value of the option ``xla_cpu_rules`` puts in force.
 
     Args:
-      value: as `chosen_names` takes it.
+      value: as `chosen_names` takes it, or `AUTO`.
+      expected_calls: the option of that name.
 
     Raises:
       ConfigError: the value has another type, or there is no such rule.
     """
+    if value == AUTO:
+        return expected_calls
     names = chosen_names("xla_cpu_rules", value, NAMES)
     return None if names == NAMES else names

@@ -14,6 +14,10 @@ EIGEN_BLOCK = 1 << 18  # columns times input and output channels of a result tha
 L2_FLOATS = 1 << 20
 LLC_FLOATS = 1 << 22
 
+# Compile time. A fast convolution has some 69e9 multiplications a second, and XLA takes 31 ms of CPU time to compile a
+# kernel (median of the models of docs/performance.md).
+KERNEL_PRODUCTS = 1 << 31  # multiplications of a fast convolution in the time of compiling a kernel
+
 # Code size. Compiling takes longer with each tap that is unrolled.
 MAX_UNROLLED_TAPS = 128
 OUTLINE_MIN_TAPS = 36  # computing so many taps twice costs more than their result's way to memory and back

@@ -1,8 +1,10 @@
 """CPU lowering rules by name: how one is described, and which are in force.
 
-A rule is data: a name, a predicate, and the function that computes the result in another way. Each primitive has one
-ordered tuple of rules; the first one that is in force and applies is taken (`choose`). The set of rules in force is
-part of the key of JAX's caches, so that no function that was traced or compiled with another set is taken.
+A rule is data: a name, a predicate, the function that computes the result in another way, and the kernels that XLA
+compiles for it. Each primitive has one ordered tuple of rules; the first one that is in force and applies is taken
+(`choose`). If a number of calls is given instead of names, a rule is in force where the run time that it saves in so
+many calls outweighs the time to compile its kernels. The selection is part of the key of JAX's caches, so that no
+function that was traced or compiled with another one is taken.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from typing import Any
 
 import jax
 
+from . import cost_model
+
 __all__ = ["Rule", "Selection", "by_table", "choose", "current", "is_enabled", "using"]
 
-Selection = frozenset[str] | None
-"""Names of the rules in force; None for all."""
+Selection = frozenset[str] | int | None
+"""Names of the rules in force; None for all; a number of calls for those that pay in so many."""
 
 _context = jax.make_user_context(None)
 _log = logging.getLogger("tf2jax_lite.xla_cpu")
@@ -34,6 +38,9 @@ class Rule:
       lower: computes the result; None leaves it to XLA, so that no later rule is tried.
       reason: why the rule exists, or stands at its position.
       outline: whether the result is computed in a function of its own, which XLA does not inline.
+      kernels: the number of kernels that XLA compiles for the rule, beyond those of its own lowering.
+      saves: takes what ``applies`` takes; the run time saved in a call, in multiplications of XLA's convolution (see
+        `cost_model.KERNEL_PRODUCTS`). Read for rules with ``kernels`` only.
     """
 
     name: str
@@ -41,17 +48,23 @@ class Rule:
     lower: Callable[..., Any] | None
     reason: str
     outline: bool = False
+    kernels: int = 0
+    saves: Callable[..., float] = lambda *args, **params: 0.0
+
+    def pays(self, calls: int, *args: Any, **params: Any) -> bool:
+        """Return whether the rule saves its compile time in so many calls."""
+        return self.kernels == 0 or calls * self.saves(*args, **params) >= self.kernels * cost_model.KERNEL_PRODUCTS
 
 
 def current() -> Selection:
-    """Return the names of the rules in force here; None for all."""
+    """Return the selection in force here."""
     return _context.value
 
 
 def is_enabled(name: str) -> bool:
-    """Return whether a rule is in force here."""
+    """Return whether a rule is in force here, for some shapes at least."""
     selected = current()
-    return selected is None or name in selected
+    return not isinstance(selected, frozenset) or name in selected
 
 
 def using(selected: Selection) -> contextlib.AbstractContextManager[Any]:
@@ -61,10 +74,14 @@ def using(selected: Selection) -> contextlib.AbstractContextManager[Any]:
 
 def choose(rules: Iterable[Rule], *args: Any, **params: Any) -> Rule | None:
     """Return the first rule in force that applies, or None for XLA's lowering."""
+    selected = current()
     for rule in rules:
-        if (rule.lower is None or is_enabled(rule.name)) and rule.applies(*args, **params):
-            _log.debug("%s", rule.name)
-            return None if rule.lower is None else rule
+        if not ((rule.lower is None or is_enabled(rule.name)) and rule.applies(*args, **params)):
+            continue
+        if isinstance(selected, int) and not rule.pays(selected, *args, **params):
+            continue
+        _log.debug("%s", rule.name)
+        return None if rule.lower is None else rule
     return None
 
 

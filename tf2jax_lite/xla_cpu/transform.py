@@ -46,7 +46,7 @@ def optimize(fn: Callable[..., Any], *, rules: Any = None) -> Callable[..., Any]
     Args:
       fn: a function that `jax.jit` could compile: of pytrees of arrays, by position or keyword. Bind other arguments
         with `functools.partial` before.
-      rules: True, False, or names of rules, as the option ``xla_cpu_rules``; None for that option's present value.
+      rules: True, False, "auto", or names of rules, as the option ``xla_cpu_rules``; None for its present value.
 
     Returns:
       A function for use under `jax.jit`, `jax.grad`, `jax.vmap` and other transforms. Called outside of them it is
@@ -55,7 +55,7 @@ def optimize(fn: Callable[..., Any], *, rules: Any = None) -> Callable[..., Any]
     Raises:
       ConfigError: there is no such rule.
     """
-    selected = selection(get_config("xla_cpu_rules") if rules is None else rules)
+    selected = selection(get_config("xla_cpu_rules") if rules is None else rules, get_config("expected_calls"))
 
     @functools.wraps(fn)
     def rewritten(*args: Any, **kwargs: Any) -> Any:

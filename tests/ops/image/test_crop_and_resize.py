@@ -19,6 +19,9 @@ BOXES = np.array(
 INDEX = np.array([0, 1, 1, 0, 1], np.int32)
 CROPS = [(3, 4), (1, 1), (7, 1)]
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+CROPS_GRAD = np.random.default_rng(1).normal(size=(5, 3, 4, 3)).astype(np.float32)
+NOT_FINITE = CROPS_GRAD.copy()
+NOT_FINITE[1, 1, 2], NOT_FINITE[0, 2, 1, 0] = np.nan, np.inf  # box 1 has its rows on pixels
 
 
 def size(*values):
@@ -57,6 +60,14 @@ CASES = [
         for s in CROPS[:2]
         for m in ("bilinear", "nearest")
         for t in (tf.float32, tf.float64, tf.float16)
+    ),
+    *(
+        case("CropAndResizeGradImage", g, BOXES, INDEX, size(*s), T=tf.float32).using(**CLOSE, name=name, grad=False)
+        for name, g, s in (
+            ("not-finite", NOT_FINITE, (2, 5, 6, 3)),
+            ("one-row", CROPS_GRAD, (2, 1, 6, 3)),
+            ("one-column", CROPS_GRAD, (2, 5, 1, 3)),
+        )
     ),
     *(
         case(

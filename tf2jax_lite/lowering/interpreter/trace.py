@@ -107,7 +107,8 @@ class Trace:
 
     def call(self, function: ir.Function, args: Sequence[Any], frame: Frame) -> list[Any]:
         """Evaluate a function."""
-        with using(selection(self.program.config.xla_cpu_rules)):
+        config = self.program.config
+        with using(selection(config.xla_cpu_rules, config.expected_calls)):
             return self.run(self.program.plan(function), args, frame)
 
     def callable(self, ref: ir.FunctionRef, frame: Frame) -> Callable[..., list[Any]]:

@@ -77,6 +77,13 @@ class ConvParams:
         return len(self.window)
 
     @property
+    def products(self) -> int:
+        """The number of multiplications, with padding; a symbolic batch counts as 1."""
+        sizes = [n if isinstance(n, int) else 1 for n in (self.batch, self.in_channels)]
+        all_of = math.prod((*sizes, self.out_channels, *self.result, *self.window))
+        return all_of // (self.groups * self.batch_groups)
+
+    @property
     def has_lhs_dilation(self) -> bool:
         """Whether there are zeros between the input's values."""
         return max(self.lhs_dilation) > 1
