@@ -105,8 +105,8 @@ def build_fed_kmeans(
 
     Returns:
       The process. ``initialize(key, params=centroids)``; without params centroids are drawn uniformly from [0, 1).
-      Params, and the argument of ``set_model_weights``, are centroids (clusters, *data_shape), whose weights are then
-      1, or ``ModelWeights(centroids, weights)`` as ``get_model_weights`` returns them.
+      Params, and the argument of ``set_model_weights``, are centroids ``(clusters, *data_shape)``, whose weights are
+      then 1, or ``ModelWeights(centroids, weights)`` as ``get_model_weights`` returns them.
 
     Raises:
       InputError: an option out of range; centroids or weights are not numeric, or have another shape.
