@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tf2jax_lite.federated.losses import LONG_NAMES, LOSSES, NamedLoss, TrainLoss, named_loss
 from tf2jax_lite.federated.metrics import (
     binary_crossentropy,
     categorical_crossentropy,
     sparse_categorical_crossentropy,
 )
+from tf2jax_lite.federated.models.losses import LONG_NAMES, LOSSES, NamedLoss, TrainLoss, named_loss
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [

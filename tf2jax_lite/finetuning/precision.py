@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.model import Model
+from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.jaxprs.compat import Var, bind
 from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
 from tf2jax_lite.jaxprs.walk import parts
