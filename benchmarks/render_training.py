@@ -94,7 +94,7 @@ def _memory(records: list[Record]) -> list[str]:
 
 
 def _with_flags(records: list[Record]) -> list[str]:
-    """Return a paragraph for each value of XLA_FLAGS that memory was measured with besides none."""
+    """Return a paragraph for each value of XLA_FLAGS that memory was measured with."""
     lines = []
     for flags in dict.fromkeys(r["xla_flags"] for r in records if r.get("xla_flags")):
         found = _last([r for r in records if r.get("xla_flags") == flags], "memory", "options")

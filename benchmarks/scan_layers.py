@@ -72,7 +72,7 @@ def _loss(fn: Any, *, gradients: bool) -> Callable[..., Any]:
 
 
 def compile_seconds(fn: Any, params: Any, x: Any, *, gradients: bool) -> tuple[float, Any]:
-    """Return the processor time of tracing and compiling a loss, and the compiled function."""
+    """Return the processor time of tracing and compiling a loss, and the function."""
     jax.clear_caches()
     begin = time.process_time()
     compiled = jax.jit(_loss(fn, gradients=gradients)).lower(params, x).compile()

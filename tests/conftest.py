@@ -11,6 +11,8 @@ import pytest
 # On processors with AVX-512 TensorFlow takes oneDNN's kernels, which round otherwise, give unused results of batch
 # normalization other shapes, and zeros in a softmax of NaN. The tests' oracle is the same on every machine.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+# Tests neither read nor write programs in the user's cache directory.
+os.environ["TF2JAX_LITE_CACHE"] = ""
 
 
 START = time.monotonic()

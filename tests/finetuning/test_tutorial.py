@@ -1,4 +1,4 @@
-"""Every block of docs/finetuning-tutorial.md runs, and the tuned model is the same in JAX and TensorFlow."""
+"""Run docs/finetuning-tutorial.md; the tuned model is the same in both frameworks."""
 
 import json
 import os

@@ -56,7 +56,7 @@ _ALGORITHMS = "Options of single algorithms"
 
 
 def import_from_here(losses: Iterable[str]) -> None:
-    """Let losses ``module:function`` be imported from the working directory, as `python -m` has it."""
+    """Let losses ``module:function`` be imported from the working directory."""
     if any(":" in loss for loss in losses) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 

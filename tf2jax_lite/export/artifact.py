@@ -246,7 +246,7 @@ def _write_source(
 def _params_entries(
     params: Mapping[str, Any], arrays: Mapping[str, Any], statistics: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the metadata of params and of the source's constants, by name, without their files."""
+    """Return the metadata of params and constants, by name, without their files."""
     return {
         str(name): {
             "shape": list(np.shape(value)),

@@ -1,4 +1,4 @@
-"""Params of equal layers as one array each, for functions that scan over layers (``scan_layers``)."""
+"""Stack params of equal layers for functions that scan over layers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def read_stacks(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stacked(params: Mapping[str, Any], stacks: Stacks) -> dict[str, Any]:
-    """Return params with those of equal layers stacked, each under the key of its first layer.
+    """Return params with those of equal layers stacked.
+
+    A stack has the key of its first layer's param.
 
     Stacks that are stacked already, or missing, stay.
 

@@ -38,7 +38,7 @@ def returns_all(staged: Staged, entry: codegen.Entry) -> bool:
 def from_source(
     staged: Staged, entry: codegen.Entry, written: Callable[..., Any], constants: Mapping[str, Any], stacks: Stacks
 ) -> Staged:
-    """Return a traced function that runs its source, and takes the params of equal layers stacked.
+    """Return a traced function that runs its source on stacked params of equal layers.
 
     Args:
       staged: the function, which returns all of its results (`returns_all`).

@@ -22,7 +22,7 @@ __all__ = ["METRICS", "default_metrics", "metrics_by_output", "named_metrics", "
 
 @dataclasses.dataclass(frozen=True)
 class MulticlassAUC(m.AUC):
-    """The area under a curve of class numbers or one-hot rows against scores of classes.
+    """The area under a curve of labels against scores of classes.
 
     Of two classes, the second counts as positive; of more, each class against all others, pooled, as
     tf.keras.metrics.AUC has it with one-hot rows.
@@ -60,7 +60,7 @@ class TokenAccuracy(_AnyRank, m.SequenceTokenAccuracy):
 
 
 class TokenTopKAccuracy(_AnyRank, m.SequenceTokenTopKAccuracy):
-    """The share of labels among the ``k`` with the highest scores, without ignored labels."""
+    """The share of labels that are not ignored among the ``k`` highest scores."""
 
 
 class TokenPerplexity(_AnyRank, m.Perplexity):
@@ -69,7 +69,7 @@ class TokenPerplexity(_AnyRank, m.Perplexity):
 
 @dataclasses.dataclass(frozen=True)
 class _Subject:
-    """What metrics measure: a loss's name, its kind of predictions, the targets' name, the ignored target."""
+    """The input of metrics: loss, kind of predictions, targets, ignored target."""
 
     loss: str
     from_logits: bool

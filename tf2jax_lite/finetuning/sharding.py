@@ -173,7 +173,10 @@ class Placement:
         return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS)) if divisible else self.replicated
 
     def check_split(self, batch_size: int, microbatches: int) -> None:
-        """Warn if the data axis does not divide the parts of a batch, so that each device computes all of them."""
+        """Warn if the data axis does not divide the parts of a batch.
+
+        Each device would compute all of them.
+        """
         size = batch_size // microbatches
         if size % self.mesh.shape[DATA_AXIS]:
             warnings.warn(

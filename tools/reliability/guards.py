@@ -207,10 +207,10 @@ GUARDS = (
     ),
     Guard(
         "training that goes on from another state",
-        "tf2jax_lite/federated/training.py",
-        "        done, state, kept = checkpoints.restore(state)",
-        "        done, _, kept = checkpoints.restore(state)",
-        "tests/federated/test_training.py::test_resumed_training_has_the_same_bits",
+        "tf2jax_lite/federated/simulation/loop.py",
+        "        done, state, kept = found = checkpoints.restore(state)",
+        "        done, _, kept = found = checkpoints.restore(state)",
+        "tests/federated/simulation/test_loop.py::test_resumed_training_has_the_same_bits",
     ),
     Guard(
         "random graphs whose results differ",

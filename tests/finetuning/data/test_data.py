@@ -180,7 +180,7 @@ def test_sequences_and_iterables_are_data():
 
 
 def test_python_values_are_data(tmp_path):
-    """Arrays by name, tables, paths, sequences and sized iterables; other values raise an error with the way out."""
+    """Arrays, tables, paths, sequences and sized iterables; others raise an error."""
     grain = pytest.importorskip("grain")
     rows = [{name: value[i] for name, value in ROWS.items()} for i in range(N)]
     np.savez(tmp_path / "a.npz", **ROWS)

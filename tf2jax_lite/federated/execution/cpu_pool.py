@@ -251,5 +251,8 @@ class CpuPool:
             self._arenas.give_back(arenas)
 
     def program(self, count: int, context: Any, form: Any, chunk: Any) -> Callable[..., Any]:
-        """Return the program of a chunk for ``count`` workers: ``(context, total, chunk) -> (total, outputs)``."""
+        """Return the program of a chunk for ``count`` workers.
+
+        It is ``(context, total, chunk) -> (total, outputs)``.
+        """
         return self._programs.get(context, form, chunk, False, one_core=1 < count == os.cpu_count())

@@ -16,7 +16,7 @@ __all__ = ["can_be_batched", "choose_backend", "reads_client_input"]
 
 
 def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
-    """Return the fastest backend: ``"vmap"``, ``"scan"``, ``"cpu_pool"`` or ``"loop"``.
+    """Return the fastest backend: "vmap", "scan", "cpu_pool" or "loop".
 
     `benchmarks/federated.py` measures this.
 
