@@ -141,7 +141,7 @@ def export_functions(
             module = run_source((folder / _SOURCE).read_text("utf-8"))
             if "stack_layers" in module and all(returns_all(traced[name], found) for name, found in entries.items()):
                 stacks = find_stacks(module["stack_layers"], described)
-        shapes = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
+        held = jax.eval_shape(lambda given: stacked(given, stacks), params) if stacks else params
         for name, staged in traced.items():
             if module and returns_all(staged, entries[name]):
                 staged = from_source(staged, entries[name], module[entries[name].name], constants, stacks)
@@ -149,7 +149,7 @@ def export_functions(
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-                warnings += _write_stablehlo(file, name, staged, shapes, platforms, signatures[name])
+                warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name])
         warnings += [f"no source: {problem}" for problem in problems]
         lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
         if lost:

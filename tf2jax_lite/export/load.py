@@ -302,7 +302,10 @@ def _from_source(
     except Exception as error:
         raise ExportError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
 
-    needed = [*entry["variables"], *(name for name, info in metadata["params"].items() if info.get("constant"))]
+    needed: list[str] = [
+        *entry["variables"],
+        *(name for name, info in metadata["params"].items() if info.get("constant")),
+    ]
     keys = {name: key for key, layers in stacks.items() for name in names_of(layers)}
     needed = list(dict.fromkeys(keys.get(name, name) for name in needed))
 

@@ -92,7 +92,7 @@ def _save(tensors: Mapping[str, Any], path: Path) -> None:
         stream.write(struct.pack("<Q", len(text)) + text)
         for name in order:
             for piece in _pieces(tensors[name]):
-                stream.write(piece.reshape(-1).view(np.uint8))
+                stream.write(piece.reshape(-1).view(np.uint8).data)
 
 
 def _pieces(value: Any) -> Iterator[np.ndarray]:

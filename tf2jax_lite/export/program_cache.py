@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import json
 import os
 import pickle
@@ -62,7 +63,7 @@ def program_key(metadata: bytes, signature: str, shapes: Mapping[str, tuple[int,
         "artifact": hashlib.sha256(metadata).hexdigest(),
         "signature": signature,
         "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "versions": [jax.__version__, jax.lib.__version__, installed_version(), sys.version],
+        "versions": [jax.__version__, importlib.metadata.version("jaxlib"), installed_version(), sys.version],
         "device": [device.platform, device.device_kind, device.client.platform_version, len(jax.devices())],
         "processor": [platform.machine(), _processor_features()],
         "flags": [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")],

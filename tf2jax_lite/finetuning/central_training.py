@@ -24,8 +24,8 @@ from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.models.model import Model, evaluate_model
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
+from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.federated.training import run_rounds
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
 from .callbacks import Callback, FirstBatch

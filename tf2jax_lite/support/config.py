@@ -150,7 +150,7 @@ def _checked(name: str, value: Any) -> Any:
         raise ConfigError(f"config option {name!r} takes {expected.__name__}, got {value!r}.")
     if name in _CHOICES and value not in _CHOICES[name]:
         raise ConfigError(f"config option {name!r} is one of {', '.join(_CHOICES[name])}, got {value!r}.")
-    if expected is int and value < 0:
+    if expected is int and value < 0:  # type: ignore[operator]
         raise ConfigError(f"config option {name!r} is not negative, got {value!r}.")
     return value
 

@@ -119,7 +119,7 @@ class StoredArray:
 def _fill(stream: Any, piece: np.ndarray) -> None:
     position = 0
     while position < piece.size:
-        count = stream.readinto(memoryview(piece)[position:])
+        count = stream.readinto(piece.data[position:])
         if not count:
             raise OSError("the file is too short")
         position += count

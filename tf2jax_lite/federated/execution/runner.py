@@ -300,10 +300,9 @@ class _Round:
         self, write: Callable[[], None], run: Callable[[Accumulator], tuple[Accumulator, PyTree]]
     ) -> Callable[[], PyTree]:
         write()
-        if self._total is None:
-            self._total = beside(self._zero(), self._context)
-        jax.block_until_ready(self._total.participated)  # so that two chunks are in memory at most
-        self._total, output = run(self._total)
+        total = beside(self._zero(), self._context) if self._total is None else self._total
+        jax.block_until_ready(total.participated)  # so that two chunks are in memory at most
+        self._total, output = run(total)
         return lambda: output
 
     def _together(self, group: list[Client]) -> Callable[[], PyTree]:

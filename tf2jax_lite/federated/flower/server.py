@@ -76,8 +76,8 @@ def server_app(
         weights = initial_weights(model, jax.random.key(0) if key is None else key, params)
         done, store = 0, None if checkpoint_dir is None else open_store(checkpoint_dir)
         if store is not None and blocks is not None and store.latest() is not None:
-            done, blocks.state, _ = store.restore(blocks.first_state(weights))
-            blocks.rounds_before, weights = done, blocks.state.weights
+            done, state, _ = store.restore(blocks.first_state(weights))
+            blocks.state, blocks.rounds_before, weights = state, done, state.weights
 
         # Flower calls this with the weights after each round, those that a wrapper changed.
         def after(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:

@@ -192,7 +192,7 @@ class Checkpoints(CheckpointStore):
         empty = {name: [list(v.shape), str(v.dtype)] for name, v in arrays.items() if not v.size}
         tree = jax.tree.map(lambda leaf: leaf if leaf.size else None, tree)
         args = self._ocp.args
-        items = {"record": args.JsonSave({**record, "empty": empty})}
+        items: dict[str, Any] = {"record": args.JsonSave({**record, "empty": empty})}
         if len(empty) < len(arrays):
             items["state"] = args.StandardSave(tree)
         self._manager.save(number, args=args.Composite(**items))

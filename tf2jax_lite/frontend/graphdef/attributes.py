@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def text_of(value: bytes) -> str:
 
 
 # Types whose bytes are NumPy's: float32, float64, int32, int64, uint8, int8, int16, uint16, float16.
-_PLAIN = {number: np.dtype(dtypes.from_tf(number)).newbyteorder("<") for number in (1, 2, 3, 9, 4, 6, 5, 17, 19)}
+_PLAIN = {n: cast("np.dtype", dtypes.from_tf(n)).newbyteorder("<") for n in (1, 2, 3, 9, 4, 6, 5, 17, 19)}
 # Fields that hold values of these types if they are not given as bytes, and the dtype in the field if it is another.
 _SCALARS = {1: "float_val", 2: "double_val", 3: "int_val", 9: "int64_val"}
 _INTEGERS = (3, 4, 5, 6, 11, 12, 13, 15, 16, 17, 29, 30, 31, 32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ __all__ = ["ConstantBytes", "check_functions_size", "check_graph_size", "plain_b
 
 
 # By number: float32, float64, float16, int32, int64, bool.
-_ITEM_SIZES = {number: np.dtype(dtypes.from_tf(number)).itemsize for number in (1, 2, 19, 3, 9, 10)}
+_ITEM_SIZES = {n: cast("np.dtype", dtypes.from_tf(n)).itemsize for n in (1, 2, 19, 3, 9, 10)}
 
 
 class ConstantBytes:
