@@ -175,6 +175,7 @@ def test_without_stderr(command, code):
     assert (done.returncode, "every op is supported" in done.stdout) == (code, code == 0)
 
 
+@pytest.mark.full
 def test_a_reader_that_goes_is_no_error():
     done = bash("ops | head -1 >/dev/null; exit ${PIPESTATUS[0]}")
     assert (done.returncode, done.stderr) == (0, "")

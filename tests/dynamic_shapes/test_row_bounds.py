@@ -184,6 +184,7 @@ def test_values_and_gradients(kind, name):
                 np.testing.assert_allclose(actual, tf.convert_to_tensor(gradient), rtol=2e-5, atol=1e-5, err_msg=case)
 
 
+@pytest.mark.full
 def test_a_number_of_rows_that_meets_labels():
     """The row count is known from labels alone; if it differs, the loss is NaN."""
 

@@ -189,6 +189,7 @@ def test_names_of_functions_that_python_cannot_tell_apart(tmp_path, names):
             np.testing.assert_allclose(fn(params, X[0, 0, :, 0])[0], np.sin(X[0, 0, :, 0]) + i, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_names_of_inputs_that_python_does_not_take(tmp_path):
     """SavedModel inputs have arbitrary names: keywords, modules, duplicates."""
     names = ("class", "jnp", "max", "params_", "x-1", "x_1", "X_1", "kwargs", "b", "batch", "batch_size", "def")

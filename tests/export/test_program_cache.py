@@ -105,6 +105,7 @@ class Harmful:
         return Path.touch, (self.file,)
 
 
+@pytest.mark.default_cases("file")
 @pytest.mark.parametrize("who", ["file", "folder", "link", "owner"])
 def test_programs_that_others_can_write_are_not_read(who, written, cache, compilations, monkeypatch, tmp_path):
     run(written)

@@ -225,7 +225,7 @@ FOURIER = {
 }
 
 
-@pytest.mark.default_cases("a convolution")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FOURIER)
 def test_fourier_transforms_of_symbolic_sizes(name, tmp_path):
     """StableHLO has none of such sizes: the artifact has source alone."""

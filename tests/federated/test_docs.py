@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.default_cases("federated-core-federated_language", "federated-migration-numpy")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("page", "library"),
     [

@@ -75,6 +75,7 @@ def test_ported_blocks_descend(execution):
     np.testing.assert_allclose(state.weights.trainable["w"], expected["w"], atol=1e-5)
 
 
+@pytest.mark.full
 def test_non_trainable_differences_have_the_same_sign():
     def train(weights, batch, rng):
         return fed.TrainOutput(weights.trainable["w"] * batch["x"], {"mean": jnp.mean(batch["x"])})
@@ -91,6 +92,7 @@ def test_non_trainable_differences_have_the_same_sign():
     np.testing.assert_allclose(state.weights.trainable["w"], 1 - 0.1 * 18, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_scaffold_takes_its_aggregate_for_a_gradient():
     """Both parts: weights and control variates."""
     process = fed.build_scaffold(workload.jax_logistic(6, 4), 3, LR, client_batching=BATCHING)

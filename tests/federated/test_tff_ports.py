@@ -121,7 +121,7 @@ def test_fed_prox_variants(weighted):
     close(trained(build(model(), mu, optax.sgd(LR), client_batching=BATCHING)), p)
 
 
-@pytest.mark.default_cases("True")
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [True, False])
 def test_optimizer_schedules(weighted):
     p = zeros()
@@ -135,6 +135,7 @@ def test_optimizer_schedules(weighted):
         build(model(), 0.1, optax.sgd)
 
 
+@pytest.mark.full
 def test_own_client_step_with_the_weights_of_the_carry():
     """Gradients are clipped to a norm of 0.1, as in TFF's tutorial on composing."""
     grad, work = fed.model_grad(model()), fed.build_model_delta_client_work(model(), optax.sgd(LR))
@@ -220,7 +221,7 @@ def test_mime_lite_variants():
     close(trained(found), mime_lite(SIZES, [LR, LR / 2]))
 
 
-@pytest.mark.default_cases("whole")
+@pytest.mark.full
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 def test_fed_recon_agrees_with_numpy(split):
     """The bias is local: retrained in each round, and never sent."""

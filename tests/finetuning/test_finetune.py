@@ -49,6 +49,7 @@ def test_sgd_is_that_of_numpy():
     np.testing.assert_allclose(weights.trainable["w"], w, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["adamw", *(pytest.param(n, marks=pytest.mark.full) for n in OPTIMIZERS if n != "adamw")]
 )

@@ -101,7 +101,7 @@ def with_domains(values):
 AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
 
 
-@pytest.mark.default_cases("change2-InputError-4 clusters need as many usable clients")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [

@@ -119,6 +119,7 @@ def trained(**options):
     return np.asarray(weights.trainable["w"]), history
 
 
+@pytest.mark.full
 def test_a_mesh_and_microbatches_leave_the_weights_as_they_are():
     plain, history = trained(eval_examples=DATA)
     for options in ({"mesh": "data=1"}, {"mesh": "data=1", "sharding": "fsdp"}, {"microbatches": 3}):

@@ -91,7 +91,7 @@ def _gradients(function, args):
     return of if moving else None
 
 
-@pytest.mark.default_cases("StatelessShuffle")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.full) for n in sorted(_cases()) if n not in FAILING],

@@ -88,7 +88,7 @@ def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
-@pytest.mark.default_cases("linalg")
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -134,6 +134,7 @@ def polymorphic(x):
     return first, x[-1], x[1:], x.mean(0), jnp.pad(x, ((1, 1), (0, 0))), x[::2], jax.nn.softmax(x, 0), last
 
 
+@pytest.mark.full
 def test_polymorphic_batch():
     ours = through_tf(polymorphic, specs=[tf.TensorSpec((None, 3))], polymorphic_shapes=["b, ..."])
     for size in (2, 5):

@@ -56,6 +56,7 @@ def test_other_params_are_noticed(artifact, tmp_path, monkeypatch):
     assert signature.bisection is None  # the conversion in this process agrees
 
 
+@pytest.mark.full
 def test_an_artifact_of_another_model(artifact, tmp_path):
     """Nothing would be compared, which is no agreement; the earlier keyword works."""
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")

@@ -332,6 +332,7 @@ def test_structure_and_names(tmp_path):
     assert text.count("@jax.custom_jvp") < 6, "equal functions are written once"
 
 
+@pytest.mark.default_cases("small_cnn")
 @pytest.mark.parametrize("name", MODELS)
 def test_ruff_has_nothing_to_say(name, tmp_path):
     ruff = [sys.executable, "-m", "ruff"]

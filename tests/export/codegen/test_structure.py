@@ -354,6 +354,7 @@ def tied():
     return both, params, inputs
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["encoder", "flat_layers"])
 def test_layers_may_be_stacked_before_a_call(name, tmp_path):
     _, params, inputs, text, constants = written(name, scan_layers=True)

@@ -198,6 +198,7 @@ def test_codes_are_as_good_for_any_size_of_numbers(codec):
         assert np.isfinite(found).all() and np.abs(found).max() > 1e37
 
 
+@pytest.mark.full
 def test_an_attacker_leaves_the_measurements_numbers():
     updates = make()
     updates.update["w"][0] = 3e38

@@ -113,7 +113,7 @@ def test_accepted_extreme_values_give_finite_results(factory):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found.state, found.result)))
 
 
-@pytest.mark.default_cases("DifferentiallyPrivateFactory1", "MeanFactory", "ZeroingFactory0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "factory",
     [

@@ -58,7 +58,7 @@ def test_trimming_counts_as_was_meant(fraction, size, number):
     assert int(process.next((), updates, None).measurements["num_trimmed"]) == number
 
 
-@pytest.mark.default_cases("factory2")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "factory",
     [

@@ -463,6 +463,7 @@ def test_kmeans_keeps_the_state_of_its_aggregator():
     np.testing.assert_allclose(found, 1e-3 * np.exp(0.25 * np.arange(len(ROUNDS))), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_kmeans_goes_on_from_its_weights():
     process = build_fed_kmeans(3, (6,), client_batching=BATCHING)
     state, _ = train(process)

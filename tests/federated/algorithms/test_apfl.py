@@ -36,6 +36,7 @@ def reference(rounds):
     return server, own
 
 
+@pytest.mark.full
 def test_apfl_agrees_with_numpy():
     process = fed.build_apfl(
         workload.jax_logistic(6, 4),

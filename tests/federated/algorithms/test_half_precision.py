@@ -108,7 +108,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.default_cases("fed_sgd", "hyp_cluster", "mime", "scaffold", "agnostic")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_state_keeps_its_dtypes(name):
     """A training whose new state has other dtypes than its checkpoint is not resumed."""

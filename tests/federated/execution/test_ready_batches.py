@@ -24,7 +24,7 @@ def grain_iterator(client):
     return grain_dataset(client).to_iter_dataset()
 
 
-@pytest.mark.full_cases("grain_dataset", "grain_iterator")
+@pytest.mark.full
 @pytest.mark.parametrize("given", [generator, grain_dataset, grain_iterator], ids=lambda given: given.__name__)
 def test_iterables_of_batches_give_the_reference_weights(given):
     process = build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.5))

@@ -59,6 +59,7 @@ def test_create_model_from_tf_takes_keras_losses(kind, library):
         np.testing.assert_allclose(grads[name], gradient, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_create_model_from_tf_takes_losses_of_either_ops():
     net = network()
     losses = {
@@ -92,7 +93,7 @@ def test_create_model_from_tf_refuses_sums_over_the_batch():
         fed.create_model_from_tf(network(), keras.losses.MeanSquaredError(reduction="sum"))
 
 
-@pytest.mark.default_cases("keras")
+@pytest.mark.full
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_create_model_from_tf_takes_keras_metrics(library):
     lib = LIBRARIES[library]

@@ -40,6 +40,7 @@ def build(is_local, **options):
     )
 
 
+@pytest.mark.default_cases("scan")
 @pytest.mark.parametrize("execution", ["scan", "vmap"])
 def test_with_local_weights_stay_with_each_client(execution):
     process = build(lambda name: name in ("bias", "seen"), client_execution=execution)

@@ -36,6 +36,7 @@ def keras_loss(model, activation):
     return float(loss(BATCH["y"], model(BATCH["x"])))
 
 
+@pytest.mark.default_cases("softmax")
 @pytest.mark.parametrize("activation", ["softmax", None])
 def test_named_loss_follows_the_model(activation, tmp_path):
     net = keras_model(activation)

@@ -93,6 +93,7 @@ def test_evaluation():
         assert abs(float(found[name]["accuracy"]) - right) < 1e-6
 
 
+@pytest.mark.full
 def test_personalization():
     model = workload.jax_logistic(6, 4, {"accuracy": Accuracy()})
     work = build_model_delta_client_work(model, optax.sgd(0.3))

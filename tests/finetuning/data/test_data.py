@@ -242,6 +242,7 @@ def test_datasets_of_hugging_face_are_data():
     assert stream["number"].tolist() == list(range(N))
 
 
+@pytest.mark.full
 def test_training_goes_on_within_an_epoch_of_shards(tmp_path):
     pytest.importorskip("grain")
     write_tfrecord(tmp_path / "a.tfrecord", np.arange(N))

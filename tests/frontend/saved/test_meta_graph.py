@@ -72,6 +72,7 @@ def test_a_vocabulary_among_the_assets():
     assert list(found["ids"]) == [1, -1, 0] and not params
 
 
+@pytest.mark.full
 def test_an_lstm_and_its_training_step():
     data = recorded("lstm")
     fn, params = tf2jax_lite.convert_saved_model(DATA / "lstm")

@@ -70,6 +70,7 @@ def test_products_with_few_entries(share):
     check(values, random(len(at), "float64"), random(len(to), "float64", 2), differentiable=False)
 
 
+@pytest.mark.full
 def test_products_with_traced_indices():
     def sparse(v, w):
         first, second = (ops.dense_to_csr_sparse_matrix(x, tf.where(x > 0)) for x in (v, w))

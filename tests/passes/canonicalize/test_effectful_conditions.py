@@ -118,6 +118,7 @@ def test_gradients():
     assert "scan" in str(jax.make_jaxpr(call)(params, X))  # its iterations are still counted
 
 
+@pytest.mark.full
 def test_numbers_drawn_until_one_is_large():
     """Each test draws another number: a generator's state is a variable."""
     generator = tf.random.Generator.from_seed(7)

@@ -98,7 +98,7 @@ def model_of(name):
     return model, params, inputs, text, constants
 
 
-@pytest.mark.default_cases("encoder", "skips", "constants_differ", "tied", "convolutions", "heads")
+@pytest.mark.default_cases("encoder", "tied", "convolutions")
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, tmp_path):
     """Also after splitting and merging, and with respect to nnx.Param."""

@@ -51,7 +51,7 @@ def test_linear(has_bias, dtype):
     check(layer, lambda x, k, b: x @ k + b if has_bias else x @ k, x, kernel, bias)
 
 
-@pytest.mark.default_cases("True-float32")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_einsum(has_bias, dtype):
@@ -66,7 +66,7 @@ def test_einsum(has_bias, dtype):
     )
 
 
-@pytest.mark.default_cases("pads-float32")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES[:2])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_conv(case, dtype):
