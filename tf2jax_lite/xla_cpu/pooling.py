@@ -363,7 +363,7 @@ def _gradient_of_phase(
 def _saves(per_value: float) -> Callable[..., float]:
     """Return `Rule.saves`: run time saved, in products of a fast convolution.
 
-    Measured on two cores with AVX-512 (the table of docs/performance.md).
+    The numbers are estimates from run times in docs/performance.md.
 
     Args:
       per_value: saved for each value of each window.

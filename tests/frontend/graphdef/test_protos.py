@@ -152,7 +152,7 @@ def test_tensor_of_contents_that_do_not_fit(dtype, more):
         attributes.tensor_of(proto)
 
 
-def test_op_def_messages_are_read_alike():
+def test_op_def_messages_equal_tensorflows():
     written = op_def_registry.get("StridedSlice").SerializeToString()
     ours, theirs = (kind.FromString(written) for kind in (protos.own_messages()["OpDef"], op_def_pb2.OpDef))
     assert [arg.name for arg in ours.input_arg] == [arg.name for arg in theirs.input_arg]

@@ -1,6 +1,6 @@
 """Secure aggregation by Flower's SecAgg+: the server sees masked sums alone.
 
-Flower offers it for its former messages only: a workflow at the server, which calls a strategy of
+Flower offers it for its legacy messages only: a workflow at the server, which calls a strategy of
 ``flwr.server.strategy``, and ``flwr.client.mod.secaggplus_mod`` at clients. A client's update travels as one vector.
 """
 
@@ -32,17 +32,17 @@ from tf2jax_lite.support.errors import InputError
 __all__ = ["fit_message", "fit_reply", "is_fit", "secure_server_app"]
 
 PyTree = Any
-# Names of the records in Flower's former messages.
+# Names of the records in Flower's legacy messages.
 _PARAMETERS, _CONFIG = "fitins.parameters", "fitins.config"
 
 
 def is_fit(message: Message) -> bool:
-    """Return whether a message is one of Flower's former ones, to train."""
+    """Return whether a message is one of Flower's legacy ones, to train."""
     return _PARAMETERS in message.content.array_records
 
 
 def fit_message(message: Message, template: ModelWeights) -> tuple[ModelWeights, ConfigRecord]:
-    """Return the weights and options of a former message.
+    """Return the weights and options of a legacy message.
 
     Raises:
       InputError: it is not of a server of `secure_server_app` for this model.
@@ -56,7 +56,7 @@ def fit_message(message: Message, template: ModelWeights) -> tuple[ModelWeights,
 
 
 def fit_reply(message: Message, update: PyTree, weight: Any) -> Message:
-    """Return the reply to a former message: an update, to be weighted and masked."""
+    """Return the reply to a legacy message: an update, to be weighted and masked."""
     records = {
         "fitres.parameters": ArrayRecord({"0": Array(np.asarray(ravel_pytree(update)[0], np.float32))}),
         "fitres.num_examples": MetricRecord({"num_examples": float(weight)}),
@@ -116,10 +116,10 @@ def secure_server_app(
         strategy = _MaskedMean(model, weights, finalizer or build_add_finalizer(), evaluate_fn)
         strategy.clients_per_round, strategy.min_nodes = clients_per_round, min_available_nodes
         config = ServerConfig(num_rounds=int(context.run_config.get("num-server-rounds", num_rounds)))
-        former = LegacyContext(context, config, strategy)
-        DefaultWorkflow(fit_workflow=workflow)(grid, former)
+        legacy = LegacyContext(context, config, strategy)
+        DefaultWorkflow(fit_workflow=workflow)(grid, legacy)
         if on_result is not None:
-            on_result(strategy.weights, former.history)
+            on_result(strategy.weights, legacy.history)
 
     return app
 

@@ -114,7 +114,7 @@ def _strips(values: Any, columns: tuple[int, int], top: int, step: int, shared: 
     """Return the strips of one image beside each other, padded.
 
     Width and channels are one dimension, and only rows are padded as such: XLA concatenates by copying blocks of
-    memory, and takes half of the time to compile it (two cores with AVX-512, JAX 0.10).
+    memory.
 
     Args:
       values: one image, its channels last.

@@ -45,8 +45,8 @@ __all__ = ["LAYOUT_RULES", "RULES", "call", "convolution_on_cpu"]
 def _saves(per_product: float, *, of_gradients: float | None = None) -> Callable[[ConvParams], float]:
     """Return `Rule.saves`: run time saved, in products of a fast convolution.
 
-    Measured on two cores with AVX-512, a typical shape of each rule (the table of docs/performance.md). Small shapes
-    save about as much for each product as large ones; where they do not, the rules' predicates leave them to XLA.
+    The numbers are estimates from run times of typical shapes (the tables of docs/performance.md); for rules without
+    such a row, from those of similar rules. Small shapes are taken to save as much for each product as large ones.
 
     Args:
       per_product: saved for each product of a convolution.
