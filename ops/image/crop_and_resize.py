@@ -80,7 +80,8 @@ def _blended(image: Any, boxes: Any, index: Any, size: tuple[int, ...]) -> Any:
       index: its ``box_ind``.
       size: height and width of crops.
     """
-    starts, weights, inside = [], [], True
+    starts, weights = [], []
+    inside: Any = True
     spans = [min(n, 2) for n in image.shape[1:3]]
     for i, (length, span) in enumerate(zip(image.shape[1:3], spans, strict=True)):
         at = jnp.expand_dims(_sample_positions(boxes[:, i], boxes[:, i + 2], length, size[i], False), 2 - i)
