@@ -80,14 +80,14 @@ def main(which):
         specs = {name: (dtype, subject.shapes[name][1:]) for name, dtype in subject.inputs.items()}
     data = examples(specs)
     options = {"optimizer": optax.sgd(0.05, momentum=0.9), "epochs": 1, "batch_size": BATCH}
-    one, history = finetune(model, data, **options)
-    scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(one.trainable))
+    # Parts of a batch draw their own random numbers and have their own statistics: on one device too.
+    one_device = {parts: finetune(model, data, **options, microbatches=parts) for parts in (1, 2)}
+    scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(one_device[1][0].trainable))
     report = {}
     for name, place in PLACEMENTS.items():
-        if name == "rules" and which != "dense" and "image" in specs:
-            place = {**place, "shard": [r"conv\w*/kernel$=None,None,None,model", "head/kernel$=None,model"]}
-        if name == "parts" and "image" in specs:
-            continue  # statistics of batch normalization are those of parts
+        one, history = one_device[place.get("microbatches", 1)]
+        if name == "rules" and any(leaf.ndim == 4 for leaf in jax.tree.leaves(one.trainable)):
+            place = {**place, "shard": [r"(stem|conv\w*)/kernel$=None,None,None,model", *place["shard"]]}
         many, records = finetune(model, data, **options, **place)
         differences = jax.tree.map(lambda a, b: float(np.abs(np.asarray(a) - np.asarray(b)).max()), one, many)
         sharded = [leaf.sharding.shard_shape(leaf.shape) != leaf.shape for leaf in jax.tree.leaves(many.trainable)]
