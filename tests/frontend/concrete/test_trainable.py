@@ -1,5 +1,8 @@
 """Params that train are the variables that the source framework trains."""
 
+import sys
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import tf_keras
 
 import tf2jax_lite
 from tf2jax_lite import federated
+from tf2jax_lite.frontend.concrete.trainable import trained_variables
 from tf2jax_lite.frontend.saved.meta_graph import variable_trains
 from tf2jax_lite.pipeline.inspect_model import describe_model
 from tf2jax_lite.pipeline.model_files import convert_file, convert_keras_model
@@ -169,3 +173,31 @@ def test_variable_trains_node_of_imported_graph_is_found():
     assert not variable_trains("b", "scope/b", float32, {"scope/w"})
     assert variable_trains("w", "w", float32, None)
     assert not variable_trains("n", "n", np.dtype("int32"), None)
+
+
+@pytest.mark.full
+def test_other_threads_build_tuples_meanwhile():
+    """With a list of all objects, some tens of these tuples failed."""
+    errors, stop = [], threading.Event()
+
+    def build():
+        while not stop.is_set():
+            try:
+                tuple(i for i in range(50))
+            except SystemError as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=build) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            trained_variables([keras.Variable(1.0).value])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not errors

@@ -66,7 +66,7 @@ def _keras_layers() -> list[type]:
     return [getattr(found, "Layer") for found in layers if hasattr(found, "Layer")]  # noqa: B009
 
 
-def _live_holders() -> Iterable[Any]:
+def _live_holders() -> list[Any]:
     """Return the Keras layers and restored objects that exist.
 
     A ConcreteFunction does not know the Python objects whose variables it captures, nor does a variable.
@@ -81,8 +81,9 @@ def _live_holders() -> Iterable[Any]:
     kinds |= {kind for kind in tf.__internal__.tracking.AutoTrackable.__subclasses__() if _is_restored(kind)}
     if not kinds:
         return []
-    objects = gc.get_objects()
-    return itertools.compress(objects, map(kinds.__contains__, map(type, objects)))
+    # Instances refer to their class. gc.get_objects would be twice as fast, but its list refers to tuples that other
+    # threads are filling, and CPython then raises SystemError there (_PyTuple_Resize asks for a single reference).
+    return [found for found in gc.get_referrers(*kinds) if type(found) in kinds]
 
 
 def _listed(holder: Any, name: str) -> Sequence[Any] | None:
