@@ -389,6 +389,10 @@ def test_predictions_by_name():
             lambda: m.evaluate_batch(m.Accuracy(), {"y": Y, "s": np.array(["a"] * N)}, LOGITS),
             "'s' in the batch is text",
         ),
+        (
+            lambda: m.evaluate_batch(m.Accuracy(), {"y": np.ones((N, 1), np.float32)}, LOGITS[:, :1]),
+            "scores of one class, which would always be right",
+        ),
     ],
 )
 def test_errors_say_what_is_wrong(run, says):

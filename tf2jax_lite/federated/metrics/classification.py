@@ -134,6 +134,12 @@ def class_targets(metric: Metric, target: Any, scores: Any) -> Any:
       InputError: the shapes do not fit.
     """
     shape = scores.shape
+    if shape[-1:] == (1,) and jnp.issubdtype(target.dtype, jnp.floating):
+        raise InputError(
+            f"{type(metric).__name__}: targets are of {target.dtype} and scores of one class, which would always be "
+            "right. Use BinaryAccuracy or the loss binary_crossentropy for yes and no; MeanAbsoluteError (mae) or "
+            "MeanSquaredError (mse) for regression."
+        )
     if target.shape == shape and jnp.issubdtype(target.dtype, jnp.floating):
         return jnp.argmax(target, axis=-1)
     if target.shape == (*shape[:-1], 1):
