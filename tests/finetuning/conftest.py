@@ -52,7 +52,7 @@ def transformer(keras):
 
 
 def resnet(keras):
-    """Smooth: at a kink, rounding decides on a gradient, and weights of two devices differ by 1 %."""
+    """Return a smooth ResNet: at a kink, rounding decides on a gradient."""
     layers = keras.layers
     image = keras.Input((8, 8, 3), name="image")
     x = layers.Conv2D(16, 3, padding="same", name="stem")(image)
