@@ -88,24 +88,24 @@ class _Facts(NamedTuple):
         families, and TensorFlow.
       jax_names: (name, line) of imports, and of attributes of ``jax``.
       docstring: the module's, or "".
-      long_docstrings: lines of docstrings that begin with more than 80 characters.
     """
 
     imports: list
     jax_names: list
     docstring: str
-    long_docstrings: list
+
+
+@functools.cache
+def _tree(path):
+    return ast.parse(path.read_text())
 
 
 @functools.cache
 def _facts(path, parts):
-    tree = ast.parse(path.read_text())
-    found = _Facts([], [], ast.get_docstring(tree) or "", [])
+    tree = _tree(path)
+    found = _Facts([], [], ast.get_docstring(tree) or "")
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if len((ast.get_docstring(node) or "").split("\n")[0]) > 80:
-                found.long_docstrings.append(node.body[0].lineno)
-        elif isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute):
             if (name := _dotted(node)).startswith("jax."):
                 found.jax_names.append((name, node.lineno))
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -113,6 +113,17 @@ def _facts(path, parts):
                 found.jax_names.append((name, node.lineno))
                 found.imports.extend((package, node.lineno) for package in _packages(name))
     return found
+
+
+def _long_docstrings(tree):
+    """Yield the lines of docstrings that begin with more than 80 characters."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and len((ast.get_docstring(node, clean=False) or "").split("\n")[0]) > 80:
+            yield node.body[0].lineno
+        pending += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
 
 
 def _dotted(node):
@@ -253,18 +264,21 @@ def test_every_package_says_what_it_is_for():
     assert not short
 
 
-def test_docstrings_begin_with_at_most_80_characters():
+@pytest.mark.default_cases("package")
+@pytest.mark.parametrize("which", ["package", "others"])
+def test_docstrings_begin_with_at_most_80_characters(which):
     """Ruff checks the imperative mood (D401), but not the length of the first line."""
-    others = [
-        (path, path.relative_to(ROOT).with_suffix("").parts)
-        for folder in ("tests", "tools", "benchmarks", "examples")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
+    if which == "package":
+        paths = [path for path, _ in _files()]
+    else:
+        paths = [
+            path for folder in ("tests", "tools", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+        ]
     long = [
         f"{name}:{line}"
-        for path, parts in [*_files(), *others]
+        for path in sorted(paths)
         if not (name := path.relative_to(ROOT).as_posix()).startswith(LONG_DOCSTRINGS)
-        for line in _facts(path, parts).long_docstrings
+        for line in _long_docstrings(_tree(path))
     ]
     assert not long, "\n".join(long)
 

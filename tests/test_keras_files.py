@@ -71,6 +71,7 @@ def test_keras_specs_without_shapes_asks_for_them(package):
         model_files.keras_specs(getattr(module, name)())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("option", ["--import", "--trust"])
 def test_keras_file_of_registered_layer_converts(tmp_path, package, option):
     module, name, forget = package

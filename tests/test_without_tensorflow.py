@@ -71,7 +71,13 @@ print(from_stablehlo(exported.mlir_module_serialized)(np.float32([1, 2, 3])))
 @pytest.mark.default_cases("verify")  # in a child process
 @pytest.mark.parametrize(
     "args",
-    [("convert", "model", "out"), ("inspect", "model.keras"), ("verify", "model"), ("export-tf", "model", "out"), ("demo",)],
+    [
+        ("convert", "model", "out"),
+        ("inspect", "model.keras"),
+        ("verify", "model"),
+        ("export-tf", "model", "out"),
+        ("demo",),
+    ],
     ids=lambda args: args[0],
 )
 def test_commands_of_tensorflow_say_what_to_install(args):

@@ -107,6 +107,7 @@ def test_what_is_compiled_here_is_counted():
     assert often.bytes >= 9 * once.bytes > 0
 
 
+@pytest.mark.full
 def test_programs_are_timed_in_turns(tmp_path, capsys):
     """Programs are read without their function; records are printed and written."""
     for who, repeats in (("ours", 1), ("native", 2)):

@@ -35,6 +35,7 @@ def _rng_in_kwargs(x, **kwargs):
     return _weighted(kwargs["rng"], x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "args", "kwargs"),
     [

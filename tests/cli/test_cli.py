@@ -40,7 +40,7 @@ def bash(line):
     )
 
 
-@pytest.mark.default_cases("tf_keras_save")
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_verify_holds_on_every_model(name):
     result = invoke("verify", TESTDATA / name, "--json")
@@ -49,6 +49,7 @@ def test_verify_holds_on_every_model(name):
     assert found["ok"] and all(s["outputs"] for s in found["signatures"])
 
 
+@pytest.mark.full
 def test_verify_with_inputs_and_signature(tmp_path):
     np.savez(tmp_path / "x.npz", features=np.ones((5, 4), np.float32), steps=np.int32(3))
     result = invoke("verify", TESTDATA / "tf_module", "--signature", "repeat", "--inputs", tmp_path / "x.npz")
@@ -181,6 +182,7 @@ def test_a_reader_that_goes_is_no_error():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.full
 def test_verify_says_when_source_is_run():
     text = " ".join(CliRunner().invoke(app, ["verify", "--help"], env={"COLUMNS": "200"}).output.split())
     assert "with --source, its source is run, too" in text

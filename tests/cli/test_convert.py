@@ -201,6 +201,7 @@ def test_run_names_what_is_missing(tmp_path):
     assert not (tmp_path / "y.npz").exists()
 
 
+@pytest.mark.full
 def test_a_result_may_have_any_name(tmp_path):
     fn, params = tf2jax.convert(tf.function(lambda x: {"file": x + 1.0, "a b": x}), tf.TensorSpec([2], name="x"))
     tf2jax.export_functions({"f": (fn, params)}, tmp_path / "out", platforms=["cpu"])
@@ -340,6 +341,7 @@ def nested(tmp_path_factory):
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["inputs/0", "input_1", "anything"])
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_run_one_input_takes_any_name(nested, tmp_path, backend, name):

@@ -350,6 +350,7 @@ def looked_up(segments, empty):
     return tf.where(mask, tf.zeros_like(rows), rows)
 
 
+@pytest.mark.full
 def test_batch_of_one_gives_segments_their_number():
     specs = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.bool)
     own = jax.jit(tf2jax.convert_functional(tf.function(looked_up, autograph=False), *specs))

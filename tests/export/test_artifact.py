@@ -108,6 +108,7 @@ def test_structures_updates_and_keys(tmp_path, backend):
         loaded(weights, {"a": batch["a"]}, scale=2.0, rng=key)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_arguments_with_the_names_of_params_and_rng(tmp_path, backend):
     fn, params = tf2jax.convert(tf.function(lambda params, rng: params / rng), *[tf.TensorSpec([2])] * 2)

@@ -20,6 +20,7 @@ def loaded(tmp_path_factory):
     return tf2jax.load(place)
 
 
+@pytest.mark.full
 def test_results(loaded):
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     found = execution.run_compiled(loaded[0], loaded[1], {"x": x})

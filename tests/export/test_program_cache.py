@@ -70,6 +70,7 @@ def test_second_run_compiles_nothing(written, cache, compilations, monkeypatch):
         execution.run_artifact(written, {"x": X}, rng=jax.random.key(7))
 
 
+@pytest.mark.full
 def test_other_shapes_options_and_artifacts_are_other_programs(written, cache, compilations, monkeypatch):
     run(written)
     run(written, X[:2])
@@ -105,7 +106,7 @@ class Harmful:
         return Path.touch, (self.file,)
 
 
-@pytest.mark.default_cases("file")
+@pytest.mark.full
 @pytest.mark.parametrize("who", ["file", "folder", "link", "owner"])
 def test_programs_that_others_can_write_are_not_read(who, written, cache, compilations, monkeypatch, tmp_path):
     run(written)
@@ -125,6 +126,7 @@ def test_programs_that_others_can_write_are_not_read(who, written, cache, compil
     assert len(compilations) == 2 and not (tmp_path / "harm").exists()
 
 
+@pytest.mark.full
 def test_damaged_programs_are_compiled_again(written, cache, compilations):
     run(written)
     (file,) = cache.iterdir()
@@ -146,6 +148,7 @@ def test_damaged_artifacts_are_noticed_before_a_program_runs(written, cache, tmp
         run(broken)
 
 
+@pytest.mark.full
 def test_least_recently_used_programs_are_removed(written, cache, monkeypatch):
     monkeypatch.setattr(program_cache, "_MAX_PROGRAMS", 2)
     for rows in (1, 2, 3):

@@ -53,7 +53,7 @@ def test_a_saved_model_converts(version, model):
         assert int(updated["calls"]) == 1
 
 
-@pytest.mark.default_cases("0.1.0.dev0-tf1-stablehlo", "0.1.0.dev0-tf1-source")
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("version", VERSIONS)

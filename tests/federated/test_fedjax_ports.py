@@ -68,6 +68,7 @@ def test_functions_of_plain_params():
     np.testing.assert_allclose(stepped["b"], -LR * grads["b"], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_federated_averaging_of_plain_params():
     process = build()
     state, _ = process.next(process.initialize(params=zeros()), list(DATA.values()))
@@ -156,6 +157,7 @@ def test_every_backend_uses_the_given_keys(execution):
     np.testing.assert_allclose(state.weights.trainable["w"], expected, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("execution", ["scan", pytest.param("debug", marks=pytest.mark.full)])
 def test_client_diagnostics(execution):
     process = build(client_diagnostics=True, client_execution=execution)

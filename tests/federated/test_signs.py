@@ -60,6 +60,7 @@ def own_work():
     return fed.ClientWork(lambda: (), lambda s, m, key, own: (m.trainable, jnp.int32(0)), step, final)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("execution", ["scan", pytest.param("vmap", marks=pytest.mark.full)])
 def test_ported_blocks_descend(execution):
     process = fed.compose_learning_process(

@@ -288,6 +288,7 @@ def test_a_resumed_training_releases_rounds_before_it(tmp_path):
         assert list(memory.values()) == list(range(1, rounds + 1))
 
 
+@pytest.mark.full
 def test_checkpoints_with_the_former_name_of_weights():
     process = fed.build_weighted_fed_avg(model(), optax.sgd(LR), client_batching=BATCHING)
     state = process.initialize(params=jax.tree.map(lambda leaf: jnp.float32(leaf) + 1, zeros()))

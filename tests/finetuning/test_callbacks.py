@@ -55,6 +55,7 @@ def test_callbacks_see_steps_and_records(tmp_path):
         JsonLines(tmp_path / "new" / "log.jsonl" / "x" / "y")
 
 
+@pytest.mark.full
 def test_throughput_leaves_the_first_step_out():
     rates = Throughput()
     found = []

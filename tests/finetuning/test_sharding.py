@@ -128,6 +128,7 @@ def test_a_mesh_and_microbatches_leave_the_weights_as_they_are():
         assert records.records[-1]["eval/loss"] == pytest.approx(history.records[-1]["eval/loss"], rel=1e-4)
 
 
+@pytest.mark.full
 def test_the_average_is_that_of_numpy():
     """With full batches SGD's path is known."""
     w = average = np.zeros((3, 1))

@@ -52,6 +52,7 @@ def test_bind_evaluates_an_equation(fn):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("fn", "derivative"), [(_squared, 7.0), (_halved, 5.0)])
 def test_bind_keeps_derivative_rules(fn, derivative):
     (eqn,) = jax.make_jaxpr(fn)(X).jaxpr.eqns

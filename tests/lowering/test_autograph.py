@@ -62,7 +62,7 @@ def test_values_gradients_and_vmap(fn):
         _close(expected, jax_fn(X))
 
 
-@pytest.mark.default_cases("while_loop_with_maximum")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", cases.ENDED_BY_DATA, ids=_name)
 def test_ended_by_data(fn):
     fn = tf.function(fn)

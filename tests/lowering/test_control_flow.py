@@ -78,7 +78,7 @@ def test_static_predicate_picks_its_branch():
     assert "cond" not in text and "cos" not in text
 
 
-@pytest.mark.default_cases("0")
+@pytest.mark.full
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_counted_loop_is_a_scan(trips):
     def fn(x):

@@ -58,6 +58,7 @@ def test_vmapped_calls_have_the_keys_they_are_given():
     assert len({np.asarray(row).tobytes() for row in rows}) == 3
 
 
+@pytest.mark.full
 def test_typed_and_raw_keys_agree():
     jax_fn = converted(drop, X)
     raw = jax.random.key_data(KEY)

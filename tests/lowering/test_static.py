@@ -90,7 +90,7 @@ CASES = [
 ALLOWED = {"mul", "broadcast_in_dim"}
 
 
-@pytest.mark.default_cases("arithmetic", "from_shapes")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", CASES, ids=lambda f: f.__name__)
 def test_no_equations(fn):
     fn = tf.function(fn)

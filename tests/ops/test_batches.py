@@ -47,6 +47,7 @@ def test_batch_wrong_case_fails_alone(alone):
     assert alone == cases
 
 
+@pytest.mark.full
 def test_batch_wrong_gradient_fails():
     wrong = case("Square", X)
     batches.plan([wrong, case("Neg", X)])

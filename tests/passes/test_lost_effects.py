@@ -39,6 +39,7 @@ LOCATIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOCATIONS)
 def test_an_insertion_raises(name):
     with pytest.raises(UnsupportedOpsError, match=r"LookupTableInsertV2: node '.*', which TensorFlow runs") as info:

@@ -133,7 +133,7 @@ OPTIONAL = {
 }
 
 
-@pytest.mark.default_cases("cse", "gather_idiom", "dead_values")
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REQUIRED])
 def test_each_optional_pass_can_be_switched_off(name):
     function = tf.function(OPTIONAL[name], autograph=False)

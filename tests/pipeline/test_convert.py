@@ -148,6 +148,7 @@ def test_shape_check():
     assert loose(np.zeros((2, 4), np.float32)).shape == (2, 4)
 
 
+@pytest.mark.full
 def test_shape_check_follows_an_override_around_the_call():
     w = tf.Variable([1.0, 2.0, 3.0], name="w")
     fn, params = tf2jax.convert(lambda x: x + w, SPEC)
@@ -163,6 +164,7 @@ def test_shape_check_follows_an_override_around_the_call():
         loose(params, np.zeros(3, np.float32))
 
 
+@pytest.mark.full
 def test_dtype_check_follows_an_override_around_the_call():
     w = tf.Variable([1.0, 2.0], name="w")
     fn, params = tf2jax.convert(lambda x: x + w, tf.TensorSpec([2]))
@@ -279,6 +281,7 @@ def test_random_functions_need_a_key():
         jax_fn(np.zeros(2, np.float32), rng=3)
 
 
+@pytest.mark.full
 def test_pruning_moves_no_key():
     """A node's key depends on its name and path, not on other nodes."""
 

@@ -53,7 +53,7 @@ def damaged(folder):
     return [str(path) for path in paths]
 
 
-@pytest.mark.default_cases("8")
+@pytest.mark.full
 @pytest.mark.parametrize("every", [8, 1])
 def test_inspect_without_tensorflow_gives_the_same_output(every, tmp_path):
     models = MODELS[::every] + damaged(tmp_path)[::every]

@@ -146,6 +146,7 @@ class Looked(tf.Module):
         return {"y": tf.gather(self.weights, self.table.lookup(keys))}
 
 
+@pytest.mark.full
 def test_looked_up_values_have_the_shape_of_the_keys(tmp_path):
     """The table's Python object knows that, and is not saved."""
     module = Looked()

@@ -66,7 +66,7 @@ def test_a_right_chain_has_no_finding():
     assert oracle.check(chain()).finding is None
 
 
-@pytest.mark.default_cases("<lambda>-value", "<lambda>-LoweringError")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [
@@ -105,6 +105,7 @@ def test_round_off_is_no_finding():
     assert oracle.check(program).finding is None
 
 
+@pytest.mark.full
 def test_variables_that_inner_nodes_write_are_judged_by_what_they_then_hold():
     # The branch computes in float32, so what the variable holds afterwards is known to that precision only.
     inside = Program(

@@ -34,7 +34,7 @@ def leaked(value):
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
-@pytest.mark.default_cases("<lambda>")
+@pytest.mark.full
 @pytest.mark.parametrize("transform", [jax.jit, jax.checkpoint, lambda f: f])
 def test_inside_of_jit(model, transform):
     kept = []
@@ -68,6 +68,7 @@ def test_inside_of_vmap(model):
     np.testing.assert_allclose(actual, [model(X), model(2 * X)], rtol=1e-5)
 
 
+@pytest.mark.full
 def test_inside_of_loops_and_branches(model):
     def body(carry, x):
         return carry + converted(model, x)[0].sum(), None
@@ -87,6 +88,7 @@ def test_traced_arguments_say_shapes_only(model):
     np.testing.assert_allclose(jax.jit(fn)(X), model(X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_inside_of_a_tf_function(model):
     kept = []
 

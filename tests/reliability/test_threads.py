@@ -89,6 +89,7 @@ def test_one_converted_function_runs_at_once():
         check(result, model)
 
 
+@pytest.mark.full
 def test_updates_do_not_meet():
     counter = tf.Variable(0.0, name="counter")
     jax_fn, params = tf2jax.convert(tf.function(lambda x: counter.assign_add(x)), tf.TensorSpec([]))

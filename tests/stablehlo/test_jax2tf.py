@@ -157,6 +157,7 @@ def test_polymorphic_batch_and_length():
     assert "while[" not in text and "dynamic_slice" not in text
 
 
+@pytest.mark.full
 def test_shapes_that_do_not_fit_are_refused():
     ours = through_tf(lambda x: x.sum(), specs=[tf.TensorSpec((None, None))], polymorphic_shapes=["b, b"])
     assert ours(np.ones((2, 2), np.float32)) == 4

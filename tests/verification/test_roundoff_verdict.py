@@ -39,6 +39,7 @@ def judged(function, **options):
     return verify(made, args=[tf.TensorSpec([2, 20_000], name="x")], inputs={"x": X}, **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", [cancels, normalized])
 def test_magnified_rounding_is_no_wrong_result(function):
     found = judged(function)
@@ -68,7 +69,7 @@ def batch_norm(factor):
     return wrong
 
 
-@pytest.mark.default_cases("cancels-Sum-<lambda>", "<lambda>-Tanh-<lambda>0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "op", "wrong"),
     [
@@ -139,6 +140,7 @@ def _tanh_jvp(primals, tangents):
     return jnp.tanh(*primals), tangents[0] * (1 - jnp.tanh(*primals) ** 2) * (1 + 5e-5)
 
 
+@pytest.mark.full
 def test_judge_gradient_wrong_rule_differs():
     """It is below the tolerance alone, and below the sum's magnified error."""
     with tf2jax.override_op("Tanh", lambda x: tanh(x)):
@@ -147,6 +149,7 @@ def test_judge_gradient_wrong_rule_differs():
     assert verdicts["gradient"] == "differs"
 
 
+@pytest.mark.full
 def test_variables_are_judged():
     total = tf.Variable(tf.zeros([2]))
     found = judged(lambda x: total.assign(cancels(x)) * 0.0, train=True)

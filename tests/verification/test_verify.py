@@ -48,6 +48,7 @@ def test_keras_file_in_both_modes(tmp_path):
     assert {"moving_mean", "seed_generator_state"} <= changed
 
 
+@pytest.mark.full
 def test_gradients_that_differ():
     with tf2jax.override_op("Tanh", lambda x: tanh_with_another_gradient(x)):
         (signature,) = tf2jax.verify(concrete(tf.tanh, tf.TensorSpec([3])), grad=True).signatures

@@ -55,6 +55,7 @@ def test_values_and_derivatives_of_the_matrix_product(name, axis, side):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "gathers"), [("few", True), ("more", True), ("too many", False)])
 def test_lowering_by_platform(name, gathers):
     """GPUs multiply; CPUs gather, in both modes and in modules for both."""

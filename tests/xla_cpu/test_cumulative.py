@@ -56,6 +56,7 @@ def test_long_last_axes(name, dtype, reverse):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reverse", [False, True])
 def test_infinities_of_long_axes(reverse):
     """After an infinity or NaN all results are one, and none before."""
@@ -74,7 +75,7 @@ def test_infinities():
     np.testing.assert_allclose(found, lax.cumlogsumexp(x, axis=0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("3, n-cumprod")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("sizes", ["n, 16", "3, n"])
 def test_symbolic_size(fn, sizes):

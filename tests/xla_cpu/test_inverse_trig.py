@@ -33,7 +33,7 @@ def drawn(spread):
     return (rng.normal(size=10**5) * np.exp(spread * rng.normal(size=10**5))).astype(np.float32)
 
 
-@pytest.mark.default_cases("5")
+@pytest.mark.full
 @pytest.mark.parametrize("spread", [0, 1, 5, 20])
 def test_errors_within_two_ulps(spread):
     y, x = drawn(spread), drawn(0)[::-1]
@@ -98,7 +98,7 @@ def test_other_dtypes_are_left_to_xla(dtype):
             np.testing.assert_array_equal(np.float64(found), np.float64(wanted))
 
 
-@pytest.mark.default_cases("(0,)")
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3), (1000, 7)], ids=str)
 def test_shapes(shape):
     rng = np.random.default_rng(0)

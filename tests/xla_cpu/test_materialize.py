@@ -82,6 +82,7 @@ def test_only_cpu_materializes(arrays):
             np.testing.assert_allclose(again.call(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_programs_for_several_platforms(arrays):
     """JAX inlines calls, and drops attributes, in refinement for a platform."""
     exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)), platforms=["cpu", "cuda"])(*arrays)

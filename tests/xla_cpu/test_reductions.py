@@ -37,7 +37,7 @@ def short(monkeypatch):
     reductions.call.__globals__["_trace_once"].cache_clear()
 
 
-@pytest.mark.default_cases("more-reduce_sum", "none-reduce_max")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_reduction(short, name, fn):
@@ -49,6 +49,7 @@ def test_reduction(short, name, fn):
     compare(partial(fn, axes=axes), lambda x: reduce_axes(fn, x, axes), x, everything=everything)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_nan_and_infinities(short, fn):
     x = normal(20, 6)
@@ -94,6 +95,7 @@ def test_gradient_of_broadcast():
     assert {p: "stablehlo.reduce" in text for p, text in texts.items()} == {"cpu": False, "cuda": True}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("exact", [1, 1 << 24])
 def test_arg_reduce_of_many(short, monkeypatch, exact):
     """Where float32 is not exact, indices are integers."""

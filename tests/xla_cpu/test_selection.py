@@ -158,6 +158,7 @@ def test_caches_tell_sets_of_rules_apart():
     assert found == [False, True, False]
 
 
+@pytest.mark.full
 def test_each_rule_off_keeps_values():
     """Of a depthwise convolution, a pooling and a cumulative sum: each by XLA."""
     x = np.random.default_rng(0).normal(size=(2, 8, 8, 4)).astype(np.float32)

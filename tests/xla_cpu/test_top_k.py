@@ -45,6 +45,7 @@ def test_bits(dtype, k):
         same(top_k(jnp.asarray(value), k), lax.top_k(value, k))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (0, 3), (2, 3, 4)])
 def test_shapes(shape):
     x = np.float32(np.arange(np.prod(shape)).reshape(shape) % 5)

@@ -103,6 +103,7 @@ def test_cnn_values_and_derivatives_agree(name, inputs):
     agree(cnn, *inputs, transform=name)
 
 
+@pytest.mark.full
 def test_cnn_takes_rules_on_cpu_only(inputs):
     for change in (lambda fn: fn, gradients):
         before, after = (lowered(change(fn), *inputs).splitlines() for fn in (cnn, optimize(cnn)))

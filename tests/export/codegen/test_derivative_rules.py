@@ -130,6 +130,7 @@ def test_values_and_derivatives(name, tmp_path):
         np.testing.assert_allclose(product, np.sum(gradient * np.cos(x)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_what_sizes_tell_is_no_argument():
     """Functions of shapes alone take no arguments; equal ones are written once."""
     fn, params = tf2jax.convert(

@@ -264,7 +264,7 @@ def imported(text, tmp_path):
     return module
 
 
-@pytest.mark.default_cases("encoder-True", "skips-False", "in_a_loop-False", "scopes_that_are_params-False")
+@pytest.mark.full
 @pytest.mark.parametrize("scan_layers", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, scan_layers, tmp_path):
@@ -282,6 +282,7 @@ def test_values_and_gradients(name, scan_layers, tmp_path):
     jax.tree.map(lambda e, a: np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6), expected, actual)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_equal_functions_are_one(name):
     """No two functions are equal up to names and constants; loops call layers."""

@@ -152,7 +152,7 @@ def test_masked_clients_have_no_influence(name, data, mask):
     jax.tree.map(np.testing.assert_array_equal, process.aggregate(poisoned), process.aggregate(clean))
 
 
-@pytest.mark.default_cases("sum")
+@pytest.mark.full
 @pytest.mark.parametrize("name", SCALED)
 @given(factor=st.floats(1e-3, 1e3))
 @settings(max_examples=10, deadline=None, derandomize=True, database=None)

@@ -144,7 +144,7 @@ def test_fed_opt(name):
 GRADIENTS = np.float32([[1e-3, -0.2, 0.0, 3.0], [2e-3, 0.1, 0.0, -1e-4], [-5e-4, 0.0, 0.0, 2.0]])
 
 
-@pytest.mark.default_cases("adagrad-resource_apply_adagrad_v2-0.0", "adagrad-resource_apply_adagrad_v2-0.1")
+@pytest.mark.full
 @pytest.mark.parametrize("start", [0.0, 0.1])
 @pytest.mark.parametrize(
     ("name", "op"), [("adam", tf.raw_ops.ResourceApplyAdam), ("adagrad", tf.raw_ops.ResourceApplyAdagradV2)]
@@ -280,6 +280,7 @@ def test_scaffold():
         assert found[f"client {i}"]["num_examples"] == len(CLIENTS[i]["y"])
 
 
+@pytest.mark.full
 def test_scaffold_needs_ids():
     process = build_scaffold(model(), 6, LR, client_batching=BATCHING)
     with pytest.raises(InputError, match="client id"):

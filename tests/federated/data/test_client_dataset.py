@@ -121,6 +121,7 @@ def test_endless_batches():
         len(batches)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", range(0, 18))
 @pytest.mark.parametrize("buckets", [1, 2, 3, 9])
 def test_padded_batch(n, buckets):

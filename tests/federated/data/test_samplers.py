@@ -31,7 +31,7 @@ def _rounds(sampler, count):
     ]
 
 
-@pytest.mark.default_cases("iterator", "shuffled")
+@pytest.mark.full
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
 def test_a_round_depends_on_seed_and_number_alone(make):
     rounds = _rounds(make(7), 6)

@@ -64,6 +64,7 @@ def artifact_input(path):
     return json.loads((path / "metadata.json").read_text())["signatures"]["train"]["inputs"][0]["name"]
 
 
+@pytest.mark.full
 def test_named_loss_is_bound_by_any_model():
     def predict(weights, batch):
         return jax.nn.softmax(batch["x"] @ weights.trainable)

@@ -22,6 +22,7 @@ def _converted(value, dtype):
     return variable, params["w"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.complex64])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)])
 def test_values_and_dtypes(dtype, shape):

@@ -33,6 +33,7 @@ def _dense():
         return {"x": x}, {"y": tf.identity(x @ w + b)}
 
 
+@pytest.mark.full
 def test_restored_signature_reads_reference_variables():
     with np.load(DATA / "classifier.npz") as data:
         fn, params = tf2jax_lite.convert_from_restored(
@@ -54,6 +55,7 @@ def test_restored_signature_reads_table_of_its_graph():
     assert list(found["ids"]) == [1, -1, 0] and not params
 
 
+@pytest.mark.full
 def test_restored_signature_called_in_function_trains(tmp_path):
     signature = tf.saved_model.load(str(_saved(tmp_path / "model", _dense))).signatures["serving_default"]
 

@@ -69,6 +69,7 @@ def test_convert_layer_enabled_in_frozen_model_does_not_train(lib):
     assert trained(tf2jax_lite.convert(model, SPEC)) == set()
 
 
+@pytest.mark.full
 @LIBRARIES
 def test_convert_module_and_function_keep_layers_frozen(lib):
     model = frozen_base(lib)
@@ -80,6 +81,7 @@ def test_convert_module_and_function_keep_layers_frozen(lib):
     assert trained(tf2jax_lite.convert(lambda x: [model][0](x), SPEC)) == HEAD
 
 
+@pytest.mark.full
 @LIBRARIES
 def test_convert_file_keeps_layers_frozen(lib, tmp_path):
     model = frozen_base(lib)
@@ -89,6 +91,7 @@ def test_convert_file_keeps_layers_frozen(lib, tmp_path):
         assert [trained(functions[mode]) for mode in ("serving_default", "train")] == [HEAD, HEAD]
 
 
+@pytest.mark.default_cases("keras")
 @LIBRARIES
 def test_convert_saved_model_keeps_layers_frozen(lib, tmp_path):
     path = str(tmp_path / "model")
@@ -101,6 +104,7 @@ def test_convert_saved_model_keeps_layers_frozen(lib, tmp_path):
     assert trained(tf2jax_lite.convert_from_restored(function)) == HEAD
 
 
+@pytest.mark.full
 def test_convert_saved_model_of_module_keeps_layers_frozen(tmp_path):
     tf.saved_model.save(Around(frozen_base(tf_keras)), tmp_path)
     around = {*HEAD, "own/scale"}
@@ -151,6 +155,7 @@ def test_convert_states_of_stateful_rnn_do_not_train(lib, tmp_path):
         assert len(trained(tf2jax_lite.convert_saved_model(tmp_path))) == 3
 
 
+@pytest.mark.full
 @LIBRARIES
 def test_create_model_from_tf_keeps_layers_frozen(lib):
     model = federated.create_model_from_tf(frozen_base(lib), "mse")

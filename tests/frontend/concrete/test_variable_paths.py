@@ -36,6 +36,7 @@ def _values(params):
     return {str(name): float(value[0]) for name, value in params.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("of", [lambda m: m, lambda m: m.plain, lambda m: m.__call__, lambda m: tf.function(m.plain)])
 def test_params_of_module_named_by_path(of):
     model = Process()
@@ -53,6 +54,7 @@ def test_params_of_closure_start_with_its_names():
     assert _values(params) == {**{f"process/{name}": value for name, value in PATHS.items()}, "extra": 4.0}
 
 
+@pytest.mark.full
 def test_params_of_saved_model_named_by_path(tmp_path):
     model = Process()
     tf.saved_model.save(model, str(tmp_path), signatures=model.__call__.get_concrete_function(SPEC))
@@ -67,5 +69,6 @@ def test_params_of_unrepeated_names_keep_them():
         assert set(tf2jax_lite.convert(model, SPEC)[1]) == {"weight", "others/0/scale", "named/mean"}
 
 
+@pytest.mark.full
 def test_params_are_named_by_variable_by_default():
     assert set(tf2jax_lite.convert(Process(), SPEC)[1]) == {"softplus", "softplus_1", "softplus_2"}

@@ -30,6 +30,7 @@ def _loaded():
     return load_concrete(fn.get_concrete_function(tf.TensorSpec([4], name="x")), name="fn")
 
 
+@pytest.mark.full
 def test_functions_nodes_and_captures():
     graph = _loaded().graph
     assert graph.main.args[0].name == "x"

@@ -27,6 +27,7 @@ def restored(path, name):
     return {v.name.split(":")[0]: v.numpy() for v in model.signatures[name].graph.variables}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_stored_values_are_those_that_tensorflow_restores(name):
     found = convert_file(DATA / name, stored=True)
@@ -94,6 +95,7 @@ def test_tensorflow_restores_only_what_it_must(kind, tmp_path, monkeypatch):
     np.testing.assert_array_equal(jax.tree.leaves(fn(arrays, x=np.ones([1, 2], np.float32))[0])[0], expected)
 
 
+@pytest.mark.full
 def test_convert_of_a_damaged_checkpoint(tmp_path):
     model = Model("plain")
     tf.saved_model.save(model, str(tmp_path / "m"), signatures=model.__call__)
@@ -111,6 +113,7 @@ def test_convert_of_a_damaged_checkpoint(tmp_path):
         tf2jax_lite.convert_saved_model(tmp_path / "m")
 
 
+@pytest.mark.full
 def test_values_stream_from_the_checkpoint_to_the_artifact(tmp_path):
     """Memory does not grow with the variables."""
     count = 6 << 20

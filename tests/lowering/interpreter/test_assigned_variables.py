@@ -149,7 +149,7 @@ def moving_average(v, x):
     return v.read_value()
 
 
-@pytest.mark.default_cases("in_branch")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fn", [moving_average, in_loop, in_branch, reads_between_assignments], ids=lambda f: f.__name__
 )
@@ -169,6 +169,7 @@ def test_new_values_depend_on_what_was_assigned(fn, variable):
             np.testing.assert_allclose(found[i], (ends[0] - ends[1]) / 2e-2, rtol=2e-2, atol=5e-3)
 
 
+@pytest.mark.full
 def test_both_at_once(variable):
     """A loss of results and of new values: each part keeps its own derivative."""
     jax_fn, params = converted(moving_average, variable)
@@ -199,6 +200,7 @@ def test_forward_mode_vmap_and_second_derivatives(variable):
     np.testing.assert_allclose(hessian, np.diag(6 * X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_what_is_assigned_need_not_have_a_derivative(variable):
     """A zero that went through it as a number would become NaN."""
     jax_fn, params = converted(lambda v, x: v.assign(tf.sqrt(x * 0.0)) * x, variable)

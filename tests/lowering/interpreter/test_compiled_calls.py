@@ -26,6 +26,7 @@ def loop(x, body, *, steps=3):
     return tf.while_loop(lambda i, x: i < steps, lambda i, x: (i + 1, body(x)), (0, x))[1]
 
 
+@pytest.mark.full
 def test_repeated_calls_of_a_loop_are_traced_once(runs):
     w, count = tf.Variable(X, name="w"), tf.Variable(0, name="count", trainable=False)
 
@@ -69,6 +70,7 @@ def test_repeated_calls_draw_the_numbers_of_the_first():
     assert not np.allclose(others[2], first)
 
 
+@pytest.mark.full
 def test_results_of_data_dependent_size_stay_eager():
     def fn(x):
         shapes = (tf.TensorShape([]), tf.TensorShape([None]))
@@ -98,6 +100,7 @@ def test_repeated_calls_keep_64_bits_of_known_integers(fn, x, expected):
     assert [jax.tree.leaves(jax_fn(x))[0].item() for _ in range(3)] == [expected] * 3
 
 
+@pytest.mark.full
 def test_calls_with_known_labels_and_64_bit_choices_are_compiled(runs):
     def fn(x, labels):
         best = lambda v: v + tf.cast(tf.argmax(v * tf.gather(v, labels)) + 1, tf.float32)  # noqa: E731
@@ -111,6 +114,7 @@ def test_calls_with_known_labels_and_64_bit_choices_are_compiled(runs):
     assert len(runs) == 2
 
 
+@pytest.mark.full
 def test_loops_that_print_do_so_at_each_call(capsys, runs):
     def body(v):
         tf.print("step")

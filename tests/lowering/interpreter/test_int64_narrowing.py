@@ -73,6 +73,7 @@ def test_convert_in_64_bit_mode_does_not_warn_and_jit_is_exact():
         np.testing.assert_array_equal(jax.jit(fn)(params, T)[0], T // DAY + 2**40)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.*64-bit mode is off")
 @pytest.mark.parametrize(
     "fn",

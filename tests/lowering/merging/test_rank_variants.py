@@ -106,6 +106,7 @@ def twice_assigned(v, x):
     return tf.reduce_sum(v)
 
 
+@pytest.mark.full
 def test_what_is_assigned():
     """What is stored has one shape where the value that is made of either has."""
     v = tf.Variable(tf.zeros([2, 2]))

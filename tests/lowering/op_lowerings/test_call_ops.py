@@ -69,7 +69,7 @@ def beside_a_gradient(m, x):
     return tape.gradient(y, m.total)
 
 
-@pytest.mark.default_cases("in_a_row-[ 0. -3.]")
+@pytest.mark.full
 @pytest.mark.parametrize("x", X, ids=str)
 @pytest.mark.parametrize(
     "fn",

@@ -29,6 +29,7 @@ def _uses_forward_tensors():
     return fn
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("nested", [False, True])
 def test_clip_gradient(nested):
     clip = _clip_gradient()
@@ -88,6 +89,7 @@ def test_variables():
     np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_switched_off():
     clip = _clip_gradient()
     with tf2jax.override_config("convert_custom_gradient", False):

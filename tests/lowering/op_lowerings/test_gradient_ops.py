@@ -211,6 +211,7 @@ def test_gradients_that_were_not_saved(tmp_path):
         tf2jax.convert_from_restored(restored.fn)
 
 
+@pytest.mark.full
 def test_gradients_that_were_saved(tmp_path):
     restored = _saved(str(tmp_path), gradients=True)
     with warnings.catch_warnings(), tf2jax.override_config("raise_on_missing_custom_gradient", True):

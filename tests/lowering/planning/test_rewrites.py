@@ -32,6 +32,7 @@ def _converted(function, value):
         return tf2jax.convert_functional(graph, tf.TensorSpec(IMAGES.shape, tf.float32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", rewrites.NAMES)
 def test_each_rewrite_can_be_switched_off(name):
     function = FUNCTIONS[name]

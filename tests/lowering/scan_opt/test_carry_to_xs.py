@@ -158,6 +158,7 @@ def test_nothing_of_the_length_of_the_stack_is_carried():
         assert all(np.prod(shape) <= X[0].size for shape in shapes)
 
 
+@pytest.mark.full
 def test_dynamic_trip_count():
     """Iterations are conditional: the stack is carried, unchanged from the end."""
 

@@ -190,6 +190,7 @@ def test_carried_number_stays_carried():
     np.testing.assert_allclose(by_factor, BUFFER[0], rtol=1e-5)
 
 
+@pytest.mark.full
 def test_carried_number_of_a_graph():
     """The same in TensorFlow, where a flag says whether it is the first time."""
 

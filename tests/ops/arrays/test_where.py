@@ -101,6 +101,7 @@ def test_where_under_jit():
     np.testing.assert_array_equal(fn(x), [[0, 1], [1, 0]])
 
 
+@pytest.mark.full
 def test_one_hot_of_ones_and_zeros_has_no_select():
     """A select takes 10 % of a decoder step with one-hot cache writes on CPU."""
     fn = _convert(lambda i: tf.one_hot(i, 4), tf.TensorSpec((2,), tf.int32))

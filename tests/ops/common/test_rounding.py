@@ -15,7 +15,7 @@ OPERANDS = {
 }
 
 
-@pytest.mark.default_cases("bytes-True", "bytes-False")
+@pytest.mark.full
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("name", OPERANDS)
 def test_product_is_rounded_before_a_sum(name, constant):

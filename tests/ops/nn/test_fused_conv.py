@@ -131,6 +131,7 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("activation", ["Relu", *ACTIVATIONS])
 def test_activations_of_gpu_kernels(activation):
     product = tf.nn.bias_add(tf.nn.conv2d(IMAGE, FILTER, 1, "VALID"), BIAS)

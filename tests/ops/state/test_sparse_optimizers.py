@@ -131,7 +131,7 @@ def test_dtypes(name, dtype):
     steps(name, {}, dtype, [REPEATED])
 
 
-@pytest.mark.default_cases("ResourceApplyAdagradDA")
+@pytest.mark.full
 @pytest.mark.parametrize("name", [n for n, s in STEPS.items() if "l1" in s[1]])
 def test_zero_penalty(name):
     steps(name, {}, np.float64, [REPEATED], scalars={"l1": 0.0, "l2": 0.0})

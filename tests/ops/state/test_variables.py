@@ -74,6 +74,7 @@ def test_variable_op(name):
         assert any(node.op == name.removesuffix("64") for _, node in graph.walk())
 
 
+@pytest.mark.full
 def test_original_params_are_unchanged():
     v = tf.Variable(START, name="v")
     jax_fn, params = tf2jax.convert(tf.function(lambda: v.scatter_nd_update(ND, UPDATE[:2])))

@@ -28,6 +28,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_facts(name):
     fn, specs, compares, dynamic = PROGRAMS[name]

@@ -27,7 +27,7 @@ def _compare(fn, *args, variables):
     return call, params
 
 
-@pytest.mark.default_cases("by data")
+@pytest.mark.full
 @pytest.mark.parametrize("known", [True, False], ids=["counted", "by data"])
 def test_assignments(known):
     """Also where iterations are counted, and the condition is not computed at all."""

@@ -40,6 +40,7 @@ def filled_in_a_call(x):
     return total + pop(stack), pop(stack)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [in_order, filled_in_a_call], ids=lambda fn: fn.__name__)
 def test_stacks_to_lists_keeps_values(fn):
     function = tf.function(fn, autograph=False)

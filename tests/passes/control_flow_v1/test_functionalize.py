@@ -327,7 +327,7 @@ def test_effects_happen_in_the_branch_taken_only_and_as_often_as_in_tensorflow()
     assert params["a"] == 10 and params["asked"] == 12
 
 
-@pytest.mark.default_cases("False-1")
+@pytest.mark.full
 @pytest.mark.parametrize("trips", [0, 1, 2])
 @pytest.mark.parametrize("deep", [False, True])
 def test_gradients_of_loops_that_do_not_run(trips, deep):

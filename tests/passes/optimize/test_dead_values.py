@@ -248,7 +248,7 @@ class Assigning(tf.Module):
         return tf.while_loop(lambda x, _: small(x), step, [x, x])[0]
 
 
-@pytest.mark.default_cases("True-in_branch")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["in_loop", "in_branch", "in_call", "before_a_read"])
 @pytest.mark.parametrize("taped", [False, True])
 def test_assignments_stay(name, taped):

@@ -15,7 +15,7 @@ def bins(limit):
     return lambda x: tf.math.bincount(x, minlength=limit, maxlength=limit)
 
 
-@pytest.mark.default_cases("range", "other way")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "function",
     [

@@ -42,6 +42,7 @@ def test_gather_pieces_of_a_split_gives_tf_values(name):
     np.testing.assert_array_equal(own(X), function(X))
 
 
+@pytest.mark.full
 def test_gather_pieces_gradient_adds_up_repeats():
     def function(x):
         return tf.reduce_sum(tf.sin(tf.concat([p for p in parts(x) for _ in range(2)], 1) * np.arange(80.0)[:, None]))

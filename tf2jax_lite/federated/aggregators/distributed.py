@@ -44,10 +44,10 @@ _MAX_RATE = 2.0**16
 
 
 def _skellam(key: Any, stddev: Any, shape: tuple[int, ...]) -> Any:
-    """Return int32 numbers of a symmetric Skellam distribution, the difference of two Poisson variables.
+    """Draw int32 numbers of a symmetric Skellam distribution.
 
-    Above `_MAX_RATE` they are rounded normal ones. The distribution's excess kurtosis is 1 / stddev**2, so the two
-    differ there by less than float32 resolves.
+    That is the difference of two Poisson variables. Above `_MAX_RATE` they are rounded normal ones. The distribution's
+    excess kurtosis is 1 / stddev**2, so the two differ there by less than float32 resolves.
     """
     rate = jnp.square(stddev) / 2
 

@@ -245,6 +245,7 @@ def test_signatures_share_classes_and_variables(tmp_path):
     assert variables["calls"][...] == 1 and isinstance(variables["calls"], source.NonTrainable)
 
 
+@pytest.mark.full
 def test_keys_are_drawn_from_rngs(tmp_path):
     params, inputs = drawn({"scale": (4,)}), drawn({"x": (3, 4)})
 

@@ -42,7 +42,7 @@ def check(layer, function, x, kernel, bias):
         np.testing.assert_array_equal(np.asarray(actual, np.float32), np.asarray(expected, np.float32))
 
 
-@pytest.mark.default_cases("True-float32")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_linear(has_bias, dtype):
