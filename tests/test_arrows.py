@@ -264,7 +264,6 @@ def test_every_package_says_what_it_is_for():
     assert not short
 
 
-@pytest.mark.default_cases("package")
 @pytest.mark.parametrize("which", ["package", "others"])
 def test_docstrings_begin_with_at_most_80_characters(which):
     """Ruff checks the imperative mood (D401), but not the length of the first line."""

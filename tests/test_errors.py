@@ -15,6 +15,7 @@ CRASHES = {"CrashedError"}
 EXAMPLES = {name: re.findall(r"```python\n(.*?)```", text, re.DOTALL) for name, text in ENTRIES.items()}
 
 
+@pytest.mark.full
 def test_every_error_has_an_entry_with_a_fix():
     assert sorted(ENTRIES) == sorted(set(errors.__all__) - {"Tf2JaxError"})
     assert [name for name, text in ENTRIES.items() if "\nFix: " not in text] == []

@@ -71,7 +71,7 @@ def test_keras_specs_without_shapes_asks_for_them(package):
         model_files.keras_specs(getattr(module, name)())
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("--import")
 @pytest.mark.parametrize("option", ["--import", "--trust"])
 def test_keras_file_of_registered_layer_converts(tmp_path, package, option):
     module, name, forget = package
@@ -118,6 +118,7 @@ def test_load_keras_error_shows_the_cause(tmp_path):
     assert "tf_keras" not in str(caught.value) and "config={" not in str(caught.value)
 
 
+@pytest.mark.full
 def test_keras_specs_list_of_shapes_keeps_its_structure(package):
     class Sum(keras.Model):
         def call(self, inputs):

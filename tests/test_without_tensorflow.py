@@ -68,7 +68,6 @@ print(from_stablehlo(exported.mlir_module_serialized)(np.float32([1, 2, 3])))
     assert all(EXTRA in line for line in lines)
 
 
-@pytest.mark.default_cases("verify")  # in a child process
 @pytest.mark.parametrize(
     "args",
     [

@@ -15,6 +15,7 @@ def _outer():
     return _inner() + sum(range(60_000))
 
 
+@pytest.mark.full
 def test_shares_add_up():
     profile = cProfile.Profile()
     profile.runcall(_outer)

@@ -82,7 +82,6 @@ def test_launches():
     assert hlo.launches(TEXT.replace("known_trip_count", "trip_count")).unknown == 1
 
 
-@pytest.mark.default_cases("f32[8,4]{1,0}-128", "(bf16[3]{0}, u8[0]{0}, pred[5]{0})-11")
 @pytest.mark.parametrize(
     ("form", "size"),
     [
@@ -97,6 +96,7 @@ def test_sizes(form, size):
     assert hlo._size(form) == size
 
 
+@pytest.mark.full
 def test_what_is_compiled_here_is_counted():
     def loop(x):
         return jax.lax.fori_loop(0, 9, lambda i, x: jnp.tanh(x @ x), x)

@@ -25,6 +25,7 @@ def test_script_measures_and_draws_all_algorithms(tmp_path):
     assert all(f">{name}<" in text for name in NAMES)
 
 
+@pytest.mark.full
 def test_committed_curves_are_of_the_script():
     record = json.loads((DOCS / "federated-algorithms.json").read_text())
     assert record["settings"] == dataclasses.asdict(Settings())

@@ -54,6 +54,7 @@ def test_what_another_processor_measured_stands_apart() -> None:
     ]
 
 
+@pytest.mark.full
 def test_the_command_writes_whole_pages(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(render, "PAGE", tmp_path / "page.md")
     stored = {name: str(DOCS / f"performance{name}.jsonl") for name in ("", "-before", "-avx2")}

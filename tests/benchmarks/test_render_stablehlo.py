@@ -12,6 +12,7 @@ RECORDS = [
 RECORDS.append({"suite": "stablehlo", "model": "median", "ratio": 1.095, "jax": "0.10", "cores": 2})
 
 
+@pytest.mark.full
 def test_section():
     text = render.section(RECORDS)
     assert "1.095. Above the goal of 1.05: b (1.20). 1 of them" in text

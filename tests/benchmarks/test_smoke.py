@@ -109,6 +109,7 @@ def test_compile():
     assert "Tracing alone takes" in text
 
 
+@pytest.mark.full
 def test_equal_kernels_are_counted_once():
     def layers(x, ws):
         for w in ws:
@@ -152,6 +153,7 @@ def test_turns_are_taken():
     assert timing.ratios(found, "a") == {"b": 5 / 6}
 
 
+@pytest.mark.full
 def test_other_work_is_held_while_timing(tmp_path, monkeypatch):
     """The command gets `begin` before the first run and `end` after the last.
 

@@ -80,6 +80,7 @@ def test_nested_params(flat, nested):
     assert nest_params(backwards) == nested
 
 
+@pytest.mark.full
 def test_nested_params_remember_which_train():
     flat = {VariableName("a/b", True): 1, VariableName("a/c", False): 2, "d": 3}
     found = jax.tree.map(lambda x: x, nest_params(flat))

@@ -25,6 +25,7 @@ def test_for_shell_replaces_python_calls(text):
     assert for_shell(text) == TEXTS[text]
 
 
+@pytest.mark.full
 def test_convert_of_data_dependent_sizes_advises_set(tmp_path, monkeypatch, capsys):
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [4], name="x")

@@ -61,6 +61,7 @@ def test_saved_model_to_artifact_to_results(tmp_path):
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_what_has_no_derivatives_is_said(tmp_path):
     """The artifact computes values all the same."""
     module = tf.Module()
@@ -109,6 +110,7 @@ def test_frozen_graph(tmp_path):
     )
 
 
+@pytest.mark.full
 def test_options(tmp_path):
     out = tmp_path / "out"
     result = invoke(
@@ -122,7 +124,13 @@ def test_options(tmp_path):
     assert invoke("convert", TESTDATA / "keras_export", out, "--platforms", "cpu", "--force", "--quiet").exit_code == 0
 
 
-@pytest.mark.full_cases("args21-InputError-cuda")
+@pytest.mark.full_cases(
+    "args4-ExportError-not an artifact",
+    "args6-InputError---input and --output go with .pb and .meta",
+    "args21-InputError-cuda",
+    "args22-InputError-none",
+    "args25-InvalidModelError-nope",
+)
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
@@ -241,8 +249,7 @@ ONES = {"f": np.ones(1, np.float32), "i": np.ones(1, int), "u": np.uint8([1]), "
 
 
 @pytest.mark.default_cases(
-    "{'i': array([1.5])}-takes int64-source",
-    "{'i': array([1099511627776])}-int64 becomes without JAX_ENABLE_X64-source",
+    "{'i': array([1.5])}-takes int64-source", "{'u': array([300])}-too large for uint8-stablehlo"
 )
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize(
@@ -358,6 +365,7 @@ def test_run_unknown_names_error_lists_accepted_names(nested, tmp_path):
     assert "no array 'inputs/0' or 'input_1' or '0' among a, b" in str(result.exception)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jits", [True, False])
 def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jits):
     traced = []
@@ -382,6 +390,7 @@ def test_run_source_is_jitted_where_it_can_be(nested, tmp_path, monkeypatch, jit
     assert np.load(tmp_path / "y.npz")["output_0"].shape == ((2, 4) if jits else (8,))
 
 
+@pytest.mark.full
 def test_saved_model_pb_names_its_directory(tmp_path):
     path = TESTDATA / "tf_module" / "saved_model.pb"
     result = invoke("convert", path, tmp_path / "out", "--signature", "serving_default", "--platforms", "cpu", "--json")
@@ -413,6 +422,7 @@ def test_frozen_graph_of_iterator_error_lists_candidates(tmp_path):
     assert [i["shape"] for i in metadata["signatures"]["serving_default"]["inputs"]] == [[2, 3], [2]]
 
 
+@pytest.mark.full
 def test_frozen_graph_of_named_inputs_finds_its_outputs(tmp_path):
     with tf.Graph().as_default() as graph:
         tf.square(tf.constant([1.0, 2.0], name="x"), name="y")

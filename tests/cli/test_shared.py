@@ -22,7 +22,6 @@ def test_completion_offers_commands():
     assert done.stdout.split() == ["inspect"]
 
 
-@pytest.mark.default_cases("verbose")
 @pytest.mark.parametrize("verbose", [[], ["--verbose"]], ids=["short", "verbose"])
 def test_verbose_shows_the_traceback_of_an_error(tmp_path, verbose):
     done = shell(*verbose, "run", str(tmp_path), "--input", str(tmp_path / "none.npz"), "--output", "y.npz")
@@ -32,6 +31,7 @@ def test_verbose_shows_the_traceback_of_an_error(tmp_path, verbose):
     assert bool(before) == bool(verbose) == any(line.startswith("Traceback") for line in before)
 
 
+@pytest.mark.full
 def test_options_stand_in_panels():
     help_of_convert = invoke("convert", "--help").output
     assert "Limits and trust" in help_of_convert and "Frozen graphs and .meta files" in help_of_convert

@@ -49,7 +49,7 @@ def test_inspect_takes_other_ends():
     assert "MatMul" in signature["ops"]
 
 
-@pytest.mark.default_cases("checkpoint/model.meta-ends2-None")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name, ends, recorded",
     [
@@ -113,7 +113,7 @@ def test_errors_are_one_line_with_exit_code_2(tmp_path):
     assert "cut.meta" in done.stderr
 
 
-@pytest.mark.default_cases("arguments0-no node 'nothing'")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "arguments, words",
     [

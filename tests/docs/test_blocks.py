@@ -119,6 +119,7 @@ def test_blocks_of_a_page_run(name, tmp_path, monkeypatch):
             assert words[0] == "no-test" and len(words) > 2, f"{name}, line {block.line}: no-test needs a reason"
 
 
+@pytest.mark.full
 def test_pages_without_a_case_exist():
     assert set(pages()) >= FRAGMENTS
     for name, test in ELSEWHERE.items():

@@ -60,6 +60,7 @@ def test_page_of_ops_is_the_present_coverage(extension):
     assert other == ["kept"]
 
 
+@pytest.mark.full
 def test_broken_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text(
         '<h1 id="top">A</h1><a href="b.html#part">ok</a><a href="#top">ok</a><a href="https://example.org/x">ok</a>'

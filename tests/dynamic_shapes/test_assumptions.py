@@ -156,6 +156,7 @@ def test_booleans_without_a_fill_value_are_refused():
         jax.jit(converted(lambda x: tf.reduce_any(kept(x) * others(x) > 1)))(X)
 
 
+@pytest.mark.full
 def test_a_shape_that_only_one_size_fits():
     """A reshape keeps the element count, the only source of one dimension."""
 
@@ -176,6 +177,7 @@ def test_a_size_that_meets_none_is_refused():
         jax.jit(own)(np.int32(3))
 
 
+@pytest.mark.full
 def test_a_size_that_data_gives_meets_one_that_is_known():
     own = jax.jit(converted(lambda x: x * tf.ones([tf.cast(x[0], tf.int32)])))
     np.testing.assert_array_equal(own(np.full(6, 6, np.float32)), np.full(6, 6))
@@ -217,6 +219,7 @@ def test_ranges_that_are_not_as_many_as_what_they_meet():
     assert np.isnan(own(X, np.int32([2, 1, 4]))) and np.isnan(own(X, np.int32([2, 0, 3])))
 
 
+@pytest.mark.full
 def test_values_past_the_last_row():
     """TensorFlow has none; where somebody pads them, they are in no row."""
 
@@ -309,7 +312,7 @@ TABLES = np.arange(16, dtype=np.float32).reshape(4, 4), np.arange(30, dtype=np.f
 SPECS = tf.TensorSpec([4, 4]), tf.TensorSpec([5, 6]), tf.TensorSpec([2], tf.int32)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("einsum")
 @pytest.mark.parametrize("name", MEETING)
 def test_agreement_of_sizes_a_node_needs_gives_tf_values(name):
     def total(*args):
@@ -320,6 +323,7 @@ def test_agreement_of_sizes_a_node_needs_gives_tf_values(name):
     np.testing.assert_allclose(own(*args), total(*map(tf.constant, args)), rtol=1e-5)
 
 
+@pytest.mark.default_cases("concat", "einsum")
 @pytest.mark.parametrize("name", MEETING)
 def test_returned_shape_is_never_one_that_tf_does_not_give(name):
     own = jax.jit(tf2jax.convert_functional(tf.function(MEETING[name], autograph=False), *SPECS))

@@ -19,7 +19,6 @@ RNG = np.random.default_rng(0)
 H, W = jax.export.symbolic_shape("h, w")
 
 
-@pytest.mark.default_cases("sizes0", "sizes1")
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -37,6 +36,7 @@ def test_equal_dims_have_one_canonical_form(sizes):
     assert len({str(canonical_dim(size)) for size in sizes}) == 1
 
 
+@pytest.mark.full
 def test_what_has_no_quotient_stays():
     for size in (3, H, 2 * H - W + 1, H**2 * W):
         assert canonical_dim(size) is size

@@ -289,7 +289,7 @@ ALWAYS = {
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
-@pytest.mark.default_cases("difference")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     function = CASES[name]
@@ -312,7 +312,7 @@ def test_values_and_gradients(name):
         assert_close(actual, tf.convert_to_tensor(gradient).numpy(), f"gradient of {case}")
 
 
-@pytest.mark.default_cases("every third", "trace")
+@pytest.mark.default_cases("count of two", "reversed", "difference", "partitioned", "looped", "convolved")
 @pytest.mark.parametrize("name", NAMES)
 def test_batches(name):
     function = CASES[name]
@@ -322,6 +322,7 @@ def test_batches(name):
     assert_close(jax.jit(jax.vmap(converted(function)))(batch), expected)
 
 
+@pytest.mark.full
 def test_a_result_of_unbounded_size_is_refused_and_padded():
     def positions(x):
         return tf.where(x > 0)
@@ -487,7 +488,7 @@ SLICES = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("in a loop")
 @pytest.mark.parametrize("name", SLICES)
 def test_slices_to_where_data_says(name):
     graph = tf.function(SLICES[name], autograph=False)
@@ -545,7 +546,7 @@ BOUNDED = {
 }
 
 
-@pytest.mark.default_cases("range", "reshape", "one hot", "segments")
+@pytest.mark.default_cases("reshape", "segments")
 @pytest.mark.parametrize("name", BOUNDED)
 def test_sizes_with_a_bound(name):
     function, value = BOUNDED[name]
@@ -578,7 +579,7 @@ _forwards.defjvp(
 )
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("vjp")
 @pytest.mark.parametrize("function", [_backwards, _forwards], ids=["vjp", "jvp"])
 def test_derivatives_of_their_own(function):
     """Custom gradients see the data-dependent dimension: ten times the cosine."""
@@ -602,7 +603,6 @@ def _custom(x):
     return tf.reduce_sum(x * x) / size, lambda dy: dy * 5.0 * tf.cumsum(x) / size
 
 
-@pytest.mark.full
 def test_custom_gradients():
     graph = tf.function(lambda x: tf.sin(_custom(tf.exp(kept(x) * 0.1))))
     own = converted(lambda x: tf.sin(_custom(tf.exp(kept(x) * 0.1))))

@@ -59,7 +59,9 @@ def seen(function, *args):
     return found[0]
 
 
-@pytest.mark.full_cases("called", "after a loop")
+@pytest.mark.full_cases(
+    "of floats", "running", "positions", "together", "called", "with a gradient of its own", "after a loop"
+)
 @pytest.mark.parametrize("name", KNOWN)
 def test_ranges(name):
     function, *args, expected = KNOWN[name]

@@ -63,7 +63,7 @@ def while_small(x):
 NAMES = ["padded", "attended", "joined", "gathered", "last", "while_small"]
 
 
-@pytest.mark.default_cases("attended")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     function = tf.function(globals()[name])

@@ -230,7 +230,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.default_cases("ragged-first two", "ragged-recurrent")
+@pytest.mark.default_cases("sparse-filled", "sparse-number of rows", "ragged-the last", "ragged-numbered")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_batches(kind, name):
     """Clients of federated learning have sizes of their own."""
@@ -243,7 +243,7 @@ def test_batches(kind, name):
         np.testing.assert_allclose(row, own(params, x)[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.default_cases("sparse-slice")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

@@ -73,7 +73,7 @@ ALWAYS = {
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
-@pytest.mark.default_cases("conv of 3 by 2, SAME", "of integers")
+@pytest.mark.default_cases("of integers")
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name):
     def function(x):

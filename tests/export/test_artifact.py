@@ -172,7 +172,7 @@ def test_several_functions_share_params(tmp_path):
 LONG = "serving_default_of_a_model_with_a_long_name"
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("names1")
 @pytest.mark.parametrize(
     "names", [("serve", "Serve"), (f"{LONG}_a", f"{LONG}_b"), ("class", "jnp", "params"), ("1", "!", "?")]
 )
@@ -236,7 +236,7 @@ def test_shapes_and_dtype(tmp_path):
         assert not (tmp_path / "bad").exists()
 
 
-@pytest.mark.default_cases("None-stablehlo")
+@pytest.mark.default_cases("shapes1-source")
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 @pytest.mark.parametrize("shapes", [None, ["b,4*h,4 * w,2"]])
 def test_sizes_that_are_multiples(tmp_path, shapes, backend):
@@ -269,7 +269,7 @@ def translated(text, mask, other, mask_of_other):
     return tf.nn.softmax(text[:, :, None] * other[:, None]), tf.shape(text)[1] + tf.shape(other)[1]
 
 
-@pytest.mark.default_cases("stablehlo")
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_that_must_be_equal_are_found(tmp_path, backend):
     """No other value becomes a scalar: the texts may be of different lengths."""
@@ -289,6 +289,7 @@ def test_sizes_that_must_be_equal_are_found(tmp_path, backend):
         )
 
 
+@pytest.mark.full
 def test_sizes_with_names_stay_apart(tmp_path):
     """Messages about sizes are not changed."""
     pair = tf2jax.convert(tf.function(lambda x, y: x + y), *[tf.TensorSpec([None, None], tf.float32)] * 2)
@@ -320,6 +321,7 @@ def test_source_for_images_of_any_size(tmp_path, function):
         np.testing.assert_allclose(fn(params, x)[0], function(x), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_loaded_checks_follow_an_override_around_the_call(tmp_path):
     pair = tf2jax.convert(tf.function(lambda x: x + 1.0), tf.TensorSpec([2]))
     tf2jax.export_functions({"f": pair}, tmp_path / "out", platforms=["cpu"])
@@ -383,6 +385,7 @@ def test_names_of_arguments_behind_a_star(tmp_path, backend):
     assert tf2jax.verify(fn, args=(spec, spec), kwargs={"k": spec}).ok
 
 
+@pytest.mark.full
 def test_arguments_that_do_not_fit_each_other(tmp_path):
     """Dimensions of one name have one size, of 1 or more."""
     spec = tf.TensorSpec([None, 2])
@@ -497,6 +500,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.full_cases("flipped byte")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_artifacts_are_refused(digits, tmp_path, how):
     path = tmp_path / "copy"
@@ -641,7 +645,7 @@ def test_tensors_are_split_and_read_back(tmp_path):
         params_file.write_tensors({"x": np.ones(2, jnp.int4)}, tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("uint2")
 @pytest.mark.parametrize("dtype", ["int2", "uint2", "int4"])
 def test_params_of_dtypes_that_no_file_has(dtype, tmp_path):
     """JAX's serialization knows some of them not, safetensors others."""

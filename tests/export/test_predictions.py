@@ -46,6 +46,7 @@ def test_prediction_kinds_keys_and_integers_among_operands():
     assert prediction_kinds(jax.make_jaxpr(draw)(X))[0] == "probabilities"
 
 
+@pytest.mark.full
 def test_prediction_kinds_symbolic_counts_are_bounds():
     """A fraction of a symbolic dimension is no traced value where nothing is traced."""
     rows = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), jnp.float32)

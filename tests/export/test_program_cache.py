@@ -86,6 +86,7 @@ def test_other_shapes_options_and_artifacts_are_other_programs(written, cache, c
     assert len(keys) == 4
 
 
+@pytest.mark.full
 def test_no_cache(written, cache, compilations, monkeypatch):
     run(written, cache=False)
     monkeypatch.setenv(program_cache.CACHE, "")

@@ -41,7 +41,7 @@ def test_this_release_is_stored():
     assert version.is_devrelease or str(version) in VERSIONS, "run: python testdata/make_stored.py"
 
 
-@pytest.mark.default_cases("0.1.0.dev0-tf1")
+@pytest.mark.full
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_saved_model_converts(version, model):

@@ -138,6 +138,7 @@ def test_products_of_sizes_that_are_not_below_zero(name, backend, tmp_path):
         np.testing.assert_allclose(own(params, *args)[0], graph(*args), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_what_to_tell_jax_of_sizes():
     function = NOT_BELOW_ZERO["all but the first"][0]
     own = tf2jax.convert_functional(tf.function(function), *TWO_OPEN)
@@ -160,7 +161,7 @@ AT_MOST_SIX = {
 }
 
 
-@pytest.mark.default_cases("stablehlo-a slice", "stablehlo-tf.slice")
+@pytest.mark.default_cases("source-tf.slice")
 @pytest.mark.parametrize("name", AT_MOST_SIX)
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_sizes_that_a_table_limits(name, backend, tmp_path):
@@ -225,7 +226,7 @@ FOURIER = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("of fewer")
 @pytest.mark.parametrize("name", FOURIER)
 def test_fourier_transforms_of_symbolic_sizes(name, tmp_path):
     """StableHLO has none of such sizes: the artifact has source alone."""
@@ -262,6 +263,7 @@ def test_squares_of_sizes(tmp_path):
         np.testing.assert_allclose(own(params, x)[0], graph(x), rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shapes", [{"splits": "b+1", "x": "b,5"}, None])
 @pytest.mark.parametrize("backend", ["stablehlo", "source"])
 def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend, shapes):
@@ -307,6 +309,7 @@ OFFSETS = {
 }
 
 
+@pytest.mark.full_cases("beside multiples")
 @pytest.mark.parametrize("name", OFFSETS)
 def test_stage_symbolic_row_splits_have_an_offset(name):
     function, specs, shapes, expected = OFFSETS[name]

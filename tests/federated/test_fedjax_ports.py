@@ -105,7 +105,6 @@ def test_models_of_libraries_have_plain_params(name):
     assert after < before
 
 
-@pytest.mark.full
 def test_parts_of_a_plain_model_train():
     model = fed.freeze(plain_model(), lambda name: name == "b")
     assert set(model.shapes.trainable) == {"b"}
@@ -116,6 +115,7 @@ def test_parts_of_a_plain_model_train():
     assert work.pads_batches
 
 
+@pytest.mark.full
 def test_a_samplers_cohort_goes_into_next():
     """Order of examples and random numbers come from its keys, not from the state's."""
     clients = fed.InMemoryFederatedData(dict(zip(DATA, CLIENTS, strict=True)))
@@ -138,7 +138,7 @@ def test_a_samplers_cohort_goes_into_next():
     np.testing.assert_array_equal(*drawn)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("vmap")
 @pytest.mark.parametrize("execution", ["debug", "loop", "vmap"])
 def test_every_backend_uses_the_given_keys(execution):
     keys = jax.random.split(jax.random.key(7), 2)
@@ -171,7 +171,6 @@ def test_client_diagnostics(execution):
         assert found[name]["update_weight"] == found[name]["num_examples"] == len(client["y"])
 
 
-@pytest.mark.full
 def test_debug_names_client_and_stage():
     def train(params, batch, rng):
         if float(batch["x"].max()) > 90:  # a value, as batches are not traced
@@ -187,6 +186,7 @@ def test_debug_names_client_and_stage():
         build(client_execution="debug", mesh=jax.make_mesh((1,), ("clients",)))
 
 
+@pytest.mark.full
 def test_cohorts_with_some_keys_are_refused():
     process = build()
     with pytest.raises(InputError, match="give all clients a key"):
@@ -209,7 +209,6 @@ def test_batches_may_be_pairs_and_clients_tuples():
         np.testing.assert_array_equal(process.next(process.initialize(), given).state.params["w"], expected)
 
 
-@pytest.mark.full
 def test_each_client_is_evaluated_alone():
     model, params = plain_model(), zeros()
     evaluator = fed.ModelEvaluator(model)

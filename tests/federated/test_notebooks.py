@@ -22,6 +22,7 @@ def run(name):
     return found
 
 
+@pytest.mark.full
 def test_notebooks_are_stored_without_outputs():
     names = [path.stem for path in NOTEBOOKS.glob("*.ipynb")]
     assert len(names) >= 3

@@ -110,7 +110,7 @@ def test_numbers_are_refused_by_name(call, name, value):
         call(value)
 
 
-@pytest.mark.full_cases("<lambda>-centroids are numbers of shape3")
+@pytest.mark.full_cases("<lambda>-centroids are numbers of shape3", "<lambda>-weights are numbers of shape \\\\[2\\\\]")
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -216,7 +216,6 @@ def test_what_does_not_fit_a_model_is_not_evaluated(weights, batch, says):
         fed.evaluate_model(MODEL, WEIGHTS if weights is None else weights, [batch])
 
 
-@pytest.mark.full
 def test_domains_that_there_are_none_of():
     """An index beyond domains would use another's weight; padding is ignored."""
 
@@ -232,7 +231,7 @@ def test_domains_that_there_are_none_of():
             process.next(state, clients(0, wrong, 0))
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("mime")
 @pytest.mark.parametrize(
     "build",
     [
@@ -285,6 +284,7 @@ def broken(*args):
     raise KeyError("mine")
 
 
+@pytest.mark.default_cases("train_loss", "metric")
 @pytest.mark.parametrize("part", ["train_loss", "metric", "client_step", "client_final"])
 def test_error_of_a_users_function_names_it(part):
     @dataclasses.dataclass(frozen=True)
@@ -321,6 +321,7 @@ def test_model_of_weights_that_returns_predictions_raises():
         fed.model_grad(model)(start, {"x": np.ones((2, 2))}, None)
 
 
+@pytest.mark.full
 def test_model_grad_of_other_weights_names_the_weights():
     weights = fed.ModelWeights({"w": None}, ())
     with pytest.raises(InputError, match=r"weights are not those of the model: trainable weights\['w'\] .* none"):

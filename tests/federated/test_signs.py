@@ -16,6 +16,7 @@ BATCHING = fed.BatchHParams(batch_size=4)
 LR = 0.3
 
 
+@pytest.mark.full
 def test_client_updates_are_initial_minus_final():
     weights = fed.ModelWeights(jax.tree.map(jnp.float32, Logistic.zeros(6, 4)), ())
     batches = workload.batches(CLIENTS[0], 4)

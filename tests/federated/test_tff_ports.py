@@ -221,7 +221,7 @@ def test_mime_lite_variants():
     close(trained(found), mime_lite(SIZES, [LR, LR / 2]))
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("split")
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 def test_fed_recon_agrees_with_numpy(split):
     """The bias is local: retrained in each round, and never sent."""

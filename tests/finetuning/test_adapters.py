@@ -86,6 +86,7 @@ def test_adapters_that_do_not_fit(lora, says):
         LoraOptions(2, targets="(")
 
 
+@pytest.mark.full
 def test_learning_rates_by_param():
     """SGD steps are in proportion to the rate; params without a rule have factor 1."""
 

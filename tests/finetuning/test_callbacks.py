@@ -90,7 +90,7 @@ def test_utilization_is_a_share_of_the_rate_of_products(monkeypatch):
     assert rates.utilization() == pytest.approx(20 * flops / 8 / 1e3)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("float32")
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_the_rate_of_a_product_is_that_of_numpy(precision):
     """Both use the same cores; a loaded machine may slow one of them down."""
@@ -101,7 +101,6 @@ def test_the_rate_of_a_product_is_that_of_numpy(precision):
     assert 1e-3 < product_rate(jax.local_devices(), precision) / (2 * 1024**3 / seconds) < 1e3
 
 
-@pytest.mark.full
 def test_a_profile_has_a_trace(tmp_path):
     trained(Profile(tmp_path / "trace", first=2, count=2))
     assert list((tmp_path / "trace").rglob("*.xplane.pb"))

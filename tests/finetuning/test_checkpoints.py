@@ -53,7 +53,6 @@ def trained(data=DATA, epochs=3, **options):
     return np.asarray(weights.trainable["w"]), [{**record, "seconds": 0} for record in history.records]
 
 
-@pytest.mark.full
 def test_a_training_on_a_mesh_goes_on(tmp_path):
     options = {"mesh": "data=1", "sharding": "fsdp", "checkpoint_steps": 3, "ema_decay": 0.5, "keep_best": True}
     whole, expected = trained(**options)

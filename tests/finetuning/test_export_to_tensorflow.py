@@ -47,7 +47,7 @@ def saved(request, tmp_path_factory):
     return source, folder
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("tf_keras_save")
 def test_tensorflow_then_gives_what_jax_gives(saved):
     source, folder = saved
     new = changed(folder / "artifact", folder / "trained")
@@ -80,6 +80,7 @@ def test_tensorflow_then_gives_what_jax_gives(saved):
     assert keys[0] == keys[1]
 
 
+@pytest.mark.full
 def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
     finetune_artifact(
         artifact,

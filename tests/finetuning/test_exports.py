@@ -34,6 +34,7 @@ def test_gradients_are_those_of_the_export():
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)  # with the factor of 3, which StableHLO has not
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(jax.lax, "mulhi"), reason="JAX before 0.10 has no such operation")
 def test_products_of_words_have_other_operations():
     rng = np.random.default_rng(0)
@@ -48,6 +49,7 @@ def nested_primitives(function, *args):
     return {e.primitive.name for eqn in jax.make_jaxpr(function)(*args).jaxpr.eqns for e in equations(eqn)}
 
 
+@pytest.mark.default_cases("scan")
 @pytest.mark.skipif(not hasattr(jax.lax, "mulhi"), reason="JAX before 0.10 has no such operation")
 @pytest.mark.parametrize(
     "function",

@@ -136,11 +136,12 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(artifact, trained, tmp_
 
 
 @pytest.mark.default_cases(
-    "change13-InputError-not nan, adamw",
-    "change15-CheckpointError-exists",
-    "change19-Tf2JaxError-nothing",
-    "change7-InputError-no param trains",
+    "change3-InputError-more steps in total",
+    "change5-InputError-no targets 'target' among",
     "change8-InputError-regular expressions",
+    "change13-InputError-not nan, adamw",
+    "change14-CheckpointError-too long",
+    "change19-Tf2JaxError-nothing",
 )
 @pytest.mark.parametrize(
     ("change", "error", "says"),

@@ -101,7 +101,11 @@ def with_domains(values):
 AGNOSTIC = {"algorithm": "agnostic_fed_avg"}
 
 
-@pytest.mark.full
+@pytest.mark.default_cases(
+    "change9-InputError-their rate 0 or more",
+    "change10-DataError-client 0: .* from -1 to 6",
+    "change12-InputError-without gaps; .* \\\\[0, 24\\\\]",
+)
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [

@@ -26,6 +26,7 @@ def entropies():
     return -np.take_along_axis(log, CLASSES[..., None], -1)[..., 0]
 
 
+@pytest.mark.full
 def test_ignored_positions_do_not_count():
     targets = np.where(RNG.random((6, 5)) < 0.4, -1, CLASSES)
     targets[0] = -1
@@ -55,6 +56,7 @@ def test_weights_smoothing_and_focus():
     np.testing.assert_allclose(found, plain * np.where(labels == 1, 3, 1), rtol=1e-6)
 
 
+@pytest.mark.default_cases("log_cosh-<lambda>", "mean_squared_error-<lambda>")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

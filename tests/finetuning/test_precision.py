@@ -60,7 +60,7 @@ def equations(jaxpr):
                 yield from equations(inner)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("recurrent")
 @pytest.mark.parametrize("apply", [deep, recurrent])
 def test_products_are_bfloat16_and_results_float32(apply):
     model = float32_predictions(model_of(apply))
@@ -120,7 +120,6 @@ def test_rematerialized_models_have_the_same_gradients():
     assert in_blocks(lambda x: x + 1)(1) == 2
 
 
-@pytest.mark.full
 def test_both_together_train():
     data = {name: np.concatenate([value] * 4) for name, value in BATCH.items()}
     options = {"optimizer": optax.sgd(0.1), "epochs": 2, "batch_size": 16}

@@ -133,7 +133,7 @@ def test_metrics_by_name():
         named_metrics(["top_0_accuracy"], sparse, True, "y")
 
 
-@pytest.mark.default_cases("accuracy")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["accuracy", "token_accuracy", "top_2_accuracy", "auc", "perplexity"])
 def test_ignored_labels_do_not_count(name):
     """A batch with ignored positions has the metric of the others."""

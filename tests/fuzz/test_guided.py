@@ -30,6 +30,7 @@ def test_a_run_that_did_not_begin():
         guided.statistics("Traceback")
 
 
+@pytest.mark.full
 def test_all_targets_are_there():
     assert set(guided.ALL) <= set(targets.NAMES)
 

@@ -58,7 +58,9 @@ def test_the_good_files_are_read(corpus, tmp_path):
                 assert read_one(target, source, data) == ("read", ""), f"{name} {source}"
 
 
-@pytest.mark.default_cases("graph-body-of-more-results.pb", "graph-input-in-loop.pb")
+@pytest.mark.default_cases(
+    "graph-input-in-loop.pb", "graph-output-in-loop.pb", "saved_model_tensorflow-function-named-signatures"
+)
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda p: p.name)
 def test_findings_stay_fixed(path, corpus, tmp_path):
     """Each file is named ``<target>-<what it is>``."""
@@ -69,6 +71,7 @@ def test_findings_stay_fixed(path, corpus, tmp_path):
         assert read_one(target, source, path.read_bytes())[1] == ""
 
 
+@pytest.mark.full
 def test_inputs_are_the_same_each_time(corpus, tmp_path):
     target = make_targets(corpus, tmp_path, ("graph",))["graph"]
     assert [input_of(target, "graph", 7, i) for i in range(20)] == [input_of(target, "graph", 7, i) for i in range(20)]

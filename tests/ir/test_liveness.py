@@ -22,7 +22,6 @@ def _function(nodes, control=()):
     return ir.Function("f", (ir.Argument("x", None),), tuple(nodes), (ir.TensorRef("c"),), control_outputs=control)
 
 
-@pytest.mark.default_cases("False-in order", "False-back edge")
 @pytest.mark.parametrize("case", NODES)
 @pytest.mark.parametrize("backwards", [False, True])
 def test_nodes_that_results_need(case, backwards):

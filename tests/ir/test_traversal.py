@@ -61,6 +61,7 @@ def _function(name, *called):
     return ir.Function(name, (), calls, ())
 
 
+@pytest.mark.full
 def test_called_functions_are_those_that_the_main_function_reaches():
     library = {f.name: f for f in (_function("f", "g", "missing"), _function("g", "f"), _function("unused", "g"))}
     assert traversal.called_functions(ir.Graph(_function("main", "f"), library)) == {"f", "g"}

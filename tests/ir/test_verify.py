@@ -47,6 +47,7 @@ def test_depth_of_calls_is_limited(depth):
         check_calls(graph)
 
 
+@pytest.mark.full
 def test_expanded_size_is_limited():
     graph = _graph({"main": ["f0"], **{f"f{i}": [f"f{i + 1}"] * 2 for i in range(8)}, "f8": []})
     check_calls(graph)

@@ -157,6 +157,7 @@ def test_named_primitive():
     assert compat.named_primitive("no_such_p") is None
 
 
+@pytest.mark.full
 def test_threefry2x32_p():
     words = [np.array([i], np.uint32) for i in range(4)]
     found = compat.threefry2x32_p.bind(*words)
@@ -199,6 +200,7 @@ def test_register_cpu_lowering():
     assert "1.000000e+02" in lowered.as_text()
 
 
+@pytest.mark.full
 def test_register_abstract_of_another_primitive_and_batch_rule():
     def batch(args, axes):
         return [half.bind(jnp.moveaxis(args[0], axes[0], 0))[0]], [0]
@@ -268,6 +270,7 @@ def test_mlir_modules_read_a_portable_artifact():
             compat.ir.Module.parse("no module", context)
 
 
+@pytest.mark.full
 def test_every_entry_has_a_test():
     source = Path(__file__).read_text()
     assert [name for name in compat.__all__ if f"compat.{name}" not in source] == []

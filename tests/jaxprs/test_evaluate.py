@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Var, bind
@@ -16,6 +17,7 @@ def _fn(x):
     return jnp.sin(x) * 2 + TABLE, x
 
 
+@pytest.mark.full
 def test_without_a_rule_gives_what_the_function_gives():
     for found, expected in zip(evaluate(jax.make_jaxpr(_fn)(X), [X]), _fn(X), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -52,6 +54,7 @@ def test_rule_enters_calls():
     assert names == ["jit", "sin", "add"]
 
 
+@pytest.mark.full
 def test_equations_extend_an_environment():
     jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(X).jaxpr
     env = {jaxpr.invars[0]: X}

@@ -192,7 +192,7 @@ def test_any_number_of_iterations_with_few_slots(slots, monkeypatch):
         assert_close(ours(W, X, n), theirs(W, X, n))
 
 
-@pytest.mark.default_cases("5")
+@pytest.mark.default_cases("40")
 @pytest.mark.parametrize("max_trips", [1, 5, 40])
 def test_a_bound_changes_nothing(max_trips):
     def value(x, max_trips):
@@ -269,6 +269,7 @@ def test_without_derivatives_it_is_a_while_loop_and_no_more():
         assert text.count(f"stablehlo.{op}") == plain.count(f"stablehlo.{op}")
 
 
+@pytest.mark.full
 def test_effects_are_had_once():
     """The loop is as it was, and says that no gradient goes backwards through it."""
 
@@ -281,6 +282,7 @@ def test_effects_are_had_once():
     assert_close(found, lax.while_loop(lambda x: jnp.sum(x) < 9.0, lambda x: x + 1.0, X))
 
 
+@pytest.mark.full
 def test_what_jax_says_of_a_state_that_changes_comes_through():
     with pytest.raises(TypeError, match="carry"):
         derivatives.while_loop(lambda x: jnp.sum(x) < 9.0, lambda x: x[:2], jnp.asarray(X))

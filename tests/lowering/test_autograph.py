@@ -38,7 +38,7 @@ def _close(expected, actual):
         assert np.asarray(a).dtype == e.numpy().dtype
 
 
-@pytest.mark.default_cases("array_split_unequally", "static_vector_that_grows")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", cases.DIFFERENTIABLE, ids=_name)
 def test_values_gradients_and_vmap(fn):
     fn = tf.function(fn)

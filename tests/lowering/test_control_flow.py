@@ -57,7 +57,7 @@ def test_if_on_data_under_vmap():
         np.testing.assert_allclose(a, fn(row), rtol=1e-6)
 
 
-@pytest.mark.default_cases("-1", "0")
+@pytest.mark.full
 @pytest.mark.parametrize("index", [-1, 0, 1, 2, 7])
 def test_case(index):
     def fn(x, i):
@@ -102,6 +102,7 @@ def test_unbounded_loop():
     check(fn, X, grad=False)
 
 
+@pytest.mark.full
 def test_loop_with_traced_limit():
     def fn(x, n):
         i = 0
@@ -261,6 +262,7 @@ def test_growing_shapes_are_unrolled():
     check(fn, X)
 
 
+@pytest.mark.full
 def test_recursion_is_refused():
     """A function library may hold a circle although tf.function cannot make one."""
     from tf2jax_lite import ir

@@ -8,7 +8,7 @@ from . import gradient_cases
 SAVED = {"captures", "recompute, custom", "in gradient", "outside constant"}
 
 
-@pytest.mark.default_cases("outside constant", "recompute, closure of the argument")
+@pytest.mark.default_cases("recompute, closure")
 @pytest.mark.parametrize("name", gradient_cases.CASES)
 def test_row(name):
     case = gradient_cases.CASES[name]
@@ -17,7 +17,7 @@ def test_row(name):
     assert row == {column: claimed[column] for column in row}
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("gradient-only variable")
 @pytest.mark.parametrize("name", sorted(set(gradient_cases.CASES) - SAVED))
 def test_saved(name):
     case = gradient_cases.CASES[name]

@@ -57,7 +57,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.default_cases("to zero-scan")
+@pytest.mark.default_cases("until-scan")
 @pytest.mark.parametrize("bound", ["while", "scan"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_loops(name, bound):

@@ -90,7 +90,7 @@ CASES = [
 ALLOWED = {"mul", "broadcast_in_dim"}
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("list_filled_in_a_loop")
 @pytest.mark.parametrize("fn", CASES, ids=lambda f: f.__name__)
 def test_no_equations(fn):
     fn = tf.function(fn)
@@ -113,6 +113,7 @@ def test_constants_that_would_grow_are_left_to_xla():
     np.testing.assert_allclose(jax_fn(X), fn(X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_traced_static_input_raises_concretization_error():
     fn = tf2jax.convert_functional(tf.range, *(tf.TensorSpec([], tf.int32) for _ in range(3)))
     np.testing.assert_array_equal(fn(1, 5, 2), [1, 3])

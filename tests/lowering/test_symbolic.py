@@ -76,7 +76,7 @@ def check(actual, expected, x64):
         np.testing.assert_array_equal(ours, theirs.numpy())
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("compared-32 bits")
 @pytest.mark.parametrize("x64", [False, True], ids=["32 bits", "64 bits"])
 @pytest.mark.parametrize("name", CASES)
 def test_exported_once_for_all_sizes(name, x64):
@@ -137,7 +137,6 @@ def test_what_holds_for_all_sizes_is_known():
         np.testing.assert_array_equal(exported.call(x), np.concatenate([x, x]))
 
 
-@pytest.mark.default_cases("squeezed")
 @pytest.mark.parametrize("function", [squeezed, broadcast])
 def test_sizes_that_must_be_known_are_taken_to_differ(function, caplog):
     """JAX's convention; what it makes wrong is said."""

@@ -102,7 +102,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("mean of sizes", "range backwards", "the larger")
+@pytest.mark.default_cases("positions", "powers and roots", "cubic", "rotated and mirrored")
 @pytest.mark.parametrize("name", CASES)
 def test_exported_for_all_sizes(name):
     function = tf.function(CASES[name], autograph=False)

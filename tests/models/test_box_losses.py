@@ -92,6 +92,7 @@ def test_losses_and_gradients(name):
         np.testing.assert_allclose(found, tf.convert_to_tensor(gradient).numpy(), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.full
 def test_images_with_fewer_targets_than_anchors():
     """The only loss with sizes assumed equal that may differ: NaN then."""
     function, which, (boxes, targets) = CASES["anchor_boxes"]

@@ -146,6 +146,7 @@ CASES = {
 QUICK = ["GaussianProcess.log_prob", "MultivariateNormalTriL.sample", "OneHotCategorical.sample"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.full) for n in CASES])
 def test_values_and_gradients(name):
     fn, arrays, with_gradients = CASES[name]

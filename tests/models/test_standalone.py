@@ -46,7 +46,7 @@ def python(tmp_path_factory):
     return path
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("jax2tf")
 @pytest.mark.parametrize("name", DEMO_SET)
 def test_model_runs_with_jax_alone(name, python, tmp_path):
     path, inputs = DEMO_SET[name].make(tmp_path)

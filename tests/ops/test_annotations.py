@@ -69,6 +69,7 @@ def _arguments(text):
     return re.findall(r"^  \*{0,2}(\w+):", section, re.MULTILINE)
 
 
+@pytest.mark.full
 def test_docstrings_name_the_source_and_existing_arguments():
     """An op with a static input describes its arguments, or names the op that does."""
     wrong = []

@@ -133,6 +133,7 @@ UNUSED = {
 }
 
 
+@pytest.mark.full_cases("a queue", "the time")
 @pytest.mark.parametrize("name", UNUSED)
 def test_removable_ops(name):
     def fn(x):

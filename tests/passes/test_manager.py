@@ -40,6 +40,7 @@ def test_pass_is_named_for_its_module_and_has_a_test_module(entry):
     assert re.search(r"^def test_", test.read_text(), re.MULTILINE), test
 
 
+@pytest.mark.full
 def test_every_module_with_a_run_function_is_in_the_list():
     found = set()
     for path in (ROOT / "tf2jax_lite/passes").rglob("*.py"):

@@ -67,12 +67,14 @@ def test_kinds_of_callables():
     assert len(params) == 2
 
 
+@pytest.mark.full
 def test_arguments_may_be_arrays_tensors_or_specs():
     for example in (X, tf.constant(X), jnp.asarray(X), jax.ShapeDtypeStruct(X.shape, X.dtype), SPEC):
         jax_fn = tf2jax.convert_functional(lambda x: x + 1.0, example)
         np.testing.assert_allclose(jax_fn(X), X + 1)
 
 
+@pytest.mark.full
 def test_annotated_function():
     module = Affine()
     jax_fn, _ = tf2jax.convert(module.__call__, SPEC)
@@ -87,6 +89,7 @@ def test_annotated_function():
     assert "converted from TensorFlow" in jax_fn.__doc__
 
 
+@pytest.mark.full
 def test_signature_has_rng_where_function_draws():
     plain = tf2jax.convert_functional(lambda x: x + 1.0, X)
     assert str(inspect.signature(plain)) == str(plain.signature) == "(x)"
@@ -137,6 +140,7 @@ def test_missing_inputs_are_listed():
         jax_fn(X, X, z=X)
 
 
+@pytest.mark.full
 def test_shape_check():
     jax_fn = tf2jax.convert_functional(lambda x: x + 1.0, SPEC)
     with pytest.raises(ShapeMismatchError, match=r"input shape \(2, 4\) of argument x.*strict_shape_check"):
@@ -221,6 +225,7 @@ def test_results_are_described_with_names_of_nodes():
     assert outputs["b"] == tf.TensorSpec((2, 3), tf.float32, names[3])
 
 
+@pytest.mark.full
 def test_literals_are_baked_in():
     jax_fn = tf2jax.convert_functional(lambda x, n: x * n, SPEC, 3.0)
     np.testing.assert_allclose(jax_fn(X, 3.0), X * 3)
@@ -231,6 +236,7 @@ def test_literals_are_baked_in():
         jax.jit(jax_fn)(X, 3.0)
 
 
+@pytest.mark.full
 def test_config_is_captured_at_conversion():
     with tf2jax.override_config("force_const_float32_to_bfloat16", True):
         narrow = tf2jax.convert_functional(lambda x: x + tf.constant(1.001), tf.TensorSpec([]))
@@ -241,6 +247,7 @@ def test_config_is_captured_at_conversion():
         tf2jax.update_config("strict_shape_check", "yes")
 
 
+@pytest.mark.full
 def test_passes_left_out_keep_values_or_raise():
 
     def fn(x):
@@ -298,6 +305,7 @@ def test_pruning_moves_no_key():
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.full
 def test_state():
     v = tf.Variable(np.zeros((4, 2), np.float32), name="table")
 
@@ -319,6 +327,7 @@ def test_state():
     np.testing.assert_allclose(updated["table"], v.numpy())
 
 
+@pytest.mark.full
 def test_equal_names_are_made_unique_and_shared_variables_are_one():
     a, b = tf.Variable(1.0, name="v"), tf.Variable(2.0, name="v")
 
@@ -390,6 +399,7 @@ def _frozen():
     return graph.as_graph_def()
 
 
+@pytest.mark.full
 def test_graph_def(tmp_path):
     proto = _frozen()
     (tmp_path / "frozen.pb").write_bytes(proto.SerializeToString())
@@ -448,6 +458,7 @@ def test_hostile_graph_defs(source):
         tf2jax.convert_graph_def(source, ["x"], ["y"])
 
 
+@pytest.mark.full
 def test_unsupported_ops_are_listed_at_once():
     @tf.function
     def inner(x):
@@ -466,6 +477,7 @@ def test_unsupported_ops_are_listed_at_once():
     assert "register_op" in str(caught.value)
 
 
+@pytest.mark.full
 def test_users_add_and_override_ops():
     with tf2jax.override_op("Sin", lambda x: x * 100.0):
         jax_fn = tf2jax.convert_functional(tf.sin, SPEC)
@@ -480,6 +492,7 @@ def test_tensorflow_errors_while_tracing_are_ours():
         tf2jax.convert(3)
 
 
+@pytest.mark.full
 def test_errors_inside_the_graph_name_the_node():
     def fn(x, shape):
         return tf.reshape(x, shape, name="the_reshape")
@@ -509,6 +522,7 @@ def test_a_function_that_a_gradient_was_taken_through():
     np.testing.assert_allclose(results[1], fn(x)[1], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_an_argument_that_is_a_function():
     """TensorFlow does not record it; it is baked in, any value passes."""
 

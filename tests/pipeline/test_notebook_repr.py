@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ElementTree
 
+import pytest
 import tensorflow as tf
 
 import tf2jax_lite as tf2jax
@@ -33,6 +34,7 @@ def test_arguments_and_results():
     ]
 
 
+@pytest.mark.full
 def test_names_are_escaped():
     jax_fn, _ = tf2jax.convert(tf.function(lambda x, mode: x), tf.TensorSpec(None), "<script>")
     assert rows(jax_fn)[0] == ["argument", "x", "float32", "?"]

@@ -213,6 +213,7 @@ def test_without_split_the_error_names_split_host(tmp_path):
         tf2jax.convert_saved_model(tmp_path)
 
 
+@pytest.mark.full
 def test_strings_that_depend_on_trained_variables_raise():
     class Middle(tf.Module):
         def __init__(self):
@@ -237,6 +238,7 @@ def test_only_string_results_raise():
         _split(Echo())
 
 
+@pytest.mark.full
 def test_a_model_without_strings_has_an_empty_prefix():
     class Plain(tf.Module):
         def __init__(self):
@@ -343,6 +345,7 @@ def test_tf1_export_with_parse_example_a_table_and_a_cond(tmp_path):
     assert not any(t.op == "Const" for t in host_fn.cut)
 
 
+@pytest.mark.full
 def test_reasons_tell_strings_from_tables():
     def table(keys):
         values = tf.constant([2, 3], tf.int64)

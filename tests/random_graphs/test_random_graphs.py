@@ -96,6 +96,7 @@ def test_a_wrong_op_within_a_loop_is_found():
     assert finding is not None and finding.op == "while"
 
 
+@pytest.mark.full
 def test_round_off_is_no_finding():
     """A sum that cancels: any order of summation is right."""
     rng = np.random.default_rng(0)

@@ -62,6 +62,7 @@ def test_inside_of_grad(model):
     np.testing.assert_allclose(actual, tape.gradient(y, x), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_inside_of_vmap(model):
     batch = np.stack([X, 2 * X])
     actual = jax.vmap(lambda x: converted(model, x)[0])(batch)
@@ -80,6 +81,7 @@ def test_inside_of_loops_and_branches(model):
     np.testing.assert_allclose(picked, model(X), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_traced_arguments_say_shapes_only(model):
     def fn(x):
         jax_fn, params = tf2jax.convert(model, x)

@@ -113,6 +113,7 @@ def test_options_do_not_leak_between_threads():
     assert tf2jax.get_config(OPTION) is True
 
 
+@pytest.mark.full
 def test_ops_do_not_leak_between_threads():
     square = tf.function(lambda x: tf.square(x))
 
@@ -180,6 +181,7 @@ def test_a_generator_that_ends_in_another_thread_leaves_nothing():
     assert tf2jax.get_config(OPTION) is True
 
 
+@pytest.mark.full
 def test_ops_in_generators_leave_nothing():
     def overridden(fn):
         with tf2jax.override_op("Square", fn):

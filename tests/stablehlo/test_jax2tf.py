@@ -46,7 +46,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("stop_gradient")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_and_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -88,7 +88,7 @@ def test_second_order_of_a_custom_vjp_is_that_of_tensorflow():
     same(jax.jit(jax.grad(lambda a: jnp.sum(first(a) ** 2)))(X), outer.gradient(squares, x).numpy(), 1e-4)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("stop_gradient")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_forward_mode_is_the_transpose_of_jax2tf_gradients(name):
     fn, args = FUNCTIONS[name]
@@ -145,6 +145,7 @@ def test_polymorphic_batch():
     same(exported.call(x), polymorphic(x))
 
 
+@pytest.mark.full
 def test_polymorphic_batch_and_length():
     def fn(x, w):
         return lax.scan(lambda c, a: (jnp.tanh(c @ w + a), c), jnp.zeros((x.shape[1], 3)), x)
@@ -165,6 +166,7 @@ def test_shapes_that_do_not_fit_are_refused():
         ours(np.ones((2, 3), np.float32))
 
 
+@pytest.mark.full
 def test_platforms():
     def fn(x):
         return lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos)

@@ -72,7 +72,7 @@ MODELS = {
 }
 
 
-@pytest.mark.default_cases("mlp")
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name):
     fn, args = MODELS[name]

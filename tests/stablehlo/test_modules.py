@@ -72,6 +72,7 @@ def test_platform_index_without_a_name(platform, expected):
         evaluate(parsed, [x], platforms=("CPU",))
 
 
+@pytest.mark.full
 def test_text_and_names():
     text = module(
         "  %0 = stablehlo.add %x, %y : tensor<3xf32>\n  %1 = stablehlo.negate %x : tensor<3xf32>\n"
@@ -120,6 +121,7 @@ def test_total_order():
     assert got.tolist() == [True, False, True, False]
 
 
+@pytest.mark.full
 def test_reversed_window_of_a_convolution():
     body = """  %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
       window = {stride = [1], pad = [[1, 1]], reverse = [true]}
@@ -162,6 +164,7 @@ def test_branches_out_of_range_are_the_last():
     assert [int(fn(i)) for i in (-1, 0, 1, 2, 5)] == [2, 0, 1, 2, 2]
 
 
+@pytest.mark.full
 def test_logistic_keeps_its_derivative():
     exported = jax.export.export(jax.jit(jax.nn.sigmoid))(jax.ShapeDtypeStruct((), np.float32))
     fn = tf2jax.from_stablehlo(exported.mlir_module_serialized)
@@ -220,7 +223,6 @@ def test_a_module_that_calls_itself():
         tf2jax.from_stablehlo(text)(1.0)
 
 
-@pytest.mark.full
 def test_wide_types_without_x64():
     text = module(
         "  %c = stablehlo.constant dense<2.0> : tensor<f64>\n  %0 = stablehlo.multiply %x, %c : tensor<f64>\n"

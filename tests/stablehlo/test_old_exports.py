@@ -88,7 +88,7 @@ FUNCTIONS = {
 VALUES_ONLY = {"sort_keys", "while", "precision", "model_transformer", "train_cnn"}
 
 
-@pytest.mark.default_cases("relu", "sort_keys")
+@pytest.mark.default_cases("relu", "cumprod", "max_pool", "sort_keys")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name):
     fn, args = FUNCTIONS[name]
@@ -112,7 +112,6 @@ def test_function(name):
     same(got[1], want[1], 1e-3)
 
 
-@pytest.mark.full
 def test_random_bits():
     with jax.enable_x64(True):  # the state is two 64-bit words
         made = tf.function(convert(noise), autograph=False)

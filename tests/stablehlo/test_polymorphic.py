@@ -40,7 +40,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("bounded sizes", "strided convolutions", "padded by a size")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name):
     fn = FUNCTIONS[name]

@@ -47,13 +47,34 @@ def test_shapes_and_sizes(family):
 
 
 @pytest.mark.default_cases(
-    "symmetric_product",
-    "reduce_general",
-    "rng_bit_generator_RNG_DEFAULT",
+    "logistic",
+    "atanh_complex",
+    "betainc",
+    "nextafter",
+    "dot_algorithm_F32_F32_F32",
+    "ragged_dot",
+    "conv_preferred",
     "conv_complex",
-    "composite",
     "reduce_integers",
+    "reduce_general",
+    "argmax_uint8",
+    "cummin1",
     "reduce_window_two",
+    "select_and_gather_add",
+    "top_k_integers",
+    "lu_permutation",
+    "householder_product",
+    "tridiagonal",
+    "symmetric_product",
+    "expm",
+    "threefry2x32",
+    "random_bits_uint8",
+    "random_split_shape",
+    "random_rbg",
+    "rng_bit_generator_RNG_DEFAULT",
+    "while",
+    "sharding_constraint",
+    "composite",
 )
 @pytest.mark.parametrize("case", exportable(primitives.CASES), ids=str)
 def test_case(case):

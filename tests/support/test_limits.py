@@ -29,7 +29,6 @@ def test_files_larger_than_any_protocol_buffer_are_not_read(tmp_path):
         limits.read_bytes(tmp_path / "absent.pb")
 
 
-@pytest.mark.default_cases("error0", "error1")
 @pytest.mark.parametrize("error", [KeyError("a"), RecursionError(), MemoryError(), AssertionError("b")])
 def test_stray_errors_become_ours_and_say_where(error):
     with pytest.raises(ExportError, match=r"file\.x"), limits.reading("file.x", ExportError):

@@ -79,7 +79,6 @@ def with_a_flipped_byte():
     return bytes(data)
 
 
-@pytest.mark.default_cases("data0-max_input_bytes=1048576", "data1-the size that it declares")
 @pytest.mark.parametrize(
     ("data", "match"),
     [

@@ -31,6 +31,7 @@ def test_retrace_raises_the_error_of_which_nothing_is_learned():
         _attempts(3, 2)
 
 
+@pytest.mark.full
 def test_retrace_leaves_other_errors():
     with pytest.raises(ZeroDivisionError):
         retrace(lambda: 1 // 0, lambda error: True, ValueError)

@@ -38,6 +38,7 @@ def test_executable_has_lines_of_both_folders():
     assert not any(file.startswith("tf2jax_lite/ops/") for file in files), "a link to ops/ counts once"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
 def test_recorder_writes_lines_since_start(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)

@@ -55,7 +55,7 @@ def test_without_rejects_a_test_that_does_not_exist(tree):
         without(guard("test_renamed"), tree)
 
 
-@pytest.mark.default_cases("True-0-fails")
+@pytest.mark.full
 @pytest.mark.parametrize(("noticed", "code", "verdict"), [(True, 0, "fails"), (False, 1, "PASSES")])
 def test_command_records_the_verdict(tree, tmp_path_factory, monkeypatch, noticed, code, verdict):
     out = tmp_path_factory.mktemp("out") / "guards.json"

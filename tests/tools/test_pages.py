@@ -51,7 +51,7 @@ def test_reliability_page_orders_sections_by_file_name(tmp_path):
     assert "| a\\|b | 1,234,567 |" in text
 
 
-@pytest.mark.default_cases("change0")
+@pytest.mark.full
 @pytest.mark.parametrize("change", [{"columns": ["one"]}, {"notes": None}])
 def test_reliability_page_rejects_results_that_do_not_fit(tmp_path, change):
     found = {"title": "t", "command": "c", "columns": ["a", "b"], "rows": [[1, 2]], "notes": []}

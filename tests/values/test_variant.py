@@ -54,6 +54,7 @@ def test_join_of_lists_has_the_larger_capacity():
     assert jax.tree.structure(coerced) == jax.tree.structure(specs.coerce(long, spec))
 
 
+@pytest.mark.full
 def test_join_of_different_arrays_raises():
     with pytest.raises(OpError, match="different shapes or dtypes"):
         specs.join_specs([specs.spec_of(jnp.ones(2)), specs.spec_of(jnp.ones(3))])

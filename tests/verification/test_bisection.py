@@ -129,6 +129,7 @@ def test_a_fault_that_comes_late_is_told_from_what_it_is_fed():
     assert {n.op for n in signature.bisection.nodes if n.suspect} == {"Sin", "Exp"}
 
 
+@pytest.mark.full
 def test_an_op_that_raises_is_named():
     def wrong(x):
         raise ValueError("out of order")
@@ -161,6 +162,7 @@ def test_assignments():
     assert signature.ok and not signature.bisection.suspects
 
 
+@pytest.mark.full
 def test_rounding_that_grows_is_not_blamed_on_a_node():
     def function(x):
         return tf.exp(tf.exp(x * 3.0)) - tf.exp(tf.exp(x * 3.0) * 1.0000001)

@@ -35,7 +35,6 @@ def test_everything_at_once(tmp_path):
     assert (tmp_path / "report.html").exists() and found["repro"] == str(tmp_path / "repro" / "repro.py")
 
 
-@pytest.mark.full
 def test_text(tmp_path):
     with tf2jax.override_op("Softmax", models.softmax):
         result = run(models.TESTDATA / "tf_module", "--signature", "serving_default", "--repro", tmp_path)

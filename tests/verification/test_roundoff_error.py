@@ -50,7 +50,6 @@ def test_variables_are_widened():
 SUM = np.float32(RNG.normal(size=20_000) * 10)
 
 
-@pytest.mark.default_cases("expected0-actual0-", "expected1-actual1-")
 @pytest.mark.parametrize(
     ("expected", "actual", "wrong"),
     [
@@ -94,6 +93,7 @@ def test_a_wrong_op_is_told_from_round_off():
     assert judge(1.0002) == ["jax", "tensorflow"]
 
 
+@pytest.mark.full
 def test_a_compiled_module_is_refused():
     path = Path(__file__).parent.parent.parent / "testdata" / "jax2tf_cnn"
     jax_fn, params = tf2jax.convert_saved_model(path)

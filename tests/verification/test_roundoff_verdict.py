@@ -39,7 +39,7 @@ def judged(function, **options):
     return verify(made, args=[tf.TensorSpec([2, 20_000], name="x")], inputs={"x": X}, **options)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("cancels")
 @pytest.mark.parametrize("function", [cancels, normalized])
 def test_magnified_rounding_is_no_wrong_result(function):
     found = judged(function)
@@ -94,6 +94,7 @@ def test_a_wrong_op_is_found_nonetheless(function, op, wrong):
     assert not found.ok and output.verdict == "differs"
 
 
+@pytest.mark.full
 def test_another_way_in_float64_explains_nothing():
     """1 + 1e-9 is 1 in float32: both differ equally, without a verdict."""
 
@@ -110,6 +111,7 @@ def test_what_is_rounded_on_purpose_is_no_round_off():
     assert output.verdict == "differs" and output.tensorflow_error is None
 
 
+@pytest.mark.full
 def test_judge_without_bisection_gives_same_verdict():
     (output,) = judged(cancels, bisect=False).signatures[0].outputs
     assert output.verdict == "within round-off"
@@ -123,6 +125,7 @@ def doubled(x):
     return tf.identity(x), lambda upstream: 2 * upstream
 
 
+@pytest.mark.full_cases("cancels")
 @pytest.mark.parametrize("function", [cancels, normalized, lambda x: doubled(cancels(x))])
 def test_judge_gradient_magnified_rounding_agrees(function):
     found = judged(lambda x: tf.square(function(x)), grad=True, rtol=1e-6)
@@ -157,6 +160,7 @@ def test_variables_are_judged():
     assert verdicts == {"result": "agrees", "variable": "within round-off"} and found.ok
 
 
+@pytest.mark.full
 def test_the_shell_says_so(tmp_path):
     """An artifact is judged by the same values; exit code 0."""
     made = tf.function(cancels, input_signature=[tf.TensorSpec([2, 20_000], name="x")])

@@ -39,7 +39,6 @@ def run(*args):
         return CliRunner().invoke(app, [str(a) for a in args])
 
 
-@pytest.mark.full
 def test_convert_run_and_verify(model, tmp_path):
     out = tmp_path / "out"
     result = run("convert", model, out, "--split-host")

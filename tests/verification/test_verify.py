@@ -115,12 +115,12 @@ def ranges_of(path):
     return index_ranges(convert_source(source).converted.program.graph)
 
 
-@pytest.mark.full
 def test_embedding_ranges(tmp_path):
     assert ranges_of(models.TESTDATA / "tf_keras_save")[0].limit == 11
     assert ranges_of(models.lstm(tmp_path))[0].limit == 50
 
 
+@pytest.mark.full
 def test_the_narrowest_table_counts():
     wide, narrow = tf.Variable(tf.zeros([9, 2])), tf.constant(np.zeros([2, 5], np.float32))
 
@@ -136,6 +136,7 @@ def test_the_narrowest_table_counts():
     assert tf2jax.verify(made, seeds=range(4)).ok
 
 
+@pytest.mark.full
 def test_given_inputs_that_do_not_fit():
     path = models.TESTDATA / "tf_module"
     for inputs, text in (

@@ -67,6 +67,7 @@ def test_infinities_of_long_axes(reverse):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.full
 def test_infinities():
     """A log-sum-exp of -inf is -inf; after a NaN all results are NaN."""
     x = normal(20, 16)

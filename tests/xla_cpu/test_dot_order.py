@@ -77,7 +77,7 @@ def _product(fn, arrays, platform):
     return tuple(map(int, found.split("x")))
 
 
-@pytest.mark.default_cases("attention", "one example")
+@pytest.mark.default_cases("one example")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_order(name):
     """On CPU the product is in the given order (XLA fuses a softmax into that one)."""
@@ -99,7 +99,7 @@ def test_half_precision():
     np.testing.assert_allclose(found.astype(np.float32), tf.cast(graph(*tensors), tf.float32), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.default_cases("abc-abc-True")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("labels", "wanted", "expected"),
     [

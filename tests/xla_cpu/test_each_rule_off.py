@@ -91,7 +91,7 @@ def _gradient(fn):
     return lambda *args: jax.grad(total, tuple(range(len(args))))(*args)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("sum_pool_dilated")
 @pytest.mark.parametrize("rule", CASES)
 def test_values_and_derivatives_without_the_rule(rule):
     case = CASES[rule]

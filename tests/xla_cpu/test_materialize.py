@@ -51,7 +51,7 @@ def test_nothing_is_copied(arrays):
     assert " copy(" not in text
 
 
-@pytest.mark.default_cases("jit")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "transform",
     [
@@ -96,6 +96,7 @@ def test_values_of_one_type_share_a_function(arrays):
     assert (text.count("call @materialize"), text.count("func.func private @materialize")) == (BLOCKS, 1)
 
 
+@pytest.mark.full
 def test_from_stablehlo_reads_materialized_values(arrays):
     exported = jax.export.export(jax.jit(lambda x, w: blocks(x, w, materialize)))(*arrays)
     again = tf2jax_lite.from_stablehlo(exported.mlir_module_serialized)
@@ -112,6 +113,7 @@ def test_inside_shard_map(arrays, spread):
     np.testing.assert_allclose(jax.jit(fn)(*arrays), blocks(*arrays), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_symbolic_sizes():
     (n,) = jax.export.symbolic_shape("n")
     exported = jax.export.export(jax.jit(lambda x: materialize(x * 2) + 1))(jax.ShapeDtypeStruct((n, 3), np.float32))

@@ -45,6 +45,7 @@ def test_a_convolution_of_many_taps_is_computed_once(arrays):
     assert TAPS <= text.count(" multiply(") < 2 * TAPS
 
 
+@pytest.mark.full
 def test_input_of_taps_is_computed_once(arrays):
     """XLA reads the middle tap before padding: it would recompute it."""
     x, w = arrays
@@ -57,6 +58,7 @@ def test_input_of_taps_is_computed_once(arrays):
     assert jax.jit(fn).lower(x, w).compile().as_text().count(" exponential(") == 1
 
 
+@pytest.mark.full
 def test_layers_of_one_shape_share_their_code(arrays):
     """One function is lowered for all of them."""
     x, w = arrays

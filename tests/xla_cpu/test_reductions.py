@@ -76,7 +76,7 @@ def test_arg_reduce(short, fn, axis, dtype):
         np.testing.assert_array_equal(actual, jnp.stack([expected, fn(x[::-1], axis, np.int32)]))
 
 
-@pytest.mark.default_cases("shape3-wide3-False")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("shape", "wide", "long"),
     [((3, 4), (5, 3, 4), True), ((1, 3, 1), (5, 3, 4), False), ((2, 1, 4), (2, 5, 4), True), ((4,), (4,), False)],
@@ -104,7 +104,7 @@ def test_arg_reduce_of_many(short, monkeypatch, exact):
     np.testing.assert_array_equal(jax.jit(lambda x: arg_reduce(lax.argmax, x, 1))(x), lax.argmax(x, 1, np.int32))
 
 
-@pytest.mark.default_cases("shape1-axes1-False", "shape3-axes3-True")
+@pytest.mark.default_cases("shape1-axes1-False")
 @pytest.mark.parametrize(
     ("shape", "axes", "long"),
     [

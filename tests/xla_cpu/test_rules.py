@@ -347,14 +347,7 @@ def scaled(*kernel):
     return normal(*kernel) / np.float32(np.sqrt(np.prod(kernel[:-1])))
 
 
-@pytest.mark.default_cases(
-    "pointwise NCHW, padded",
-    "winograd, dilated NCHW",
-    "stacked volume",
-    "column of a volume, strides",
-    "narrow 1d",
-    "grouped pointwise",
-)
+@pytest.mark.default_cases("non-overlapping, volume", "column of a volume, strides", "narrow 1d", "grouped pointwise")
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]
@@ -370,7 +363,7 @@ def test_convolution(name):
     )
 
 
-@pytest.mark.default_cases("largest-strides beyond the window")
+@pytest.mark.full
 @pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("fn", [largest, total])
 def test_pool(name, fn):
@@ -386,7 +379,7 @@ def test_pool(name, fn):
     compare(plain, fast, normal(*shape))
 
 
-@pytest.mark.default_cases("sum of depthwise, some images at a time")
+@pytest.mark.default_cases("sum of depthwise, some images at a time", "large")
 @pytest.mark.parametrize(
     "name",
     [
@@ -477,6 +470,7 @@ def test_depth_blocks_are_a_loop_of_one_2d_convolution(name):
     assert "dim_numbers = [b, 0, 1, f]" in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("side", [2, 9])
 def test_padding_is_never_the_argmax(side):
     """In a window of minus infinities and padding, the gradient goes to the array."""
@@ -489,7 +483,7 @@ def test_padding_is_never_the_argmax(side):
     np.testing.assert_array_equal(jax.jit(gradient)(x), expected)
 
 
-@pytest.mark.default_cases("patches-bfloat16")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 @pytest.mark.parametrize("name", ["depthwise", "pointwise", "patches", "grouped", "depth blocks"])
 def test_half_precision_is_summed_in_float32(name, dtype):
@@ -538,6 +532,7 @@ def test_negative_padding_reads_no_other_rows(pads, groups, strides):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_highest_precision_keeps_the_direct_convolution():
     params = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": LAST}
     fn = partial(rule.call, lax.conv_general_dilated)
@@ -615,7 +610,6 @@ FOLDED = [
 ]
 
 
-@pytest.mark.default_cases("form0-2", "form1-4", "form2-4", "form3-8", "form4-1", "form5-1")
 @pytest.mark.parametrize(("form", "fold"), FOLDED)
 def test_few_channels_to_few_are_folded(form, fold):
     batch, side, channels, outputs, window = form
@@ -651,6 +645,7 @@ def test_packed_rows_are_float32():
     assert found == {"float32": ["1x56x456x64xf32"], "float64": ["8x56x56x64xf64"]}
 
 
+@pytest.mark.full
 def test_rules_are_for_cpu_only():
     """Rules hold in programs for CPU only; one exported for two platforms has both."""
     shape, kernel, params = CONVOLUTIONS["depthwise"]
@@ -663,6 +658,7 @@ def test_rules_are_for_cpu_only():
     assert convolutions == {("cpu",): 0, ("cuda",): 1, ("tpu",): 1, ("cpu", "cuda"): 1}
 
 
+@pytest.mark.full
 def test_jaxpr_looks_like_jax():
     """Names and parameters are JAX's, for readers of jaxprs."""
     shape, kernel, params = CONVOLUTIONS["multiplier"]

@@ -106,6 +106,7 @@ def test_auto_needs_the_saving_of_each_rule_with_kernels():
         assert [rule.name for rule in entries if rule.kernels and rule.saves is default] == []
 
 
+@pytest.mark.full
 def test_auto_is_captured_with_the_calls():
     x, w = np.ones((2, 6, 6, 4), np.float32), np.ones((3, 3, 4, 1), np.float32)
     graph = tf.function(lambda x, w: tf.nn.depthwise_conv2d(x, w, (1, 1, 1, 1), "SAME"))
@@ -125,6 +126,7 @@ def _convolutions(fn, *args):
     return jax.jit(fn).lower(*args).as_text().count("stablehlo.convolution")
 
 
+@pytest.mark.full
 def test_converted_functions_keep_the_option():
     """It is captured at conversion, also for gradients."""
     x, w = np.ones((2, 6, 6, 4), np.float32), np.ones((3, 3, 4, 1), np.float32)

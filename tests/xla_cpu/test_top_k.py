@@ -45,7 +45,7 @@ def test_bits(dtype, k):
         same(top_k(jnp.asarray(value), k), lax.top_k(value, k))
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("shape3")
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (0, 3), (2, 3, 4)])
 def test_shapes(shape):
     x = np.float32(np.arange(np.prod(shape)).reshape(shape) % 5)
@@ -67,6 +67,7 @@ def test_derivatives(transform):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.full
 def test_inside_shard_map():
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
     spec = PartitionSpec("i")

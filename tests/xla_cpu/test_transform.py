@@ -97,7 +97,7 @@ def lowered(fn, *args, platform="cpu"):
     return jax.jit(fn).trace(*args).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("jvp")
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_cnn_values_and_derivatives_agree(name, inputs):
     agree(cnn, *inputs, transform=name)
@@ -155,6 +155,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.full_cases("loops")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_inner_functions_take_rules(name):
     rng = np.random.default_rng(0)
@@ -181,6 +182,7 @@ def test_flax_network():
     assert "feature_group_count = 8" not in lowered(optimize(network.apply), params, x)
 
 
+@pytest.mark.full
 def test_long_reductions_take_rules():
     def fn(scale, x):
         return jnp.sum(jnp.sin(x * scale), 0)
@@ -190,6 +192,7 @@ def test_long_reductions_take_rules():
     agree(fn, scale, x, transform="grad")
 
 
+@pytest.mark.full
 def test_calls_without_jit_are_compiled_once():
     traces = []
 
@@ -212,6 +215,7 @@ def test_a_set_of_rules_is_kept():
         optimize(depthwise, rules={"deptwise"})
 
 
+@pytest.mark.full
 def test_code_of_the_page_runs(caplog):
     page = Path(__file__).parents[2] / "docs" / "xla-cpu.md"
     namespace = {}

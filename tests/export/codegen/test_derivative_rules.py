@@ -99,7 +99,7 @@ def made(name):
     return graph, X[: shape[0]] if shape[0] else X, *tf2jax.convert(graph, tf.TensorSpec(shape))
 
 
-@pytest.mark.default_cases("constants in rules of rules", "not saved")
+@pytest.mark.default_cases("a custom gradient", "constants in rules of rules")
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives(name, tmp_path):
     graph, x, fn, params = made(name)
@@ -130,7 +130,6 @@ def test_values_and_derivatives(name, tmp_path):
         np.testing.assert_allclose(product, np.sum(gradient * np.cos(x)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.full
 def test_what_sizes_tell_is_no_argument():
     """Functions of shapes alone take no arguments; equal ones are written once."""
     fn, params = tf2jax.convert(

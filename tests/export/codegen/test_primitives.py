@@ -176,7 +176,19 @@ def _flat(results):
     return jnp.concatenate(leaves) if len(leaves) > 1 else leaves[0]
 
 
-@pytest.mark.default_cases("abs", "acos", "windows by any function", "checkpoint", "solved")
+@pytest.mark.default_cases(
+    "rounded away",
+    "compared",
+    "reduced precision",
+    "scatter multiply",
+    "windows, minimum",
+    "windows by any function",
+    "reduced by any function",
+    "solved",
+    "eigenvalues",
+    "by platform",
+    "checkpoint",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_case(name, tmp_path):
     case = CASES[name]

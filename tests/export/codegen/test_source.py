@@ -150,7 +150,7 @@ def imported(text, path):
     return module
 
 
-@pytest.mark.default_cases("nested_inputs", "refused")
+@pytest.mark.default_cases("refused")
 @pytest.mark.parametrize("name", MODELS)
 def test_source_computes_the_same(name, tmp_path):
     fn, params, args = MODELS[name]()
@@ -283,7 +283,7 @@ def _looped(x):
     return x + 1.0, gradient
 
 
-@pytest.mark.default_cases("_constant-vjp")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "rule"),
     [(_doubled, "jvp"), (tf.nn.silu, None), (_clipped, "vjp"), (_looped, "vjp"), (_offset, "vjp"), (_constant, "vjp")],
@@ -332,7 +332,6 @@ def test_structure_and_names(tmp_path):
     assert text.count("@jax.custom_jvp") < 6, "equal functions are written once"
 
 
-@pytest.mark.default_cases("small_cnn")
 @pytest.mark.parametrize("name", MODELS)
 def test_ruff_has_nothing_to_say(name, tmp_path):
     ruff = [sys.executable, "-m", "ruff"]

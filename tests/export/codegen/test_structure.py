@@ -376,6 +376,7 @@ def test_layers_may_be_stacked_before_a_call(name, tmp_path):
     jax.tree.map(near, found, module.stack_layers(gradients))
 
 
+@pytest.mark.full
 def test_layers_that_are_read_apart_are_not_stacked_before_a_call(tmp_path, monkeypatch):
     monkeypatch.setitem(CASES, "tied", tied)
     model, params, inputs, text, _ = written("tied", scan_layers=True)
@@ -384,6 +385,7 @@ def test_layers_that_are_read_apart_are_not_stacked_before_a_call(tmp_path, monk
     np.testing.assert_allclose(actual, model(params, **inputs), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [0, 1])
 def test_constants_of_one_shape_are_stacked(step, tmp_path, monkeypatch):
     """Layers have tables that are constants, too large for the source."""
@@ -504,6 +506,7 @@ def test_folded_expressions(first, second, expected):
     assert ast.dump(ast.parse(expected)) == ast.dump(ast.parse(second.format(f"({first[0]})")))
 
 
+@pytest.mark.full
 def test_signatures_share_functions(tmp_path):
     """Functions of two signatures are written once; updates are nested in params."""
     model, params, inputs = encoder()

@@ -58,6 +58,7 @@ def wrapped(model, mode="infer"):
     return tf2jax.to_nnx(*tf2jax.convert(getattr(model, mode), X))
 
 
+@pytest.mark.default_cases("infer")
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_variables_by_scope_and_kind(model, mode):
     module = wrapped(model, mode)
@@ -71,6 +72,7 @@ def test_variables_by_scope_and_kind(model, mode):
         assert type(module.count).__name__ == "NonTrainable"
 
 
+@pytest.mark.full
 def test_call_returns_results_and_writes_updates(model):
     module = wrapped(model, "train")
     fn, params = tf2jax.convert(model.train, X)

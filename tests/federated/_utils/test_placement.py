@@ -56,7 +56,7 @@ def test_finetuning_is_compiled_once(caplog):
         assert len([text for text in compiled(caplog) if "jit(step)" in text]) == 1
 
 
-@pytest.mark.default_cases("True")
+@pytest.mark.full
 @pytest.mark.parametrize("fixed", [True, False])
 def test_all_arrays_are_committed(fixed):
     first = jax.device_put(jnp.ones(2), jax.devices()[0]) if fixed else jnp.ones(2)

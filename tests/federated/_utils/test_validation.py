@@ -25,7 +25,6 @@ def test_accepted_values(value, limits):
     check_number("Factory", "option", value, **limits)
 
 
-@pytest.mark.full_cases("1j-limits13-not 1j")
 @pytest.mark.parametrize(
     ("value", "limits", "says"),
     [

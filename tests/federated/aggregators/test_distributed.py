@@ -73,7 +73,6 @@ def test_noise_of_all_clients_has_the_asked_deviation(bits):
     assert abs(np.mean(found**4) / found.var() ** 2 - 3) < 0.4
 
 
-@pytest.mark.full
 def test_clipping_follows_the_median_norm():
     process = agg.DistributedDpSumFactory(0.0, N, 20, 0.1, auto_l2_clip=True).create(TEMPLATE)
     state = process.initialize()

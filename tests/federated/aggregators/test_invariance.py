@@ -115,7 +115,7 @@ def merges(draw):
     return devices, pairs
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("screening", "largest")
 @pytest.mark.parametrize("name", NAMES)
 @given(plan=merges())
 @settings(max_examples=15, deadline=None, derandomize=True, database=None)

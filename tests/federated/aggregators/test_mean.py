@@ -132,6 +132,7 @@ def test_zeroing_removes_outliers():
     assert int(found.measurements["zeroed_count"]) == 2
 
 
+@pytest.mark.full
 def test_screening_counts_each_kind():
     updates = make()
     updates.update["b"][0, 1] = np.nan

@@ -80,6 +80,7 @@ REFUSED += [
 REFUSED.append((agg.gaussian_noise_multiplier, "epsilon", ACCOUNTING, (0, INF)))
 
 
+@pytest.mark.full_cases("33-noise_multiplier--1")
 @pytest.mark.parametrize(
     ("make", "name", "given", "value"),
     [
@@ -94,7 +95,9 @@ def test_refused_by_name(make, name, given, value):
         make(**{**given, name: value})
 
 
-@pytest.mark.full
+@pytest.mark.default_cases(
+    "ZeroingFactory(zeroing_norm=inf, inner_agg_factory=MeanFactory(value_sum_factory=None), norm_order=inf)"
+)
 @pytest.mark.parametrize(
     "factory",
     [
@@ -113,7 +116,7 @@ def test_accepted_extreme_values_give_finite_results(factory):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found.state, found.result)))
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("ClippingFactory1", "DifferentiallyPrivateFactory0")
 @pytest.mark.parametrize(
     "factory",
     [

@@ -71,7 +71,7 @@ def exact_epsilon(noise, delta):
     return optimize.brentq(excess, 0, 100)
 
 
-@pytest.mark.default_cases("1.0-1")
+@pytest.mark.full
 @pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 1), (4.0, 10)])
 def test_epsilon_lies_between_the_exact_value_and_the_textbook_bound(noise, rounds):
     pytest.importorskip("dp_accounting")
@@ -82,7 +82,6 @@ def test_epsilon_lies_between_the_exact_value_and_the_textbook_bound(noise, roun
     assert exact_epsilon(effective, delta) <= found <= textbook
 
 
-@pytest.mark.full
 def test_sampling_amplifies_and_calibration_inverts():
     pytest.importorskip("dp_accounting")
     full = agg.gaussian_epsilon(1.0, 100, 1000, 1000, 1e-5)

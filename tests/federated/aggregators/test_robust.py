@@ -48,7 +48,7 @@ def test_rules_are_those_of_numpy(factory, expected, even):
     np.testing.assert_allclose(vector(found.result), expected(x), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("0.29-100-29")
+@pytest.mark.full
 @pytest.mark.parametrize(("fraction", "size", "number"), [(0.1, 30, 3), (0.29, 100, 29), (1 / 3, 30, 10), (0.1, 29, 2)])
 def test_trimming_counts_as_was_meant(fraction, size, number):
     """Where products with the fraction are just below an integer in floating point."""
@@ -58,7 +58,7 @@ def test_trimming_counts_as_was_meant(fraction, size, number):
     assert int(process.next((), updates, None).measurements["num_trimmed"]) == number
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("factory0", "factory1")
 @pytest.mark.parametrize(
     "factory",
     [

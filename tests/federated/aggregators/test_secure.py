@@ -64,7 +64,6 @@ def test_one_update_looks_like_noise_and_the_sum_does_not():
     np.testing.assert_array_equal(sum(sent) - own, 4 * clear)
 
 
-@pytest.mark.full
 def test_too_few_survivors_fail_the_round():
     process = agg.SecureSumFactory(10.0, min_clients=8).create(TEMPLATE)
     found = jax.jit(process.next)((), make(), jax.random.key(0))

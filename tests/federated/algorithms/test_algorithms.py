@@ -168,6 +168,7 @@ def test_server_steps_are_those_of_tensorflows_kernels(name, op, start):
         np.testing.assert_allclose(found, var.numpy(), rtol=1e-5)
 
 
+@pytest.mark.full_cases("adam-0.0")
 @pytest.mark.parametrize("tau", [0.0, 1e-3])
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])
 def test_weights_that_no_client_moves_stay(name, tau):
@@ -178,6 +179,7 @@ def test_weights_that_no_client_moves_stay(name, tau):
         assert updates["w"][2] == 0 and np.isfinite(updates["w"]).all()
 
 
+@pytest.mark.full
 def test_adagrad_adds_up_many_rounds_in_half_precision():
     optimizer = server_optimizer("adagrad", 1.0)
     weights = jnp.zeros(1, jnp.bfloat16)

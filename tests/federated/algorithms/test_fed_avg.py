@@ -99,7 +99,7 @@ def avg(**options: Any):
     return build_weighted_fed_avg(workload.jax_logistic(6, 4), optax.sgd(0.1), **options)
 
 
-@pytest.mark.default_cases("no key", "a number for batching", "an inner aggregator of another kind")
+@pytest.mark.default_cases("a number for batching", "an inner aggregator of another kind")
 @pytest.mark.parametrize("what", MISUSE)
 def test_misuse_is_refused_before_a_round(what):
     call, message = MISUSE[what]

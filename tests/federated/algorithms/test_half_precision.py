@@ -52,7 +52,7 @@ def test_losses_and_norms(dtype):
     assert float(evaluate_model(model, model.init(jax.random.key(0)), batches)["loss"]) == 256.0
 
 
-@pytest.mark.default_cases("float16")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", HALVES)
 def test_statistics_of_metrics(dtype):
     ones = jnp.ones(3000, dtype)

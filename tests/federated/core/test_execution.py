@@ -173,6 +173,7 @@ def test_sequences():
     np.testing.assert_allclose(total(STRUCTS)["a"], _stacked("a").sum(0), rtol=1e-7)
 
 
+@pytest.mark.full
 def test_client_datasets_are_sequences():
     clients = data.InMemoryFederatedData({"a": {"x": np.arange(5, dtype=F32)}, "b": {"x": np.ones(2, F32)}})
     batch = core.to_type({"x": (F32, [None])})

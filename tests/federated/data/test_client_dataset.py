@@ -180,24 +180,7 @@ def test_hparams_objects_and_overrides():
     assert hparams.replace(batch_size=4).batch_size == 4 and hparams.batch_size == 2
 
 
-@pytest.mark.default_cases(
-    "<lambda>-'x' is no array",
-    "<lambda>-'x' is no array: .*key_data",
-    "<lambda>-'x': 2, 'y': 3",
-    "<lambda>-BatchHParams",
-    "<lambda>-batch_size is missing",
-    "<lambda>-batch_size0",
-    "<lambda>-batch_size1",
-    "<lambda>-batch_size2",
-    "<lambda>-has no epochs; it has batch_size, drop_remainder",
-    "<lambda>-no features",
-    "<lambda>-num_batch_size_buckets",
-    "<lambda>-num_epochs",
-    "<lambda>-scalar",
-    "<lambda>-seed",
-    "<lambda>-slice",
-    "<lambda>-string",
-)
+@pytest.mark.full_cases("<lambda>-'x' is no array: .*key_data", "<lambda>-__mask__")
 @pytest.mark.parametrize(
     ("call", "match"),
     [

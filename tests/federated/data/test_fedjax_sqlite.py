@@ -80,6 +80,7 @@ def test_damaged_records(tmp_path, record, message):
         clients.get_client(b"a")
 
 
+@pytest.mark.full
 def test_a_large_record_is_refused(tmp_path):
     path = write(tmp_path / "clients.sqlite", [(b"a", packed({"x": np.zeros(10_000, np.float32)}), 10_000)])
     clients = fed.FedJAXSQLiteFederatedData(path, max_client_bytes=1000)

@@ -89,12 +89,14 @@ def _frequencies(sampler, rounds):
     return counts / rounds
 
 
+@pytest.mark.full
 def test_uniform_chances():
     """A client's probability is 4/12; 5 standard deviations of 3,000: 0.043."""
     frequencies = _frequencies(SAMPLERS["uniform"](0), 3000)
     np.testing.assert_allclose(frequencies, 4 / NUM, atol=0.043)
 
 
+@pytest.mark.full
 def test_weighted_chances_with_replacement():
     weights = np.arange(NUM) / np.arange(NUM).sum()
     np.testing.assert_allclose(_frequencies(SAMPLERS["replaced"](0), 3000), 4 * weights, atol=0.09)
@@ -136,7 +138,6 @@ def test_refusals(call, match):
         call()
 
 
-@pytest.mark.default_cases("1e+308", "1e-308")
 @pytest.mark.parametrize("scale", [1e308, 1e-308, 5e-324])
 def test_weights_of_any_size(scale):
     """Their sum may be more than the largest number."""

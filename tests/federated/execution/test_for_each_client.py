@@ -34,7 +34,7 @@ def expected():
     return {name: (10 * (float(own["start"]) + sum(above[name])), above[name]) for name, _, own in CLIENTS}
 
 
-@pytest.mark.default_cases("debug", "scan", "vmap")
+@pytest.mark.default_cases("debug", "vmap")
 @pytest.mark.parametrize("backend", ["debug", "jit", "pmap", "scan", "sharded", "vmap"])
 def test_for_each_client_agrees_with_a_loop(backend):
     run = fed.for_each_client(client_init, client_step, client_final, with_step_result=True)
@@ -46,6 +46,7 @@ def test_for_each_client_agrees_with_a_loop(backend):
     } == expected()
 
 
+@pytest.mark.full
 def test_for_each_client_without_results():
     def step(state, batch):
         return client_step(state, batch)[0]

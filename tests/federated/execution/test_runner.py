@@ -78,6 +78,7 @@ def test_metrics_by_position(backend):
         np.testing.assert_allclose(measured[name], expected[name], rtol=1e-5)
 
 
+@pytest.mark.default_cases("grouped-2-loop")
 @pytest.mark.parametrize(
     ("apply", "channels", "backend"), [(convolution, 4, "cpu_pool"), (grouped, 2, "loop"), (exported, 4, "loop")]
 )
@@ -100,6 +101,7 @@ def test_vmap_is_refused_for_functions_that_cannot_be_batched():
         process.next(process.initialize(), [[{"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}]])
 
 
+@pytest.mark.full
 def test_rewritten_convolutions_are_not_slow_in_loops():
     x, kernel = np.ones((2, 5, 5, 4), np.float32), np.ones((3, 3, 1, 4), np.float32)
 
@@ -212,7 +214,6 @@ def test_algorithms_with_a_state_of_their_own_run_on_a_mesh(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *found)
 
 
-@pytest.mark.full_cases("batches-feature3-'y' is text; a preprocessor must make numbers of it")
 @pytest.mark.parametrize(
     ("feature", "says"),
     [

@@ -173,7 +173,18 @@ def batches(y, predictions, size):
         yield batch | {m.MASK_KEY: np.arange(N) < len(guess)}, pad(guess, np.nan)
 
 
-@pytest.mark.default_cases("auc", "binary, smoothed", "confusion by domain", "perplexity", "token top 3", "oov")
+@pytest.mark.default_cases(
+    "binary, probabilities",
+    "perplexity",
+    "sequence loss",
+    "token accuracy, one token barred",
+    "token top 3",
+    "token count",
+    "length",
+    "oov",
+    "truncation",
+    "confusion by domain",
+)
 @pytest.mark.parametrize(("metric", "y", "predictions", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
     found = []
@@ -192,7 +203,7 @@ def test_agrees_with_numpy_over_any_batching(metric, y, predictions, expected):
                 np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("metric3-y3-predictions3")
 @pytest.mark.parametrize(
     ("metric", "y", "predictions"),
     [c[1:4] for c in CASES if type(c[1]).evaluate_examples is not m.Metric.evaluate_examples],
@@ -205,13 +216,13 @@ def test_a_batch_is_its_examples(metric, y, predictions):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, plain)
 
 
+@pytest.mark.full
 def test_no_examples_give_zero():
     for name, metric in {type(c[1]): c[:2] for c in CASES}.values():
         result = np.asarray(metric.zero().result())
         np.testing.assert_array_equal(result, 1 if name == "perplexity" else 0, err_msg=name)
 
 
-@pytest.mark.full
 def test_domains_sum_to_the_whole_without_those_outside():
     metric = m.PerDomainMetric(m.ConfusionMatrix(num_classes=CLASSES), num_domains=3)
     found = m.evaluate_batch(metric, {"y": Y, "domain_id": DOMAINS}, LOGITS).result()
@@ -256,7 +267,7 @@ def test_half_precision_is_summed_in_float32():
     np.testing.assert_allclose(found, exact, rtol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("interpolation-PR", "minoring-PR")
 @pytest.mark.parametrize("curve", ["ROC", "PR"])
 @pytest.mark.parametrize("method", ["interpolation", "minoring", "majoring"])
 def test_auc_is_that_of_keras(curve, method):
@@ -277,7 +288,7 @@ def test_auc_is_that_of_keras(curve, method):
         np.testing.assert_array_equal(counts, np.asarray(getattr(theirs, name)))
 
 
-@pytest.mark.default_cases("PR")
+@pytest.mark.full
 @pytest.mark.parametrize("curve", ["ROC", "PR"])
 def test_auc_where_classes_or_values_are_missing(curve):
     import keras
@@ -315,7 +326,7 @@ KERAS = [
 ]
 
 
-@pytest.mark.default_cases("CategoricalCrossentropy1", "MeanAbsoluteError")
+@pytest.mark.default_cases("CategoricalCrossentropy0", "BinaryAccuracy", "MeanAbsoluteError")
 @pytest.mark.parametrize(("name", "options", "ours", "y", "predictions"), KERAS, ids=[k[0] for k in KERAS])
 def test_agrees_with_keras(name, options, ours, y, predictions):
     import keras
@@ -326,6 +337,7 @@ def test_agrees_with_keras(name, options, ours, y, predictions):
     np.testing.assert_allclose(m.evaluate_batch(ours, {"y": y}, predictions).result(), theirs.result(), rtol=2e-6)
 
 
+@pytest.mark.full
 def test_predictions_by_name():
     metric = m.Accuracy(target_key="label", pred_key="logits")
     found = m.evaluate_batch(metric, {"label": Y}, {"logits": LOGITS, "features": VALUES})

@@ -42,6 +42,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.default_cases("other name-tf_keras")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("kind", LOSSES)
 def test_create_model_from_tf_takes_keras_losses(kind, library):
@@ -77,6 +78,7 @@ def test_create_model_from_tf_takes_losses_of_either_ops():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), *results)
 
 
+@pytest.mark.default_cases("tf_keras")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_create_model_from_tf_takes_compiled_losses(library):
     net = network(LIBRARIES[library])

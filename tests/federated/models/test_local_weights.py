@@ -75,6 +75,7 @@ def test_with_local_weights_refusals():
         build(lambda name: name == "bias", survey=object())
 
 
+@pytest.mark.default_cases("False-True")
 @pytest.mark.parametrize("ids", [True, False])
 @pytest.mark.parametrize("builtin", [True, False])
 def test_client_work_that_reads_states_which_the_process_does_not_keep(ids, builtin):

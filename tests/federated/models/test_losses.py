@@ -36,7 +36,7 @@ def keras_loss(model, activation):
     return float(loss(BATCH["y"], model(BATCH["x"])))
 
 
-@pytest.mark.default_cases("softmax")
+@pytest.mark.full
 @pytest.mark.parametrize("activation", ["softmax", None])
 def test_named_loss_follows_the_model(activation, tmp_path):
     net = keras_model(activation)
@@ -85,6 +85,7 @@ def test_named_loss_without_evidence_warns_and_follows_keras():
     np.testing.assert_allclose(found, np.log(3), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_trainable_model_warns_where_predictions_contradict(tmp_path):
     export_functions(convert_keras_model(keras_model("softmax")), tmp_path / "out", platforms=["cpu"])
     with pytest.warns(UserWarning, match="treated as logits, .* look like probabilities"):

@@ -100,7 +100,7 @@ def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):
         store(tmp_path / "x").save(1, process.next(whole, [((1, 2), CLIENTS[0])]).state)
 
 
-@pytest.mark.default_cases("CheckpointFile")
+@pytest.mark.full
 @pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
 def test_every_dtype_comes_back(tmp_path, store):
     """Numpy readers lack some dtypes: bfloat16 was once reported as damaged."""
@@ -232,7 +232,6 @@ def test_event_files_need_tensorboardx(tmp_path, monkeypatch):
         run_rounds(PROCESS, chosen, 1, tensorboard_dir=tmp_path)
 
 
-@pytest.mark.default_cases("checkpoint_dir-CheckpointError", "metrics_file-DataError")
 @pytest.mark.parametrize(
     ("option", "error"),
     [("metrics_file", DataError), ("checkpoint_dir", CheckpointError), ("tensorboard_dir", DataError)],

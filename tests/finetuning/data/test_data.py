@@ -109,7 +109,7 @@ def test_files_have_the_rows_that_were_written(folder):
     assert again.identity() == rows.identity()
 
 
-@pytest.mark.full_cases(".npz", "compressed.npz", ".array_record")
+@pytest.mark.default_cases(".parquet")
 def test_epochs_are_permutations_that_start_anywhere(folder):
     pytest.importorskip("grain")
     data = open_data(folder)
@@ -126,7 +126,6 @@ def test_epochs_are_permutations_that_start_anywhere(folder):
     np.testing.assert_array_equal(data.first(3)["x"], ROWS["x"][:3])
 
 
-@pytest.mark.full
 def test_workers_read_the_same(tmp_path):
     pytest.importorskip("grain")
     write_tfrecord(tmp_path / "a.tfrecord", np.arange(N))
@@ -150,6 +149,7 @@ def model():
     return create_model_from_fn({"w": np.zeros(3, np.float32)}, lambda p, b: (b["x"] @ p["w"])[:, None], "mse")
 
 
+@pytest.mark.full
 def test_sequences_and_iterables_are_data():
     """A list of rows is a data set, as is anything that starts again for each epoch."""
     pytest.importorskip("grain")

@@ -100,7 +100,7 @@ def assert_same(got, want):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
-@pytest.mark.default_cases("tensors-rows of one length")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("form", ["components", "tensors", "jit"])
 def test_functions_of_composite_tensors(name, form):
@@ -124,7 +124,7 @@ RESULTS = {
 }
 
 
-@pytest.mark.default_cases("a dataclass alone")
+@pytest.mark.full
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_of_such_types(name):
     x = np.float32([1, 2])
@@ -205,6 +205,7 @@ def test_dense_shape_that_the_type_knows_is_no_data():
     assert loose((*parts[:2], np.int64([3, 5]))).shape == (3, 5)
 
 
+@pytest.mark.full
 def test_dense_shape_that_varies_is_static_or_an_error_that_says_so():
     parts = taken_apart(tf.sparse.from_dense(MATRIX))
     fn = tf2jax.convert_functional(tf.sparse.to_dense, tf.SparseTensorSpec([None, 4], tf.float32))
@@ -275,6 +276,7 @@ def test_strings_in_front_of_a_model(tmp_path):
     np.testing.assert_allclose(fn(params, **host(**given))[0]["out"], embed(words)["out"])
 
 
+@pytest.mark.full_cases("<lambda>-arg1-IteratorSpec.*no counterpart")
 @pytest.mark.parametrize(
     ("function", "arg", "message"),
     [
@@ -288,6 +290,7 @@ def test_components_without_a_jax_counterpart_raise(function, arg, message):
         tf2jax.convert(function, arg)
 
 
+@pytest.mark.full_cases("arg1-InputError-rows is a tuple .* got .*float32")
 @pytest.mark.parametrize(
     ("arg", "error", "message"),
     [
@@ -332,6 +335,7 @@ def test_dicts_have_no_order_of_components(kind):
         fn({"second": 1.0, "first": 2.0})
 
 
+@pytest.mark.full
 def test_structures_in_fields():
     def function(pair):
         return pair.first["b"] - 2.0 * pair.first["a"] + tf.reduce_sum(pair.second, 1)

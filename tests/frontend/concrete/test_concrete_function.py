@@ -22,7 +22,7 @@ def _converted(value, dtype):
     return variable, params["w"]
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("shape2-dtype3")
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.complex64])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)])
 def test_values_and_dtypes(dtype, shape):
@@ -33,6 +33,7 @@ def test_values_and_dtypes(dtype, shape):
     np.testing.assert_array_equal(np.asarray(found), variable.numpy())
 
 
+@pytest.mark.full
 def test_later_assignments_do_not_show():
     variable, found = _converted(np.ones(4), tf.float32)
     variable.assign_add(tf.ones(4))
@@ -41,6 +42,7 @@ def test_later_assignments_do_not_show():
     np.testing.assert_array_equal(np.asarray(found), np.ones(4))
 
 
+@pytest.mark.full
 def test_weights_are_not_copied():
     # A second copy of a large model's weights is what a conversion can least afford.
     _, found = _converted(np.ones((256, 256)), tf.float32)
@@ -61,6 +63,7 @@ def test_generators_that_move_on_do_not_show():
         np.testing.assert_array_equal(np.asarray(params[name]), value)
 
 
+@pytest.mark.full
 def test_variables_of_many_types_are_read_together():
     types = (tf.float32, tf.bfloat16, tf.int64, tf.bool, tf.complex64, tf.uint8)
     variables = [tf.Variable(tf.cast([0, i], dtype), name=f"v{i}") for i, dtype in enumerate(types)]
@@ -112,7 +115,7 @@ def _ends(*args, **kwargs):
     return [tf.reduce_sum(x) * (i + 1) for i, x in enumerate(tf.nest.flatten((args, kwargs)))]
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("args4-kwargs4")
 @pytest.mark.parametrize(
     ("args", "kwargs"),
     [
@@ -151,6 +154,7 @@ def _wrapped():
     return tf.compat.v1.wrap_function(fn, [_spec(A), _spec(B)])
 
 
+@pytest.mark.full
 def test_pruned_functions():
     wrapped = _wrapped()
     a, b = wrapped.inputs[:2]
@@ -202,6 +206,7 @@ def test_variables_without_a_value():
         jax_fn(params, A)
 
 
+@pytest.mark.full
 def test_captured_text_is_a_result():
     """One string is bytes for NumPy, which JAX was given as an array of them."""
     one, several = tf.constant("path"), tf.constant(["a", "bc"])

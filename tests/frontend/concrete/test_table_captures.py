@@ -53,7 +53,7 @@ def loop(i, x):
     return x + tf.cast(TABLES[3].size(), tf.float32)
 
 
-@pytest.mark.default_cases("loop")
+@pytest.mark.default_cases("branches")
 @pytest.mark.parametrize("fn", [branches, loop])
 def test_lookup(fn):
     function = tf.function(fn)
@@ -65,6 +65,7 @@ def test_lookup(fn):
         )
 
 
+@pytest.mark.full
 def test_captured_table_with_insertions_raises():
     """The conversion holds a table's contents: it cannot change them."""
 

@@ -24,6 +24,7 @@ class Scaled(tf.Module):
         return x * self.scale
 
 
+@pytest.mark.full
 def test_restored_objects_with_a_call(tmp_path):
     module = Scaled()
     module(X)
@@ -50,14 +51,12 @@ def test_restored_functions_without_a_trace(tmp_path):
         tf2jax.convert_from_restored(tf.saved_model.load(str(tmp_path)).f)
 
 
-@pytest.mark.default_cases("None", "3")
 @pytest.mark.parametrize("fn", [None, 3, tf.Module(), lambda x: x, tf.function(lambda x: x), Scaled()])
 def test_functions_that_were_not_restored_raise(fn):
     with pytest.raises(InputError, match="did not come out of a SavedModel"):
         tf2jax.convert_from_restored(fn)
 
 
-@pytest.mark.default_cases("arg0-could not trace", "arg1-no dtype key")
 @pytest.mark.parametrize(
     ("arg", "message"),
     [
@@ -71,6 +70,7 @@ def test_arguments_that_tensorflow_cannot_take(arg, message):
         tf2jax.convert(tf.function(lambda x: x), arg)
 
 
+@pytest.mark.full
 def test_specs_from_tracers_of_unknown_size():
     sizes = jax.export.symbolic_shape("n")
 

@@ -61,6 +61,7 @@ def test_convert_frozen_layers_do_not_train(lib):
     assert trained(tf2jax_lite.convert(model, SPEC)) == HEAD | {"d/kernel", "d/bias", "bn/gamma", "bn/beta"}
 
 
+@pytest.mark.full
 @LIBRARIES
 def test_convert_layer_enabled_in_frozen_model_does_not_train(lib):
     model = frozen_base(lib)
@@ -113,6 +114,7 @@ def test_convert_saved_model_of_module_keeps_layers_frozen(tmp_path):
     assert trained(tf2jax_lite.convert_from_restored(tf.saved_model.load(tmp_path).__call__)) == around
 
 
+@pytest.mark.full
 def test_convert_saved_model_own_list_decides(tmp_path):
     module = tf.Module()
     module.a, module.b = tf.Variable([1.0, 2.0], name="net/a"), tf.Variable([1.0, 2.0], name="net/b")
@@ -123,6 +125,7 @@ def test_convert_saved_model_own_list_decides(tmp_path):
     assert trained(tf2jax_lite.convert_saved_model(tmp_path)) == {"net/b"}
 
 
+@pytest.mark.full
 def test_convert_module_own_property_decides():
     class Partly(tf.Module):
         def __init__(self):
@@ -139,6 +142,7 @@ def test_convert_module_own_property_decides():
     assert trained(tf2jax_lite.convert(Partly(), tf.TensorSpec(()))) == {"net/b"}
 
 
+@pytest.mark.full
 @LIBRARIES
 def test_convert_states_of_stateful_rnn_do_not_train(lib, tmp_path):
     layers = lib.layers
@@ -155,7 +159,7 @@ def test_convert_states_of_stateful_rnn_do_not_train(lib, tmp_path):
         assert len(trained(tf2jax_lite.convert_saved_model(tmp_path))) == 3
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("keras")
 @LIBRARIES
 def test_create_model_from_tf_keeps_layers_frozen(lib):
     model = federated.create_model_from_tf(frozen_base(lib), "mse")
@@ -172,6 +176,7 @@ def test_convert_keras_model_lora_freezes_kernel():
     assert "kernel" not in names
 
 
+@pytest.mark.full
 def test_variable_trains_node_of_imported_graph_is_found():
     float32 = np.dtype("float32")
     assert variable_trains("w", "scope/w", float32, {"scope/w"})

@@ -62,6 +62,7 @@ def test_params_of_saved_model_named_by_path(tmp_path):
         assert _values(tf2jax_lite.convert_saved_model(tmp_path)[1]) == PATHS
 
 
+@pytest.mark.full
 def test_params_of_unrepeated_names_keep_them():
     model = Process()
     model.kernel.scale = tf.Variable([1.0], name="weight")

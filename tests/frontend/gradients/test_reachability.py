@@ -72,6 +72,7 @@ def test_second_derivative(name):
     np.testing.assert_allclose(jax.grad(lambda x: jax.grad(jax_fn)(x).sum())(x.numpy()), by_tf)
 
 
+@pytest.mark.full
 def test_a_straight_through_estimator_is_passed():
     """An op without a derivative has one where the graph overrides it."""
 

@@ -51,6 +51,7 @@ def test_it_prints_and_walks():
     assert len({function.name for function, _ in graph.walk()}) == 2
 
 
+@pytest.mark.full
 def test_only_what_is_needed_survives():
     main = _loaded().graph.main
     assert any(node.op == "Sin" for node in main.nodes)
@@ -83,7 +84,7 @@ def _proto():
     return graph.as_graph_def()
 
 
-@pytest.mark.default_cases("missing input")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["missing input", "cycle", "twice", "bad index", "no inputs", "bad constant"])
 def test_damaged_graphs(kind):
     proto = _proto()

@@ -114,6 +114,7 @@ def test_valid_order_is_kept_and_cycles_raise():
             read(*edges)
 
 
+@pytest.mark.full
 def test_nodes_that_name_functions_are_not_kept():
     """Functions get a new name whenever they are traced, so that these would pile up."""
     inner = tf.function(lambda x: x + 1.0)

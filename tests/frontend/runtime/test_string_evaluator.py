@@ -85,6 +85,7 @@ def test_numbers_written_as_text_meet_data():
     np.testing.assert_array_equal(gradient, np.float32([0.5, 2, -1]))
 
 
+@pytest.mark.full
 def test_models_that_are_saved(tmp_path):
     model = tf.Module()
     words = tf.constant([f" word {i} " for i in range(300)])  # more than TensorFlow copies into a graph

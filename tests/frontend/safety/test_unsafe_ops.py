@@ -47,7 +47,6 @@ def reads_file(x):
     return x + tf.cast(tf.strings.length(tf.io.read_file("/etc/hostname")), tf.float32)
 
 
-@pytest.mark.default_cases("PyFunc-python_function", "ReadFile-reads_file")
 @pytest.mark.parametrize(("op", "make"), [("PyFunc", python_function), ("ReadFile", reads_file), ("WriteFile", None)])
 def test_unsafe_ops_are_refused_by_name(tmp_path, op, make):
     out = tmp_path / "out.txt"

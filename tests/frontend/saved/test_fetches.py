@@ -69,7 +69,6 @@ def counting():
     tf.group(name="nothing")
 
 
-@pytest.mark.default_cases("asked0-given0-1.0", "asked1-given1-4.0")
 @pytest.mark.parametrize(
     ("asked", "given", "after"),
     [
@@ -89,7 +88,6 @@ def test_operations_run_for_what_they_do(asked, given, after, tmp_path):
     ]
 
 
-@pytest.mark.default_cases("^none-there is no node 'none'", "none-there is no node 'none'")
 @pytest.mark.parametrize(
     ("asked", "words"),
     [("^none", "there is no node 'none'"), ("none", "there is no node 'none'"), ("nothing:0", "has 0 output")],
@@ -100,6 +98,7 @@ def test_missing_fetches_raise(asked, words, tmp_path):
         tf2jax_lite.convert_graph_def(path, ["x"], [asked])
 
 
+@pytest.mark.full
 def test_operations_are_no_results_by_default(tmp_path):
     path, _ = saved(tmp_path, counting)
     fn, _ = tf2jax_lite.pipeline.model_files.convert_file(path)["serving_default"]

@@ -44,6 +44,7 @@ def test_stored_values_are_those_that_tensorflow_restores(name):
             assert set(expected) == set(map(str, params))
 
 
+@pytest.mark.full
 def test_values_are_arrays_by_default():
     _, params = tf2jax_lite.convert_saved_model(DATA / "tf_module")
     assert params and all(isinstance(value, tf2jax_lite.Variable) for value in params.values())
@@ -69,6 +70,7 @@ class Model(tf.Module):
         return out + self.table.lookup(tf.constant([1], self.table.key_dtype)) if hasattr(self, "table") else out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["plain", "table", "mutable table"])
 def test_tensorflow_restores_only_what_it_must(kind, tmp_path, monkeypatch):
     model = Model(kind)

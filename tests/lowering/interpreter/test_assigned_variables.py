@@ -209,6 +209,7 @@ def test_what_is_assigned_need_not_have_a_derivative(variable):
     np.testing.assert_array_equal(by_params["v"], X)
 
 
+@pytest.mark.full
 def test_nothing_changes_where_no_variable_is_read_late(variable):
     """It covers reads before an assignment (batch norm), and integer counters."""
     step = tf.Variable(0, name="step")
@@ -222,6 +223,7 @@ def test_nothing_changes_where_no_variable_is_read_late(variable):
     assert "custom_jvp" not in str(jax.make_jaxpr(jax_fn)(params, X))
 
 
+@pytest.mark.full
 def test_printing_and_random_numbers_happen_once(variable, capfd):
     def fn(v, x):
         v.assign(x + tf.random.uniform([3]))

@@ -47,6 +47,7 @@ def test_repeated_calls_of_a_loop_are_traced_once(runs):
     np.testing.assert_allclose(gradient, X**3, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_jit_calls_off_runs_each_call_op_by_op(runs):
     with tf2jax.override_config("jit_calls", False):
         fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, tf.sin)), SPEC)
@@ -62,6 +63,7 @@ def test_functions_without_loops_run_op_by_op(runs):
     assert len(runs) == 3
 
 
+@pytest.mark.full
 def test_repeated_calls_draw_the_numbers_of_the_first():
     fn = tf2jax.convert_functional(tf.function(lambda x: loop(x, lambda v: v + tf.random.normal([3]))), SPEC)
     first, *others = [fn(X, rng=jax.random.key(call // 3)) for call in range(4)]
@@ -70,7 +72,6 @@ def test_repeated_calls_draw_the_numbers_of_the_first():
     assert not np.allclose(others[2], first)
 
 
-@pytest.mark.full
 def test_results_of_data_dependent_size_stay_eager():
     def fn(x):
         shapes = (tf.TensorShape([]), tf.TensorShape([None]))

@@ -98,6 +98,7 @@ def test_call_with_many_integers_beyond_32_bits_matches_tensorflow():
     np.testing.assert_array_equal(jax_fn(params, many)[0], many // DAY)
 
 
+@pytest.mark.full
 def test_call_narrowing_an_argument_warns():
     fn, params = converted(lambda x, t: tf.where(x > 0, t, 0), tf.TensorSpec([6], tf.float32), INT64)
     with pytest.warns(UserWarning, match=r"SelectV2\) narrows -9999999999999 to 32 bits"):

@@ -15,6 +15,7 @@ def test_budget_is_shared_by_nested_loops():
     assert (budget.total, budget.left) == (5, None)
 
 
+@pytest.mark.full
 def test_budget_of_a_loop_is_what_the_trace_has_left():
     budget = FoldingBudget(total=5)
     with budget.loop(6):

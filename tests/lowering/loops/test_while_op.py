@@ -337,7 +337,7 @@ def test_iterations_with_effects_do_not_run_again():
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(x) + total(jax_fn(jax.lax.stop_gradient(x))))(X), 1.0)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("segments")
 @pytest.mark.parametrize("mode", ["body", "segments"])
 def test_checkpoint(mode):
     @tf.function
@@ -357,7 +357,7 @@ def test_checkpoint(mode):
     assert carries <= {"body": 12, "segments": 7}[mode]
 
 
-@pytest.mark.default_cases("options1")
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"dynamic_shape_bound": 16}, {"dynamic_shape_bound": 1}])
 def test_lists_in_loops_of_unknown_length(options):
     """TensorFlow's loop gradients push to lists; a low capacity gives NaN."""
@@ -398,6 +398,7 @@ def test_changing_shapes_are_refused_by_the_variable_s_name():
     np.testing.assert_array_equal(convert(fn)(x), fn(x))  # outside jit it is unrolled
 
 
+@pytest.mark.full
 def test_a_condition_may_ask_for_the_shape_of_what_does_not_change():
     def function(x):
         return tf.while_loop(lambda i, y: i < tf.shape(x)[0], lambda i, y: (i + 1, y * x[i]), (0, tf.ones(3)))[1]
@@ -431,7 +432,7 @@ def one_loop_after_another(x):
     return x
 
 
-@pytest.mark.default_cases("500-2")
+@pytest.mark.default_cases("300-1")
 @pytest.mark.parametrize(("steps", "counted"), [(1 << 20, 3), (500, 2), (300, 1), (100, 0)])
 def test_counting_iterations_is_bounded_for_a_whole_trace(monkeypatch, steps, counted):
     """Counting stops after a budget for all loops; the others still run."""
@@ -615,7 +616,7 @@ ENDS = {
 }
 
 
-@pytest.mark.default_cases("_extended_after_an_element_was_taken-counted", "_tried_in_a_loop-maximum")
+@pytest.mark.default_cases("_tried_in_a_loop-maximum", "_extended_after_an_element_was_taken-data")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("step", TEMPORARIES, ids=lambda step: step.__name__)
 def test_lists_that_are_not_carried_have_capacity(step, end):

@@ -76,7 +76,7 @@ def infinite(x):
 FUNCTIONS = [or_zero, found_inside, added, of_three, rank_and_shape, flattened, called, twice, both, infinite]
 
 
-@pytest.mark.default_cases("found_inside")
+@pytest.mark.full
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_values_and_gradients(function):
     graph = tf.function(function, autograph=False)
@@ -123,7 +123,7 @@ def carried(x):
     return tf.while_loop(lambda y: tf.reduce_sum(y) < 100.0, lambda y: (y * 2.0,), (as_it_is(x),))[0]
 
 
-@pytest.mark.default_cases("as_it_is")
+@pytest.mark.full
 @pytest.mark.parametrize("function", [as_it_is, carried], ids=lambda f: f.__name__)
 def test_refused(function):
     own = jax.jit(tf2jax.convert_functional(tf.function(function, autograph=False), tf.TensorSpec(X.shape)))

@@ -92,7 +92,7 @@ COUNTS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("picked twice", "hard negatives")
 @pytest.mark.parametrize("name", [*BRANCHES, *COUNTS])
 def test_values_gradients_and_batches(name):
     function = tf.function({**BRANCHES, **COUNTS}[name])
@@ -126,7 +126,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.default_cases("a result", "another rank")
+@pytest.mark.default_cases("a result")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals(name):
     function, message = REFUSED[name]

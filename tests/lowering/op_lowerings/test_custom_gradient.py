@@ -64,6 +64,7 @@ def test_inside_a_called_function():
     _compare(lambda x: tf.reduce_sum(inner(x) * x), [np.array([0.3, -0.2], np.float32)])
 
 
+@pytest.mark.full
 def test_variables():
     v = tf.Variable(3.0, name="v")
 

@@ -63,6 +63,7 @@ def test_converted_from_several_threads():
         np.testing.assert_allclose(found[number, False], expected(X, number), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_conversion_leaves_the_function_as_it_was():
     fn = tf.function(lambda x: tf.reduce_sum(tripled(x)))
     captured = len(fn.get_concrete_function(tf.TensorSpec([3])).captured_inputs)
@@ -101,6 +102,7 @@ def test_complex():
     np.testing.assert_allclose(np.conj(jax.grad(jax_fn)(z)), tape.gradient(y, tensor), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_integers_beside():
     """Results and arguments that are integers stay what they are, constants too."""
 
@@ -198,6 +200,7 @@ def _saved(directory, *, gradients):
     return tf.saved_model.load(directory)
 
 
+@pytest.mark.full
 def test_gradients_that_were_not_saved(tmp_path):
     """The process may have the function: another may have its name."""
     restored = _saved(str(tmp_path), gradients=False)

@@ -107,7 +107,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("nested_loops_of_changing_length", "scan_over_rows")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_tape(fn):
     inner = tf.function(fn)

@@ -50,7 +50,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("Conv2D")
+@pytest.mark.default_cases("Conv2D", "FusedBatchNormV3")
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_ops(name, hide, caplog):
     fn, *args = CASES[name]
@@ -108,6 +108,7 @@ def test_constants_that_the_bridge_asks_for(hide):
         jax.jit(ours)(np.int32(3), V[0])
 
 
+@pytest.mark.full
 def test_who_does_not_take_that_way(hide):
     hide("Roll", "RandomUniform", "StringJoin", "ReadVariableOp")
     state = tf.Variable(1.0)

@@ -90,7 +90,7 @@ def calls(name):
     return graph, tf2jax.convert_functional(graph, tf.constant(x), tf.constant(w)), x, w, one
 
 
-@pytest.mark.default_cases("same inside")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_results(name):
     graph, converted, x, w, one = calls(name)

@@ -119,7 +119,7 @@ CASES = [
 ]
 
 
-@pytest.mark.default_cases("one_user--")
+@pytest.mark.full
 @pytest.mark.parametrize(("fn", "x", "marks"), CASES, ids=lambda v: getattr(v, "__name__", ""))
 def test_marks(fn, x, marks):
     graph = tf.function(fn)
@@ -297,7 +297,7 @@ def of_variables_alone(x):
     return x + y / tf.reduce_sum(y)
 
 
-@pytest.mark.default_cases("few_steps-0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fn", "marks"),
     [

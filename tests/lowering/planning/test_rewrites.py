@@ -48,6 +48,7 @@ def test_each_rewrite_has_a_reason_for_its_position():
     assert all(r.position.endswith(".") for r in rewrites.REWRITES)
 
 
+@pytest.mark.full
 def test_unknown_rewrite_is_an_error():
     with pytest.raises(ConfigError, match="plan_rewrites"):
         _converted(FUNCTIONS["transpose_sinking"], "fusion")

@@ -91,6 +91,7 @@ def test_gradients(name):
     np.testing.assert_allclose(actual, expected.numpy(), rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_gradient_in_the_graph():
     def function(x):
         with tf.GradientTape() as tape:
@@ -103,7 +104,7 @@ def test_a_gradient_in_the_graph():
     np.testing.assert_allclose(jax.jit(converted)(X), graph(X).numpy(), rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.default_cases("float16", "float64")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64], ids=lambda d: d.name)
 def test_dtypes(dtype):
     graph = tf.function(lambda x: tf.nn.softmax(x, axis=1), autograph=False)
@@ -124,6 +125,7 @@ def test_edges(shape):
     np.testing.assert_allclose(jax.jit(converted)(x), graph(x).numpy(), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_symbolic_sizes():
     converted = tf2jax.convert_functional(
         tf.function(lambda x: tf.nn.softmax(x, axis=1), autograph=False), tf.TensorSpec((None, None, None, None))

@@ -133,7 +133,7 @@ def test_values_and_gradients(function, left):
     close(twice, jax.jit(lambda x: jax.jvp(jax.grad(ours), (x,), (tangent,))[1])(X))
 
 
-@pytest.mark.default_cases("segments-counted")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["backwards", "a part", "counted", "not in order"])
 @pytest.mark.parametrize("checkpoint", ["body", "segments"])
 def test_checkpoints(checkpoint, name):
@@ -148,6 +148,7 @@ def test_checkpoints(checkpoint, name):
     close(*gradients)
 
 
+@pytest.mark.full
 def test_nothing_of_the_length_of_the_stack_is_carried():
     """Backwards, XLA copied the carry in each iteration."""
     graph = tf.function(FUNCTIONS["in order"][0], autograph=False)

@@ -104,7 +104,7 @@ def _looped(value, index):
     return lax.fori_loop(0, 2, lambda _, v: jnp.sin(v), value)
 
 
-@pytest.mark.default_cases("_chosen")
+@pytest.mark.full
 @pytest.mark.parametrize("change", [_dropped, _chosen, _looped])
 def test_keys_branches_and_loops_stay(change):
     """Draws, choices and loops would differ, or be computed for all branches."""

@@ -78,6 +78,7 @@ def _converted(value):
         return tf2jax.convert_functional(graph, tf.TensorSpec(X.shape, tf.float32))
 
 
+@pytest.mark.full
 def test_option_chooses_optimizations():
     texts = [str(jax.make_jaxpr(_converted(v))(X)) for v in ("all", "-hoist_matmuls", "carry_to_xs", "none")]
     assert len(set(texts)) == 4

@@ -139,6 +139,7 @@ def test_symbolic_dimensions(fn):
     _export(fn, M)
 
 
+@pytest.mark.full
 def test_unpack_has_one_gradient_equation():
     fn = _convert(lambda x: tf.add_n(tf.unstack(x)), tf.TensorSpec((50, 2)))
     jaxpr = jax.make_jaxpr(jax.grad(lambda v: fn(v).sum()))(np.ones((50, 2), np.float32))

@@ -157,7 +157,7 @@ def test_symbolic_dimensions_are_folded():
     assert registry.lookup("GatherNd").fold(shape, np.int32([[0], [1]])).tolist() == [b, 3]
 
 
-@pytest.mark.default_cases("indices2-0")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("indices", "batch"),
     [
@@ -182,7 +182,6 @@ def test_gather_from_a_variable(indices, batch):
             np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.default_cases("indices0", "indices1")
 @pytest.mark.parametrize("indices", [np.int32([[2], [0]]), np.int64([[2, 1]]), np.int32([1, 1, 0])])
 def test_gather_nd_from_a_variable(indices):
     variable = tf.Variable(np.float32(np.arange(12)).reshape(3, 2, 2))

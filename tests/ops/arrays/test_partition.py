@@ -66,7 +66,6 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.full
 def test_constant_folding_of_stitching():
     host = registry.lookup("DynamicStitch").fold
     for indices, data in (

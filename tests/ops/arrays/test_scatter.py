@@ -166,6 +166,7 @@ def test_scatter_into_a_variable(kind, dtype):
         check_variable_op(f"ResourceScatter{kind}", initial, indices, cast(updates(shape) + 1, dtype))
 
 
+@pytest.mark.full
 def test_scatter_scalars_into_a_vector():
     check_variable_op("ResourceScatterUpdate", np.float32([1, 2, 3]), np.int32(1), np.float32(5))
     check_variable_op("ResourceScatterUpdate", np.array([True, False]), np.int32([1]), np.array([True]))
@@ -189,6 +190,7 @@ def test_scatter_nd_into_a_variable(kind, dtype):
     )
 
 
+@pytest.mark.full
 def test_traced_indices_out_of_range_are_dropped():
     indices = jnp.array([[3], [-1], [1]])
     result = jax.jit(scatter.tensor_scatter_add)(jnp.zeros(3), indices, jnp.ones(3))

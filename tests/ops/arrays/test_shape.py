@@ -172,7 +172,7 @@ def _export(fn, x, shape):
     np.testing.assert_array_equal(exported.call(x), fn(tf.constant(x)).numpy())
 
 
-@pytest.mark.default_cases("<lambda>8", "<lambda>16", "<lambda>17")
+@pytest.mark.default_cases("<lambda>17")
 @pytest.mark.parametrize(
     "fn",
     [
@@ -203,6 +203,7 @@ def test_symbolic_dimensions(fn):
     _export(fn, np.arange(12.0, dtype=np.float32).reshape(4, 3), "b, 3")
 
 
+@pytest.mark.full
 def test_results_are_static_under_jit():
     def fn(x):
         assert isinstance(lookup("Shape").fn(x), np.ndarray)

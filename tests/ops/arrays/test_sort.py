@@ -119,6 +119,7 @@ def test_top_k():
     assert indices.dtype == np.int32
 
 
+@pytest.mark.full
 def test_nan_counts_as_largest():
     # TensorFlow compares with "<", so the result depends on its heap.
     values, indices = sort.top_k_v2(np.float32([1, NAN, 0]), np.int32(2))
@@ -126,6 +127,7 @@ def test_nan_counts_as_largest():
     np.testing.assert_array_equal(indices, [1, 0])
 
 
+@pytest.mark.full
 def test_approximate_minimum():
     # TensorFlow's CPU kernel has the maximum alone.
     values, indices = sort.approx_top_k(

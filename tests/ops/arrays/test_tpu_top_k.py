@@ -24,7 +24,7 @@ def converted(op, x, **attrs):
     return [np.asarray(v) for v in jax.tree.leaves(one)]
 
 
-@pytest.mark.default_cases("0", "2")
+@pytest.mark.default_cases("0", "4")
 @pytest.mark.parametrize("k", range(7))
 def test_kth_order_statistic(k):
     (found,) = converted("KthOrderStatistic", X, k=k)
@@ -37,6 +37,7 @@ def test_kth_order_statistic(k):
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
+@pytest.mark.full
 def test_top_k_unique():
     values, indices = converted("TopKUnique", X, k=4)
     np.testing.assert_array_equal(values, np.float32([[3, 1, 0, -2], [INF, 0, -INF, -INF], [1, -INF, -INF, -INF]]))
@@ -62,7 +63,7 @@ def test_top_k_with_unique():
     np.testing.assert_allclose(values, [[3, 3, 3, 1], [6, 5, 4, 3]], rtol=1e-6)
 
 
-@pytest.mark.default_cases("KthOrderStatistic")
+@pytest.mark.default_cases("TopKUnique")
 @pytest.mark.parametrize("op", sorted(TESTED_OTHERWISE))
 def test_inputs_are_checked(op):
     attrs = {} if op == "MakeUnique" else {"k": 1}

@@ -82,7 +82,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("[]", "[5]")
+@pytest.mark.default_cases("[]")
 @pytest.mark.parametrize(
     "x",
     [

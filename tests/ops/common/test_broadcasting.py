@@ -65,6 +65,7 @@ def test_shapes_that_do_not_broadcast_raise():
         jax.make_jaxpr(lambda x, y: lax.add(*matched(x, y)))(FULL, FULL[:, :2])
 
 
+@pytest.mark.full
 def test_symbolic_sizes():
     rows, columns = jax.export.symbolic_shape("b, c")
     spec = jax.ShapeDtypeStruct((rows, columns), np.float32)

@@ -37,6 +37,7 @@ def test_gradients_at_singularities(name, incoming):
             np.testing.assert_allclose(pull(EDGES, seed), expected, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_unselected_branch_has_no_gradient():
     """A `tf.where` guard without a second one inside, NaN by JAX's rule."""
 

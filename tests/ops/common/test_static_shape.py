@@ -32,6 +32,7 @@ def test_static_dimensions():
     assert [is_zero(d) for d in (0, np.int32(0), 1, B)] == [True, True, False, False]
 
 
+@pytest.mark.full
 def test_small_shapes():
     assert is_small((MAX_FOLDED,)) and is_small(())
     assert not is_small((MAX_FOLDED, 2)) and not is_small((B,))

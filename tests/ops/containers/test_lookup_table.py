@@ -32,7 +32,7 @@ NUMERIC = [
 ]
 
 
-@pytest.mark.default_cases("keys5-values5-default5-query5")
+@pytest.mark.default_cases("keys9-values9-default9-query9")
 @pytest.mark.parametrize("keys, values, default, query", NUMERIC)
 def test_numeric(keys, values, default, query):
     expected = tf_table(keys, values, default).lookup(tf.constant(query)).numpy()
@@ -52,6 +52,7 @@ def test_numeric(keys, values, default, query):
     np.testing.assert_array_equal(exported[1], values[np.argsort(keys)])
 
 
+@pytest.mark.full
 def test_vector_values():
     keys, values, default = np.int64([3, 1]), np.float32([[1, 2], [3, 4]]), np.float32([-1, -2])
     theirs = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, default, -1, -2)

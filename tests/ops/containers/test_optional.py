@@ -73,7 +73,7 @@ def zeros_and_sums(x):
     return array, _value(found, [3]), has
 
 
-@pytest.mark.default_cases("0.2-carried_by_a_loop", "0.5-zeros_and_sums")
+@pytest.mark.default_cases("0.2-other_kinds_in_other_branches", "0.2-zeros_and_sums")
 @pytest.mark.parametrize(
     "fn",
     [known, picked_by_data, carried_by_a_loop, other_kinds_in_other_branches, zeros_and_sums],

@@ -33,6 +33,7 @@ def two_stacks_in_functions(x):
     return inner(x), inner(x * 3.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [push_and_pop, two_stacks_in_functions], ids=lambda f: f.__name__)
 def test_against_tensorflow(fn):
     fn = tf.function(fn, autograph=False)

@@ -149,7 +149,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.default_cases("unknown_shape")
+@pytest.mark.default_cases("unknown_shape", "gradient_array_with_shape")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_against_tensorflow(fn):
     fn = tf.function(fn, autograph=False)
@@ -171,7 +171,7 @@ def loop_then_scatter(x, count, indices):
     return array.size(), array.read(0), array.read(3), array.read(indices[1])
 
 
-@pytest.mark.default_cases("lists-3-data", "resources-2-known")
+@pytest.mark.default_cases("lists-3-known", "resources-2-data")
 @pytest.mark.parametrize("known", [True, False], ids=["known", "data"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["lists", "resources"])
@@ -238,7 +238,7 @@ def _control_flow_v1():
     v1.enable_control_flow_v2()
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("gradient_of_split_and_concat")
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize(
     "fn", [gradient_in_the_graph, gradient_of_writes, gradient_of_split_and_concat], ids=lambda f: f.__name__
@@ -279,7 +279,7 @@ def some_rows(ragged):
     return parts.values
 
 
-@pytest.mark.default_cases("some_rows")
+@pytest.mark.default_cases("rows_of_rows", "some_rows")
 @pytest.mark.usefixtures("_control_flow_v1")
 @pytest.mark.parametrize("fn", [sums_of_rows, rows_backwards, rows_of_rows, some_rows], ids=lambda f: f.__name__)
 def test_arrays_of_ragged_rows(fn):
@@ -301,7 +301,7 @@ def test_arrays_of_ragged_rows(fn):
         np.testing.assert_allclose(gradient, value, rtol=1e-6)
 
 
-@pytest.mark.default_cases("split_and_concat")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", [write_and_read, scatter_and_gather, in_a_loop, split_and_concat])
 def test_jax_gradient(fn):
     """JAX's gradient equals that of tf.stack and indexing."""
@@ -316,7 +316,7 @@ def test_jax_gradient(fn):
     np.testing.assert_allclose(actual, jax.grad(lambda x: jnp.sum(jnp.sin(plain(x))))(X), rtol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("<lambda>-out of range1")
 @pytest.mark.parametrize(
     ("fn", "message"),
     [

@@ -192,7 +192,7 @@ TESTED_OTHERWISE = {
 X = np.arange(12, dtype=np.float32).reshape(4, 3) + 1
 
 
-@pytest.mark.default_cases("gather", "concat_lists")
+@pytest.mark.default_cases("push_batch", "reserve_and_set", "scatter_v1", "concat_nothing", "concat_lists")
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda f: f.__name__)
 def test_against_tensorflow(fn):
     fn = tf.function(fn)

@@ -79,7 +79,7 @@ def zeros(x):
     return ops.tensor_map_size(tf.zeros_like(filled(x))), x
 
 
-@pytest.mark.default_cases("replace", "erase")
+@pytest.mark.default_cases("replace", "erase", "gradients_taken_in_the_graph")
 @pytest.mark.parametrize(
     "fn",
     [lookup, replace, erase, stack_keys, kinds_of_keys, empty, gradients_taken_in_the_graph, zeros],

@@ -95,7 +95,7 @@ def gradients(function, x):
     return tf.function(theirs, autograph=False)(tf.constant(x)).numpy(), np.conj(ours), forward.T.reshape(x.shape)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("svd_of_tall-complex", "lengths-real")
 @pytest.mark.parametrize("matrices", [REAL, COMPLEX], ids=["real", "complex"])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_gradients(function, matrices):

@@ -52,6 +52,7 @@ def test_second_derivatives_against_differences(name):
         np.testing.assert_allclose(second, (first(x + h) - first(x - h)) / (2 * h), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_bessel_y1_at_zero_and_below_matches_tensorflow(dtype):
     x = np.array([0, -0.0, -1, -np.inf, 0.5], dtype)

@@ -143,6 +143,7 @@ def test_64_bit_floats_need_x64():
         fn(np.float32([1, 2]))
 
 
+@pytest.mark.full
 def test_without_x64():
     fn = tf2jax.convert_functional(
         tf.function(lambda x: (tf.cast(x, tf.int64), tf.cast(x, tf.float64), tf.cast(x, tf.uint32))),
@@ -155,7 +156,6 @@ def test_without_x64():
     assert c.dtype == np.uint32 and c.tolist()[:2] == [1, 2**32 - 2]
 
 
-@pytest.mark.full
 def test_folding_keeps_symbolic_dimensions():
     """Integer dimensions stay; as floats they are `RealSize`, castable back."""
     (b,) = jax.export.symbolic_shape("b")

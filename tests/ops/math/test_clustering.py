@@ -38,7 +38,7 @@ def check(op, array, seeds=SEEDS):
             np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("93-1-0")
 @pytest.mark.parametrize(("count", "retries"), [(1, 0), (4, 0), (3, 2), (5, -1)])
 @pytest.mark.parametrize("number", [64, 93])
 def test_points(number, count, retries):
@@ -51,6 +51,7 @@ def test_equal_points(distinct):
     check(begin(4, 1), np.repeat(np.arange(distinct), 12 // distinct)[:, None].astype(F))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("zeros", [0, 5])
 def test_chains(zeros):
     distances = RNG.uniform(0, 10, 40).astype(F)
@@ -62,7 +63,7 @@ def test_a_chain_of_one():
     check(chain, np.array([2], F))
 
 
-@pytest.mark.default_cases("[0, 0, 2, 0, 0]")
+@pytest.mark.full
 @pytest.mark.parametrize("distances", [np.zeros(5), [0, 0, 2, 0, 0], [3, 0, 0, np.nan, 1]], ids=str)
 def test_chains_over_points_at_distance_zero(distances):
     # A candidate is taken if its distance is above a random fraction of the present one, here 0.
@@ -73,6 +74,7 @@ def test_chains_over_points_at_distance_zero(distances):
         assert call(distances, np.int64(seed)) == function(distances, np.int64(seed)).numpy()
 
 
+@pytest.mark.full
 def test_without_x64():
     """A static seed under jit."""
     points = RNG.normal(size=(200, 3)).astype(F)
@@ -86,7 +88,6 @@ def test_without_x64():
         np.testing.assert_array_equal(a, e.numpy())
 
 
-@pytest.mark.default_cases("<lambda>-shape0-between 1 and the number of points, 3, got 4")
 @pytest.mark.parametrize(
     ("op", "shape", "said"),
     [

@@ -57,7 +57,7 @@ def any_axes(op, x, fft_length, axes):
     return tf2jax.convert_functional(tf.function(call), tf.TensorSpec(x.shape, x.dtype))
 
 
-@pytest.mark.default_cases("RFFTND-fft_length1-axes1", "IRFFTND-fft_length1-axes1")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fft_length", "axes"),
     [([2, 3, 4, 6], [0, 1, 2, 3]), ([6], [-1]), ([5, 3], [-1, 0]), ([2, 9, 1], [1, 3, 2]), ([7], [1])],
@@ -74,7 +74,7 @@ def test_any_axes(op, fft_length, axes):
     np.testing.assert_allclose(batch[0], expected, atol=1e-12)
 
 
-@pytest.mark.default_cases("IFFTND", "RFFTND")
+@pytest.mark.default_cases("RFFTND")
 @pytest.mark.parametrize("op", ANY_AXES)
 def test_any_axes_of_empty_arrays(op):
     x = (REAL if op == "RFFTND" else COMPLEX)[:, :0]
@@ -110,9 +110,6 @@ def test_gradients_are_those_of_two_dimensions(op):
     np.testing.assert_allclose(np.conj(actual), expected, atol=1e-10)
 
 
-@pytest.mark.default_cases(
-    "fft_length0-axes0-one length", "fft_length1-axes1-none twice", "fft_length2-axes2-out of range"
-)
 @pytest.mark.parametrize(
     ("fft_length", "axes", "error"),
     [([4, 4], [3], "one length"), ([4, 6], [3, -1], "none twice"), ([4], [4], "out of range"), ([-4], [3], "negative")],

@@ -141,7 +141,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("float32-Prod")
+@pytest.mark.default_cases("float32-Min")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_segments_of_static_number(kind, dtype):

@@ -78,7 +78,7 @@ def test_softmax_is_materialized_for_its_derivative():
     assert (marks(weighted), marks(jax.grad(weighted))) == (0, 2)
 
 
-@pytest.mark.default_cases("0-float16")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float16, BF16])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_log_softmax_in_half_precision_is_rounded_once(dtype, axis):

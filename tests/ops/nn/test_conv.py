@@ -92,7 +92,7 @@ def test_backprop_v2_uses_only_the_shape(attrs):
         np.testing.assert_array_equal(lookup(f"{op}V2").fn(*second, **attrs), expected)
 
 
-@pytest.mark.default_cases("attrs1-2")
+@pytest.mark.default_cases("attrs2-2")
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("attrs", ATTRS)
 def test_integer_input_gradient(attrs, groups):

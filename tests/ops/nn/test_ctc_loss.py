@@ -173,7 +173,7 @@ def test_loss_of_dynamic_labels_under_jit(name):
     np.testing.assert_allclose(batched, [function(y, logits) for y in batch], rtol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("True")
 @pytest.mark.parametrize("merge", [False, True])
 def test_greedy_decoder_under_jit(merge):
     @tf.function
@@ -196,6 +196,7 @@ def test_greedy_decoder_under_jit(merge):
     np.testing.assert_allclose(score, expected[3])
 
 
+@pytest.mark.full
 def test_beam_search_needs_static_inputs():
     @tf.function
     def fn(x):

@@ -156,7 +156,8 @@ def network(mode, directions, x, h, c, weights, biases, project):
 
 
 @pytest.mark.default_cases(
-    "rnn_tanh-0-unidirectional-V2",
+    "rnn_relu-0-unidirectional-V3",
+    "rnn_tanh-0-unidirectional-",
     "lstm-2-unidirectional-",
     "lstm-2-unidirectional-V2",
     "lstm-2-unidirectional-V3",

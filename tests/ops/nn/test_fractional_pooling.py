@@ -67,7 +67,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("int323.0-2-FractionalAvgPool")
+@pytest.mark.default_cases("float643.0-2-FractionalAvgPool")
 @pytest.mark.parametrize("op", ["FractionalMaxPool", "FractionalAvgPool"])
 @pytest.mark.parametrize(
     ("value", "attrs"),

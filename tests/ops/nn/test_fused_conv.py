@@ -160,6 +160,7 @@ def test_activations_of_gpu_kernels(activation):
     np.testing.assert_allclose(jax.jit(jax_fn)(IMAGE), expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.default_cases("Elu-settings1")
 @pytest.mark.parametrize(("activation", "settings"), [("Relu", PLAIN), ("Elu", SAME), (None, SAME)])
 def test_fused_depthwise_conv2d(activation, settings):
     """TensorFlow's kernel may fail: it is compared with the composition."""
@@ -179,7 +180,7 @@ def test_fused_depthwise_conv2d(activation, settings):
     np.testing.assert_allclose(jax.jit(jax_fn)(IMAGE, filter, PAIRED), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.default_cases("Relu-1-False-float32")
+@pytest.mark.default_cases("Relu-1-False-float16")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     ("mode", "sides", "training"), [("Identity", 0, False), ("Relu", 0, True), ("Relu", 1, True), ("Relu", 1, False)]
@@ -210,6 +211,7 @@ def test_fused_batch_norm_ex(mode, sides, training, dtype):
         np.testing.assert_allclose(a, e.numpy(), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.default_cases("names1-settings1")
 @pytest.mark.parametrize(
     ("names", "settings"),
     [

@@ -94,7 +94,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("FusedBatchNorm-inference")
+@pytest.mark.full
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", NORMS)
 def test_gradients_of_all_results(name, is_training):
@@ -118,7 +118,7 @@ def test_gradients_of_all_results(name, is_training):
         np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.default_cases("FusedBatchNorm-training")
+@pytest.mark.default_cases("FusedBatchNormV3-training")
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("name", NORMS)
 def test_second_order_gradients_in_the_graph(name, is_training):

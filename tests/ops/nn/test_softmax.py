@@ -33,7 +33,7 @@ ALONG = [
 ]
 
 
-@pytest.mark.default_cases("(0, 20000)-0-float32-softmax")
+@pytest.mark.default_cases("(0, 20000)-0-float32-log_softmax")
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
 @pytest.mark.parametrize("shape, axis, dtype", ALONG, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
 def test_values_and_gradients(own, jaxs, shape, axis, dtype):
@@ -56,7 +56,7 @@ def test_values_and_gradients(own, jaxs, shape, axis, dtype):
             np.testing.assert_allclose(np.float64(actual), np.float64(expected), **tolerance)
 
 
-@pytest.mark.default_cases("log_softmax")
+@pytest.mark.full
 @pytest.mark.parametrize("own, jaxs", PAIRS, ids=["softmax", "log_softmax"])
 def test_infinities_and_nans(own, jaxs):
     x = np.random.default_rng(0).normal(size=(5, 20000)).astype(np.float32)

@@ -23,9 +23,7 @@ def _values(qtype):
     return values.astype(info.dtype)
 
 
-@pytest.mark.default_cases(
-    "<dtype: 'qint32'>-{'mode': 'MIN_COMBINED'}", "<dtype: 'qint16'>-{'mode': 'SCALED', 'axis': 1}"
-)
+@pytest.mark.default_cases("<dtype: 'qint32'>-{'mode': 'MIN_COMBINED'}")
 @pytest.mark.parametrize(
     ("qtype", "attrs"),
     [
@@ -49,7 +47,7 @@ def test_dequantize_scalar_and_empty(size):
     check_quantized("Dequantize", {"input": tf.qint8}, input=values, min_range=F(2), max_range=F(2), mode="MIN_FIRST")
 
 
-@pytest.mark.default_cases("<dtype: 'qint16'>-{'mode': 'SCALED', 'axis': 1}")
+@pytest.mark.default_cases("<dtype: 'quint8'>-{'mode': 'MIN_FIRST'}")
 @pytest.mark.parametrize(
     ("qtype", "attrs"),
     [

@@ -106,7 +106,7 @@ def _uniform(x, end):
     return tf.raw_ops.UniformDequantize(input=quantized, scales=end / 127, zero_points=0, Tout=tf.float32, **limits)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("_dequantized")
 @pytest.mark.parametrize("quantized", [_fake_quant, _per_channel, _quantize_and_dequantize, _dequantized, _uniform])
 def test_quantized_sums_under_jit_match_tensorflow(quantized):
     """Sums are often halfway between levels, where fused multiply-adds differ."""

@@ -63,7 +63,7 @@ def test_mat_mul(transposed):
         )
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("2-VALID")
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_conv2d(stride, padding):
@@ -113,7 +113,7 @@ def test_relu(op):
         check(op, [each], "min_features max_features", features=np.arange(256, dtype=np.uint8), out_type=tf.quint8)
 
 
-@pytest.mark.default_cases("6.0")
+@pytest.mark.default_cases("1.25")
 @pytest.mark.parametrize("limit", [0.0, 1.25, 6.0])
 def test_relu_x(limit):
     """TensorFlow has no kernel: QuantizedRelu6 at 6, else the nearest level."""

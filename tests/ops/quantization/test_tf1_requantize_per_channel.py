@@ -35,7 +35,7 @@ def test_requantization_range(size, count):
             )
 
 
-@pytest.mark.default_cases("1000.0-quint8")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tf.quint8, tf.qint8], ids=lambda t: t.name)
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
 def test_requantize(size, dtype):
@@ -52,7 +52,7 @@ def test_requantize(size, dtype):
         )
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("quint8")
 @pytest.mark.parametrize("dtype", [tf.quint8, tf.qint8], ids=lambda t: t.name)
 def test_halves_round_to_even(dtype):
     limit = F((255 if dtype == tf.quint8 else 127) / 2**31 * 2)

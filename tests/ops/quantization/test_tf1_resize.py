@@ -30,11 +30,13 @@ def test_integers(limit, attrs):
         )
 
 
+@pytest.mark.full
 def test_floats():
     images = RNG.normal(size=(2, 7, 6, 3)).astype(F)
     check_quantized("QuantizedResizeBilinear", {}, rtol=1e-5, images=images, size=[5, 9], min=F(-1), max=F(3))
 
 
+@pytest.mark.default_cases("1000")
 @pytest.mark.parametrize("limit", [1000, 2**31])
 def test_without_64_bits(limit):
     images = RNG.integers(-limit, limit, (2, 7, 6, 3)).astype(np.int32)

@@ -63,6 +63,7 @@ def test_quantize_and_back(qtype, axis):
     check_quantized("UniformDequantize", {"input": qtype}, input=integers, Tout=tf.float32, **arguments)
 
 
+@pytest.mark.full
 def test_halves_round_up_and_bounds_clamp():
     values = F([0.5, 1.5, -0.5, -1.5, 2.5, 9, -9])
     bounds = {"quantization_min_val": -3, "quantization_max_val": 2}
@@ -165,7 +166,7 @@ def _numbers(batch, feature, spatial, kernel_in, kernel_out, kernel_spatial):
     ).SerializeToString()
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("lhs2-rhs2-axes2-attrs2")
 @pytest.mark.parametrize(
     ("lhs", "rhs", "axes", "attrs"),
     [

@@ -156,7 +156,7 @@ def check(function, *args):
         np.testing.assert_allclose(grad, gradient, rtol=1e-5)
 
 
-@pytest.mark.default_cases("none")
+@pytest.mark.full
 @pytest.mark.parametrize("name", KNOWN)
 def test_static_splits(name):
     check(*KNOWN[name])
@@ -191,7 +191,7 @@ def test_rows_of_strings():
     np.testing.assert_array_equal(converted(function)()[0], [2, 0, 3])
 
 
-@pytest.mark.default_cases("nested")
+@pytest.mark.default_cases("rows")
 @pytest.mark.parametrize("make", [rows_of, lambda v, s: nested(v, s)], ids=["rows", "nested"])
 def test_in_graph_gradients(make):
     def gradient(v, splits=S):

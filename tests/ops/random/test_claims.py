@@ -49,7 +49,7 @@ def _holds(claim, actual, expected):
 LONG = ("StatelessRandomGammaV2", "StatelessRandomPoisson", "StatelessRandomBinomial", "StatelessTruncatedNormal")
 
 
-@pytest.mark.default_cases("StatelessRandomGetAlg")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full) if n in LONG else n for n in claims.STATELESS]
 )
@@ -63,7 +63,7 @@ def test_stateless(name):
         _holds(claim, actual, expected.numpy())
 
 
-@pytest.mark.default_cases("RngSkip")
+@pytest.mark.full
 @pytest.mark.parametrize("name", claims.GENERATOR)
 def test_generator(name):
     """All cases draw from one state: numbers and final state agree."""
@@ -79,7 +79,7 @@ def test_generator(name):
                 _holds(claim, np.asarray(actual), expected.numpy())
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("ParameterizedTruncatedNormal", "NonDeterministicInts")
 @pytest.mark.parametrize("name", [n for n, c in claims.KEYED.items() if c.cases])
 def test_distribution(name):
     ((draw, cdf),) = claims.KEYED[name].cases

@@ -71,7 +71,7 @@ def test_op(name, arguments):
                 compare(np.asarray(actual).astype(work_dtype), expected.numpy().astype(work_dtype), **extra)
 
 
-@pytest.mark.default_cases("dtype1")
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_first_standard_normal(dtype):
     """Only early graphs run this op. Its state begins with the algorithm."""
@@ -153,7 +153,7 @@ def test_generator(x64):
             np.testing.assert_array_equal(state.view(np.int64).reshape(3), model.generator.state.numpy())
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("False")
 @pytest.mark.parametrize("x64", [True, False])
 def test_generator_in_loops_and_branches(x64):
     """The state is carried through loops, branches and calls."""
@@ -217,6 +217,7 @@ def test_split():
             np.testing.assert_allclose(actual, model(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_truncated_state_raises():
     _, fn = make("StatefulUniform", {"shape": [2], "algorithm": 1})
     jax_fn, _ = tf2jax.convert(fn)

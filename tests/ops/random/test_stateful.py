@@ -60,6 +60,7 @@ def test_shuffle():
     np.testing.assert_array_equal(out[np.argsort(out[:, 0])], x)
 
 
+@pytest.mark.full
 def test_shuffle_of_a_scalar():
     assert draw(tf.random.shuffle, tf.TensorSpec([]), args=(np.float32(3),)) == 3
     assert draw(tf.random.shuffle, tf.TensorSpec([0, 2]), args=(np.zeros((0, 2), np.float32),)).shape == (0, 2)

@@ -120,7 +120,7 @@ WITHOUT_64_BITS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("seed1-a named algorithm", "seed1-int64, a wide range")
 @pytest.mark.parametrize("name", WITHOUT_64_BITS)
 @pytest.mark.parametrize("seed", [[5, -9], [-1, 2**31 - 1]])
 def test_exact_without_64_bits(name, seed):
@@ -146,7 +146,6 @@ def test_uint64_in_loops_without_64_bits():
         assert jax.jit(jax_fn)(np.uint32(5)) == fn(tf.constant(5, tf.uint64)).numpy()
 
 
-@pytest.mark.default_cases("StatelessRandomUniform", "StatelessRandomNormal")
 @pytest.mark.parametrize("name", ["StatelessRandomUniform", "StatelessRandomNormal", "StatelessRandomUniformFullInt"])
 def test_words_are_not_concatenated(name):
     """XLA:CPU concatenates by element: a mask took a hundred times as long."""

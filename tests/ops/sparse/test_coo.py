@@ -342,7 +342,7 @@ PADDED = {
 }
 
 
-@pytest.mark.default_cases("order1-threshold")
+@pytest.mark.default_cases("order1-fill")
 @pytest.mark.parametrize("name", PADDED)
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 2]])
 def test_traced_indices_with_a_bound(name, order):
@@ -354,7 +354,7 @@ def test_traced_indices_with_a_bound(name, order):
             np.testing.assert_allclose(a, e)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("reshaped slice")
 @pytest.mark.parametrize("name", ["slice", "split", "concat of slices", "reshaped slice", "reduce", "reduce, keep"])
 def test_traced_indices_without_a_bound(name):
     fn, args = PADDED[name], (AI, AV.astype(np.float32))
@@ -397,7 +397,6 @@ def test_sums_of_traced_indices_without_a_bound(name):
     np.testing.assert_allclose(grad, tape.gradient(total, values), rtol=1e-6)
 
 
-@pytest.mark.full
 def test_maxima_of_traced_indices_without_a_bound():
     fn, args = PADDED["maximum"], (AI, AV.astype(np.float32))
     np.testing.assert_allclose(jax.jit(converted(fn, *args))(*args), fn(*args))

@@ -37,7 +37,7 @@ def test_conversions(dtype, shape):
     check(function, random(len(at), dtype), random(shape, dtype), jit=dtype == "float32")
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("(3, 4)")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_traced_indices(shape):
     def function(indices, values):
@@ -60,6 +60,7 @@ def test_traced_elements_of_a_dense_matrix(shape):
     check(function, random(shape, "float32"))
 
 
+@pytest.mark.default_cases("None-(3, 4)-0", "0-(3, 4)-0")
 @pytest.mark.parametrize(("shape", "index"), [((3, 4), 0), ((2, 3, 4), 1)], ids=str)
 @pytest.mark.parametrize("count", [None, 0])
 def test_components(shape, index, count):
@@ -82,6 +83,7 @@ def test_components_of_a_batch_with_traced_indices():
     check(function, at, random(len(at), "float32"), differentiable=False)
 
 
+@pytest.mark.full
 def test_conjugate_and_zeros():
     at = pattern((3, 4))
     check(lambda v: dense(tf.math.conj(matrix(at, v, (3, 4))), v), random(len(at), "complex64"), differentiable=False)
@@ -93,6 +95,7 @@ def test_conjugate_and_zeros():
     )
 
 
+@pytest.mark.full
 def test_csr_sparse_matrix_class():
     at = pattern((3, 4))
 
@@ -118,12 +121,8 @@ def test_sums_of_gradients():
         first.add(csr.SparseMatrix(at, first.values, (4, 4)))
 
 
-@pytest.mark.default_cases(
-    "<lambda>-order of its rows0",
-    "<lambda>-order of its rows1",
-    "<lambda>-order of its rows2",
-    "<lambda>-out of bounds0",
-    "<lambda>-out of bounds1",
+@pytest.mark.full_cases(
+    "<lambda>-out of range", "<lambda>-expected a sparse matrix", "<lambda>-a permutation of your own"
 )
 @pytest.mark.parametrize(
     ("function", "message"),

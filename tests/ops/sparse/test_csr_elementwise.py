@@ -23,7 +23,7 @@ def sparse_tensor(at, values, shape):
     return tf.SparseTensor(at, values, np.array(shape, np.int64))
 
 
-@pytest.mark.default_cases("(2, 3, 4)")
+@pytest.mark.full
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_softmax(shape):
     at = pattern(shape)
@@ -53,7 +53,7 @@ def test_gradient_of_softmax():
         np.testing.assert_allclose(converted(function, p, g)(p, g), [0.4 * (0 - 1.2), 0.6 * (2 - 1.2), 0], atol=1e-12)
 
 
-@pytest.mark.default_cases("0.0-(3, 4)")
+@pytest.mark.default_cases("0.0-(2, 3, 4)")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("beta", [1.0, 0.0])
 def test_sums(shape, beta):
@@ -85,6 +85,7 @@ def test_sum_has_no_gradient_of_alpha_and_beta():
     np.testing.assert_array_equal(grads[1], 0)
 
 
+@pytest.mark.full
 def test_scaling():
     shape = (2, 3, 4)
     at = pattern(shape)

@@ -19,7 +19,7 @@ BOOLS = (False, True)
 SIDES = list(itertools.product(["", "transpose", "adjoint"], repeat=2))
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("adjoint-adjoint")
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_dense_matrices(a, b):
     flags = {f"{kind}_{which}": True for which, kind in (("a", a), ("b", b)) if kind}
@@ -36,7 +36,7 @@ def test_products_with_dense_matrices(a, b):
         )
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("transpose-adjoint")
 @pytest.mark.parametrize(("a", "b"), SIDES, ids=str)
 def test_products_with_sparse_matrices(a, b):
     """TensorFlow's gradients fail for unmatched factors: here all match."""
@@ -124,6 +124,7 @@ def test_product_in_a_loop():
     check(function, *args, differentiable=False)
 
 
+@pytest.mark.full
 def test_incompatible_shapes_raise():
     at = pattern((3, 4))
     specs = tf.TensorSpec([len(at)]), tf.TensorSpec([None, None])

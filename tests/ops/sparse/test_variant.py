@@ -107,7 +107,7 @@ def test_static_indices(name):
     check(lambda v, loop: CASES_OF_ROWS[name](v, I, loop), V)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("sums of what a loop made")
 @pytest.mark.parametrize("name", CASES_OF_ROWS)
 def test_traced_indices(name):
     check(CASES_OF_ROWS[name], V, I)
@@ -155,7 +155,7 @@ def test_export_for_any_number_of_entries():
         np.testing.assert_array_equal(exported.call(V[:count], np.int32(I[:count])), function(V[:count], I[:count]))
 
 
-@pytest.mark.default_cases("False")
+@pytest.mark.full
 @pytest.mark.parametrize("v2", [False, True])
 def test_graphs_of_tensorflow_1(v2):
     tf1 = tf.compat.v1

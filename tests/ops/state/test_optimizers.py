@@ -68,7 +68,6 @@ TESTED_OTHERWISE = set(STEPS)
 
 
 @pytest.mark.default_cases(
-    "ResourceApplyAdam-attrs10-float32",
     "ResourceApplyAdamWithAmsgrad-attrs11-float64",
     "ResourceApplyAdaMax-attrs12-float32",
     "ResourceApplyAddSign-attrs15-float32",

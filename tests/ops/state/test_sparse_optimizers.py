@@ -99,13 +99,12 @@ def test_repeated_rows_are_updated_in_order(name, attrs):
 
 
 @pytest.mark.default_cases(
-    "repeated-ResourceSparseApplyAdagradV2",
     "none-ResourceSparseApplyKerasMomentum",
     "none-ResourceSparseApplyProximalAdagrad",
     "none-ResourceSparseApplyAdagradDA",
+    "none-ResourceSparseApplyRMSProp",
     "none-ResourceSparseApplyCenteredRMSProp",
     "none-ResourceSparseApplyFtrlV2",
-    "none-ResourceSparseApplyMomentum",
 )
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("indices", [DIFFERENT, REPEATED, DIFFERENT[:0]], ids=["different", "repeated", "none"])
@@ -131,12 +130,13 @@ def test_dtypes(name, dtype):
     steps(name, {}, dtype, [REPEATED])
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("ResourceSparseApplyProximalGradientDescent")
 @pytest.mark.parametrize("name", [n for n, s in STEPS.items() if "l1" in s[1]])
 def test_zero_penalty(name):
     steps(name, {}, np.float64, [REPEATED], scalars={"l1": 0.0, "l2": 0.0})
 
 
+@pytest.mark.full
 def test_traced_indices_out_of_range_are_skipped():
     var = tf.Variable(np.ones((3, 2), np.float32), name="var")
 

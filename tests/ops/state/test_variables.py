@@ -52,7 +52,7 @@ TESTED_OTHERWISE = {
 }
 
 
-@pytest.mark.default_cases("VariableShape", "ResourceScatterMul", "ResourceScatterDiv")
+@pytest.mark.default_cases("VariableShape")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_variable_op(name):
     v = tf.Variable(START, name="v")
@@ -88,7 +88,7 @@ GRIDS = [([1, 2, 1], [0, 1, 0]), ([2, 3, 1], [0, 1, 0]), ([2, 1, 3], []), ([1, 1
 
 
 # Only XLA has kernels for these two, so TensorFlow has to compile.
-@pytest.mark.default_cases("[1, 1, 1]-[1, 0, 2]")
+@pytest.mark.full
 @pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
 def test_split_nd(grid, paddings):
     v = tf.Variable(TILED, name="v")
@@ -107,7 +107,7 @@ def test_split_nd(grid, paddings):
         np.testing.assert_array_equal(a, e.numpy())
 
 
-@pytest.mark.default_cases("[1, 1, 1]-[1, 0, 2]")
+@pytest.mark.full
 @pytest.mark.parametrize(("grid", "paddings"), GRIDS, ids=str)
 def test_concat_nd(grid, paddings):
     padded = np.array(TILED.shape) + (paddings or 0)

@@ -61,7 +61,7 @@ MADE = {
 }
 
 
-@pytest.mark.default_cases("rewritten nothing")
+@pytest.mark.full
 @pytest.mark.parametrize("name", MADE)
 def test_bounds_hold(name):
     op, inputs, attrs = MADE[name]

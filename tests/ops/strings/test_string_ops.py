@@ -122,7 +122,7 @@ FORMATS = [(np.int64, -1, ""), (np.int64, 25, "0"), (np.int64, 7, "-"), (np.int6
 FORMATS += [(np.uint64, 8, "+"), (np.int32, -1, ""), (np.uint32, 3, " "), (np.int16, 8, ""), (np.uint8, 5, "0")]
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("uint8-5-0")
 @pytest.mark.parametrize("dtype, width, fill", FORMATS, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_traced_integers_are_formatted_as_in_tensorflow(dtype, width, fill):
     """The length and a hash are equal; the text itself cannot be returned."""
@@ -189,7 +189,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.default_cases("float32 that is not known", "strings that are not known")
 @pytest.mark.parametrize("message", REFUSED)
 def test_unsupported_use_raises(message):
     converted = tf2jax.convert_functional(tf.function(REFUSED[message]), tf.TensorSpec([2], tf.int32))
@@ -216,7 +215,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("hashing-salt-True")
 @pytest.mark.parametrize("x64", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
 def test_keras_layers_hash_integers(name, x64):

@@ -149,7 +149,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.default_cases("min")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["add", "max", "min"])
 def test_reductions_are_differentiable(name):
     def fn(x):
@@ -160,6 +160,7 @@ def test_reductions_are_differentiable(name):
     np.testing.assert_array_equal(grad, {"add": [1, 1, 1], "max": [0, 1, 0], "min": [1, 0, 0]}[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("infer", [True, False])
 def test_cumulative_reductions_of_jax2tf(infer):
     def fn(x):

@@ -104,6 +104,7 @@ def test_case(case):
     check(case)
 
 
+@pytest.mark.full
 def test_replica_id():
     jax_fn = tf2jax.convert_functional(lambda x: x + gen_xla_ops.xla_replica_id(), tf.TensorSpec([], tf.int32))
     assert jax.jit(jax_fn)(np.int32(3)) == 3

@@ -37,6 +37,7 @@ def test_facts(name):
     assert (may_compare_sizes(graph, ops), may_have_dynamic_sizes(graph, ops)) == (compares, dynamic)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "drivers"), [("dense", 0), ("positions", 1)])
 def test_drivers_run_for_programs_with_a_reason_only(monkeypatch, name, drivers):
     fn, specs, *_ = PROGRAMS[name]

@@ -77,7 +77,6 @@ def test_runtime_dependent_inputs_raise(name):
         tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32))
 
 
-@pytest.mark.full
 def test_loops_that_are_too_long_to_unroll_raise():
     words = np.repeat(WORDS, 200)
     function = tf.function(

@@ -12,6 +12,7 @@ import tf2jax_lite as tf2jax
 X = np.array([1.0, 2.0, -3.0], np.float32)
 
 
+@pytest.mark.full
 def test_batched_for_a_server():
     """With a captured variable, and one result of another type."""
     weight = tf.Variable([2.0, 0.5, 3.0])
@@ -39,7 +40,7 @@ def body(i, value, count):
     return value * 1.5 + tf.cast(i, tf.float32), count + i
 
 
-@pytest.mark.default_cases("9-2--2")
+@pytest.mark.default_cases("2-9-3")
 @pytest.mark.parametrize("start, limit, delta", [(0, 5, 1), (2, 9, 3), (9, 2, -2), (3, 3, 1)], ids=str)
 def test_for(start, limit, delta):
     def fn(x, limit):

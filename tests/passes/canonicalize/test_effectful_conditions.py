@@ -27,7 +27,7 @@ def _compare(fn, *args, variables):
     return call, params
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("by data")
 @pytest.mark.parametrize("known", [True, False], ids=["counted", "by data"])
 def test_assignments(known):
     """Also where iterations are counted, and the condition is not computed at all."""
@@ -77,6 +77,7 @@ def test_results_after_the_loop_and_loops_in_loops():
         np.testing.assert_array_equal(new["Variable"][number], state["Variable"])
 
 
+@pytest.mark.full
 def test_the_limit_of_iterations_bounds_the_loop():
     """`tf.while_loop`'s addition is pure: an array may grow up to the limit."""
     seen = tf.Variable(0.0)
@@ -139,6 +140,7 @@ def test_numbers_drawn_until_one_is_large():
         np.testing.assert_array_equal(found[1], rest)
 
 
+@pytest.mark.full
 def test_tensorflow_1():
     with tf.Graph().as_default() as graph:
         tf.compat.v1.disable_control_flow_v2()

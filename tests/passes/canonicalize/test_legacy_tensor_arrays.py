@@ -109,7 +109,7 @@ def _control_flow_v1():
     v1.enable_control_flow_v2()
 
 
-@pytest.mark.default_cases("loop-2")
+@pytest.mark.default_cases("by_place-2", "split-2")
 @pytest.mark.parametrize("generation", [1, 2])
 @pytest.mark.parametrize("fn", [loop, by_place, split, branch, grows], ids=lambda f: f.__name__)
 def test_against_tensorflow(fn, generation):

@@ -26,7 +26,7 @@ def _whole(interface, called, other):
     return fn
 
 
-@pytest.mark.default_cases("no device is called, CPU is there-devices0-10.0", "CPU is called-devices1-1.0")
+@pytest.mark.default_cases("no device is called, CPU is there-devices0-10.0")
 @pytest.mark.parametrize(
     "name, devices, expected",
     [

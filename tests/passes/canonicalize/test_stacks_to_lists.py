@@ -51,6 +51,7 @@ def test_stacks_to_lists_keeps_values(fn):
             np.testing.assert_allclose(actual, expected)
 
 
+@pytest.mark.full
 def test_stacks_to_lists_with_one_stack_as_two_arguments_raises():
     @tf.function(autograph=False)
     def both(one, other, x):

@@ -100,7 +100,7 @@ def known_predicate():
     return [x], [raw.Switch(data=x * 2.0, pred=tf.constant(True))[1] + 1.0]
 
 
-@pytest.mark.default_cases("nested_either_way-")
+@pytest.mark.default_cases("nested_either_way-", "plain_switches_and_merges-")
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -115,6 +115,7 @@ def test_branches(build, feeds):
     check(build, feeds)
 
 
+@pytest.mark.full
 def test_case():
     def build():
         k, x = placeholder("k", tf.int32), placeholder("x")
@@ -188,7 +189,7 @@ def numbers(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.default_cases("cond_in_loop_in_cond-", "value_of_the_condition_leaves-")
+@pytest.mark.default_cases("value_of_the_condition_leaves-")
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -255,7 +256,7 @@ def gradient_of_seq2seq():
     return [x, w], [found, *tf1.gradients(tf.reduce_sum(found**2), [x, w])]
 
 
-@pytest.mark.default_cases("gradient_of_branches-")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "build, feeds",
     [
@@ -327,7 +328,7 @@ def test_effects_happen_in_the_branch_taken_only_and_as_often_as_in_tensorflow()
     assert params["a"] == 10 and params["asked"] == 12
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("False-0")
 @pytest.mark.parametrize("trips", [0, 1, 2])
 @pytest.mark.parametrize("deep", [False, True])
 def test_gradients_of_loops_that_do_not_run(trips, deep):

@@ -56,7 +56,7 @@ def one(number, x):
     return sides(number, x, 1)
 
 
-@pytest.mark.default_cases("sides")
+@pytest.mark.default_cases("looped", "one")
 @pytest.mark.parametrize("fn", [sides, nested, several, looped, within_loops, under_a_condition, one])
 def test_frozen(fn):
     variable = tf.Variable(1.5)

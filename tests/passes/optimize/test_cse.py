@@ -17,7 +17,7 @@ def counted(function, op):
     return sum(node.op == op for node in graph.main.nodes)
 
 
-@pytest.mark.default_cases("<lambda>-Where-1")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "op", "count"),
     [

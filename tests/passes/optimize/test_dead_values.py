@@ -166,7 +166,7 @@ UNREAD = [
 ]
 
 
-@pytest.mark.default_cases("unread_case_results")
+@pytest.mark.full
 @pytest.mark.parametrize("fn", UNREAD, ids=lambda fn: fn.__name__)
 def test_dead_values_are_not_computed(fn):
     jax_fn = tf2jax.convert_functional(tf.function(fn), SPEC)
@@ -279,6 +279,7 @@ def asserting(x, y):
     return x * 2.0, y + 1.0
 
 
+@pytest.mark.default_cases("asserting")
 @pytest.mark.parametrize("step", [printing, asserting])
 def test_prints_and_assertions_stay(step, capfd):
     def fn(x):
@@ -312,6 +313,7 @@ def test_random_numbers_are_the_same():
     np.testing.assert_array_equal(both[0], first)
 
 
+@pytest.mark.full
 def test_versions_of_a_function_have_names_of_their_own():
     jax_fn, _ = tf2jax.convert(tf.function(read_in_two_ways), SPEC)
     graph = graph_of(jax_fn)

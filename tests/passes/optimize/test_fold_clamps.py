@@ -47,6 +47,7 @@ def test_sizes_are_known(function):
         np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.full
 def test_keras_category_encoding():
     layer = tf.keras.layers.CategoryEncoding(num_tokens=10, output_mode="multi_hot")
     tokens = np.array([[1, 2, 2], [9, 0, 3]], np.int32)
@@ -54,7 +55,6 @@ def test_keras_category_encoding():
     np.testing.assert_array_equal(jax.jit(converted)(tokens), layer(tokens).numpy())
 
 
-@pytest.mark.default_cases("too large", "of nothing")
 @pytest.mark.parametrize(
     "function",
     [
@@ -86,6 +86,7 @@ def test_folded_clamps_keep_the_shape():
     np.testing.assert_array_equal(jax.jit(converted)(VALUES), graph(VALUES).numpy())
 
 
+@pytest.mark.full
 def test_float_clamps_stay_unchanged():
     graph = tf.function(lambda x: tf.minimum(4.0, tf.maximum(x, 4.0)), autograph=False)
     x = np.array([1, np.nan, 7], np.float32)

@@ -32,6 +32,7 @@ CASES = {
 }
 
 
+@pytest.mark.default_cases("among others", "unstacked", "along another axis", "few")
 @pytest.mark.parametrize("name", CASES)
 def test_gather_pieces_of_a_split_gives_tf_values(name):
     function, primitive, joins = CASES[name]
@@ -55,6 +56,7 @@ def test_gather_pieces_gradient_adds_up_repeats():
     np.testing.assert_allclose(jax.grad(own)(X), tape.gradient(total, x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_gather_pieces_along_a_symbolic_dimension():
     own = tf2jax.convert_functional(
         tf.function(lambda x: tf.concat([p for p in tf.split(x, 16, 0) for _ in range(2)], 0), autograph=False),

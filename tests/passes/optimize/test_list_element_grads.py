@@ -104,7 +104,7 @@ SUMS = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("the other way")
 @pytest.mark.parametrize("how", SUMS.values(), ids=SUMS)
 def test_sums_of_lists(how):
     x = RNG.normal(size=(4, 3)).astype(np.float32)

@@ -98,7 +98,7 @@ def test_rows(function, splits):
         close(row, graph(VALUES, own))
 
 
-@pytest.mark.default_cases("added")
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["reduce_sum", "reduce_mean", "reduce_max", "centred", "doubled after", "added"])
 def test_gradients(name):
     graph = tf.function(ROWS[name], autograph=False)
@@ -137,7 +137,7 @@ def repeated(axis):
     return tf.function(lambda v, c: tf.repeat(v, c, axis=axis), autograph=False)
 
 
-@pytest.mark.default_cases("floats-1", "ints-0")
+@pytest.mark.default_cases("floats-1")
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
 def test_length_from_the_bound(axis, data):
@@ -156,7 +156,7 @@ def test_length_from_the_bound(axis, data):
             np.testing.assert_array_equal(actual[-2:], -1 if data.dtype == np.int32 else 0)
 
 
-@pytest.mark.default_cases("ints-0")
+@pytest.mark.full
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("data", [VALUES, INT.reshape(4, 3)], ids=["floats", "ints"])
 def test_static_counts_need_no_bound(axis, data):
@@ -174,6 +174,7 @@ def test_static_counts_need_no_bound(axis, data):
         close(gradient, tape.gradient(loss, variable))
 
 
+@pytest.mark.full
 def test_bound_along_an_inner_axis():
     counts = np.array([2, 0, 3], np.int32)
     graph = repeated(1)
@@ -183,7 +184,7 @@ def test_bound_along_an_inner_axis():
     close(known, graph(INT.reshape(4, 3), counts))
 
 
-@pytest.mark.default_cases("counts0", "counts1")
+@pytest.mark.default_cases("counts0")
 @pytest.mark.parametrize("counts", [[0, 0, 0], [-2, 3, 1], [5, 0, 0]])
 def test_counts_below_one(counts):
     counts = np.array(counts, np.int32)

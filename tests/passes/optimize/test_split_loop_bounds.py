@@ -40,7 +40,7 @@ def not_a_number(x, n):
     return tf.while_loop(lambda i, y: i < limit, lambda i, y: (i + 1.0, y + x), [0.0, x])[1]
 
 
-@pytest.mark.default_cases("not_a_number")
+@pytest.mark.default_cases("limit_on_the_left")
 @pytest.mark.parametrize(
     "fn",
     [least_outside, least_in_the_condition, limit_on_the_left, loops_inside, not_a_number],

@@ -66,12 +66,13 @@ CASES = [
 ]
 
 
-@pytest.mark.default_cases("cond", "cond_operands")
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case):
     check(case)
 
 
+@pytest.mark.full_cases("scan", "scan_gradient", "jit_in_scan")
 @pytest.mark.parametrize("name", [c.name for c in CASES if c.name.startswith(("scan", "fori", "jit_in"))])
 def test_counted_loops_become_scans(name):
     (case,) = (c for c in CASES if c.name == name)

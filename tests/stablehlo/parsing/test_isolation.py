@@ -30,6 +30,7 @@ def damaged():
     return (FINDINGS / "stablehlo_bytes-location-utf8.bin").read_bytes()
 
 
+@pytest.mark.full
 def test_a_payload_that_crashes_mlir_is_an_error(payload):
     with pytest.raises(InvalidModelError, match="MLIR crashes"):
         tf2jax_lite.from_stablehlo(damaged())
@@ -85,6 +86,7 @@ def test_constants_that_a_few_words_declare(line):
         tf2jax_lite.from_stablehlo(text)
 
 
+@pytest.mark.full
 def test_regions_nest_only_so_deep():
     inner = "stablehlo.return %arg0 : tensor<f32>"
     for i in range(400):
@@ -108,6 +110,7 @@ def test_without_another_process_there_is_a_way(monkeypatch):
         isolation.check_payload(b"ML\xefR new")
 
 
+@pytest.mark.full
 def test_text_is_read_by_the_other_process_too():
     """MLIR allocates gigabytes for a dimension; this process never sees it."""
     text = jax.jit(lambda x: jax.lax.conv(x, x[:, :, :2, :2], (1, 1), "SAME")).lower(np.zeros((1, 1, 4, 4))).as_text()

@@ -174,7 +174,7 @@ def compare(fn, args, tmp_path, rtol=2e-6):
     return text
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("swish", "power", "split", "masked")
 @pytest.mark.parametrize("name", CASES)
 def test_function_is_written_as_its_idiom(name, tmp_path):
     fn, args, expected = CASES[name]
@@ -283,6 +283,7 @@ SYMBOLIC = {
 }
 
 
+@pytest.mark.full_cases("relu")
 @pytest.mark.parametrize("name", SYMBOLIC)
 def test_block_becomes_calls(name):
     fn, args, expected = SYMBOLIC[name]
@@ -307,5 +308,6 @@ def test_names_of_idioms_switch_them_off():
     assert [s.params["function"] for s in block.steps] == ["jax.nn.silu"]
 
 
+@pytest.mark.full
 def test_helpers_are_formatted_for_88_columns():
     assert max(len(line) for text in idioms.HELPERS.values() for line in text.splitlines()) <= 88

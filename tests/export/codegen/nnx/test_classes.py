@@ -98,7 +98,7 @@ def model_of(name):
     return model, params, inputs, text, constants
 
 
-@pytest.mark.default_cases("encoder", "tied", "convolutions")
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, tmp_path):
     """Also after splitting and merging, and with respect to nnx.Param."""
@@ -204,6 +204,7 @@ def _number(params, x):
     return [x * params["norm/mean"], jnp.zeros(4) + 2.0]
 
 
+@pytest.mark.default_cases("_returned")
 @pytest.mark.parametrize("function", [_first, _read_later, _returned, _number])
 def test_updates_are_assigned(function, tmp_path):
     params, inputs = drawn({"norm/mean": (4,), "norm/gamma": (4,)}), drawn({"x": (3, 4)})
@@ -225,6 +226,7 @@ def test_variables_that_are_exchanged(tmp_path):
     np.testing.assert_array_equal(own["b"][...], params["a"])
 
 
+@pytest.mark.full
 def test_signatures_share_classes_and_variables(tmp_path):
     model, params, inputs = encoder()
     params = {**params, "calls": np.float32(0)}
@@ -260,6 +262,7 @@ def test_keys_are_drawn_from_rngs(tmp_path):
     assert not np.allclose(module(**inputs, rngs=rngs), module(**inputs, rngs=rngs))
 
 
+@pytest.mark.full_cases("kinds5")
 @pytest.mark.parametrize(
     "kinds",
     [

@@ -78,5 +78,6 @@ def test_conv(case, dtype):
     check(layer, lambda x, k, b: helpers._conv(x, k, **options) + b, x, kernel, bias)
 
 
+@pytest.mark.full
 def test_all_bases_are_compared():
     assert set(BASES.values()) == {"nnx.Linear", "nnx.Einsum", "nnx.Conv"}

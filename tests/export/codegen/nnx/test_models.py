@@ -185,7 +185,6 @@ def test_source_has(name, pieces, runs):
         assert piece in text, text
 
 
-@pytest.mark.full
 def test_load_runs_modules_as_functions(runs):
     root, expected = runs
     _, _, _, fn, params = expected["training"]
