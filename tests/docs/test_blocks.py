@@ -152,9 +152,11 @@ SETUPS = {
 
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch):
-    """Remove the ops and modules that pages add."""
+    """Remove the ops and modules that pages add; switch back to control flow v2."""
     monkeypatch.delitem(sys.modules, "model", raising=False)
     yield
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].compat.v1.enable_control_flow_v2()
     for name in [name for name in registry._registry if name.startswith("My")]:
         del registry._registry[name]
     sys.modules.pop("model", None)
