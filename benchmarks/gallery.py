@@ -208,7 +208,9 @@ CASES = {
     "autoregressive flow": Case(
         "tensorflow-probability", "tfp.bijectors.MaskedAutoregressiveFlow", "log density", _flow
     ),
-    "structural time series": Case("tensorflow-probability", "tfp.sts.Sum", "Kalman filter", _time_series),
+    "structural time series": Case(
+        "tensorflow-probability", "tfp.sts.Sum", "time series by a Kalman filter", _time_series
+    ),
     "hidden Markov model": Case(
         "tensorflow-probability", "tfp.distributions.HiddenMarkovModel", "likelihood and Viterbi path", _hidden_markov
     ),
@@ -228,8 +230,8 @@ CASES = {
     ),
     "LSTM": Case(
         "flax",
-        "linen.RNN(linen.OptimizedLSTMCell)",
-        f"recurrent, {_TO_JAX}",
+        "linen.RNN",
+        f"LSTM, {_TO_JAX}",
         lambda: _flax("LSTM", _normal(1, 100, 64)),
     ),
 }

@@ -12,9 +12,9 @@ from .tables import Record
 PAGE = ROOT / "docs" / "gallery.md"
 TEXT = """# Gallery
 
-Models of public packages, converted without a change of their code. The largest difference between TensorFlow's results
-and those of the converted function under `jax.jit` is relative to the largest magnitude of the result. Weights are
-random, with a fixed seed.
+Models of public packages, converted without a change of their code. The error is the largest difference between
+TensorFlow's results and those of the converted function under `jax.jit`, relative to the largest magnitude of the
+result. Weights are random, with a fixed seed.
 
 {table}
 {times}
@@ -67,11 +67,11 @@ def page(records: Sequence[Record]) -> str:
       records: those of `benchmarks.gallery`.
     """
     timed = any("times" in r for r in records)
-    header = ("model", "source", "kind", "params", "largest error", *(["time / TensorFlow's"] if timed else []))
+    header = ("model", "module", "kind", "params", "error", *(["time / TensorFlow's"] if timed else []))
     rows = [
         (
-            r["name"],
-            f"`{r['source']}`",
+            f"`{r['source'].rpartition('.')[2]}`",
+            f"`{r['source'].rpartition('.')[0]}`",
             r["kind"],
             _size(r["params"]),
             f"{r['error']:.0e}" if r["error"] else "0",
