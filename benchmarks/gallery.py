@@ -190,7 +190,6 @@ def _flax(name: str, x: np.ndarray) -> Any:
     return _from_jax(model.apply, model.init(jax.random.key(0), x), x)
 
 
-_TO_JAX = "exported by jax2tf"
 CASES = {
     "ResNet50V2": Case("keras", "keras.applications.ResNet50V2", "CNN", lambda: _application("ResNet50V2")),
     "DenseNet121": Case("keras", "keras.applications.DenseNet121", "CNN", lambda: _application("DenseNet121")),
@@ -200,38 +199,34 @@ CASES = {
     "NASNetMobile": Case("keras", "keras.applications.NASNetMobile", "CNN", lambda: _application("NASNetMobile")),
     "Xception": Case("keras", "keras.applications.Xception", "CNN", lambda: _application("Xception")),
     "MobileNetV2": Case(
-        "tf_keras", "tf_keras.applications.MobileNetV2", "CNN, Keras 2 SavedModel", lambda: _keras2("MobileNetV2")
+        "tf_keras", "tf_keras.applications.MobileNetV2", "CNN (SavedModel)", lambda: _keras2("MobileNetV2")
     ),
     "RegNetX002": Case(
-        "tf_keras", "tf_keras.applications.RegNetX002", "CNN, Keras 2 SavedModel", lambda: _keras2("RegNetX002")
+        "tf_keras", "tf_keras.applications.RegNetX002", "CNN (SavedModel)", lambda: _keras2("RegNetX002")
     ),
-    "autoregressive flow": Case(
-        "tensorflow-probability", "tfp.bijectors.MaskedAutoregressiveFlow", "log density", _flow
-    ),
-    "structural time series": Case(
-        "tensorflow-probability", "tfp.sts.Sum", "time series by a Kalman filter", _time_series
-    ),
+    "autoregressive flow": Case("tensorflow-probability", "tfp.bijectors.MaskedAutoregressiveFlow", "density", _flow),
+    "structural time series": Case("tensorflow-probability", "tfp.sts.Sum", "Kalman filter", _time_series),
     "hidden Markov model": Case(
-        "tensorflow-probability", "tfp.distributions.HiddenMarkovModel", "likelihood and Viterbi path", _hidden_markov
+        "tensorflow-probability", "tfp.distributions.HiddenMarkovModel", "Viterbi path", _hidden_markov
     ),
     "Gaussian process": Case(
         "tensorflow-probability",
         "tfp.distributions.GaussianProcessRegressionModel",
-        "mean and variance",
+        "regression",
         _gaussian_process,
     ),
-    "ResNet18": Case("dm-haiku", "hk.nets.ResNet18", f"CNN, {_TO_JAX}", lambda: _haiku("ResNet18")),
-    "MobileNetV1": Case("dm-haiku", "hk.nets.MobileNetV1", f"CNN, {_TO_JAX}", lambda: _haiku("MobileNetV1")),
+    "ResNet18": Case("dm-haiku", "hk.nets.ResNet18", "CNN (jax2tf)", lambda: _haiku("ResNet18")),
+    "MobileNetV1": Case("dm-haiku", "hk.nets.MobileNetV1", "CNN (jax2tf)", lambda: _haiku("MobileNetV1")),
     "attention": Case(
         "flax",
         "linen.MultiHeadDotProductAttention",
-        f"attention, {_TO_JAX}",
+        "attention (jax2tf)",
         lambda: _flax("attention", _normal(1, 128, 512)),
     ),
     "LSTM": Case(
         "flax",
         "linen.RNN",
-        f"LSTM, {_TO_JAX}",
+        "LSTM (jax2tf)",
         lambda: _flax("LSTM", _normal(1, 100, 64)),
     ),
 }

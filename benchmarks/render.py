@@ -32,8 +32,8 @@ INTRODUCTION = """# Measurements of performance
 [Performance](../guides/performance.md) is the page for users; this one has every measurement. It is written by `python
 -m benchmarks.render` from [performance.jsonl](../../benchmarks/results/performance.jsonl), and for [another
 processor](#on-another-processor) from [performance-avx2.jsonl](../../benchmarks/results/performance-avx2.jsonl). The
-suites `run,train,compile,convert,artifact,memory,cpu_rules,channels,operations,long,products,stages` of `python -m
-benchmarks --json FILE` append such records.
+suites `run`, `train`, `compile`, `convert`, `artifact`, `memory`, `cpu_rules`, `channels`, `operations`, `long`,
+`products` and `stages` of `python -m benchmarks --json FILE` append such records.
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Compared programs ran interleaved in one session. The
 tables show medians of **ratios**: the time of tf2jax_lite ("ours") divided by the other's, so below 1 tf2jax_lite is

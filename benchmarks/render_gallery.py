@@ -26,8 +26,9 @@ code for each model.
 ## Packages
 
 {packages}
-"Exported by jax2tf" means that `jax2tf` brings the package's JAX model to TensorFlow first. Such graphs hold StableHLO,
-which [becomes JAX again](stablehlo.md). [Performance](guides/performance.md) has more models, with their times.
+"(SavedModel)": the Keras 2 model is saved, and its signature converted. "(jax2tf)": `jax2tf` brings the package's JAX
+model to TensorFlow first. Such graphs hold StableHLO, which [becomes JAX again](stablehlo.md).
+[Performance](guides/performance.md) has more models, with their times.
 
 ## Convert one of them
 
@@ -67,22 +68,21 @@ def page(records: Sequence[Record]) -> str:
       records: those of `benchmarks.gallery`.
     """
     timed = any("times" in r for r in records)
-    header = ("model", "module", "kind", "params", "error", *(["time / TensorFlow's"] if timed else []))
+    header = ("model", "package", "kind", "params", "error", *(["time / TensorFlow's"] if timed else []))
     rows = [
         (
-            f"`{r['source'].rpartition('.')[2]}`",
-            f"`{r['source'].rpartition('.')[0]}`",
+            r["source"].rpartition(".")[2],
+            r["package"],
             r["kind"],
             _size(r["params"]),
-            f"{r['error']:.0e}" if r["error"] else "0",
+            f"`{r['error']:.0e}`" if r["error"] else "0",
             *([tables.ratio(r.get("ratios", {}).get("tensorflow"))] if timed else []),
         )
         for r in records
     ]
-    packages = [
-        (f"[{name}]({PACKAGES[name]})", version)
-        for name, version in {r["package"]: r["version"] for r in records}.items()
-    ]
+    packages = {r["package"]: (f"[{r['package']}]({PACKAGES[r['package']]})", r["version"], []) for r in records}
+    for r in records:
+        packages[r["package"]][2].append(f"`{r['source'].rpartition('.')[0]}`")
     versions = sorted({f"JAX {r['versions']['jax']} and TensorFlow {r['versions']['tensorflow']}" for r in records})
     days = sorted({r["day"] for r in records})
     return TEXT.format(
@@ -90,7 +90,10 @@ def page(records: Sequence[Record]) -> str:
         times="A time is the ratio of median times of calls, in turns." if timed else "Times are not measured yet.",
         versions="; ".join(versions),
         days=" to ".join(dict.fromkeys((days[0], days[-1]))),
-        packages=tables.table(("package", "version"), packages),
+        packages=tables.table(
+            ("package", "version", "modules"),
+            [(name, version, ", ".join(dict.fromkeys(modules))) for name, version, modules in packages.values()],
+        ),
     )
 
 
