@@ -129,24 +129,30 @@ too. Each row is from two processes; in each, calls of both libraries are interl
 
 """
 
-# Names of measurements in records, as the page shows them.
-_LABELS = {"gradient by the filter": "filter gradient"}
+
+def _rule_cells(record: Record | None) -> tuple[str, str, str]:
+    """Return our time in ms, and the ratios of run and compile time to JAX's."""
+    if record is None:
+        return "", "", ""
+    return (
+        f"{1e3 * record['times']['tf2jax_lite']['median']:.2f}",
+        tables.ratio(record["ratios"]["jax"]),
+        tables.ratio(record["compile"]["tf2jax_lite"] / record["compile"]["jax"]),
+    )
 
 
 def _convolutions(records: Sequence[Record]) -> str:
-    rows = [
-        (
-            r["form"],
-            _LABELS.get(r["what"], r["what"]),
-            f"{1e3 * r['times']['jax']['median']:.2f}",
-            f"{1e3 * r['times']['tf2jax_lite']['median']:.2f}",
-            tables.ratio(r["ratios"]["jax"]),
-            tables.ratio(r["ratios"].get("tensorflow")),
-            tables.ratio(r["compile"]["tf2jax_lite"] / r["compile"]["jax"]),
-        )
-        for r in records
-    ]
-    header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "to TensorFlow", "compile ratio")
+    forms: dict[str, dict[str, Record]] = {}
+    for r in records:
+        forms.setdefault(r["form"], {})[r["what"]] = r
+    rows = []
+    for form, found in forms.items():
+        to_tensorflow = tables.ratio(found.get("forward", {}).get("ratios", {}).get("tensorflow"))
+        forward, gradient = (_rule_cells(found.pop(what, None)) for what in ("forward", "gradient"))
+        rows.append((form, *forward, to_tensorflow, *gradient))
+        rows += [(f"{form}, {what}", *[""] * 4, *_rule_cells(r)) for what, r in found.items()]
+    cells = ("ms", "to JAX", "compile, to JAX")
+    header = ("operation, NHWC", *cells, "to TensorFlow", *(f"gradient, {cell}" for cell in cells))
     return CONVOLUTIONS + "\n" + tables.table(header, rows)
 
 
