@@ -1,4 +1,4 @@
-"""Models of public packages, converted and compared with TensorFlow: the records of docs/gallery.md.
+"""Models of public packages, compared with TensorFlow: the records of the gallery.
 
     python -m benchmarks.gallery [--times] [--models NAME,NAME]
     python -m benchmarks.render_gallery

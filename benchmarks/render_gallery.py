@@ -1,4 +1,4 @@
-"""Write docs/gallery.md from benchmarks/results/gallery.jsonl: `python -m benchmarks.render_gallery`."""
+"""Write docs/gallery.md from records: `python -m benchmarks.render_gallery`."""
 
 from __future__ import annotations
 

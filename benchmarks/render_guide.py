@@ -1,7 +1,7 @@
-"""Write docs/guides/performance.md and its plots: `python -m benchmarks.render_guide`.
+"""Write docs/guides/performance.md: `python -m benchmarks.render_guide`.
 
-The records are benchmarks/results/performance.jsonl, and for training steps also performance-avx2.jsonl. The plots need
-the extra ``plot``.
+It writes the plots, too, which need the extra ``plot``. The records are benchmarks/results/performance.jsonl, and for
+training steps also performance-avx2.jsonl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python code of README runs in one namespace, and its conversion is what the exporter writes."""
+"""README's code runs, and the source that it shows is the exporter's."""
 
 import ast
 

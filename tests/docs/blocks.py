@@ -58,7 +58,7 @@ def blocks(path, language="python"):
 
 
 def run(block, namespace, folder):
-    """Run a block in a namespace, as a file in a folder: AutoGraph reads the source of functions."""
+    """Run a block as a file in a folder, from which AutoGraph reads the source."""
     file = folder / f"line_{block.line}.py"
     file.write_text("\n" * (block.line - 1) + block.code)
     exec(compile(file.read_text(), str(file), "exec"), namespace)
