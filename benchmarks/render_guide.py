@@ -105,7 +105,8 @@ not timed. To time your own model, call it under `jax.jit`, and wait for the res
 
 ## Method
 
-Compared programs alternate in one process, and other work is paused while they run; the page shows medians.
+Compared programs alternate in one process, and the page shows medians. Other work was paused during calls and training
+steps.
 `python -m benchmarks --suite run,train --json FILE` repeats the measurements, and `python -m benchmarks.render_guide`
 writes this page from [records](../../benchmarks/results/performance.jsonl).
 [Measurements of performance](../developer/performance.md) has all of them: single operations, CPU rules, products,
