@@ -1,6 +1,6 @@
-"""Write docs/performance.md: `python -m benchmarks.render FILE...`.
+"""Write docs/developer/performance.md: `python -m benchmarks.render FILE...`.
 
-The files are records of `python -m benchmarks --json`.
+The files are records of `python -m benchmarks --json`; by default those in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from . import (
 )
 from .tables import Record
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "developer" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results"
 
-INTRODUCTION = """# Performance
+INTRODUCTION = """# Measurements of performance
 
-Generated: `python -m benchmarks --suite
-run,train,compile,convert,artifact,memory,cpu_rules,channels,operations,long,products,stages --json out.jsonl`, then
-`python -m benchmarks.render out.jsonl [--before older.jsonl] [--elsewhere other.jsonl]`. The records of this page are
-[performance.jsonl](performance.jsonl), of the earlier state [performance-before.jsonl](performance-before.jsonl), and
-of [another processor](#on-another-processor) [performance-avx2.jsonl](performance-avx2.jsonl).
+[Performance](../guides/performance.md) is the page for users; this one has every measurement. It is written by `python
+-m benchmarks.render` from [performance.jsonl](../../benchmarks/results/performance.jsonl), and for [another
+processor](#on-another-processor) from [performance-avx2.jsonl](../../benchmarks/results/performance-avx2.jsonl). The
+suites `run`, `train`, `compile`, `convert`, `artifact`, `memory`, `cpu_rules`, `channels`, `operations`, `long`,
+`products` and `stages` of `python -m benchmarks --json FILE` append such records.
 
 Measured on two shared cores ({machine}), JAX on CPU, float32. Compared programs ran interleaved in one session. The
 tables show medians of **ratios**: the time of tf2jax_lite ("ours") divided by the other's, so below 1 tf2jax_lite is
@@ -127,24 +129,30 @@ too. Each row is from two processes; in each, calls of both libraries are interl
 
 """
 
-# Names of measurements in records, as the page shows them.
-_LABELS = {"gradient by the filter": "filter gradient"}
+
+def _rule_cells(record: Record | None) -> tuple[str, str, str]:
+    """Return our time in ms, and the ratios of run and compile time to JAX's."""
+    if record is None:
+        return "", "", ""
+    return (
+        f"{1e3 * record['times']['tf2jax_lite']['median']:.2f}",
+        tables.ratio(record["ratios"]["jax"]),
+        tables.ratio(record["compile"]["tf2jax_lite"] / record["compile"]["jax"]),
+    )
 
 
 def _convolutions(records: Sequence[Record]) -> str:
-    rows = [
-        (
-            r["form"],
-            _LABELS.get(r["what"], r["what"]),
-            f"{1e3 * r['times']['jax']['median']:.2f}",
-            f"{1e3 * r['times']['tf2jax_lite']['median']:.2f}",
-            tables.ratio(r["ratios"]["jax"]),
-            tables.ratio(r["ratios"].get("tensorflow")),
-            tables.ratio(r["compile"]["tf2jax_lite"] / r["compile"]["jax"]),
-        )
-        for r in records
-    ]
-    header = ("operation, NHWC", "", "JAX, ms", "ours, ms", "ratio", "to TensorFlow", "compile ratio")
+    forms: dict[str, dict[str, Record]] = {}
+    for r in records:
+        forms.setdefault(r["form"], {})[r["what"]] = r
+    rows = []
+    for form, found in forms.items():
+        to_tensorflow = tables.ratio(found.get("forward", {}).get("ratios", {}).get("tensorflow"))
+        forward, gradient = (_rule_cells(found.pop(what, None)) for what in ("forward", "gradient"))
+        rows.append((form, *forward, to_tensorflow, *gradient))
+        rows += [(f"{form}, {what}", *[""] * 4, *_rule_cells(r)) for what, r in found.items()]
+    cells = ("ms", "to JAX", "compile, to JAX")
+    header = ("operation, NHWC", *cells, "to TensorFlow", *(f"gradient, {cell}" for cell in cells))
     return CONVOLUTIONS + "\n" + tables.table(header, rows)
 
 
@@ -202,21 +210,6 @@ def _pages(records: Sequence[Record]) -> str:
     return PAGES + tables.table((*header, "to tensorflow", "larger pages"), rows)
 
 
-def _changed(records: Sequence[Record], before: Sequence[Record]) -> str:
-    older = {(r["model"], r["batch"]): r for r in before if r["suite"] == "run"}
-    rows = []
-    for r in records:
-        if (old := older.get((r["model"], r["batch"]))) is not None:
-            ratios = (x["ratios"].get(o) for o in ("tensorflow", "native") for x in (old, r))
-            rows.append((r["model"], r["batch"], *map(tables.ratio, ratios)))
-    header = ("model", "batch", "to tensorflow, before", "now", "to native, before", "now")
-    text = (
-        "## Effect of image rows on whole models\n\nRatios before images were concatenated along rows and Winograd was "
-        "restricted to fewer shapes; measured in separate sessions.\n\n"
-    )
-    return text + tables.table(header, rows)
-
-
 def _rate(record: Record) -> str:
     """Return our program's GFLOP/s; "" for loops, which XLA counts once."""
     flops = record["ours"].get("flops")
@@ -225,11 +218,11 @@ def _rate(record: Record) -> str:
     return f"{flops / record['times']['tf2jax_lite']['median'] / 1e9:.0f}"
 
 
-def _models(title: str, records: Sequence[Record]) -> str:
+def _models(title: str, records: Sequence[Record], *, compiling: bool = True) -> str:
     others = sorted({name for r in records for name in r["ratios"]})
     rows = []
     for r in records:
-        ready = [tables.ready(r, o) for o in ("native", "peer")]
+        ready = [tables.ready(r, o) for o in ("native", "peer") if compiling]
         rows.append(
             (
                 r["model"],
@@ -247,8 +240,7 @@ def _models(title: str, records: Sequence[Record]) -> str:
         "batch",
         "ours, ms",
         *(f"to {o}" for o in others),
-        "trace and compile, to native",
-        "to tf2jax",
+        *(("trace and compile, to native", "to tf2jax") if compiling else ()),
         "equations, ours / native",
         "kernels",
         "GFLOP/s",
@@ -357,7 +349,7 @@ def _compile_times(records: Sequence[Record]) -> str:
 _RENAMED = {"artefact": "artifact", "spelling": "cpu_rules"}
 
 
-def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
+def suites_of(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Return records by suite; of several records for one measurement, the last one."""
     latest: dict[tuple[Any, ...], Record] = {}
     for r in records:
@@ -374,15 +366,14 @@ def _suites(records: Sequence[Record]) -> dict[str, list[Record]]:
     return suites
 
 
-def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Sequence[Record] = ()) -> str:
+def page(records: Sequence[Record], elsewhere: Sequence[Record] = ()) -> str:
     """Return the page's text.
 
     Args:
       records: of ``python -m benchmarks --json``; of several for one measurement, the last one counts.
-      before: records of an earlier state, for the table of changes.
       elsewhere: records of another processor.
     """
-    suites = _suites(records)
+    suites = suites_of(records)
     latest = [r for suite in suites.values() for r in suite]
     loads = [r["load"] for r in latest if "load" in r]
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
@@ -391,15 +382,13 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
     introduction = INTRODUCTION.format(load=load, machine=machine, versions=_versions(latest))
     parts = [introduction, render_targets.section(suites)]
     if "run" in suites:
-        parts.append(_models("One call", suites["run"]))
+        parts.append(_models("One call", suites["run"], compiling=False))
     if "train" in suites:
         parts.append(_models("One training step (SGD with momentum)", suites["train"]))
     parts.append(_convolutions(suites.get("cpu_rules", [])))
     parts.append(render_channels.section(suites.get("channels", [])))
     parts.append(render_operations.section(suites.get("operations", [])))
     parts.append(render_long.section(suites.get("long", [])))
-    if before and "run" in suites:
-        parts.append(_changed(suites["run"], before))
     for name, render in (
         ("products", _products),
         ("compile", _compile_times),
@@ -411,7 +400,7 @@ def page(records: Sequence[Record], before: Sequence[Record] = (), elsewhere: Se
     ):
         if name in suites:
             parts.append(render(suites[name]))
-    parts.append(render_elsewhere.section(_suites(elsewhere)))
+    parts.append(render_elsewhere.section(suites_of(elsewhere)))
     parts.append(render_gpu.section(suites.get("described", []), suites.get("device", [])))
     return "\n".join(filter(None, parts))
 
@@ -428,18 +417,22 @@ def _versions(records: Sequence[Record]) -> str:
     return f"\n{share} were measured with {'; '.join(used)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}."
 
 
-def _read(paths: Sequence[str]) -> list[Record]:
+def read(paths: Sequence[str | Path]) -> list[Record]:
+    """Return the records of files."""
     return [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the page from files of records."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
-    parser.add_argument("records", nargs="+", help="files that `python -m benchmarks --json` wrote")
-    parser.add_argument("--before", nargs="*", default=[], help="files of an earlier state")
-    parser.add_argument("--elsewhere", nargs="*", default=[], help="files of another processor")
+    parser.add_argument(
+        "records", nargs="*", default=[RESULTS / "performance.jsonl"], help="files that `python -m benchmarks` wrote"
+    )
+    parser.add_argument(
+        "--elsewhere", nargs="*", default=[RESULTS / "performance-avx2.jsonl"], help="files of another processor"
+    )
     options = parser.parse_args(arguments)
-    written = page(*(_read(files) for files in (options.records, options.before, options.elsewhere)))
+    written = page(read(options.records), read(options.elsewhere))
     PAGE.write_text(written.rstrip() + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The section of docs/performance.md on long computations."""
+"""The section of docs/developer/performance.md on long computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section of docs/performance.md on single operations."""
+"""The section of docs/developer/performance.md on single operations."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def page(records: list[Record]) -> str:
         "",
         "Generated: `python -m benchmarks.training flax --json out.jsonl`, the same with `memory` and "
         "`stream`, then `python -m benchmarks.render_training out.jsonl`. The records "
-        "of this page are [finetuning-performance.jsonl](finetuning-performance.jsonl).",
+        "of this page are [finetuning.jsonl](../benchmarks/results/finetuning.jsonl).",
         "",
         f"Measured on two shared cores ({machine}), JAX {versions['jax']} on CPU, {records[-1]['day']}. Other work ran "
         f"at the same time (load average {min(loads):.0f} to {max(loads):.0f}), so compare ratios, not seconds.",

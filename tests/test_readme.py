@@ -1,38 +1,37 @@
-"""Python code of README runs in one namespace, a page's blocks alone."""
+"""README's code runs, and the source that it shows is the exporter's."""
 
-import re
-from pathlib import Path
+import ast
 
-import pytest
+from tests.docs.blocks import ROOT, blocks, run
 
-from tf2jax_lite.ops import registry
-
-ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 
 
-def blocks(page):
-    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    assert found
-    return [compile(block, f"{page}, block {number}", "exec") for number, block in enumerate(found)]
+def function(source, name):
+    """Return the dump of a function without its docstring."""
+    (found,) = (node for node in ast.parse(source).body if getattr(node, "name", None) == name)
+    if ast.get_docstring(found):
+        del found.body[0]
+    return ast.dump(found)
 
 
-@pytest.fixture(autouse=True)
-def _without_new_ops():
-    yield
-    for name in [name for name in registry._registry if name.startswith("My")]:
-        del registry._registry[name]
+def test_readme_code_runs_and_shows_its_source(tmp_path, monkeypatch):
+    import tensorflow as tf
 
+    import tf2jax_lite as tf2jax
 
-def test_readme_code_runs():
+    monkeypatch.chdir(tmp_path)
     namespace = {}
-    found = blocks("README.md")
-    assert len(found) >= 4
+    found = blocks(README)
+    assert len(found) == 2
     for block in found:
-        exec(block, namespace)
+        run(block, namespace, tmp_path)
+    refine = namespace["refine"]
+    converted = tf2jax.convert(refine, tf.TensorSpec([None, 3], tf.float32))
+    tf2jax.export_functions({"refine": converted}, "REFINE", stablehlo=False)
+    (shown,) = blocks(README, "py")
+    assert function(shown.code, "refine") == function((tmp_path / "REFINE" / "model.py").read_text(), "refine")
 
 
-@pytest.mark.default_cases("adding-an-op", "control-flow")
-@pytest.mark.parametrize("page", ["adding-an-op", "control-flow", "stablehlo"])
-def test_each_block_of_a_page_runs(page):
-    for block in blocks(f"docs/{page}.md"):
-        exec(block, {"__name__": "tests.ops.test_family", "__package__": "tests.ops"})  # where tests of ops stand
+def test_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 120

@@ -39,6 +39,7 @@ SECTIONS = {
     "export": "Artifacts and other frameworks",
     "verification": "Verification",
     "support": "Options",
+    "frontend": "Devices",
     "ops": "Ops",
     "stablehlo": "StableHLO",
     "algorithms": "Algorithms",

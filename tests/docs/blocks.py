@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-_FENCE = re.compile(r"^(?P<indent> *)```python(?P<info>[^\n]*)\n(?P<code>.*?)^ *```", re.MULTILINE | re.DOTALL)
+_FENCE = r"^(?P<indent> *)```{language}\b(?P<info>[^\n]*)\n(?P<code>.*?)^ *```"
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -42,16 +42,23 @@ def pages():
     }
 
 
-def blocks(path):
-    """Return the blocks of a page."""
+def blocks(path, language="python"):
+    """Return the blocks of a page, in a language as its fences name it."""
     if path.suffix == ".ipynb":
         cells = json.loads(path.read_text())["cells"]
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
         return [Block(code, line=1000 * number + 1) for number, code in enumerate(codes)]
     text = path.read_text()
     found = []
-    for match in _FENCE.finditer(text):
+    for match in re.finditer(_FENCE.format(language=language), text, re.MULTILINE | re.DOTALL):
         before = text[: match.start()]
         heading = (_HEADING.findall(before) or [""])[-1]
         found.append(Block(textwrap.dedent(match["code"]), match["info"].strip(), heading, before.count("\n") + 2))
     return found
+
+
+def run(block, namespace, folder):
+    """Run a block as a file in a folder, from which AutoGraph reads the source."""
+    file = folder / f"line_{block.line}.py"
+    file.write_text("\n" * (block.line - 1) + block.code)
+    exec(compile(file.read_text(), str(file), "exec"), namespace)

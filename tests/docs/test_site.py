@@ -62,6 +62,7 @@ def test_page_of_ops_is_the_present_coverage(extension):
 
 @pytest.mark.full
 def test_broken_links_are_found(tmp_path):
+    (tmp_path / "index.html").write_text('<a href="a.html">A</a>')
     (tmp_path / "a.html").write_text(
         '<h1 id="top">A</h1><a href="b.html#part">ok</a><a href="#top">ok</a><a href="https://example.org/x">ok</a>'
         '<a href="c.html">no file</a><a href="b.html#none">no anchor</a><a href="sub/">no index</a>'
@@ -77,6 +78,17 @@ def test_broken_links_are_found(tmp_path):
         "a.html: sub/: no such file",
         "b.html: none.png: no such file",
     ]
+
+
+def test_pages_far_from_the_front_page_are_found(tmp_path):
+    for page, link in zip(
+        ["index", "a", "b", "c", "d"], ["a.html#x", "b.html", "c.html", "d.html", "index.html"], strict=True
+    ):
+        (tmp_path / f"{page}.html").write_text(f'<p id="x"><a href="{link}">next</a></p>')
+    command = [sys.executable, DOCS / "_ext" / "check_links.py", tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stdout == "d.html: not within 3 clicks of index.html\n"
 
 
 @pytest.mark.nightly

@@ -152,6 +152,22 @@ def test_gradients_of_a_data_dependent_loop(tmp_path):
 
 
 @pytest.mark.full
+def test_text_of_the_stablehlo(tmp_path):
+    """It is the text of the serialized module, and one of the files with hashes."""
+    fn, params = counter()
+    functions = {"f": (fn, params)}
+    report = tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"], mlir=True)
+    exported = jax.export.deserialize(bytearray((tmp_path / "out" / "model.stablehlo").read_bytes()))
+    text = (tmp_path / "out" / "model.mlir").read_text()
+    assert "stablehlo.add" in text and "func.func public @main" in text and report.files["model.mlir"] == len(text)
+    assert text.count("stablehlo.") == exported.mlir_module().count("stablehlo.")
+    assert '/mul"' in text and ".py" not in text and str(ROOT) not in text
+    tf2jax.from_stablehlo(text.encode())  # parses
+    tf2jax.load(tmp_path / "out")
+    with pytest.raises(InputError, match="needs stablehlo=True"):
+        tf2jax.export_functions(functions, tmp_path / "other", stablehlo=False, mlir=True)
+
+
 def test_several_functions_share_params(tmp_path):
     weight = tf.Variable([2.0], name="weight")
     pair = {

@@ -1,27 +1,18 @@
-"""The code in the federated pages runs."""
+"""The code of docs/flower.md runs, where `.ci/flower` installs the library.
 
-import re
-from pathlib import Path
+tests/docs runs that of the other pages.
+"""
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.docs.blocks import DOCS, blocks
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("page", "library"),
-    [
-        ("federated-data", "numpy"),
-        ("federated-core", "federated_language"),
-        ("federated-migration", "numpy"),
-        ("flower", "flwr"),
-    ],
-)
-def test_code_of_a_page(page, library):
-    pytest.importorskip(library)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
-    assert blocks
+def test_code_of_the_page_of_flower():
+    pytest.importorskip("flwr")
     namespace = {}
-    for number, block in enumerate(blocks):
-        exec(compile(block, f"{page}.md, block {number}", "exec"), namespace)
+    found = blocks(DOCS / "flower.md")
+    assert found
+    for block in found:
+        exec(compile(block.code, f"flower.md, line {block.line}", "exec"), namespace)

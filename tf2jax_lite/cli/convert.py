@@ -82,6 +82,9 @@ def convert(
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Add params as an Orbax checkpoint (extra: checkpoint).")
     ] = False,
+    mlir: Annotated[
+        bool, typer.Option("--mlir", help="Write StableHLO as text, too (model.mlir), for viewers of graphs.")
+    ] = False,
     shape_comments: Annotated[
         bool, typer.Option("--shape-comments", help="In model.py, write the shape behind each line.")
     ] = False,
@@ -153,6 +156,7 @@ def convert(
             },
             overwrite=force,
             checkpoint=checkpoint,
+            mlir=mlir,
             shape_comments=shape_comments,
             scan_layers=scan_layers,
             framework=framework,

@@ -27,7 +27,7 @@ from .orbax import write_checkpoint
 from .params_file import SHARD_BYTES, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
-from .stablehlo_module import serialize
+from .stablehlo_module import as_text, serialize
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
 
@@ -69,6 +69,7 @@ def export_functions(
     options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     stablehlo: bool = True,
+    mlir: bool = False,
     checkpoint: bool = False,
     shard_bytes: int = SHARD_BYTES,
     shape_comments: bool = False,
@@ -90,6 +91,7 @@ def export_functions(
       options: recorded in the metadata.
       overwrite: replace an existing artifact.
       stablehlo: write StableHLO, too.
+      mlir: write StableHLO as text, too (``model.mlir``), for people and viewers such as Model Explorer.
       checkpoint: write params as an Orbax checkpoint, too (``checkpoint/``; needs the extra ``checkpoint``).
       shard_bytes: maximum size of a params file.
       shape_comments: write shapes behind all lines of the source, not only in docstrings.
@@ -100,8 +102,11 @@ def export_functions(
 
     Raises:
       ExportError: a function can be written neither as StableHLO nor as source, or ``path`` cannot be written.
-      InputError: ``shapes`` do not fit, a platform or a framework is unknown, or it does not support ``scan_layers``.
+      InputError: ``shapes`` do not fit, a platform or a framework is unknown, it does not support ``scan_layers``, or
+        ``mlir`` is asked for without ``stablehlo``.
     """
+    if mlir and not stablehlo:
+        raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
     platforms = _platforms(platforms)
     check_framework(framework, scan_layers=scan_layers)
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
@@ -149,7 +154,7 @@ def export_functions(
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-                warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name])
+                warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], mlir=mlir)
         warnings += [f"no source: {problem}" for problem in problems]
         lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
         if lost:
@@ -198,13 +203,17 @@ def _write_stablehlo(
     params: Mapping[str, Any],
     platforms: Sequence[str],
     signature: dict[str, Any],
+    *,
+    mlir: bool,
 ) -> list[str]:
     """Write a function's StableHLO, record the file; return warnings."""
     try:
-        module, problem = serialize(staged, params, platforms)
+        module, problem, exported = serialize(staged, params, platforms)
     except ExportError as error:
         return [f"{name}: {error}"]
     file.write_bytes(module)
+    if mlir:
+        file.with_suffix(".mlir").write_text(as_text(exported), "utf-8")
     signature["stablehlo"] = file.name
     signature["differentiable"] = not problem
     return [f"{name}: {problem}"] if problem else []

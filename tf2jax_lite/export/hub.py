@@ -20,7 +20,7 @@ __all__ = ["local_artifact", "model_card", "push_to_hub"]
 
 # `Path` turns the two slashes into one.
 _ADDRESS = re.compile(r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-_FILES = ["*.json", "*.py", "*.safetensors", "*.stablehlo"]
+_FILES = ["*.json", "*.mlir", "*.py", "*.safetensors", "*.stablehlo"]
 
 
 def _hub() -> Any:

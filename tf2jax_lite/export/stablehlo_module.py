@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,17 +16,22 @@ from tf2jax_lite.values import static
 
 from .stage import Staged
 
-__all__ = ["serialize"]
+__all__ = ["as_text", "serialize"]
+
+# ``loc("path":3:1 to :9)``, also before an alias of locations.
+_FILE_LOCATION = re.compile(r'loc\("[^"]*":\d+:\d+(?: to \d*:\d+)?\)')
 
 
-def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str]) -> tuple[bytes, str]:
+def serialize(
+    staged: Staged, params: Mapping[str, Any], platforms: Sequence[str]
+) -> tuple[bytes, str, jax.export.Exported]:
     """Lower a traced function for several platforms and serialize it with its VJP.
 
     The function takes ``(variables, inputs, key)``: lists of arrays, the last one of raw key data (uint32), empty if
     no random numbers are drawn. It returns ``(results, updates)``.
 
     Returns:
-      The module, and why it has no VJP (empty if it has one).
+      The module, the reason for which it has no VJP (empty if it has one), and the function as JAX exported it.
 
     Raises:
       ExportError: something cannot be lowered for one of the platforms.
@@ -44,10 +50,15 @@ def serialize(staged: Staged, params: Mapping[str, Any], platforms: Sequence[str
         raise ExportError(f"no StableHLO for {', '.join(platforms)}: {type(error).__name__}: {error}") from error
     if floating:
         try:
-            return bytes(exported.serialize(vjp_order=1)), ""
+            return bytes(exported.serialize(vjp_order=1)), "", exported
         except Exception as error:  # a loop without a known trip count, or a primitive without a transpose
-            return _serialized(exported), f"the StableHLO cannot be differentiated: {error}"
-    return _serialized(exported), ""
+            return _serialized(exported), f"the StableHLO cannot be differentiated: {error}", exported
+    return _serialized(exported), "", exported
+
+
+def as_text(exported: jax.export.Exported) -> str:
+    """Return the text of a module, whose locations have scopes, but no paths."""
+    return _FILE_LOCATION.sub("loc(unknown)", exported.mlir_module())
 
 
 def _serialized(exported: jax.export.Exported) -> bytes:
