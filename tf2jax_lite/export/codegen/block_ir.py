@@ -1,4 +1,4 @@
-"""A traced function as a tree of blocks: a jaxpr with calls inlined and dead equations eliminated.
+"""Represent traced functions as blocks, with inlined calls and no dead equations.
 
 Only `jax.extend.core` is used. Derivative rules (``jax.custom_jvp``, ``jax.custom_vjp``) are recovered by
 differentiating the one equation that holds them.
@@ -215,7 +215,7 @@ class _Reader:
         self._with_derivative(step, eqn, _identity(step, eqn), self._custom_vjp)
 
     def _with_derivative(self, step: Equation, eqn: Any, identity: str, read: Callable[[Equation, Any], None]) -> None:
-        """Read a function and its derivative rule, or refer to the function whose rule calls it.
+        """Read a function with its derivative rule, or refer to the one being read.
 
         Equal functions may have different rules, so only a call from a function's own rule is a recursive one.
         """
@@ -335,6 +335,9 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _path(eqn: Any) -> tuple[str, ...]:
-    """Return the name scopes of an equation (TensorFlow's node names), without JAX's transformations."""
+    """Return an equation's name scopes without the names of JAX's transformations.
+
+    These are TensorFlow's node names.
+    """
     text = re.sub(r"\b(?:jvp|transpose|vmap)\(|\)", "", str(eqn.source_info.name_stack))
     return tuple(part for part in text.split("/") if part)

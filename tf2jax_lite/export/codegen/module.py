@@ -1,4 +1,7 @@
-"""Writes a module of source: entry functions, and functions for name scopes and repeated parts of them."""
+"""Write a module of source: entry functions, and functions for name scopes.
+
+Repeated parts of scopes become functions, too.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +184,7 @@ class ModuleWriter:
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
 
     def support(self, used: Collection[str]) -> list[str]:
-        """Return the functions that the module has besides the model's; empty text for those that it needs not.
+        """Return the module's support functions, with empty text for unused ones.
 
         Args:
           used: names that the model's functions use.
@@ -197,7 +200,10 @@ class ModuleWriter:
         ]
 
     def _stacks(self) -> list[tuple[tuple[str, ...], ...]]:
-        """Return the paths of params that are only read stacked, and so may be stacked before a call."""
+        """Return the paths of params that are only read stacked.
+
+        These params may be stacked before a call.
+        """
         total: Counter[tuple[str, ...]] = Counter()
         for printed in self._printed:
             total.update(printed.body.reads)
@@ -298,11 +304,11 @@ class ModuleWriter:
         self._printed.append(PrintedEntry(entry, Body(items, self.program), args, last))
 
     def last(self, entry: Entry, writer: FunctionWriter, results: Sequence[str]) -> list[Stmt]:
-        """Return the last statements of an entry, which return its results and updated params.
+        """Return an entry's last statements, which return results and updated params.
 
         Args:
-          entry: it.
-          writer: has its statements; may get more.
+          entry: the entry.
+          writer: has the entry's statements; may get more.
           results: source of the block's results.
         """
         updates: dict[tuple[str, ...], str] = {param_path(n, self._taken): results[i] for n, i in entry.updates.items()}
@@ -310,7 +316,7 @@ class ModuleWriter:
         return [writer.parse(f"return {structure_text(entry.structure, results)}, {state}")]
 
     def _filled(self, nodes: Sequence[Any], calls: Calls = FUNCTIONS) -> list[Any]:
-        """Return statements in which params are read from all params, and constants stand as they are."""
+        """Return statements that read from all params and contain constants inline."""
         texts = [_read_part(part) for part in parts_of(nodes) if isinstance(part, Read | Hole)]
         return nodes_of(nodes, iter(texts), {}, (), self.program, calls)[0]
 
@@ -322,7 +328,10 @@ class ModuleWriter:
         self.chunks.append([*define(found.name, found.signature(args), 0), *docstring([self.doc(function)], 4), *lines])
 
     def hint(self, function: Function) -> str:
-        """Return the name of an outlined function's role, and name its callers' values for it."""
+        """Return the name of an outlined function's role.
+
+        Callers' values for its results get hints for their names.
+        """
         scopes = [scope for scope in function.scopes if scope]
         hint = common_role(scopes) if scopes else "block"
         for value, scope in function.produced.items():
@@ -373,7 +382,7 @@ class ModuleWriter:
         return args, [*start, *lines]
 
     def doc(self, function: Function) -> str:
-        """Return a docstring that says the shapes of an outlined function's arguments and results."""
+        """Return an outlined function's docstring, with its input and output shapes."""
 
         def shapes(values: Sequence[int]) -> str:
             avals = [self.marks.avals[v] for v in values if self.marks.avals[v] is not None]

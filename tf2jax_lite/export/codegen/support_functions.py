@@ -1,4 +1,7 @@
-"""Functions that generated modules have besides the model's: reading params, updating them, names of layers."""
+"""Generate the module's functions besides those of the model.
+
+They read params, update them, and list the names of layers.
+"""
 
 from __future__ import annotations
 

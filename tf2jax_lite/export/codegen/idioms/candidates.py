@@ -1,4 +1,4 @@
-"""Functions that are searched for by their jaxpr, and rules that replace what is found by a call."""
+"""Match functions by their jaxpr, and replace each match by a call."""
 
 from __future__ import annotations
 
