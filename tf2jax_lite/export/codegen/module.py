@@ -23,7 +23,7 @@ from tf2jax_lite.support.errors import ExportError
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
-from .derivative_rules import write_rules
+from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, Result, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, tidy
 from .free_names import check_multiple, dimensions, roots
@@ -35,7 +35,7 @@ from .structure.plans import Plan, common_role, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
-from .support_functions import NUMBERED, STACKED, UPDATED, load_params, stack_layers
+from .support_functions import SUPPORT, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
 __all__ = ["ModuleWriter", "PrintedEntry", "write_module"]
@@ -73,6 +73,7 @@ def write_module(
         idioms.rewrite([entry.block for entry in entries])
         for entry in entries:
             pass_constants(entry.block)
+            stop_gradients_of_loops(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
             module = (writer or ModuleWriter)(entries, title, dict(given), shape_comments=shape_comments)
             module.program.scan_layers = scan_layers
@@ -125,7 +126,7 @@ class ModuleWriter:
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
-        self.functions = Names(taken={name[1:] for name in idioms.HELPERS})
+        self.functions = Names(taken={name[1:] for name in (*idioms.HELPERS, *SUPPORT)})
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self.marks = Marks()
@@ -184,7 +185,7 @@ class ModuleWriter:
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
 
     def support(self, used: Collection[str]) -> list[str]:
-        """Return the module's support functions, with empty text for unused ones.
+        """Return the module's support functions, with empty text where one has no use.
 
         Args:
           used: names that the model's functions use.
@@ -194,9 +195,7 @@ class ModuleWriter:
         return [
             load_params([*self._taken, *self.constants], self._of_complex(), stacks=bool(stack)),
             stack,
-            UPDATED * ("_updated" in used),
-            STACKED * ("_stacked" in used),
-            NUMBERED * ("_numbered" in used),
+            *(text for name, text in SUPPORT.items() if name in used),
         ]
 
     def _stacks(self) -> list[tuple[tuple[str, ...], ...]]:
