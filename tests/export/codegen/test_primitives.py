@@ -17,6 +17,7 @@ from jax import lax
 import tf2jax_lite as tf2jax
 from tf2jax_lite.export.codegen import functions, registry
 from tf2jax_lite.jaxprs.compat import COMPOSITE, composite_jaxpr
+from tf2jax_lite.loops import derivatives
 
 from .test_source import imported, nested, written
 
@@ -36,6 +37,15 @@ class Case:
 
 def scattered(method, **options):
     return Case(lambda x: getattr(x.at[INDICES[:, 0], INDICES[:, 1]], method)(np.float32([2.0, 3.0, 4.0]), **options))
+
+
+def small(x):
+    """Halve an array until it is small."""
+    return derivatives.while_loop(lambda x: jnp.sum(x * x) > 1, lambda x: jnp.sin(x) / 2, x)[0]
+
+
+def small_slope(x):
+    return jnp.sum(jax.grad(lambda x: jnp.sum(small(x) ** 3))(x) ** 2)
 
 
 CASES = {
@@ -150,6 +160,9 @@ CASES = {
             lambda x: lax.while_loop(lambda c: c[0].sum() < 9 + c[2] * x[0], lambda c: (c[0] * 2, *c[1:]), (x, 0, 1.0))
         ),
         grad=False,
+    ),
+    "derivatives of a loop": Case(
+        lambda x: [jax.jvp(small, (x,), (x,))[1], jax.vjp(small, x)[1](x)[0], jax.grad(small_slope)(x)], grad=False
     ),
     "a loop of many": Case(
         lambda x: lax.scan(lambda c, r: (tuple(v * r + i for i, v in enumerate(c)), None), (x[0],) * 9, x)[0]

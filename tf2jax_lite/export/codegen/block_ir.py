@@ -21,6 +21,7 @@ from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, tran
 from tf2jax_lite.autodiff.linearity import zero_results
 from tf2jax_lite.jaxprs import compat
 from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr, jaxpr_as_fun
+from tf2jax_lite.loops.derivatives import DERIVATIVES, as_loops
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
@@ -168,9 +169,11 @@ class _Reader:
                 env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
                 continue
             without_rule = name in ("custom_jvp_call", "custom_vjp_call") and not self._with_rules
-            if name in _CALLS or without_rule or name in (COMPOSITE, TANGENT):
+            if name in _CALLS or without_rule or name in (COMPOSITE, TANGENT, *DERIVATIVES):
                 if name == TANGENT:
                     inner = transposed(eqn)
+                elif name in DERIVATIVES:
+                    inner = as_loops(eqn)
                 elif name == COMPOSITE:
                     inner = composite_jaxpr(eqn)
                 else:
