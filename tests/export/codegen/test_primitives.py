@@ -161,6 +161,7 @@ CASES = {
         ),
         grad=False,
     ),
+    "padded by nothing": Case(lambda x: lax.pad(x[0, 0] * x, 0.0, [(0, 0, 0)] * 2) + lax.pad(x[0, 0], 0.0, [])),
     "derivatives of a loop": Case(
         lambda x: [jax.jvp(small, (x,), (x,))[1], jax.vjp(small, x)[1](x)[0], jax.grad(small_slope)(x)], grad=False
     ),

@@ -104,6 +104,8 @@ def _split(eqn: Equation) -> str:
 @rule("pad")
 def _pad(eqn: Equation) -> str:
     config = tuple(eqn.params["padding_config"])
+    if all(isinstance(width, int) and width == 0 for widths in config for width in widths):
+        return eqn.typed[0]  # `jnp.pad` does not take scalars
     if not all(
         isinstance(low, int) and isinstance(high, int) and low >= 0 <= high and not gap for low, high, gap in config
     ):
