@@ -66,8 +66,6 @@ FAMILIES = [
 ]
 # Parts of JAX that change between releases; tf2jax_lite/jaxprs/compat.py imports them for all others.
 UNSTABLE = ("jax.extend", "jax.interpreters", "jax.core", "jax._src", "jaxlib")
-# Folders and files whose docstrings may begin with more than 80 characters, until they are rewritten.
-LONG_DOCSTRINGS = ("tf2jax_lite/export/codegen/",)
 # Runs as a script in a process that must not import this package, nor jax itself.
 WITHOUT_COMPAT = {"stablehlo/parsing/child_process"}
 
@@ -273,12 +271,7 @@ def test_docstrings_begin_with_at_most_80_characters(which):
         paths = [
             path for folder in ("tests", "tools", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
         ]
-    long = [
-        f"{name}:{line}"
-        for path in sorted(paths)
-        if not (name := path.relative_to(ROOT).as_posix()).startswith(LONG_DOCSTRINGS)
-        for line in _long_docstrings(_tree(path))
-    ]
+    long = [f"{path.relative_to(ROOT)}:{line}" for path in sorted(paths) for line in _long_docstrings(_tree(path))]
     assert not long, "\n".join(long)
 
 

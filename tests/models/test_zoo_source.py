@@ -59,15 +59,16 @@ def by_tensorflow(function, args, variables, with_gradients):
     with tf.GradientTape() as tape:
         tape.watch(real)
         results = tf.nest.flatten(function(*tensors))
+        values = [r.numpy() for r in results]
+        if not with_gradients:  # there may be no real results
+            return values, {}
         chosen = [r for r in results if r.dtype.is_floating]
         weights = weighted([r.numpy() for r in chosen])
         loss = tf.add_n([tf.reduce_sum(tf.cast(w * r, chosen[0].dtype)) for w, r in zip(weights, chosen, strict=True)])
     names, plain = names_of(variables)
-    gradients = [None] * (len(real) + len(plain))
-    if with_gradients:
-        gradients = tape.gradient(loss, [*real, *plain])
+    gradients = tape.gradient(loss, [*real, *plain])
     gradients = [None if g is None else tf.convert_to_tensor(g).numpy() for g in gradients]
-    return [r.numpy() for r in results], dict(zip([*range(len(real)), *names], gradients, strict=True))
+    return values, dict(zip([*range(len(real)), *names], gradients, strict=True))
 
 
 def by_source(fn, params, args, names, with_gradients):
@@ -96,6 +97,8 @@ def disagreements(member, folder):
 
     Rounding alone makes more than `NEAR` of some gradients. There the same function in double precision, without
     source, decides: it must be what TensorFlow approximates, and the source must be about as near to it as TensorFlow.
+    Some gradients are 0 but for rounding, as that of the bias of attention's keys, which softmax is invariant to. There
+    an error of one unit in the last place of the largest gradient is as good as none.
     """
     with jax.enable_x64(member.x64), contextlib.ExitStack() as stack:
         for option, value in member.options.items():
@@ -123,7 +126,7 @@ def disagreements(member, folder):
     wrong = {}
     for key, e in far.items():
         own, other = (error(x, wide[key], largest) for x in (ours[key], theirs[key]))
-        if not (other <= ROUNDING and own <= TIMES * other):
+        if not (other <= ROUNDING and own <= max(TIMES * other, np.finfo(np.float32).eps)):
             wrong[key] = f"{e:.1e}; {own:.1e} from float64, TensorFlow {other:.1e}"
     return wrong
 

@@ -1,9 +1,10 @@
 """Derivative rules as primitives: custom gradients, errors for missing modes.
 
 `custom_gradient.with_custom_gradient` is the entry: in reverse mode it acts like `jax.custom_vjp`, in forward mode it
-takes the transpose. `linearity` decides whether a function is linear; `identity_primitive` has what the other two
-modules build on: `refuse_forward_mode` and `refuse_reverse_mode` raise errors that name a model's node where JAX's own
-do not.
+takes the transpose. Read it first, then
+
+- `linearity`: zero analysis, which decides whether a gradient function is zero for zero upstream gradients;
+- `identity_primitive`: the base of `refuse_forward_mode` and `refuse_reverse_mode`, whose errors name a model's node.
 
 Any JAX program can use this package: it imports `loops`, `jaxprs` and `support` only.
 """

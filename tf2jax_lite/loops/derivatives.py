@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tf2jax_lite.jaxprs.compat import Primitive, Zero, is_undefined_primal, lower_fun, register
+from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Primitive, Zero, is_undefined_primal, lower_fun, register
 from tf2jax_lite.jaxprs.shard_map import axes_of
 from tf2jax_lite.support.errors import OpError
 
@@ -24,7 +24,7 @@ from .checkpointing import pullback
 from .functions import Batched, Functions, WithTangents, batched
 from .while_loop import WITH_RESIDUALS, batch_first, repeat, while_loop, with_residuals_p, zero
 
-__all__ = ["WITH_RESIDUALS", "while_loop"]
+__all__ = ["DERIVATIVES", "WITH_RESIDUALS", "as_loops", "while_loop"]
 
 _tangents = Primitive("while_jvp")
 _cotangents = Primitive("while_vjp")
@@ -384,3 +384,14 @@ for primitive, run, aval, jvp, transpose, batch in (
         batch=batch,
         lowering=lower_fun(run, multiple_results=True),
     )
+
+
+_RUN = {_tangents.name: _run_tangents, _cotangents.name: _run_cotangents, _hessians.name: _run_hessians}
+
+DERIVATIVES = frozenset(_RUN)
+"""Names of the primitives of derivatives."""
+
+
+def as_loops(eqn: Any) -> ClosedJaxpr:
+    """Return the jaxpr of an equation of `DERIVATIVES`, with ``lax.while_loop``."""
+    return jax.make_jaxpr(functools.partial(_RUN[eqn.primitive.name], **eqn.params))(*(v.aval for v in eqn.invars))

@@ -65,6 +65,18 @@ def loops_of_several_arrays():
     return fn, params, (np.float32([3, 5]), np.float32([0.5, 0.1]))
 
 
+def bounded_loop():
+    """A loop as a scan up to its bound has reverse mode in source."""
+    weight = tf.Variable([0.4, 0.7, 0.9], name="weight")
+
+    def fn(x):
+        return tf.while_loop(lambda x: tf.reduce_sum(x) > 1.0, lambda x: (x * weight,), (x,), maximum_iterations=10)[0]
+
+    with tf2jax.override_config("loop_bound", "scan"):
+        fn, params = tf2jax.convert(tf.function(fn), tf.TensorSpec([3]))
+    return fn, params, (np.float32([1, 2, 3]),)
+
+
 def custom_gradient():
     @tf.custom_gradient
     def clipped(x):
@@ -120,6 +132,7 @@ def nested_inputs():
 MODELS = {
     "control_flow": control_flow,
     "loops_of_several_arrays": loops_of_several_arrays,
+    "bounded_loop": bounded_loop,
     "custom_gradient": custom_gradient,
     "recomputed": recomputed,
     "refused": refused,

@@ -1,4 +1,4 @@
-"""A traced function as a tree of blocks: a jaxpr with calls inlined and dead equations eliminated.
+"""Represent traced functions as blocks, with inlined calls and no dead equations.
 
 Only `jax.extend.core` is used. Derivative rules (``jax.custom_jvp``, ``jax.custom_vjp``) are recovered by
 differentiating the one equation that holds them.
@@ -20,7 +20,8 @@ import numpy as np
 from tf2jax_lite.autodiff.custom_gradient import NODE, TANGENT, has_offset, transposed
 from tf2jax_lite.autodiff.linearity import zero_results
 from tf2jax_lite.jaxprs import compat
-from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr
+from tf2jax_lite.jaxprs.compat import COMPOSITE, ClosedJaxpr, Jaxpr, bind, composite_jaxpr, jaxpr_as_fun
+from tf2jax_lite.loops.derivatives import DERIVATIVES, as_loops
 from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringError, OpError
 
 from .literals import has_short_source
@@ -120,6 +121,7 @@ class _Reader:
         self._constants: dict[int, Value | Literal] = {}
         self._kept: list[Any] = []
         self._open: dict[str, object] = {}  # functions whose derivative rules are being read; the rules may call them
+        self._with_rules = True
 
     def block(self, closed: ClosedJaxpr, path: tuple[str, ...]) -> Block:
         args = [Value(var.aval) for var in closed.jaxpr.invars]
@@ -154,15 +156,24 @@ class _Reader:
         env.update(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Value | Literal:
-            return Literal(np.asarray(atom.val)) if isinstance(atom, compat.Literal) else env[atom]
+            if isinstance(atom, compat.Literal):  # may hold a Python number
+                return Literal(np.asarray(atom.val, _struct(atom.aval).dtype))
+            return env[atom]
 
         for eqn in jaxpr.eqns:
             inputs = [read(atom) for atom in eqn.invars]
             here = (*path, *_path(eqn))
             name = eqn.primitive.name
-            if name in _CALLS or name in (COMPOSITE, TANGENT):
+            if name == NODE and not self._with_rules:
+                first = eqn.params["args"]
+                env.update(zip(eqn.outvars, inputs[first : first + eqn.params["results"]], strict=True))
+                continue
+            without_rule = name in ("custom_jvp_call", "custom_vjp_call") and not self._with_rules
+            if name in _CALLS or without_rule or name in (COMPOSITE, TANGENT, *DERIVATIVES):
                 if name == TANGENT:
                     inner = transposed(eqn)
+                elif name in DERIVATIVES:
+                    inner = as_loops(eqn)
                 elif name == COMPOSITE:
                     inner = composite_jaxpr(eqn)
                 else:
@@ -185,8 +196,14 @@ class _Reader:
         step.blocks["body"] = self.block(eqn.params["jaxpr"], ())
 
     def while_loop(self, step: Equation, eqn: Any) -> None:
-        step.blocks["cond"] = self.block(eqn.params["cond_jaxpr"], ())
-        step.blocks["body"] = self.block(eqn.params["body_jaxpr"], ())
+        cond, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+        if cond.out_avals[0].shape:
+            count = eqn.params["cond_nconsts"]
+            cond, body = _with_scalar_condition(cond, body, count)
+            step.inputs = [*step.inputs[:count], *step.inputs]
+            step.params["body_nconsts"] += count
+        step.blocks["cond"] = self.block(cond, ())
+        step.blocks["body"] = self.block(body, ())
 
     def cond(self, step: Equation, eqn: Any) -> None:
         for index, branch in enumerate(eqn.params["branches"]):
@@ -215,7 +232,7 @@ class _Reader:
         self._with_derivative(step, eqn, _identity(step, eqn), self._custom_vjp)
 
     def _with_derivative(self, step: Equation, eqn: Any, identity: str, read: Callable[[Equation, Any], None]) -> None:
-        """Read a function and its derivative rule, or refer to the function whose rule calls it.
+        """Read a function with its derivative rule, or refer to the one being read.
 
         Equal functions may have different rules, so only a call from a function's own rule is a recursive one.
         """
@@ -246,12 +263,23 @@ class _Reader:
             del step.blocks["jvp"]
         self._reverse_rule(step, eqn)
 
+    def _primal(self, eqn: Any) -> Block:
+        """Read a function that has a derivative rule, without inner derivative rules.
+
+        The rule replaces the function's derivative, so those inside of it are unused.
+        """
+        outer, self._with_rules = self._with_rules, False
+        try:
+            return self.block(eqn.params["call_jaxpr"], ())
+        finally:
+            self._with_rules = outer
+
     def _custom_jvp(self, step: Equation, eqn: Any) -> None:
-        step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        step.blocks["primal"] = self._primal(eqn)
         self._forward_rule(step, eqn)
 
     def _custom_vjp(self, step: Equation, eqn: Any) -> None:
-        step.blocks["primal"] = self.block(eqn.params["call_jaxpr"], ())
+        step.blocks["primal"] = self._primal(eqn)
         self._reverse_rule(step, eqn)
 
     def _forward_rule(self, step: Equation, eqn: Any) -> None:
@@ -323,6 +351,36 @@ _INNER_READERS: dict[str, Callable[[_Reader, Equation, Any], None]] = {
 """Readers of the inner functions of equations, by primitive."""
 
 
+def _with_scalar_condition(cond: ClosedJaxpr, body: ClosedJaxpr, count: int) -> tuple[ClosedJaxpr, ClosedJaxpr]:
+    """Return the functions of a loop under vmap with a scalar condition.
+
+    The loop runs until all examples end. The body leaves the carry of those that have ended, and takes the constants of
+    the condition before its own.
+
+    Args:
+      cond: returns one boolean for each example.
+      body: the body.
+      count: number of constants of the condition.
+    """
+    own = len(body.in_avals) - (len(cond.in_avals) - count)
+
+    def any_of(*args: Any) -> Any:
+        return jnp.any(*jaxpr_as_fun(cond)(*args))
+
+    def step(*args: Any) -> Any:
+        carry = args[count + own :]
+        (moves,) = jaxpr_as_fun(cond)(*args[:count], *carry)
+        new = jaxpr_as_fun(body)(*args[count:])
+        return [
+            jnp.where(moves.reshape(moves.shape + (1,) * (jnp.ndim(n) - moves.ndim)), n, c)
+            for n, c in zip(new, carry, strict=True)
+        ]
+
+    structs = [_struct(a) for a in cond.in_avals]
+    others = [_struct(a) for a in body.in_avals]
+    return jax.make_jaxpr(any_of)(*structs), jax.make_jaxpr(step)(*structs[:count], *others)
+
+
 def _identity(step: Equation, eqn: Any) -> str:
     """Return text that is the same for calls of one function with a derivative rule."""
     inner = eqn.params["call_jaxpr"]
@@ -335,6 +393,9 @@ def _struct(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _path(eqn: Any) -> tuple[str, ...]:
-    """Return the name scopes of an equation (TensorFlow's node names), without JAX's transformations."""
+    """Return an equation's name scopes without the names of JAX's transformations.
+
+    These are TensorFlow's node names.
+    """
     text = re.sub(r"\b(?:jvp|transpose|vmap)\(|\)", "", str(eqn.source_info.name_stack))
     return tuple(part for part in text.split("/") if part)

@@ -30,7 +30,7 @@ def pass_constants(block: Block) -> None:
 
 
 def _pass(step: Equation) -> None:
-    """Turn the constants of one function and its rules into arguments, and into inputs of the call."""
+    """Turn the constants of a function and its rules into arguments of the call."""
     found = list({id(v): v for b in step.blocks.values() for v in b.used() if isinstance(v, Constant)}.values())
     if not found:
         return

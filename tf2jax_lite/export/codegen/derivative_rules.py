@@ -6,17 +6,63 @@ arguments do not tell, which are not arrays (``nondiff_argnums``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
 from . import literals
-from .block_ir import Equation, Literal, Value
+from .block_ir import Block, Equation, Literal, Value
 from .formatter import WIDTH
 from .functions import FunctionWriter, hint_of, named, one_or_all, structured, targets, tuple_of
 from .templates import Def
 
-__all__ = ["write_rules"]
+__all__ = ["stop_gradients_of_loops", "write_rules"]
+
+
+def stop_gradients_of_loops(block: Block) -> None:
+    """Stop gradients where a reverse-mode rule has none for a result of a while loop.
+
+    JAX transposes a ``lax.while_loop`` even if the gradients of its results are zero, which raises an error.
+
+    Args:
+      block: a whole function; changed in place, and idempotent.
+    """
+    _stop_gradients(block, {}, from_loop=False)
+
+
+def _stop_gradients(block: Block, gradients: dict[Any, Collection[int]], *, from_loop: bool) -> None:
+    """Insert ``without_gradient`` steps.
+
+    Args:
+      block: changed in place.
+      gradients: the inputs that get a gradient from functions with reverse-mode rules, by key; gets those of the block.
+      from_loop: whether arguments of the block may be results of while loops.
+    """
+    reached = {id(a) for a in block.args if from_loop}
+    steps: list[Equation] = []
+    for step in block.steps:
+        key = step.params.get("key")
+        if "backward" in step.blocks:
+            gradients[key] = step.params["gradients"]
+        for i, item in enumerate(step.inputs):
+            if id(item) in reached and _is_inexact(item) and i not in gradients.get(key, (i,)):
+                detached = Value(item.aval, getattr(item, "hint", ""))
+                steps.append(Equation("without_gradient", {}, [item], [detached], step.path))
+                step.inputs[i] = detached
+        steps.append(step)
+        loops = step.name == "while" or (key is None and any(b.has("while") for b in step.blocks.values()))
+        loops = loops or any(id(v) in reached for v in (*step.inputs, *step.captured()))
+        if loops and step.name not in ("without_gradient", "stop_gradient"):
+            reached.update(map(id, step.outputs))
+        for inner in step.blocks.values():
+            _stop_gradients(inner, gradients, from_loop=loops)
+    block.steps = steps
+
+
+@structured("without_gradient")
+def _without_gradient(writer: FunctionWriter, step: Equation) -> None:
+    writer.assign(step.outputs, f"_without_gradient({writer.text(step.inputs[0])})")
 
 
 def write_rules(writer: FunctionWriter, step: Equation, name: str) -> None:

@@ -1,4 +1,7 @@
-"""Lays out Python statements as ruff format does: one line if it fits, else one level deeper at the brackets."""
+"""Lay out Python statements as ruff format does.
+
+A statement takes one line if it fits. Otherwise its bracketed items move to lines of their own, one level deeper.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _targets(prefix: str) -> list[str]:
-    """Return the items of the tuple that a statement assigns to; none for other statements."""
+    """Return the targets of an assignment to a tuple, none for other statements."""
     if not prefix.endswith(" = "):
         return []
     target = prefix.removesuffix(" = ")
@@ -85,7 +88,7 @@ def _targets(prefix: str) -> list[str]:
 
 
 def _pieces(value: str) -> tuple[str, list[str], str] | None:
-    """Return a value's opening bracket, items and closing bracket; None without brackets."""
+    """Return a value's opening bracket, items and closing bracket, or None."""
     node = ast.parse(value, mode="eval").body
 
     def text(item: ast.AST) -> str:

@@ -18,7 +18,10 @@ __all__ = ["check_multiple", "dimension_sources", "dimensions", "loaded", "roots
 
 
 def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
-    """Return symbolic dimensions and the source that gives them, from sizes that are one, or else from multiples."""
+    """Return symbolic dimensions with the expressions that compute them.
+
+    A size that is the dimension itself has priority over a size that is a multiple of it.
+    """
     found: dict[str, str] = {}
     multiples: dict[str, str] = {}
     for name, value in values:
@@ -84,7 +87,7 @@ def dimensions(names: Sequence[str], args: Sequence[Value], count: int) -> dict[
 
 
 def check_multiple(dim: str, source: str) -> list[str]:
-    """Return lines that raise `ValueError` unless a size is the required multiple of a dimension."""
+    """Return lines that raise `ValueError` unless a size is a required multiple."""
     size, _, times = source.partition(" // ")
     if not times:
         return []

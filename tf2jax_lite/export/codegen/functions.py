@@ -64,7 +64,7 @@ class ModuleLike(Protocol):
         ...
 
     def custom(self, step: Equation) -> tuple[str, Sequence[str]]:
-        """Return the name of a function with derivative rules, and the sizes passed in front of its inputs."""
+        """Return the name and leading size arguments of a function with derivative rules."""
         ...
 
 

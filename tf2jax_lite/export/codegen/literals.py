@@ -47,7 +47,10 @@ def dimension(dim: Any) -> str:
 
 
 def _parsed(dim: Any) -> ast.Expression:
-    """Return the tree of a dimension that JAX writes with ``^`` for powers, which is another operator in Python."""
+    """Return the syntax tree of a dimension.
+
+    JAX prints powers with ``^``, which is another operator in Python.
+    """
     return ast.parse(str(dim).replace("^", "**"), mode="eval")
 
 
@@ -150,7 +153,7 @@ def has_short_source(found: np.ndarray) -> bool:
 
 
 def ramp(found: np.ndarray) -> int:
-    """Return the step of a vector of integers that grow or fall evenly, 0 if it is none."""
+    """Return the step of an arithmetic sequence of integers, 0 for other vectors."""
     if found.ndim != 1 or found.size < 4 or not np.issubdtype(found.dtype, np.integer):
         return 0
     steps = np.diff(found.astype(np.int64))
@@ -158,9 +161,9 @@ def ramp(found: np.ndarray) -> int:
 
 
 def triangle(found: np.ndarray) -> str:
-    """Return the source of a matrix of ones in and below a diagonal or, for booleans, above it; "" if it is none.
+    """Return the source of a triangular matrix of ones, "" for other arrays.
 
-    Axes of size 1 may stand before the matrix.
+    Ones are on and below a diagonal; boolean matrices may have them above it instead. Leading axes may have size 1.
     """
     if found.ndim < 2 or found.size < _TRIANGLE or np.prod(found.shape[:-2]) != 1 or found.dtype.kind not in "biuf":
         return ""

@@ -1,4 +1,7 @@
-"""Writes a module of source: entry functions, and functions for name scopes and repeated parts of them."""
+"""Write a module of source: entry functions, and functions for name scopes.
+
+Repeated parts of scopes become functions, too.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from tf2jax_lite.support.errors import ExportError
 from . import free_names, idioms, literals, rules_solvers  # noqa: F401
 from .block_ir import Constant, Equation
 from .constants import name_constants, pass_constants
-from .derivative_rules import write_rules
+from .derivative_rules import stop_gradients_of_loops, write_rules
 from .entries import Entry, Result, leaves_of, nested_text, structure_text
 from .formatter import define, docstring, tidy
 from .free_names import check_multiple, dimensions, roots
@@ -32,7 +35,7 @@ from .structure.plans import Plan, common_role, leaves, plan, role
 from .structure.render import lay_out, nodes_of
 from .structure.scopes import structure
 from .structure.sequences import Header
-from .support_functions import NUMBERED, STACKED, UPDATED, load_params, stack_layers
+from .support_functions import SUPPORT, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
 __all__ = ["ModuleWriter", "PrintedEntry", "write_module"]
@@ -70,6 +73,7 @@ def write_module(
         idioms.rewrite([entry.block for entry in entries])
         for entry in entries:
             pass_constants(entry.block)
+            stop_gradients_of_loops(entry.block)
         while True:  # until functions with derivative rules, which may call each other, get all sizes they need
             module = (writer or ModuleWriter)(entries, title, dict(given), shape_comments=shape_comments)
             module.program.scan_layers = scan_layers
@@ -122,7 +126,7 @@ class ModuleWriter:
         self.entries = entries
         self.title = title
         self.shape_comments = shape_comments
-        self.functions = Names(taken={name[1:] for name in idioms.HELPERS})
+        self.functions = Names(taken={name[1:] for name in (*idioms.HELPERS, *SUPPORT)})
         self.chunks: list[list[str]] = []
         self.constants: dict[str, Any] = {}
         self.marks = Marks()
@@ -181,7 +185,7 @@ class ModuleWriter:
         return "\n".join([*head, "", *imports, "", names, "", "", body]), self.constants
 
     def support(self, used: Collection[str]) -> list[str]:
-        """Return the functions that the module has besides the model's; empty text for those that it needs not.
+        """Return the module's support functions, with empty text where one has no use.
 
         Args:
           used: names that the model's functions use.
@@ -191,13 +195,14 @@ class ModuleWriter:
         return [
             load_params([*self._taken, *self.constants], self._of_complex(), stacks=bool(stack)),
             stack,
-            UPDATED * ("_updated" in used),
-            STACKED * ("_stacked" in used),
-            NUMBERED * ("_numbered" in used),
+            *(text for name, text in SUPPORT.items() if name in used),
         ]
 
     def _stacks(self) -> list[tuple[tuple[str, ...], ...]]:
-        """Return the paths of params that are only read stacked, and so may be stacked before a call."""
+        """Return the paths of params that are only read stacked.
+
+        These params may be stacked before a call.
+        """
         total: Counter[tuple[str, ...]] = Counter()
         for printed in self._printed:
             total.update(printed.body.reads)
@@ -298,11 +303,11 @@ class ModuleWriter:
         self._printed.append(PrintedEntry(entry, Body(items, self.program), args, last))
 
     def last(self, entry: Entry, writer: FunctionWriter, results: Sequence[str]) -> list[Stmt]:
-        """Return the last statements of an entry, which return its results and updated params.
+        """Return an entry's last statements, which return results and updated params.
 
         Args:
-          entry: it.
-          writer: has its statements; may get more.
+          entry: the entry.
+          writer: has the entry's statements; may get more.
           results: source of the block's results.
         """
         updates: dict[tuple[str, ...], str] = {param_path(n, self._taken): results[i] for n, i in entry.updates.items()}
@@ -310,7 +315,7 @@ class ModuleWriter:
         return [writer.parse(f"return {structure_text(entry.structure, results)}, {state}")]
 
     def _filled(self, nodes: Sequence[Any], calls: Calls = FUNCTIONS) -> list[Any]:
-        """Return statements in which params are read from all params, and constants stand as they are."""
+        """Return statements that read from all params and contain constants inline."""
         texts = [_read_part(part) for part in parts_of(nodes) if isinstance(part, Read | Hole)]
         return nodes_of(nodes, iter(texts), {}, (), self.program, calls)[0]
 
@@ -322,7 +327,10 @@ class ModuleWriter:
         self.chunks.append([*define(found.name, found.signature(args), 0), *docstring([self.doc(function)], 4), *lines])
 
     def hint(self, function: Function) -> str:
-        """Return the name of an outlined function's role, and name its callers' values for it."""
+        """Return the name of an outlined function's role.
+
+        Callers' values for its results get hints for their names.
+        """
         scopes = [scope for scope in function.scopes if scope]
         hint = common_role(scopes) if scopes else "block"
         for value, scope in function.produced.items():
@@ -373,7 +381,7 @@ class ModuleWriter:
         return args, [*start, *lines]
 
     def doc(self, function: Function) -> str:
-        """Return a docstring that says the shapes of an outlined function's arguments and results."""
+        """Return an outlined function's docstring, with its input and output shapes."""
 
         def shapes(values: Sequence[int]) -> str:
             avals = [self.marks.avals[v] for v in values if self.marks.avals[v] is not None]

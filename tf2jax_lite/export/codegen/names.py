@@ -35,7 +35,10 @@ RESERVED = {
 
 
 def identifier(text: str, default: str = "value") -> str:
-    """Return a name in snake case: ``MatMul`` becomes ``mat_mul``, ``conv2d_1/BiasAdd`` ``conv2d_1_bias_add``."""
+    """Return a name in snake case.
+
+    ``MatMul`` becomes ``mat_mul``, and ``conv2d_1/BiasAdd`` becomes ``conv2d_1_bias_add``.
+    """
     text = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", text)
     text = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", text)
     text = re.sub(r"[^0-9a-zA-Z]+", "_", text).strip("_").lower()
@@ -49,7 +52,7 @@ _Sequence = TypeVar("_Sequence", str, tuple[str, ...])
 
 
 def common_prefix(items: Collection[_Sequence]) -> _Sequence:
-    """Return the characters, or the components, that all strings, or all tuples, begin with."""
+    """Return the longest common prefix of strings or tuples."""
     first, last = min(items), max(items)
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return first[:length]

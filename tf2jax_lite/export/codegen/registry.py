@@ -1,4 +1,7 @@
-"""An equation with inputs as source text, and the registry of rules that print one primitive in one line."""
+"""Register rules that print one primitive in one line of source.
+
+Rules get an equation whose inputs are source text.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Equation:
 
 
 def without_types(typed: list[str], loose: list[str]) -> list[str]:
-    """Return operands of one dtype: numbers are bare if another operand tells the dtype."""
+    """Return operands of one dtype, with untyped numbers if another has the dtype."""
     named = any(t == bare and not is_number(t) for t, bare in zip(typed, loose, strict=True))
     return loose if named else typed
 
@@ -61,7 +64,7 @@ def is_number(text: str) -> bool:
 
 
 def is_numpy(text: str) -> bool:
-    """Return whether an expression is a number or an array of NumPy, which JAX has not converted yet."""
+    """Return whether an expression is a number or a NumPy array."""
     return is_number(text) or text.startswith("np.")
 
 

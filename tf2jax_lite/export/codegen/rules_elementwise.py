@@ -1,4 +1,7 @@
-"""Elementwise primitives as calls of ``jax.lax`` and infix operators; values that pass through."""
+"""Print elementwise primitives as calls of ``jax.lax`` and infix operators.
+
+Primitives that return their operand print as the operand.
+"""
 
 from __future__ import annotations
 

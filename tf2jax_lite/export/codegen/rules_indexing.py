@@ -45,7 +45,7 @@ def _reshape(eqn: Equation) -> str:
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a shape with -1 for its only symbolic dimension, which then follows from the number of elements."""
+    """Return a shape with -1 in place of its only symbolic dimension."""
     symbolic = [d for d in shape if not isinstance(d, int)]
     if len(symbolic) != 1 or 0 in shape:
         return tuple(shape)
@@ -104,6 +104,8 @@ def _split(eqn: Equation) -> str:
 @rule("pad")
 def _pad(eqn: Equation) -> str:
     config = tuple(eqn.params["padding_config"])
+    if all(isinstance(width, int) and width == 0 for widths in config for width in widths):
+        return eqn.typed[0]  # `jnp.pad` does not take scalars
     if not all(
         isinstance(low, int) and isinstance(high, int) and low >= 0 <= high and not gap for low, high, gap in config
     ):
@@ -150,7 +152,10 @@ def _dynamic_update_slice(eqn: Equation) -> str:
 
 
 def _starts(eqn: Equation, first: int) -> str:
-    """Return a slice's start indices: plain numbers, unless their dtype with 64 bits differs from the others'."""
+    """Return a slice's start indices, as plain numbers where possible.
+
+    All start indices must have one dtype.
+    """
     axes = slice(first, first + len(eqn.inputs[0].shape))
     bare = all(map(is_number, eqn.loose[axes]))
     return tuple_of((eqn.loose if bare else eqn.typed)[axes])
@@ -235,7 +240,10 @@ def _reduce(eqn: Equation) -> str:
 
 
 def _is_numpy_reduction(eqn: Equation, axes: Sequence[int]) -> bool:
-    """Return whether a function of `jax.numpy` has the same jaxpr: no wider sums, no error for empty axes."""
+    """Return whether the function of `jax.numpy` has the same jaxpr.
+
+    It has not for dtypes that it sums in a wider dtype, nor for empty axes, where it raises.
+    """
     x = eqn.inputs[0]
     if not axes or eqn.name not in _NUMPY:
         return False

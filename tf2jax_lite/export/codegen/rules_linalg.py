@@ -1,4 +1,7 @@
-"""Products, convolutions, Fourier transforms and linear algebra as calls of ``jax.lax``."""
+"""Print products, convolutions, Fourier transforms and linear algebra.
+
+They become calls of ``jax.lax``.
+"""
 
 from __future__ import annotations
 

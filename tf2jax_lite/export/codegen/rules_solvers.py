@@ -1,4 +1,7 @@
-"""Equations whose parameters are computations: linear solves, reductions by any function."""
+"""Print equations whose parameters are functions.
+
+These are linear solves, and reductions by any function.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def _linear_solve(writer: FunctionWriter, step: Equation) -> None:
 
 
 def _reduced(writer: FunctionWriter, step: Equation, operands: Sequence[Value | Literal]) -> list[str]:
-    """Return the first arguments of a reduction: operands, initial values, and the computation's name."""
+    """Return a reduction's operands, initial values and computation."""
     count, block = len(step.outputs), step.blocks["body"]
     name = _computation(writer, step, "computation", block, [block.args[:count], block.args[count:]])
     texts = [writer.text(v) for v in operands]

@@ -1,4 +1,4 @@
-"""Source for reductions over windows, and for the derivatives of maxima and minima over them."""
+"""Print reductions over windows, and derivatives of their maxima and minima."""
 
 from __future__ import annotations
 

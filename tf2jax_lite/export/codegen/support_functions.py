@@ -1,4 +1,7 @@
-"""Functions that generated modules have besides the model's: reading params, updating them, names of layers."""
+"""Generate the module's functions besides those of the model.
+
+They read params, update them, and list the names of layers.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from .formatter import loop
 from .functions import tuple_of
 from .structure.sequences import by_index
 
-__all__ = ["NUMBERED", "STACKED", "UPDATED", "load_params", "stack_layers"]
+__all__ = ["SUPPORT", "load_params", "stack_layers"]
 
-NUMBERED = '''def _numbered(name, index):
+_NUMBERED = '''def _numbered(name, index):
     """Return Keras's name for a layer by its number: dense, dense_1, dense_2."""
     return f"{name}_{index}" if index else name'''
 
-STACKED = '''def _stacked(layers):
+_STACKED = '''def _stacked(layers):
     """Stack the params of equal layers, unless stack_layers has done so."""
     first = next(layers)
     try:
@@ -36,7 +39,7 @@ _STACK = '''def stack_layers(params):
         scopes[0][paths[0][-1]] = stacked
     return params'''
 
-UPDATED = '''def _updated(params, changes):
+_UPDATED = '''def _updated(params, changes):
     """Return params with other values for some of them."""
     return {
         **params,
@@ -45,6 +48,24 @@ UPDATED = '''def _updated(params, changes):
             for name, value in changes.items()
         },
     }'''
+
+_WITHOUT_GRADIENT = '''@jax.custom_jvp
+def _without_gradient(x):
+    """Return x with derivative zero, for one order of differentiation."""
+    return x
+
+
+@_without_gradient.defjvp
+def _without_gradient_jvp(primals, tangents):
+    return primals[0], jnp.zeros_like(tangents[0])'''
+
+SUPPORT = {
+    "_updated": _UPDATED,
+    "_stacked": _STACKED,
+    "_numbered": _NUMBERED,
+    "_without_gradient": _WITHOUT_GRADIENT,
+}
+"""Functions that a module defines if it uses them, by name."""
 
 _LOAD = '''def load_params(*paths):
     """Read params.safetensors, or several such files, as a nested dict by scope."""

@@ -1,4 +1,7 @@
-"""Printed statements before their values have names: text with references to values, params and constants."""
+"""Represent printed statements whose values have no names yet.
+
+Statements are text with references to values, params and constants.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ def mark(number: int) -> str:
 
 
 def parse(text: str, reads: Mapping[str, tuple[str, ...]], dims: Collection[str], comment: str = "") -> Stmt:
-    """Return a statement whose text has marks of values, and names of params and dimensions.
+    """Parse a statement with marks of values, and names of params and dimensions.
 
     Args:
       text: one line of Python.

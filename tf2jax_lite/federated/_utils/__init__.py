@@ -1,5 +1,6 @@
 """Helpers of all subpackages.
 
+Each module is an entry. Read in this order:
   validation: checks of options.
   user_functions: errors that name a user's function.
   placement: arrays on one device.

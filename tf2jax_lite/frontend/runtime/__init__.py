@@ -1,6 +1,6 @@
 """TensorFlow run on behalf of a converted model, at conversion or at call time.
 
-Entries, one per module:
+Entries, one per module, in reading order:
 
 - `host_function.HostFunction`: the prefix of a split model.
 - `xla_compiler.BridgeCompiler`: single nodes compiled by TensorFlow's XLA bridge.

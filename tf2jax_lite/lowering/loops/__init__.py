@@ -8,5 +8,6 @@
 - `list_capacity`: capacities of carried tensor lists;
 - `growing_carry`: arrays that change their sizes.
 
-Optimizations of the resulting scans are in `tf2jax_lite.lowering.scan_opt`.
+Optimizations of the resulting scans are in `tf2jax_lite.lowering.scan_opt`. Must not import `pipeline`, `frontend` or
+`export`.
 """

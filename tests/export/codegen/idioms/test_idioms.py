@@ -72,6 +72,7 @@ def cell(x, hidden, state, kernel, recurrent, bias):
 CASES = {
     "relu": (lambda x: tf.nn.relu(x), [SPECIAL], "jax.nn.relu(x)"),
     "relu6": (lambda x: tf.nn.relu6(x), [SPECIAL], "jax.nn.relu6(x)"),
+    "relu6_of_integers": (lambda x: tf.nn.relu6(x), [INDICES * 3], "lax.clamp("),
     "elu": (lambda x: tf.nn.elu(x), [SPECIAL], "jax.nn.elu(x)"),
     "selu": (lambda x: tf.nn.selu(x), [SPECIAL[np.abs(SPECIAL) != np.float32(1e-20)]], "_selu(x)"),
     "softplus": (lambda x: tf.nn.softplus(x), [SPECIAL], "jax.nn.softplus(x)"),

@@ -1,4 +1,6 @@
-"""Idioms: rewrites of blocks to calls of ``jax.nn``, ``jax.numpy`` and local helpers, each proved equal.
+"""Rewrite blocks to idiomatic JAX, where each rewrite is proved equal.
+
+Idioms are calls of ``jax.nn``, ``jax.numpy`` and local helpers.
 
 Entry: `rewrite` applies the idioms of `IDIOMS` in one pass over a block's steps.
 

@@ -1,4 +1,4 @@
-"""Functions that are searched for by their jaxpr, and rules that replace what is found by a call."""
+"""Match functions by their jaxpr, and replace each match by a call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tf2jax_lite.export.codegen.block_ir import Block, Equation, Literal, Value, from_jaxpr
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
@@ -20,6 +22,9 @@ __all__ = ["Candidate", "Proposal", "as_rule", "call", "rewrite_all", "trace"]
 
 Proposal = tuple[Sequence[Any], Mapping[str, Any]]
 """Types of the arrays, and static keywords, for which a candidate is tried."""
+
+
+_MODULES = {"jax.nn": jax.nn, "jnp": jnp, "lax": lax}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +93,10 @@ def as_rule(candidate: Candidate, rules: Mapping[str, Sequence[Rule]]) -> Rule:
                 continue  # no need to trace it at these shapes, too
             key = (tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals), words)
             if key not in patterns:
-                patterns[key] = pattern = trace(candidate.reference, avals, keywords, rules)
+                pattern = trace(candidate.reference, avals, keywords, rules)
+                if pattern is not None and not _has_results(candidate, avals, keywords, pattern.results):
+                    pattern = None
+                patterns[key] = pattern
                 if pattern is not None:
                     inner.setdefault(words, _inner_primitives(pattern.steps[-1]))
             pattern = patterns[key]
@@ -105,6 +113,24 @@ def as_rule(candidate: Candidate, rules: Mapping[str, Sequence[Rule]]) -> Rule:
         return None
 
     return rule
+
+
+def _has_results(
+    candidate: Candidate, avals: Sequence[Any], keywords: Mapping[str, Any], results: Sequence[Any]
+) -> bool:
+    """Return whether the function in the source has results of the reference's types.
+
+    Functions of `jax.nn` convert integers to floats, which TensorFlow's ops do not.
+    """
+    prefix, _, name = candidate.name.rpartition(".")
+    fn = getattr(_MODULES.get(prefix), name, candidate.reference)
+    if candidate.emit is not None or fn is candidate.reference:
+        return True
+    structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    first = len(structs) - len(candidate.words)
+    by_name = dict(zip(candidate.words, structs[first:], strict=True))
+    found = jax.eval_shape(lambda args, by_name: fn(*args, **by_name, **keywords), structs[:first], by_name)
+    return [(f.shape, f.dtype) for f in jax.tree.leaves(found)] == [(r.aval.shape, r.aval.dtype) for r in results]
 
 
 def _inner_primitives(step: Equation) -> list[str]:

@@ -48,7 +48,10 @@ def power(graph: Graph, step: Equation, match: Match) -> Replacement | None:
 
 
 def standardize(graph: Graph, step: Equation, match: Match) -> Replacement:
-    """Write `jax.nn.standardize` with a variance, as its own is a difference of squares."""
+    """Write `jax.nn.standardize` with an explicit variance.
+
+    The default variance of `jax.nn.standardize` is a difference of squares, which rounds differently.
+    """
     x, epsilon = match.arguments
     _, words = next(iter(standardized(graph, step)))
     axis, shape = words.get("axis", -1), x.aval.shape
@@ -68,7 +71,7 @@ def _silu_tangent(x: Any, t: Any) -> Any:
 
 
 def silu(rules: Mapping[str, Sequence[Rule]]) -> Rule:
-    """Return the rule for ``tf.nn.silu``: ``x sigmoid(x)`` with a derivative in terms of ``x``."""
+    """Return the rule for ``tf.nn.silu``, whose derivative is a function of ``x``."""
 
     def rule(graph: Graph, step: Equation) -> Replacement | None:
         primal, tangents = step.blocks.get("primal"), step.blocks.get("jvp")

@@ -1,4 +1,7 @@
-"""Keyword arguments of local helpers that have defaults: printed at first, so that calls may differ in them alone."""
+"""Remove keyword arguments of local helpers that equal the defaults.
+
+They are printed at first, so that equal calls have equal source up to these constants.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _CALL = re.compile(rf"(?<!\w)(?:{'|'.join(DEFAULTS)})\(")
 
 
 def without_defaults(text: str) -> str:
-    """Return a statement without the keyword arguments of helpers that have their default."""
+    """Return a statement without the helpers' keyword arguments that equal defaults."""
     if not _CALL.search(text):
         return text
     data = text.encode()

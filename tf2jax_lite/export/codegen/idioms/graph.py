@@ -1,4 +1,7 @@
-"""Definitions and uses of a block's values, and one forward pass of rewriting rules over its steps."""
+"""Index the definitions and uses of a block's values, and rewrite its steps.
+
+Rewriting is one forward pass.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Graph:
             self._add_uses(step)
 
     def definition(self, item: Item) -> Equation | None:
-        """Return the step before the present one that computes a value; None for arguments and constants."""
+        """Return the earlier step that computes a value, None for arguments and constants."""
         return self._definitions.get(id(item))
 
     def is_used_once(self, item: Item) -> bool:
@@ -42,7 +45,7 @@ class Graph:
         return id(item) not in self._results and self._users.get(id(item), {}).keys() <= steps.keys()
 
     def is_used_before(self, item: Item, steps: Mapping[int, Equation]) -> bool:
-        """Return whether a step before the present one that is not among some steps uses a value."""
+        """Return whether an earlier step, other than the given ones, uses a value."""
         users = self._users.get(id(item), {}).keys() - steps.keys()
         return not users.isdisjoint(self._final)
 
@@ -57,7 +60,7 @@ class Graph:
                 pending.extend(step.inputs)
 
     def nearest(self, item: Item, name: str) -> Equation | None:
-        """Return the nearest step before an item that is a primitive, or calls a function, of a name."""
+        """Return the nearest step before an item with a primitive or function name."""
         return next((s for s in self.before(item) if s.params.get("function", s.name) == name), None)
 
     def resolve(self, item: Item) -> Item:
@@ -111,7 +114,9 @@ Rule = Callable[[Graph, Equation], Replacement | None]
 
 
 def rewrite_steps(block: Block, rules: Mapping[str, Sequence[Rule]]) -> None:
-    """Apply rules to a block's steps in order, in place; a rule's new steps are rewritten, too.
+    """Apply rules to a block's steps, in order and in place.
+
+    The steps that a rule returns are rewritten, too.
 
     Args:
       block: its inner functions stay as they are.

@@ -1,4 +1,7 @@
-"""Rules for one or two neighboring steps: identities, constant folding, broadcasting, axes of size 1."""
+"""Rewrite one or two neighboring steps.
+
+The rules are identities, constant folding, broadcasting, and axes of size 1.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_a
 
 
 def identity(graph: Graph, step: Equation) -> Replacement | None:
-    """Drop steps that return their operand: copies, conversions to the same dtype, reshapes to the same shape."""
+    """Drop steps that return their operand.
+
+    These are copies, conversions to the same dtype, and reshapes and transposes to the same shape.
+    """
     (operand, *rest), (output,) = step.inputs, step.outputs
     if rest or operand.aval.dtype != output.aval.dtype or not same(operand.aval.shape, output.aval.shape):
         return None
@@ -102,7 +108,7 @@ def selection(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def neutral(graph: Graph, step: Equation) -> Replacement | None:
-    """Drop a boolean operand that is the same constant everywhere, if it is the neutral one."""
+    """Drop a boolean operand that is the operation's neutral constant."""
     if step.outputs[0].aval.dtype != np.bool_:
         return None
     for constant, other in (step.inputs, step.inputs[::-1]):
@@ -121,7 +127,10 @@ def neutral(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def default_dtype(graph: Graph, step: Equation) -> Replacement | None:
-    """Drop the preferred type of a product's results if it is that of the operands, the default."""
+    """Drop a product's preferred element type if it equals the default.
+
+    The default is the dtype of the operands.
+    """
     preferred = step.params["preferred_element_type"]
     if preferred is None or any(v.aval.dtype != preferred for v in (*step.inputs, *step.outputs)):
         return None
@@ -129,12 +138,18 @@ def default_dtype(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def plain_product(graph: Graph, step: Equation) -> Replacement | None:
-    """Replace the product that is 0 where a factor is 0 by the plain one, as which source has it anyway."""
+    """Replace a product that is 0 where a factor is 0 by ``mul``.
+
+    The primitive has no function in JAX's public API, so source always has ``mul``.
+    """
     return [new("mul", {}, step.inputs, step, step.outputs)]
 
 
 def one(graph: Graph, step: Equation) -> Replacement | None:
-    """Drop the factor 1 of real numbers; complex ones may be infinite, which makes NaN of their product with 1."""
+    """Drop the factor 1 of real numbers.
+
+    The product of an infinite complex number and 1 is NaN, so complex factors stay.
+    """
     if jnp.issubdtype(step.outputs[0].aval.dtype, jnp.complexfloating):
         return None
     for constant, other in (step.inputs, step.inputs[::-1]):
@@ -151,7 +166,7 @@ def square(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def triangle(graph: Graph, step: Equation) -> Replacement | None:
-    """Write the comparison of positions, which are counted by sums of ones, as a triangle."""
+    """Write a comparison of indices, computed as cumulative sums of ones, as ``tri``."""
     counts, shape = [graph.definition(v) for v in step.inputs], step.outputs[0].aval.shape
     for maker, axis in zip(counts, (len(shape) - 2, len(shape) - 1), strict=True):
         if maker is None or maker.name != "cumsum" or maker.params["reverse"] or maker.params["axis"] != axis:
@@ -279,7 +294,7 @@ def broadcasting(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def leading_axes(graph: Graph, step: Equation) -> Replacement | None:
-    """Compute on arrays without leading axes of size 1, and insert them into the result."""
+    """Compute without leading axes of size 1, and insert them into the result."""
     output = step.outputs[0].aval
     makers = [graph.definition(v) for v in step.inputs]
     counts = [
@@ -305,7 +320,10 @@ def leading_axes(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def _source(graph: Graph, step: Equation, item: Item) -> tuple[Item, list[Equation]] | None:
-    """Return an operand of fewer elements or axes that broadcasts to an item, and steps that make it."""
+    """Return a smaller operand that broadcasts to an item, and its steps.
+
+    Smaller means fewer elements or fewer axes.
+    """
     if isinstance(item, Literal):
         uniform = item.array.ndim > 0 and item.array.size and np.all(item.array == item.array.flat[0])
         return (Literal(item.array.flat[0].reshape(())), []) if uniform else None
@@ -330,7 +348,10 @@ def _source(graph: Graph, step: Equation, item: Item) -> tuple[Item, list[Equati
 
 
 def _positions(maker: Equation, step: Equation) -> tuple[Item, list[Equation]] | None:
-    """Return the positions along one axis without the axes before it, and with axes of size 1 behind it."""
+    """Return indices along one axis, without the axes before it.
+
+    The axes after it have size 1.
+    """
     shape, axis = maker.params["shape"], maker.params["dimension"]
     sizes = (shape[axis], *[1] * (len(shape) - axis - 1))
     if same(sizes, shape):

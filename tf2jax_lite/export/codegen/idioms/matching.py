@@ -51,7 +51,7 @@ def find(graph: Graph, step: Equation, pattern: Block) -> Match | None:
 
 
 class _Comparison:
-    """Compares a pattern with a graph. Values of the pattern are bound to items of the graph."""
+    """Compare a pattern with a graph, and bind the pattern's values to items."""
 
     def __init__(self, graph: Graph, step: Equation, pattern: Block):
         self.graph = graph
@@ -63,7 +63,7 @@ class _Comparison:
         self.steps: dict[int, Equation] = {}
 
     def is_complete(self) -> bool:
-        """Return whether all arguments and results were found, and nothing else is used outside of the match."""
+        """Return whether the match binds all values and hides none that others use."""
         found = [self.bound.get(id(r)) for r in self.pattern.results]
         results = [r for r in found if isinstance(r, Value)]
         if any(id(a) not in self.bound for a in self.pattern.args) or len(results) < len(found):

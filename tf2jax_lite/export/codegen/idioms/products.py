@@ -1,4 +1,7 @@
-"""Matrix products: reshapes around them are left out, ``@`` where it fits, and ``jnp.einsum`` for all others."""
+"""Rewrite matrix products to ``@`` where it applies, else to ``jnp.einsum``.
+
+Reshapes around a product are removed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = ["einsum", "merge_contracted_axes", "relabeled", "reshape_product", "t
 
 
 def _is_plain(step: Equation | None) -> bool:
-    """Return whether a step is the product of an array's last axis with the first of a matrix."""
+    """Return whether a step contracts an array's last axis with a matrix's first."""
     if step is None or step.name != "dot_general" or not _has_one_dtype(step):
         return False
     left, right = (v.aval for v in step.inputs)
@@ -61,7 +64,10 @@ def reshape_product(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def merge_contracted_axes(graph: Graph, step: Equation) -> Replacement | None:
-    """Sum over several axes where both operands merge the same ones: ``reshape(x) @ reshape(w)``."""
+    """Contract several axes where both operands of a product merge the same ones.
+
+    The pattern is ``reshape(x) @ reshape(w)``.
+    """
     if not _is_plain(step):
         return None
     left, right = (graph.definition(v) for v in step.inputs)
@@ -104,7 +110,7 @@ def einsum(graph: Graph, step: Equation) -> Replacement | None:
 
 
 def relabeled(operands: Sequence[str], result: str) -> dict[str, Any]:
-    """Return parameters of an einsum whose letters are named in the order in which they appear."""
+    """Return an einsum's parameters with letters in order of first appearance."""
     letters = dict(zip(dict.fromkeys("".join(operands)), string.ascii_lowercase, strict=False))
     table = str.maketrans(letters)
     return {"operands": tuple(o.translate(table) for o in operands), "result": result.translate(table)}

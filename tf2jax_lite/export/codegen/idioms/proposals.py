@@ -1,4 +1,7 @@
-"""Argument types and static keywords of candidates, read off the steps before a root."""
+"""Propose argument types and static keywords of candidates.
+
+They are read from the steps before a root.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,7 @@ def taken(graph: Graph, step: Equation) -> Iterable[Proposal]:
 
 
 def taken_or_zero(graph: Graph, step: Equation) -> Iterable[Proposal]:
-    """Propose the operand and indices of a gather along one axis with zeros for indices out of range."""
+    """Propose arguments of a gather along one axis that fills with zeros."""
     for avals, words in taken(graph, step):
         if words["mode"] == "fill" and words.get("fill_value") == 0:
             yield avals, {"axis": words["axis"]} if words["axis"] else {}
@@ -129,7 +132,10 @@ def taken_along(graph: Graph, step: Equation) -> Iterable[Proposal]:
 
 
 def taken_of_each(graph: Graph, step: Equation) -> Iterable[Proposal]:
-    """Propose the operand and indices of a gather along the first axis of each example of a batch, zeros elsewhere."""
+    """Propose arguments of a batched gather along one axis that fills with zeros.
+
+    It gathers along the first axis of each example.
+    """
     p, (x, indices) = step.params, (v.aval for v in step.inputs)
     numbers = p["dimension_numbers"]
     batches = numbers.operand_batching_dims, numbers.start_indices_batching_dims
@@ -175,7 +181,7 @@ def _vectors(step: Equation, count: int) -> Iterable[Proposal]:
 
 
 def conv(graph: Graph, step: Equation) -> Iterable[Proposal]:
-    """Propose operands, strides, padding, dilation and groups of a convolution of images."""
+    """Propose operands and keywords of a 2-D convolution."""
     p = step.params
     x, kernel = (v.aval for v in step.inputs)
     if len(x.shape) != 4 or any(d != 1 for d in p["lhs_dilation"]):
@@ -211,7 +217,7 @@ def pool(graph: Graph, step: Equation) -> Iterable[Proposal]:
 
 
 def attention(graph: Graph, step: Equation) -> Iterable[Proposal]:
-    """Propose queries, keys, values, a number and perhaps a mask with another, for the product with weights."""
+    """Propose queries, keys, values, a scale, and a mask with its fill value."""
     makers = [graph.definition(v) for v in step.inputs]
     softmax = next((s for s in makers if s is not None and s.params.get("function") == "jax.nn.softmax"), None)
     if softmax is None:
@@ -228,7 +234,10 @@ def attention(graph: Graph, step: Equation) -> Iterable[Proposal]:
 
 
 def lstm_cell(graph: Graph, step: Equation) -> Iterable[Proposal]:
-    """Propose an input, states and weights for the product of a gate and the tanh of a cell."""
+    """Propose the input, states and weights of an LSTM cell.
+
+    The root is the product of a gate and the tanh of the cell's state.
+    """
     split = next((s for v in step.inputs for s in list(graph.before(v))[:2] if s.name == "split"), None)
     if split is None:
         return

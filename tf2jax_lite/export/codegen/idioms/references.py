@@ -1,4 +1,7 @@
-"""Computations of TensorFlow's ops that functions of JAX stand for, where the jaxprs differ."""
+"""Define computations of TensorFlow's ops that JAX functions replace.
+
+Their jaxprs differ from those of the JAX functions.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ reciprocal.defjvps(lambda t, y, x: t * (-y * y))
 
 @jax.custom_jvp
 def power(x: Any, y: Any) -> Any:
-    """Compute a power, where the logarithm of numbers that are not positive is 0 in the derivative."""
+    """Compute a power whose derivative treats logs of non-positive numbers as 0."""
     return lax.pow(x, y)
 
 
@@ -95,7 +98,7 @@ def gelu(x: Any) -> Any:
 
 
 def variance(x: Any, *, axis: Any, keepdims: bool = False) -> Any:
-    """Compute the mean square distance from the mean, through which no derivative goes."""
+    """Compute the variance, without a derivative through the mean."""
     mean = lax.stop_gradient(jnp.mean(x, axis=axis, keepdims=True))
     return jnp.mean(jnp.square(x - mean), axis=axis, keepdims=keepdims)
 
@@ -109,7 +112,10 @@ def layer_norm(x: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
 
 
 def standardize(x: Any, epsilon: Any, *, axis: Any = -1) -> Any:
-    """Normalize to mean 0 and variance 1, where no derivative goes through the variance's own mean."""
+    """Normalize to mean 0 and variance 1.
+
+    The variance has no derivative through its mean.
+    """
     mean = jnp.mean(x, axis=axis, keepdims=True)
     squares = jnp.square(x - lax.stop_gradient(mean))
     return (x - mean) * lax.rsqrt(jnp.mean(squares, axis=axis, keepdims=True) + epsilon)

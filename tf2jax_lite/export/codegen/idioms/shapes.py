@@ -21,7 +21,10 @@ def same(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
-    """Return the shape to which NumPy broadcasts shapes; None if they do not broadcast for all symbolic dimensions."""
+    """Return the shape to which NumPy broadcasts shapes, None if it does not.
+
+    Shapes must broadcast for all values of symbolic dimensions.
+    """
     rank = max(map(len, shapes), default=0)
     result: list[Any] = [1] * rank
     for shape in shapes:
@@ -35,7 +38,7 @@ def broadcast(shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...] | None:
 
 
 def inserted(short: Sequence[Any], long: Sequence[Any]) -> tuple[int, ...] | None:
-    """Return the axes of size 1 that turn one shape into another; None if there are none such."""
+    """Return the axes of size 1 that turn one shape into another, or None."""
     axes, rest = [], list(short)
     for axis, dim in enumerate(long):
         if rest and len(rest) == len(long) - axis and not same(rest, long[axis:]):

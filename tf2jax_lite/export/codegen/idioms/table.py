@@ -37,7 +37,11 @@ class Idiom:
     make_rule: Callable[[Mapping[str, Sequence[Rule]]], Rule] | None = None
 
     def rules(self, known: Mapping[str, Sequence[Rule]]) -> Iterable[tuple[str, Rule]]:
-        """Return primitives with the rule; ``known`` are the rules of the idioms before it."""
+        """Return the rule with each of its root primitives.
+
+        Args:
+          known: rules of the preceding idioms, by primitive.
+        """
         if self.make_rule is not None:
             rule: Rule | None = self.make_rule(known)
         else:

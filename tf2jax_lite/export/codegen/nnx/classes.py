@@ -1,4 +1,7 @@
-"""Writes a module of classes: functions that read params become `flax.nnx` modules, others stay functions."""
+"""Write a module of `flax.nnx` modules for the functions that read params.
+
+Functions without params stay functions.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +155,7 @@ class _ClassesWriter(ModuleWriter):
         self._add_class(entry.name, "nnx.Module", title, body)
 
     def last(self, entry: Entry, writer: FunctionWriter, results: Sequence[str]) -> list[Stmt]:
-        """Return the last statement of an entry; assign updated variables where they are computed."""
+        """Return an entry's last statement; assign updated variables before it."""
         last = [writer.parse(f"return {structure_text(entry.structure, results)}")]
         updates = {param_path(name, self._taken): results[index] for name, index in entry.updates.items()}
         _assign_updates(writer, last, updates, {path: self.read(name) for name, path in self._paths(entry)})
@@ -209,7 +212,7 @@ def _assign_updates(
     updates: Mapping[tuple[str, ...], str],
     reads: Mapping[tuple[str, ...], str],
 ) -> None:
-    """Add statements that assign updated variables, each after the one that computes the new value.
+    """Add statements that assign updated variables after their new values.
 
     A variable that is read elsewhere, too, is read at the beginning instead, before it is assigned.
     """

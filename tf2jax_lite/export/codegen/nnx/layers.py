@@ -1,6 +1,8 @@
-"""Finds layers among a function's equations: products and convolutions with a param, a bias, and normalizations.
+"""Find layers among a function's equations.
 
-Each becomes a call of a function of its own, whatever name scope it stands in, so that it is a module of its own.
+Layers are products and convolutions with a param, a bias, and normalizations.
+
+Each becomes a call of a function of its own in any name scope, so that it is a module of its own.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ class LayerProgram(Program):
         return kind if jnp.issubdtype(dtype, jnp.inexact) else None
 
     def _adds(self, kind: str, stmt: Stmt, bias: Read) -> bool:
-        """Return whether a param is added to the last axes of a layer's result, those of its kernel."""
+        """Return whether a param's shape is that of the kernel's output axes."""
         kernel, value = next(part for part in stmt.parts if isinstance(part, Read)), Ref(stmt.targets[0])
         shape = self.params[bias.path].shape
         if self._dtype(bias) != self._dtype(kernel):
@@ -143,7 +145,11 @@ def _sum(equation: Printed) -> tuple[int, Read] | None:
 
 
 def keywords_of(parts: Sequence[Part]) -> dict[str, int] | None:
-    """Return the keywords of the constants at the end of a call, with their positions; None if it has other parts."""
+    """Return the keywords of constants at the end of a call, by position.
+
+    Returns:
+      Position of each keyword's constant; None if the call has other parts.
+    """
     found: dict[str, int] = {}
     *pairs, end = parts
     if end != ")" or len(pairs) % 2:

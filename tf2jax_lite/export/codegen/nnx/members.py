@@ -1,4 +1,7 @@
-"""Members of a class: attributes for the params that a function reads, and for the modules that it calls."""
+"""Declare the members of a class.
+
+Members are attributes for the params that a function reads, and for the modules that it calls.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _SUBSCRIPT = re.compile(r'\[f?"(?:\{\w+\})?([^"{}]*)"\]')
 
 
 def call_words(plan: Plan) -> set[str]:
-    """Return the keywords of a function that depend on symbolic sizes, so that they are passed to each call."""
+    """Return a function's keywords that depend on symbolic sizes.
+
+    Each call passes them.
+    """
     return {word for word, holes in plan.keywords.items() if any(hole.dims for hole in holes)} | set(plan.dims)
 
 

@@ -1,4 +1,7 @@
-"""Finds the variables that hold statistics of batches: moving means and variances, as the computation tells them."""
+"""Find the variables that hold moving means and variances of batches.
+
+The computation of their updates identifies them.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ def _scaled(form: Mapping[str, float], factor: float) -> dict[str, float]:
 
 
 def _steps(block: Block) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield primitive, inputs and outputs of steps, and of those in functions with derivative rules."""
+    """Yield primitive, inputs and outputs of steps, also inside derivative rules."""
     replaced: dict[int, Any] = {}
 
     def final(values: Collection[Any]) -> list[Any]:

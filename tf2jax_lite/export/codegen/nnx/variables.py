@@ -1,4 +1,7 @@
-"""The function of a generated module that makes `nnx.Variable` of params, which modules share."""
+"""Generate the function that wraps params in `nnx.Variable`.
+
+Modules share the variables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structure of generated source: which functions there are, how they take params, and names of values.
+"""Structure generated source into functions, with params and named values.
 
 Entry: `scopes.structure` turns printed equations into calls and loops; `render` writes functions.
 

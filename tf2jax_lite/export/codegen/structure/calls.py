@@ -1,4 +1,7 @@
-"""Statements that call outlined functions: alone, in a loop, or in a scan over stacked params."""
+"""Write calls of outlined functions.
+
+Calls stand alone, in a loop, or in a scan over stacked params.
+"""
 
 from __future__ import annotations
 
@@ -93,10 +96,18 @@ def head_of(loop: Iteration) -> Stmt:
 
 
 class Calls:
-    """How a function reads params and constants, and calls outlined functions: as arguments, here."""
+    """Write reads of params and constants, and calls of outlined functions.
+
+    This class passes them as arguments.
+    """
 
     def leaf(self, part: Read | Hole, text: str) -> str:
-        """Return the source of a param or a constant, given it as an expression of the function's parameters."""
+        """Return the source of a param or a constant.
+
+        Args:
+          part: the param or constant.
+          text: its expression in the function's parameters.
+        """
         return text
 
     def call(self, call: Invocation, marks: Marks) -> Stmt:
@@ -117,7 +128,7 @@ def joined(items: Sequence[Sequence[Part]]) -> list[Part]:
 
 
 def is_scan(item: Loop, head: Header, program: Program) -> bool:
-    """Return whether the iterations of a loop differ in params alone, which have equal shapes."""
+    """Return whether a loop's iterations differ only in params of equal shapes."""
     function = item.calls[0].function
     carried = {kind[1] for kind in item.pattern if kind[0] == "carry"}
     if item.collected or ("each",) in item.pattern or carried != set(function.results):
@@ -128,7 +139,7 @@ def is_scan(item: Loop, head: Header, program: Program) -> bool:
 
 
 def _has_equal_shapes(item: Loop, head: Header, program: Program) -> bool:
-    """Return whether values that a loop carries, and params that differ between its iterations, keep their shapes."""
+    """Return whether a loop's carried values and varying params have fixed shapes."""
     first, last, marks = item.calls[0], item.calls[-1], program.marks
 
     def differs(a: Any, b: Any) -> bool:
@@ -143,7 +154,11 @@ def _has_equal_shapes(item: Loop, head: Header, program: Program) -> bool:
 
 
 def _stacked_paths(item: Loop, head: Header) -> list[list[tuple[str, ...]]]:
-    """Return the paths of the subtrees of params that a loop stacks: a list with one for each iteration."""
+    """Return the paths of params that a loop stacks.
+
+    Returns:
+      One list for each subtree of params, with one path for each iteration.
+    """
     given = [call.function.plan.given(call.number) for call in item.calls]
     columns = zip(*given, strict=True)
     return [

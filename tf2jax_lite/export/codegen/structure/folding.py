@@ -1,4 +1,4 @@
-"""Folds statements into the one that uses their value, as one writes expressions by hand."""
+"""Fold statements into the one that uses their value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 76  # characters of a folded statement
 
 
 def fold(nodes: Sequence[Any], marks: Marks, short: Collection[int] = ()) -> list[Any]:
-    """Return filled statements with those folded whose value is used once, by one of the next statements.
+    """Fold statements whose value one of the next statements uses, and no other.
 
     Args:
       nodes: the statements of a function.
@@ -70,7 +70,7 @@ def _after_equals(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 def _folded(
     node: Stmt, pending: dict[int, tuple[int, tuple[Part, ...]]], found: list[Any], width: Callable[..., int]
 ) -> Stmt:
-    """Return a statement with the sources of values in place of them where the result is short enough."""
+    """Replace values in a statement by their expressions if the result is short."""
     parts = node.parts
     for part in [p for p in parts if isinstance(p, Ref) and p.id in pending and p.id not in node.targets]:
         place, source = pending.pop(part.id)

@@ -1,4 +1,6 @@
-"""Statements as a sequence of items: printed equations, calls of functions that they were outlined to, and loops.
+"""Represent a function's statements as items.
+
+Items are printed equations, calls of outlined functions, and loops.
 
 Equal keys mean equal source up to names, params and constants. A value is a number (`templates.Ref`); a position says
 which of an item's values it is, equally for equal items.
@@ -100,7 +102,7 @@ def _reads(nodes: Sequence[Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _encode(nodes: Sequence[Any], text: list[str], local: dict[int, int], defined: dict[int, None]) -> None:
-    """Append the text of statements, with numbers for values in order of their first appearance."""
+    """Append the text of statements, with values numbered by first appearance."""
 
     def write(parts: Sequence[Any]) -> None:
         for part in parts:
@@ -212,7 +214,7 @@ class Call(Item):
         return list(self._outputs)
 
     def output_at(self, position: Any, program: Program) -> int:
-        """Return the result at a position of the function, a new value if nothing uses it so far."""
+        """Return the value at a position of the results, a new one if it has no use yet."""
         found = dict(self._outputs).get(position)
         if found is None:
             number, inner = position
@@ -260,7 +262,12 @@ class Loop(Item):
         ]
 
     def output_at(self, position: Any, program: Program) -> int:
-        """Return the result of a call, given its number (-1 for the last) and the position in the function."""
+        """Return a result of one of the calls.
+
+        Args:
+          position: index of the call (-1 for the last), and position in the function's results.
+          program: the functions.
+        """
         number, inner = position
         return self.calls[number].output_at(inner, program)
 
@@ -303,7 +310,7 @@ class Program:
         return self._keys.setdefault(key, len(self._keys))
 
     def layers(self, equations: Sequence[Printed], results: Collection[int]) -> Sequence[Any]:
-        """Return a function's equations, with calls in place of those that are layers, if there are such.
+        """Return a function's equations, with those of layers replaced by calls.
 
         Args:
           equations: its equations.
@@ -327,7 +334,7 @@ class Program:
                     item.calls[0].function.places += 2
 
     def under(self, path: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
-        """Return shapes and dtypes of the params and large constants of a subtree, by path within it."""
+        """Return shapes and dtypes of a subtree's params and large constants, by path."""
         if not self._subtrees:
             for full, aval in (*self.params.items(), *self.constants.items()):
                 for length in range(len(full) + 1):

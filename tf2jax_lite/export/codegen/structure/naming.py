@@ -1,4 +1,7 @@
-"""Names for the values of a function: a name is used again once its value is no longer needed."""
+"""Name the values of a function.
+
+A name is reused once its value has no further use.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ def _name(
 
 
 def _inner(node: Def, marks: Marks, taken: set[str], names: dict[int, str]) -> None:
-    """Name the values of an inner function; those of outer functions that it reads keep theirs."""
+    """Name the values of an inner function.
+
+    Values of outer functions that it reads keep their names.
+    """
     params = [part.id for arg in node.args for part in arg if isinstance(part, Ref)]
     own = {*params, *_defined(node.body)}
     read = {names[p.id] for p in parts_of(node.body) if isinstance(p, Ref) and p.id not in own}

@@ -1,4 +1,4 @@
-"""Outlines repeated parts of a function to functions, and folds consecutive calls of one function into loops.
+"""Outline repeated parts of a function, and fold consecutive calls into loops.
 
 This is compression by a grammar: the part whose outlining saves most lines becomes a function, until none does. All
 occurrences of a part have equal source and equal dataflow.
@@ -48,7 +48,7 @@ def _uses(items: Sequence[Item], used: Collection[int]) -> Counter[int]:
 
 
 def _best(items: list[Item], used: Collection[int], program: Program) -> tuple[list[int], int] | None:
-    """Return the starts and the length of the part that saves most lines; None if none saves any."""
+    """Return the starts and the length of the part that saves most lines, or None."""
     candidates: list[tuple[int, int, list[int]]] = []
     lines = [0]
     for item in items:
@@ -87,7 +87,14 @@ def _best(items: list[Item], used: Collection[int], program: Program) -> tuple[l
 
 
 def _saved(places: Sequence[int], length: int, lines: Sequence[int], call_lines: int = 1) -> int:
-    """Return how many lines a function saves, for places that may overlap and calls of some lines."""
+    """Return the number of lines that outlining a part saves.
+
+    Args:
+      places: starts of the part's occurrences, which may overlap.
+      length: number of items.
+      lines: number of lines before each item.
+      call_lines: lines of a call.
+    """
     chosen = _apart(places, length)
     if len(chosen) < 2:
         return 0

@@ -1,4 +1,7 @@
-"""Parameters of outlined functions: subtrees of params, differing constants, and symbolic dimensions."""
+"""Plan the parameters of outlined functions.
+
+Parameters are subtrees of params, differing constants, and symbolic dimensions.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Plan:
     headers: dict[int, Header]
 
     def given(self, number: int) -> list[Part]:
-        """Return what a body's caller passes: paths of subtrees, then constants, then dimensions."""
+        """Return a call's arguments: paths of subtrees, constants, and dimensions."""
         paths: list[Part] = [Read(slot.prefixes[number]) for slot in self.slots]
         constants: list[Part] = [holes[number] for holes in self.keywords.values()]
         return [*paths, *constants, *(Hole(d, d, frozenset((d,))) for d in self.dims)]
@@ -87,7 +90,12 @@ class Plan:
         return [*self.keywords, *self.dims]
 
     def signature(self, args: Sequence[str], without: Collection[str] = ()) -> list[str]:
-        """Return the parameters: subtrees, arrays, then keywords but for some, those with a default last."""
+        """Return the parameters: subtrees, arrays, keywords, and those with defaults.
+
+        Args:
+          args: names of the arrays.
+          without: keywords to leave out.
+        """
         words = sorted((word for word in self.words() if word not in without), key=self.defaults.__contains__)
         written = [f"{word}={self.defaults[word]}" if word in self.defaults else word for word in words]
         return [*(slot.parameter for slot in self.slots), *args, *written]
@@ -98,7 +106,7 @@ _NUMBERED = re.compile(r"(?:.*[_./-])?[A-Za-z]{2,}[_.-]?\d+(?:[_.-]+\d+)*[_.-]+(
 
 
 def role(scope: str) -> str:
-    """Return a name for the role of a scope or node: without the numbers that make it unique.
+    """Return the role of a scope or node: its name without distinguishing numbers.
 
     ``layer_0_up`` and ``conv2_block1_1_up_3`` become ``up``.
     """
@@ -107,7 +115,7 @@ def role(scope: str) -> str:
 
 
 def common_role(scopes: Sequence[str]) -> str:
-    """Return a name for several scopes: the words at the end of all, or the role of the first."""
+    """Return the common last words of scopes' roles, or the role of the first."""
     words = [role(scope).split("_") for scope in dict.fromkeys(scopes)]
     shared = 0
     while all(len(w) > shared and w[-1 - shared] == words[0][-1 - shared] for w in words):
@@ -117,7 +125,10 @@ def common_role(scopes: Sequence[str]) -> str:
 
 
 def leaves(bodies: Sequence[Body], headers: dict[int, Header]) -> list[Leaf]:
-    """Return the leaves of equal bodies, in the order of their source; add the headers of the first body's loops."""
+    """Return the leaves of equal bodies in source order; add headers of loops.
+
+    The headers are those of the first body's loops.
+    """
     found: list[Leaf] = []
     for vector in zip(*_parts([body.items for body in bodies], headers), strict=True):
         values: Any = [part.path if isinstance(part, Read) else part for part in vector]
@@ -213,7 +224,7 @@ def plan(function: Function, name: str, names: Names, marks: Marks, *, named: bo
 
 
 def _place(dim: str, bodies: Sequence[Body], marks: Marks) -> tuple[int, int] | None:
-    """Return the argument and the axis that have a dimension as their size in all bodies."""
+    """Return the argument and axis whose size is a dimension in all bodies."""
 
     def shape(value: int) -> tuple[Any, ...]:
         return getattr(marks.avals[value], "shape", ())
@@ -272,7 +283,10 @@ def partition(members: list[int], reads: dict[int, list[Path]], count: int, *, n
 
 
 def _named(prefixes: list[Path], rests: dict[int, list[Path]], count: int) -> Slot | None:
-    """Return a slot whose params' names begin with a name that differs between the bodies: ``block1_conv/kernel``."""
+    """Return a slot for params whose names begin with a name that differs.
+
+    The param ``block1_conv/kernel`` begins with the name ``block1_conv``, which differs between the bodies.
+    """
     if not all(found[i] for found in rests.values() for i in range(count)):
         return None
     names = []

@@ -1,4 +1,4 @@
-"""Source of functions: statements with parameters and constants filled in, named and laid out."""
+"""Render functions: fill in params and constants, name values, lay out lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the equations of a block into nested calls of functions, one for each name scope."""
+"""Turn a block's equations into nested calls, one function for a name scope."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SEVERAL = 3
 
 
 def structure(equations: Sequence[Printed], results: Collection[int], program: Program) -> list[Item]:
-    """Return the items of a function whose equations are outlined to functions by name scope and by repetition.
+    """Outline a function's equations by name scope and by repetition.
 
     Args:
       equations: the function's printed equations.
@@ -38,7 +38,10 @@ def structure(equations: Sequence[Printed], results: Collection[int], program: P
 
 
 def _with_items(nodes: Sequence[Any], program: Program) -> list[Any]:
-    """Return statements with the bodies of local functions as items: one call if the body may be used again."""
+    """Return statements with the bodies of local functions as items.
+
+    A body becomes one call if it may be used again.
+    """
     found: list[Any] = []
     for node in nodes:
         if isinstance(node, Def):
@@ -99,7 +102,10 @@ def _scope(code: Code, depth: int) -> str | None:
 
 
 def _grouped(codes: Sequence[Code], depth: int) -> list[tuple[str | None, list[Code]]]:
-    """Split equations into runs of one scope; one without a scope belongs to the scope around it."""
+    """Split equations into runs of one scope.
+
+    Equations without a scope belong to the surrounding scope.
+    """
     scopes = [_scope(code, depth) for code in codes]
     following: str | None = None
     after: list[str | None] = []
@@ -117,7 +123,10 @@ def _grouped(codes: Sequence[Code], depth: int) -> list[tuple[str | None, list[C
 
 
 def _scheduled(codes: list[Code], depth: int) -> list[Code]:
-    """Join runs of one scope where data dependences allow: a run moves to the one before, or that one to it."""
+    """Join runs of one scope where data dependences allow.
+
+    A later run moves to the earlier one, or the earlier one to it.
+    """
     runs = _grouped(codes, depth)
     if len(runs) == len({scope for scope, _ in runs}):
         return codes

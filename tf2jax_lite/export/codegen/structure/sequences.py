@@ -1,4 +1,7 @@
-"""First lines of loops: expressions of an index, or tables, for the params and constants of each iteration."""
+"""Write the first lines of loops.
+
+An expression of an index, or a table, has the params and constants of each iteration.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def header(given: Sequence[Sequence[Sequence[Part]]], words: Sequence[str]) -> t
     indexed = False
 
     def expression(vectors: list[list[str]], word: str, *, quoted: bool) -> str:
-        """Return the source of strings (or of other constants' source) that differ between iterations."""
+        """Return the source of a constant that differs between iterations."""
         nonlocal indexed
         found = {by_index(vector, quoted=quoted) for vector in vectors}
         text = found.pop()
@@ -105,7 +108,10 @@ def _iterable(columns: list[list[str]], count: int, dims: frozenset[str]) -> Hol
 def _path(
     paths: list[list[tuple[str, ...]]], parts: list[list[Part]], expression: Callable[..., str]
 ) -> tuple[int, str]:
-    """Return the expression for a subtree of params: that of its constant beginning, and subscripts."""
+    """Return the expression for a subtree of params in an iteration.
+
+    It is the path that all iterations share, with subscripts.
+    """
     length = len(paths[0][0])  # of all: `Item.depths`
     varying = [any(len({path[k] for path in vector}) > 1 for vector in paths) for k in range(length)]
     start = varying.index(True) if True in varying else length
@@ -129,7 +135,7 @@ def _escaped(text: str) -> str:
 
 
 def by_index(vector: Sequence[str], *, quoted: bool) -> str | None:
-    """Return an expression of ``i`` for the elements of a vector, None if there is none."""
+    """Return an expression of ``i`` for a vector's elements, None if none exists."""
     if not quoted:
         numbers = [int(t) if re.fullmatch(r"0|-?[1-9]\d{0,8}", t) else None for t in vector]
         return _affine(numbers)
