@@ -77,8 +77,6 @@ CASES = {
     "in a loop": again_and_again,
     "in a branch": in_a_branch,
 }
-SLOW = {"three masks", "asserted", "product", "side by side", "numbered", "entries of a sparse tensor"}
-NAMES = [pytest.param(name, marks=pytest.mark.full) if name in SLOW else name for name in CASES]
 
 
 def converted(function, x=X):
@@ -98,7 +96,7 @@ def both(own):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     graph, own = tf.function(CASES[name], autograph=False), both(converted(CASES[name]))
     expected = [with_gradient(graph, x) for x in INPUTS.values()]
@@ -196,9 +194,7 @@ RAGGED = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "name", ["softmax", *(pytest.param(n, marks=pytest.mark.full) for n in RAGGED if n != "softmax")]
-)
+@pytest.mark.parametrize("name", RAGGED)
 def test_ragged_tensors_with_a_bound(name):
     graph = tf.function(RAGGED[name], autograph=False)
     with tf2jax.override_config("dynamic_shape_bound", 12):

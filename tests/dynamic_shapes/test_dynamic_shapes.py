@@ -274,23 +274,10 @@ CASES |= {
     "rest": lambda x: tf.reduce_sum(tf.slice(x, [tf.size(kept(x))], [-1]) ** 2),
     "every third": lambda x: tf.reduce_sum(x[: tf.size(kept(x)) % 3]),
 }
-# Compiled for values, for gradients and for batches, they take long: of the plainer ones each third is run always.
-ALWAYS = {
-    *list(CASES)[::3],
-    "guarded mean",
-    "logarithm",
-    "own gradient",
-    "stitched",
-    "mapped",
-    "ragged to dense",
-    "number times shares",
-    "pairwise",
-}
-NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     function = CASES[name]
     graph, own = tf.function(function, autograph=False), jax.jit(converted(function))
@@ -313,7 +300,7 @@ def test_values_and_gradients(name):
 
 
 @pytest.mark.default_cases("count of two", "reversed", "difference", "partitioned", "looped", "convolved")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_batches(name):
     function = CASES[name]
     batch = np.stack(list(INPUTS.values()))
@@ -457,10 +444,8 @@ OF_ANY_LENGTH = [
 ]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "name", [n if i % 4 == 0 else pytest.param(n, marks=pytest.mark.full) for i, n in enumerate(OF_ANY_LENGTH)]
-)
+@pytest.mark.default_cases("divided")
+@pytest.mark.parametrize("name", OF_ANY_LENGTH)
 def test_exported_for_any_length(name):
     """Data-dependent and exported symbolic dimensions occur together."""
     graph = tf.function(CASES[name], autograph=False)

@@ -107,8 +107,6 @@ LOOPS = {
     "nested": nested,
     "two sizes": of_both,
 }
-SLOW = {"map", "scan", "GRU", "fold", "fold backwards", "for", "two sizes", "nested"}
-NAMES = [pytest.param(name, marks=pytest.mark.full) if name in SLOW else name for name in LOOPS]
 
 
 def converted(function):
@@ -125,7 +123,7 @@ def with_gradient(graph, x):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOOPS)
 def test_values_and_gradients(name):
     graph, own = tf.function(LOOPS[name]), converted(LOOPS[name])
 

@@ -136,23 +136,6 @@ def embedded_rows(x):
 
 
 CASES = [("sparse", name) for name in OF_SPARSE] + [("ragged", name) for name in OF_RAGGED]
-ALWAYS = {
-    "embedding",
-    "classes",
-    "signs",
-    "sums",
-    "transposed",
-    "slice",
-    "masked mean",
-    "recurrent",
-    "longest",
-    "ragged softmax",
-    "twice",
-    "first two",
-    "rows gathered",
-    "attention in rows",
-}
-NAMES = [case if case[1] in ALWAYS else pytest.param(*case, marks=pytest.mark.full) for case in CASES]
 
 
 def components(x):
@@ -160,7 +143,7 @@ def components(x):
 
 
 @pytest.mark.default_cases("sparse-transposed")
-@pytest.mark.parametrize(("kind", "name"), NAMES)
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_values_and_gradients(kind, name):
     if kind == "sparse":
         function, inputs, spec = OF_SPARSE[name], SPARSE, tf.SparseTensorSpec([4, None], tf.float32)
@@ -231,7 +214,7 @@ BATCHES = {
 
 
 @pytest.mark.default_cases("sparse-filled", "sparse-number of rows", "ragged-the last", "ragged-numbered")
-@pytest.mark.parametrize(("kind", "name"), NAMES)
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_batches(kind, name):
     """Clients of federated learning have sizes of their own."""
     function = (OF_SPARSE if kind == "sparse" else OF_RAGGED)[name]

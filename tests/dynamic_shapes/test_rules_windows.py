@@ -62,19 +62,10 @@ CASES |= {
         tf.nn.max_pool1d(tf.nn.relu(conv(3, 1, "SAME")(x)), 2, 2, "SAME"), kernel(3, 3, 1), 1, "SAME"
     ),
 }
-# Compiled for values and for gradients they take long.
-ALWAYS = {
-    "conv of 3 by 2, SAME",
-    "conv of 2 by 1, VALID",
-    "max pool of 3 by 2, SAME",
-    "an image",
-    "one after the other",
-}
-NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in CASES]
 
 
 @pytest.mark.default_cases("of integers")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     def function(x):
         found = CASES[name](x)

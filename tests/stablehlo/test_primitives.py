@@ -27,10 +27,8 @@ def exportable(cases):
     return [c for c in cases if c.name not in NOT_EXPORTED]
 
 
-@pytest.mark.default_cases("SORTING")
-@pytest.mark.parametrize(
-    "family", [pytest.param(f, marks=[pytest.mark.full] if f in ("ELEMENTWISE", "RANDOM") else []) for f in FAMILIES]
-)
+@pytest.mark.default_cases("SORTING", "REDUCTIONS")
+@pytest.mark.parametrize("family", FAMILIES)
 def test_shapes_and_sizes(family):
     """Results have the original's types, and at most 1.3 times its jaxpr."""
     ours_in_all = theirs_in_all = 0

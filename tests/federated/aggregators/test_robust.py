@@ -36,7 +36,7 @@ def krum(x, byzantine, selected):
         (agg.KrumFactory(0, num_selected=100), lambda x: x.mean(0)),
     ],
 )
-@pytest.mark.parametrize("even", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("even", [False, True])
 def test_rules_are_those_of_numpy(factory, expected, even):
     updates = make(3)
     x = flat(updates)

@@ -205,14 +205,10 @@ PROGRAMS = [
     (structures_of_loop_variables, [(numbers(2, 3), numbers(2, 3) + 1)]),
 ]
 # The quick ones that stand for the others in every run.
-OFTEN = {call_by_name, call_with_a_gradient_of_its_own, rows_gathered_in_a_loop, called_function_of_version_2}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "build, feeds",
-    [pytest.param(*p, marks=[] if p[0] in OFTEN else [pytest.mark.full], id=p[0].__name__) for p in PROGRAMS],
-)
+@pytest.mark.default_cases("call_by_name", "call_with_a_gradient_of_its_own")
+@pytest.mark.parametrize(("build", "feeds"), [pytest.param(*p, id=p[0].__name__) for p in PROGRAMS])
 def test_values_and_gradients(build, feeds):
     def with_gradients():
         inputs, result = build()
