@@ -259,7 +259,7 @@ FIXED = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("triangles")
 @pytest.mark.parametrize("name", FIXED)
 def test_sizes_are_what_they_are_whatever_the_data(name):
     function = tf.function(FIXED[name], autograph=False)

@@ -624,7 +624,6 @@ def test_second_derivatives():
     np.testing.assert_allclose(jax.jit(jax.hessian(own))(X), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.full
 def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
     """With a bound it does not fail: the function is padded as plainly as possible."""
 

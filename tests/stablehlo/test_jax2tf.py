@@ -166,7 +166,6 @@ def test_shapes_that_do_not_fit_are_refused():
         ours(np.ones((2, 3), np.float32))
 
 
-@pytest.mark.full
 def test_platforms():
     def fn(x):
         return lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos)

@@ -69,7 +69,7 @@ def batch_norm(factor):
     return wrong
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("normalized-FusedBatchNormV3-wrong")
 @pytest.mark.parametrize(
     ("function", "op", "wrong"),
     [

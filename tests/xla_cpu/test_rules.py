@@ -347,7 +347,13 @@ def scaled(*kernel):
     return normal(*kernel) / np.float32(np.sqrt(np.prod(kernel[:-1])))
 
 
-@pytest.mark.default_cases("non-overlapping, volume", "column of a volume, strides", "narrow 1d", "grouped pointwise")
+@pytest.mark.default_cases(
+    "non-overlapping, volume",
+    "column of a volume, strides",
+    "rows of strips, input dilation",
+    "narrow 1d",
+    "grouped pointwise",
+)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolution(name):
     shape, kernel, params = CONVOLUTIONS[name]

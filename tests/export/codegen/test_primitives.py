@@ -203,6 +203,7 @@ def _flat(results):
     "compared",
     "reduced precision",
     "scatter multiply",
+    "about the largest",
     "windows, minimum",
     "windows by any function",
     "reduced by any function",

@@ -385,7 +385,7 @@ def test_layers_that_are_read_apart_are_not_stacked_before_a_call(tmp_path, monk
     np.testing.assert_allclose(actual, model(params, **inputs), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("0")
 @pytest.mark.parametrize("step", [0, 1])
 def test_constants_of_one_shape_are_stacked(step, tmp_path, monkeypatch):
     """Layers have tables that are constants, too large for the source."""

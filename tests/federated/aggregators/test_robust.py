@@ -23,7 +23,7 @@ def krum(x, byzantine, selected):
     return x[np.argsort(scores)[:selected]].mean(0)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("False-factory6-<lambda>")
 @pytest.mark.parametrize(
     ("factory", "expected"),
     [

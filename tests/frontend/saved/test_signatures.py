@@ -70,7 +70,7 @@ class Model(tf.Module):
         return out + self.table.lookup(tf.constant([1], self.table.key_dtype)) if hasattr(self, "table") else out
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("mutable table")
 @pytest.mark.parametrize("kind", ["plain", "table", "mutable table"])
 def test_tensorflow_restores_only_what_it_must(kind, tmp_path, monkeypatch):
     model = Model(kind)

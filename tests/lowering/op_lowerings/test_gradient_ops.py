@@ -102,7 +102,6 @@ def test_complex():
     np.testing.assert_allclose(np.conj(jax.grad(jax_fn)(z)), tape.gradient(y, tensor), rtol=1e-5)
 
 
-@pytest.mark.full
 def test_integers_beside():
     """Results and arguments that are integers stay what they are, constants too."""
 

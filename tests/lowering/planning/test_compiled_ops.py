@@ -50,7 +50,7 @@ CASES = {
 }
 
 
-@pytest.mark.default_cases("Conv2D", "FusedBatchNormV3")
+@pytest.mark.default_cases("Conv2D", "FusedBatchNormV3", "TopKV2")
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_ops(name, hide, caplog):
     fn, *args = CASES[name]

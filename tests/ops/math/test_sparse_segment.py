@@ -112,7 +112,7 @@ def test_case(case):
     check(case)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("SqrtN")
 @pytest.mark.parametrize("kind", NORMS)
 def test_traced_ids_with_a_bound(kind):
     ids = jnp.array([0, 0, 2, 2, 3])

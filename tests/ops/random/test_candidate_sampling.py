@@ -129,7 +129,7 @@ def test_unique_fixed_unigrams():
     assert sorted(np.asarray(draw(fn, args=(TRUE % 4,))[0]).tolist()) == [0, 1, 3]
 
 
-@pytest.mark.default_cases("none-False-0")
+@pytest.mark.default_cases("none-False-0", "no candidates-False-9")
 @pytest.mark.parametrize("bound", [0, 3, 9])
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("sampled", [[4, 7, 4, 0], [9], []], ids=["hits", "none", "no candidates"])

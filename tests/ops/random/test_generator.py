@@ -71,7 +71,7 @@ def test_op(name, arguments):
                 compare(np.asarray(actual).astype(work_dtype), expected.numpy().astype(work_dtype), **extra)
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("dtype0")
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_first_standard_normal(dtype):
     """Only early graphs run this op. Its state begins with the algorithm."""
