@@ -345,7 +345,6 @@ def test_tf1_export_with_parse_example_a_table_and_a_cond(tmp_path):
     assert not any(t.op == "Const" for t in host_fn.cut)
 
 
-@pytest.mark.full
 def test_reasons_tell_strings_from_tables():
     def table(keys):
         values = tf.constant([2, 3], tf.int64)

@@ -136,7 +136,7 @@ def made(name):
     return graph, X[: shape[0]] if shape[0] else X, *tf2jax.convert(graph, tf.TensorSpec(shape))
 
 
-@pytest.mark.default_cases("a custom gradient", "constants in rules of rules")
+@pytest.mark.default_cases("a custom gradient", "constants in rules of rules", "not saved")
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives(name, tmp_path):
     graph, x, fn, params = made(name)

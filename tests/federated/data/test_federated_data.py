@@ -166,7 +166,7 @@ def test_preprocessors(stored):
     assert "n" not in stored.get_client("d").raw_examples
 
 
-@pytest.mark.full
+@pytest.mark.default_cases("memory-1", "memory-5")
 @pytest.mark.parametrize("buffer_size", [1, 2, 5, 99])
 def test_shuffled_clients_have_each_client_once_a_pass(stored, buffer_size):
     passes = [
