@@ -44,7 +44,7 @@ def small(x):
     return derivatives.while_loop(lambda x: jnp.sum(x * x) > 1, lambda x: jnp.sin(x) / 2, x)[0]
 
 
-def small_slope(x):
+def small_derivative(x):
     return jnp.sum(jax.grad(lambda x: jnp.sum(small(x) ** 3))(x) ** 2)
 
 
@@ -163,7 +163,7 @@ CASES = {
     ),
     "padded by nothing": Case(lambda x: lax.pad(x[0, 0] * x, 0.0, [(0, 0, 0)] * 2) + lax.pad(x[0, 0], 0.0, [])),
     "derivatives of a loop": Case(
-        lambda x: [jax.jvp(small, (x,), (x,))[1], jax.vjp(small, x)[1](x)[0], jax.grad(small_slope)(x)], grad=False
+        lambda x: [jax.jvp(small, (x,), (x,))[1], jax.vjp(small, x)[1](x)[0], jax.grad(small_derivative)(x)], grad=False
     ),
     "a loop of many": Case(
         lambda x: lax.scan(lambda c, r: (tuple(v * r + i for i, v in enumerate(c)), None), (x[0],) * 9, x)[0]
