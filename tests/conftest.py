@@ -39,10 +39,16 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keep a module's tests in one process by default: shared programs compile once."""
+    """Keep a module's tests in one process by default: shared programs compile once.
+
+    Modules keep their order: xdist's own, by number of tests, leaves the modules with one long test to the end.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
-    return LoadScopeScheduling(config, log) if config.getoption("dist") == "load" else None
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return LoadScopeScheduling(config, log)
 
 
 def pytest_runtest_setup(item):

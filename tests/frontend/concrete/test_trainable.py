@@ -11,6 +11,7 @@ import tf_keras
 
 import tf2jax_lite
 from tf2jax_lite import federated
+from tf2jax_lite.frontend.concrete import trainable
 from tf2jax_lite.frontend.concrete.trainable import trained_variables
 from tf2jax_lite.frontend.saved.meta_graph import variable_trains
 from tf2jax_lite.pipeline.inspect_model import describe_model
@@ -80,6 +81,23 @@ def test_convert_module_and_function_keep_layers_frozen(lib):
     assert trained(tf2jax_lite.convert(module.__call__.get_concrete_function())) == around
     assert trained(tf2jax_lite.convert(tf.function(lambda x: model(x)), SPEC)) == HEAD
     assert trained(tf2jax_lite.convert(lambda x: [model][0](x), SPEC)) == HEAD
+
+
+def test_layers_of_a_closure_are_found_without_a_search(monkeypatch):
+    model = frozen_base(keras)
+    monkeypatch.setattr(trainable, "_live_holders", lambda: pytest.fail("searched all objects"))
+    assert trained(tf2jax_lite.convert(tf.function(lambda x: model(x)), SPEC)) == HEAD
+    assert trained(tf2jax_lite.convert(lambda x: model(x), SPEC)) == HEAD
+
+
+def test_closure_may_have_variables_without_a_value():
+    model = frozen_base(keras)
+
+    def function(x):
+        return model(x) if x is not None else later
+
+    assert trained(tf2jax_lite.convert(function, SPEC)) == HEAD
+    later = None
 
 
 @pytest.mark.full

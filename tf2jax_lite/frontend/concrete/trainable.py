@@ -7,6 +7,7 @@ A ``tf.Variable`` has a flag, which Keras does not change when a layer is frozen
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -27,15 +28,18 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
 
     Args:
       variables: the variables in question.
-      model: the model or layer that is converted, if it is known.
+      model: the function, model or layer that is converted, if it is known.
     """
     if _is_complete(model):
         trained = _handles(model.trainable_variables)
         return lambda variable: id(variable.handle) in trained
     wanted = _handles(variables)
     trained, frozen = set[int](), set[int]()
-    holders = [model] if isinstance(model, tf.Module) else []
-    for holder in itertools.chain(holders, _live_holders() if wanted else ()):
+    holders = _closed_over_layers(model)
+    if not wanted <= set[int]().union(*map(_held, holders)):
+        holders = [model] if isinstance(model, tf.Module) else []
+        holders += _live_holders()
+    for holder in holders:
         held = _held(holder) & wanted
         if held:
             listed = _handles(_listed(holder, "trainable_variables") or ())
@@ -64,6 +68,19 @@ def _keras_layers() -> list[type]:
     """Return the base classes of layers of the Keras versions that are imported."""
     layers = [getattr(sys.modules.get(name), "layers", None) for name in ("keras", "tf_keras")]
     return [getattr(found, "Layer") for found in layers if hasattr(found, "Layer")]  # noqa: B009
+
+
+def _closed_over_layers(function: Any) -> list[Any]:
+    """Return the Keras layers that a function's closure or its globals name."""
+    function = getattr(function, "python_function", function)  # of a tf.function
+    kinds = tuple(_keras_layers())
+    if not (kinds and inspect.isfunction(function)):
+        return []
+    try:
+        names = inspect.getclosurevars(function)
+    except ValueError:  # a variable of the closure has no value
+        return []
+    return [value for value in (*names.nonlocals.values(), *names.globals.values()) if isinstance(value, kinds)]
 
 
 def _live_holders() -> list[Any]:

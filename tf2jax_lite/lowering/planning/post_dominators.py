@@ -125,9 +125,13 @@ class _UseGraph:
     def join(self, slot: int) -> int:
         """Record a value's uses; return their lowest common post-dominator."""
         users = self.users[slot]
+        if len(users) == 1:
+            (node,) = users
+            self.uses.reach_barrier[slot] = self._reaches_barrier[node]
+            return node
         node = functools.reduce(self.tree.lca, users)
         self.uses.reach_barrier[slot] = any(self._reaches_barrier[user] for user in users)
-        self.uses.diverge[slot] |= node == _EXIT and len(users) > 1
+        self.uses.diverge[slot] |= node == _EXIT
         return node
 
     def add(self, step: Step, is_barrier: bool, separates: bool, callee: ArgumentUses | None) -> None:
