@@ -30,7 +30,8 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
-from tf2jax_lite.finetuning import datasets, federate_artifact, finetune_artifact
+from tf2jax_lite.finetuning import federate_artifact, finetune_artifact
+from tf2jax_lite.finetuning.data.clients import open_clients
 
 STORED = Path(__file__).parent / "stored" / "kinds"
 jax.config.update("jax_traceback_in_locations_limit", 0)
@@ -129,7 +130,7 @@ def make_trained(target, values):
         finetune_artifact(target / "keras", data, f"{folder}/one", epochs=1, checkpoint_dir=checkpoint, **FINETUNE)
         finetune_artifact(target / "keras", data, f"{folder}/two", epochs=2, **FINETUNE)
         np.savez(f"{folder}/clients.npz", **data, client_id=values["client_id"])
-        clients = datasets.open_clients(f"{folder}/clients.npz")
+        clients = open_clients(f"{folder}/clients.npz")
         checkpoint = target / "federate"
         federate_artifact(target / "keras", clients, f"{folder}/r", rounds=1, checkpoint_dir=checkpoint, **FEDERATE)
         federate_artifact(target / "keras", clients, f"{folder}/out", rounds=2, **FEDERATE)

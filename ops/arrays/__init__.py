@@ -19,7 +19,6 @@ from . import (  # noqa: F401
     fill,
     gather,
     identity,
-    legacy,
     pad,
     partition,
     permute,

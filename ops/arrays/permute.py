@@ -14,6 +14,7 @@ from jax import lax
 
 from tf2jax_lite.dynamic_shapes.tracker import as_size
 from tf2jax_lite.ops.common import result_size
+from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.common.static_shape import MAX_FOLDED, is_int
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
@@ -253,3 +254,24 @@ def _roll(x: Any, shift: Any, axis: int) -> Any:
     start = lax.neg(lax.convert_element_type(jnp.asarray(shift), np.int32))
     start = jnp.remainder(start, jnp.asarray(size, np.int32))
     return lax.dynamic_slice_in_dim(lax.concatenate([x, x], axis), start, size, axis)
+
+
+@op("TileGrad")
+def tile_grad(input: Array, multiples: Static) -> Array:
+    """Sum tiles. TF: tf.raw_ops.TileGrad.
+
+    Args:
+      input: [n0 d0, n1 d1, ...].
+      multiples: static [n0, n1, ...].
+
+    Returns:
+      [d0, d1, ...].
+
+    Raises:
+      OpError: the shape does not divide into tiles.
+    """
+    input, counts = jnp.asarray(input), dims(multiples)
+    if len(counts) != input.ndim or any(n < 1 or d % n != 0 for n, d in zip(counts, input.shape, strict=False)):
+        raise OpError(f"a tensor of shape {tuple(input.shape)} is not made of {list(counts)} tiles")
+    parts = [size for n, d in zip(counts, input.shape, strict=True) for size in (n, d // n)]
+    return total(input.reshape(parts), tuple(range(0, 2 * input.ndim, 2)))

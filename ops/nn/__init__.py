@@ -23,7 +23,6 @@ from . import (  # noqa: F401
     fractional_pooling,
     fused_conv,
     fused_onednn,
-    legacy,
     losses,
     morphology,
     normalization,

@@ -12,7 +12,7 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import dims
+from tf2jax_lite.values.static import dims, dims_array
 from tf2jax_lite.values.types import Array
 
 from ._convolution import ConvAttrs, Dims, convolve, filter_gradient, input_gradient, layout
@@ -328,3 +328,43 @@ def conv(
     attrs = ConvAttrs(strides, padding, order, dilations, explicit_paddings, groups)
     result = convolve(lax.reshape(input, (math.prod(batch), *rest)), filter, attrs)
     return lax.reshape(result, (*batch, *result.shape[1:]))
+
+
+@op("Conv3DBackpropInput", pattern=Pattern.CONTRACTION)
+def conv3d_backprop_input_v1(
+    input: Array,
+    filter: Array,
+    out_backprop: Array,
+    *,
+    strides: Dims,
+    padding: str,
+    dilations: Dims = (),
+) -> Array:
+    """Return the input gradient of a 3-D convolution.
+
+    TF: tf.raw_ops.Conv3DBackpropInput.
+
+    ``input`` is given for its shape.
+    """
+    sizes = dims_array(input.shape)
+    return conv3d_backprop_input(sizes, filter, out_backprop, strides=strides, padding=padding, dilations=dilations)
+
+
+@op("Conv3DBackpropFilter", pattern=Pattern.CONTRACTION)
+def conv3d_backprop_filter_v1(
+    input: Array,
+    filter: Array,
+    out_backprop: Array,
+    *,
+    strides: Dims,
+    padding: str,
+    dilations: Dims = (),
+) -> Array:
+    """Return the filter gradient of a 3-D convolution.
+
+    TF: tf.raw_ops.Conv3DBackpropFilter.
+
+    ``filter`` is given for its shape.
+    """
+    sizes = dims_array(filter.shape)
+    return conv3d_backprop_filter(input, sizes, out_backprop, strides=strides, padding=padding, dilations=dilations)

@@ -13,6 +13,7 @@ from jax import lax
 from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
+from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.types import Array
 
 
@@ -283,3 +284,45 @@ def lrn_grad(
     norm = jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * _sum_of_neighbors(x * x, depth_radius)
     coupling = jnp.asarray(-2 * alpha * beta, x.dtype) * y * grads / norm
     return grads * lax.pow(norm, jnp.asarray(-beta, x.dtype)) + x * _sum_of_neighbors(coupling, depth_radius)
+
+
+@op("BatchNormWithGlobalNormalization")
+def batch_norm_with_global_normalization(
+    t: Array, m: Array, v: Array, beta: Array, gamma: Array, *, variance_epsilon: float, scale_after_normalization: bool
+) -> Array:
+    """Normalize channels (the last axis) by given means and variances.
+
+    TF: tf.raw_ops.BatchNormWithGlobalNormalization (core/kernels/batch_norm_op.cc).
+    """
+    t, m, v, beta, gamma = map(jnp.asarray, (t, m, v, beta, gamma))
+    if t.ndim != 4 or any(vector.ndim != 1 for vector in (m, v, beta, gamma)):
+        raise OpError("t must have 4 dimensions, and m, v, beta and gamma one each")
+    factor = lax.rsqrt(v + jnp.asarray(variance_epsilon, v.dtype))
+    if scale_after_normalization:
+        factor = factor * gamma
+    return (t - m) * factor + beta
+
+
+@op("BatchNormWithGlobalNormalizationGrad")
+def batch_norm_with_global_normalization_grad(
+    t: Array,
+    m: Array,
+    v: Array,
+    gamma: Array,
+    backprop: Array,
+    *,
+    variance_epsilon: float,
+    scale_after_normalization: bool,
+) -> tuple[Array, ...]:
+    """Return gradients with respect to t, m, v, beta and gamma.
+
+    TF: tf.raw_ops.BatchNormWithGlobalNormalizationGrad (core/kernels/batch_norm_op.cc).
+    """
+
+    def forward(*operands: Any) -> Any:
+        return batch_norm_with_global_normalization(
+            *operands, variance_epsilon=variance_epsilon, scale_after_normalization=scale_after_normalization
+        )
+
+    t, m, v, gamma = map(jnp.asarray, (t, m, v, gamma))
+    return jax.vjp(forward, t, m, v, jnp.zeros_like(m), gamma)[1](jnp.asarray(backprop))

@@ -12,7 +12,8 @@ import pytest
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import CheckpointError, InputError, MissingKeyError
-from tf2jax_lite.finetuning import datasets, federate_artifact, finetune_artifact
+from tf2jax_lite.finetuning import federate_artifact, finetune_artifact
+from tf2jax_lite.finetuning.data.clients import open_clients
 
 STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "kinds"
 BACKENDS = ["stablehlo", "source"]
@@ -131,7 +132,7 @@ def test_federated_training_goes_on(stored, tmp_path):
     folder, values = stored
     np.savez(tmp_path / "clients.npz", **{name: values[name] for name in ("features", "y", "client_id")})
     shutil.copytree(folder / "federate", tmp_path / "state")
-    clients = datasets.open_clients(tmp_path / "clients.npz")
+    clients = open_clients(tmp_path / "clients.npz")
     options = {**FEDERATE, "checkpoint_dir": tmp_path / "state"}
     federate_artifact(folder / "keras", clients, tmp_path / "out", rounds=2, **options)
     _params_are(tmp_path / "out", values, "federated")

@@ -16,7 +16,7 @@ from tf2jax_lite.federated.data import InMemoryFederatedData, SQLiteFederatedDat
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import federate, federate_artifact
 from tf2jax_lite.finetuning.algorithms import AGGREGATORS, ALGORITHMS, named_aggregator, named_process
-from tf2jax_lite.finetuning.datasets import open_clients
+from tf2jax_lite.finetuning.data.clients import open_clients
 from tf2jax_lite.finetuning.optimizers import named_optimizer, named_server_optimizer
 
 from .conftest import make_examples

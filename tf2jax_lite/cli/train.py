@@ -270,7 +270,7 @@ def federate(
     TensorFlow is not needed.
     """
     from tf2jax_lite.finetuning import federate_artifact
-    from tf2jax_lite.finetuning.datasets import open_clients, read_arrays
+    from tf2jax_lite.finetuning.data.clients import open_clients, read_arrays
 
     import_from_here([loss])
     with limits(max_input_bytes=max_input_bytes):

@@ -12,7 +12,7 @@ Read in this order:
   tracker: `DynamicShapes`, the dimensions of one trace.
   driver: retracing; then evaluation.
   actual_sizes, evaluator: capacities and run-time sizes; evaluates a jaxpr on padded arrays.
-  rules_*: one evaluation rule per primitive.
+  rules: one evaluation rule per primitive.
   assumptions: results that an assumption may invalidate.
   fitting_sizes: sizes that a node accepts.
   size_comparisons, canonical_dims: comparisons of symbolic dimensions; their canonical form.

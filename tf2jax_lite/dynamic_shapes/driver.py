@@ -17,7 +17,7 @@ from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import LoweringError, StaticInputError, Tf2JaxError
 from tf2jax_lite.support.retrace import retrace
 
-from . import rules_control_flow, rules_elementwise, rules_indexing, rules_reductions, rules_shapes, rules_windows  # noqa: F401
+from . import rules  # noqa: F401
 from .actual_sizes import Sizes, is_symbolic
 from .assumptions import variables_in, without_dead_sizes
 from .bounds import is_data_dependent

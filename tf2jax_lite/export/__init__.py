@@ -10,7 +10,7 @@ Read in this order:
   interface_json, metadata: the signature and metadata of an artifact, as JSON.
   load, execution: the reader; one run with a check of memory; program_cache keeps compiled programs.
   update, bundle, atomic_dir: copies with trained params, several artifacts, directories that appear atomically.
-  to_tensorflow, orbax: params back into a TensorFlow model, or into a checkpoint.
+  to_tensorflow: params back into a TensorFlow model.
   hub: artifacts on the Hugging Face Hub.
   predictions: whether results are probabilities or logits.
   nnx: functions as `flax.nnx` modules.

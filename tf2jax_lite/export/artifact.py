@@ -23,8 +23,7 @@ from . import codegen, interface_json
 from .atomic_dir import new_directory
 from .layer_stacks import find_stacks, stacked
 from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
-from .orbax import write_checkpoint
-from .params_file import SHARD_BYTES, write_tensors
+from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import as_text, serialize

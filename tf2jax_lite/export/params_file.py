@@ -1,7 +1,8 @@
-"""Stores params in safetensors files, sharded by size, without copies in memory."""
+"""Store params: safetensors files, sharded by size, or an Orbax checkpoint."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import struct
@@ -18,7 +19,7 @@ import safetensors.numpy
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.stored_array import StoredArray
 
-__all__ = ["SHARD_BYTES", "as_complex", "read_tensors", "write_tensors"]
+__all__ = ["SHARD_BYTES", "as_complex", "read_tensors", "write_checkpoint", "write_tensors"]
 
 SHARD_BYTES = 5 * 1000**3
 
@@ -148,3 +149,20 @@ def _array(found: Mapping[str, Any]) -> np.ndarray:
 def as_complex(array: np.ndarray, dtype: str) -> np.ndarray:
     """Return a stored array as complex numbers if its dtype is complex."""
     return np.ascontiguousarray(array).view(dtype)[..., 0] if dtype in _COMPLEX else array
+
+
+def write_checkpoint(params: Mapping[str, Any], path: Path) -> None:
+    """Write params as a flat dict.
+
+    Raises:
+      ExportError: Orbax is not installed, or cannot write them.
+    """
+    try:
+        orbax = importlib.import_module("orbax.checkpoint")
+    except ImportError:
+        raise ExportError("a checkpoint needs Orbax: pip install 'tf2jax-lite[checkpoint]'") from None
+    try:
+        with orbax.StandardCheckpointer() as checkpointer:
+            checkpointer.save(path.absolute(), {str(name): np.asarray(value) for name, value in params.items()})
+    except Exception as error:  # Orbax fails in many ways
+        raise ExportError(f"Orbax cannot write these params: {type(error).__name__}: {error}") from error

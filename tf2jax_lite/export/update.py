@@ -17,8 +17,7 @@ from .atomic_dir import new_directory
 from .layer_stacks import read_stacks, unstacked
 from .load import read_params
 from .metadata import hashed_files, read_metadata, write_metadata
-from .orbax import write_checkpoint
-from .params_file import SHARD_BYTES, write_tensors
+from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 
 __all__ = ["write_trained"]
 

@@ -6,11 +6,11 @@ Read in this order:
   trained_artifact: an artifact as a model with a loss; checks of examples.
   steps: the jitted training step; sharding, precision, remat and exports change how it computes.
   central_training, artifacts: epochs as rounds of a learning process, and batches; the artifact around it.
-  data: training data in memory and in files.
+  data: training data in memory and in files; clients' data.
   adapters, stopping, callbacks: low-rank adapters, the best epoch, and records of a training while it runs.
   federated_training, federated_artifacts: rounds over cohorts; the artifact around it.
   optimizers, metrics, algorithms: optax optimizers, metrics, federated algorithms and aggregators by name.
-  datasets, domains: clients' data from files; domains of agnostic federated averaging.
+  domains: domains of agnostic federated averaging.
   history: records of a training, as JSON lines and as a plot.
 
 Must not import TensorFlow, the converter (`pipeline`, `frontend`, `lowering`) or `cli`.

@@ -16,7 +16,7 @@ from tf2jax_lite.support.errors import InputError
 
 from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
 from .artifacts import TrainingReport, training_identity, write_result
-from .datasets import first_examples, prepared
+from .data.clients import first_examples, prepared
 from .domains import Domains, check_domains, count_domains
 from .federated_training import federate
 from .optimizers import named_optimizer, named_server_optimizer

@@ -7,6 +7,7 @@ Entries: `open_data` for paths, `as_training_data` for Python values.
 Read in this order:
   batches: the interface of training data, and arrays in memory.
   rows: examples in files, one by one: .npz shards, ArrayRecord, TFRecord, Parquet.
+  clients: clients' data from files.
   pipeline: Grain's input pipeline over rows, and data that is streamed.
 
 Must not import the rest of `finetuning`.

@@ -12,11 +12,10 @@ import numpy as np
 from jax import lax
 
 from tf2jax_lite.autodiff.custom_gradient import evaluate_padded
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule, unsupported
 from tf2jax_lite.jaxprs.compat import COMPOSITE, bind, composite_jaxpr, scan_counts
 from tf2jax_lite.loops.derivatives import WITH_RESIDUALS, while_loop
-
-from .bounds import is_data_dependent
-from .evaluator import Evaluator, rule, unsupported
 
 
 @rule("jit", "pjit", "closed_call", "core_call", "call", "custom_lin")

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule, unsupported
 from tf2jax_lite.jaxprs.compat import bind
 
-from .actual_sizes import is_symbolic
-from .bounds import is_data_dependent
-from .evaluator import Evaluator, rule, unsupported
-from .rules_reductions import highest, lowest
-from .rules_shapes import extended, is_sure, take_clipped
+from .reductions import highest, lowest
+from .shapes import extended, is_sure, take_clipped
 
 _NEUTRAL = {"reduce_window_max": lowest, "reduce_window_min": highest, "reduce_window_sum": lambda dtype: 0}
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule, unsupported
 from tf2jax_lite.jaxprs.compat import bind
 
-from .actual_sizes import is_symbolic
-from .bounds import is_data_dependent
-from .evaluator import Evaluator, rule, unsupported
-from .rules_shapes import extended
+from .shapes import extended
 
 __all__ = ["highest", "lowest"]
 

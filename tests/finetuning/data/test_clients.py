@@ -8,7 +8,7 @@ import pytest
 
 from tf2jax_lite.errors import DataError
 from tf2jax_lite.federated.data.example_proto import new_example
-from tf2jax_lite.finetuning.datasets import open_clients
+from tf2jax_lite.finetuning.data.clients import open_clients
 
 
 @pytest.mark.parametrize("name", ["clients.npz", "clients.sqlite", "clients.h5"])

@@ -6,10 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule
 from tf2jax_lite.jaxprs.compat import Literal, bind
-
-from .actual_sizes import is_symbolic
-from .evaluator import Evaluator, rule
 
 _PLAIN = (
     *("abs", "add", "add_any", "and", "asinh", "atan", "atan2", "bessel_i0e", "bessel_i1e", "bitcast_convert_type"),

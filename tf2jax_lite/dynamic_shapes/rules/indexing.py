@@ -7,11 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.actual_sizes import is_symbolic
+from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
+from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule, unsupported
 from tf2jax_lite.jaxprs.compat import bind
-
-from .actual_sizes import is_symbolic
-from .bounds import is_data_dependent
-from .evaluator import Evaluator, rule, unsupported
 
 _MODES = lax.GatherScatterMode
 

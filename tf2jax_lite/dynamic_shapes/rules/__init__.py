@@ -1,0 +1,10 @@
+"""Rules that evaluate primitives on padded arrays, by kind of primitive.
+
+Each rule is registered by `evaluator.rule`; importing this package registers all of them.
+
+Read in this order: elementwise, shapes, indexing, reductions (on shapes), windows (on reductions), control_flow.
+
+It must not import `driver` or `tracker`.
+"""
+
+from . import control_flow, elementwise, indexing, reductions, shapes, windows  # noqa: F401
