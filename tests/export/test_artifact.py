@@ -157,7 +157,9 @@ def test_text_of_the_stablehlo(tmp_path):
     fn, params = counter()
     functions = {"f": (fn, params)}
     report = tf2jax.export_functions(functions, tmp_path / "out", platforms=["cpu"], mlir=True)
-    exported = jax.export.deserialize(bytearray((tmp_path / "out" / "model.stablehlo").read_bytes()))
+    serialized = (tmp_path / "out" / "model.stablehlo").read_bytes()
+    assert b".py" not in serialized and str(ROOT).encode() not in serialized
+    exported = jax.export.deserialize(bytearray(serialized))
     text = (tmp_path / "out" / "model.mlir").read_text()
     assert "stablehlo.add" in text and "func.func public @main" in text and report.files["model.mlir"] == len(text)
     assert text.count("stablehlo.") == exported.mlir_module().count("stablehlo.")

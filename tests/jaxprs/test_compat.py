@@ -270,6 +270,19 @@ def test_mlir_modules_read_a_portable_artifact():
             compat.ir.Module.parse("no module", context)
 
 
+def test_without_source_paths():
+    def function(x):
+        with jax.named_scope("layer"):
+            return jnp.sin(x)
+
+    limit = jax.config.jax_traceback_in_locations_limit
+    with compat.without_source_paths():
+        text = jax.jit(lambda x: function(x)).lower(X).as_text(debug_info=True)
+    assert "layer/sin" in text and ".py" not in text
+    assert ".py" in jax.jit(lambda x: function(x)).lower(X).as_text(debug_info=True)
+    assert jax.config.jax_traceback_in_locations_limit == limit
+
+
 @pytest.mark.full
 def test_every_entry_has_a_test():
     source = Path(__file__).read_text()

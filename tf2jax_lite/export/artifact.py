@@ -26,7 +26,7 @@ from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
-from .stablehlo_module import as_text, serialize
+from .stablehlo_module import serialize
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
 
@@ -212,7 +212,7 @@ def _write_stablehlo(
         return [f"{name}: {error}"]
     file.write_bytes(module)
     if mlir:
-        file.with_suffix(".mlir").write_text(as_text(exported), "utf-8")
+        file.with_suffix(".mlir").write_text(exported.mlir_module(), "utf-8")
     signature["stablehlo"] = file.name
     signature["differentiable"] = not problem
     return [f"{name}: {problem}"] if problem else []

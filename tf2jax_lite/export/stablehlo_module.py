@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,17 +10,16 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.jaxprs.compat import without_source_paths
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.values import static
 
 from .stage import Staged
 
-__all__ = ["as_text", "serialize"]
-
-# ``loc("path":3:1 to :9)``, also before an alias of locations.
-_FILE_LOCATION = re.compile(r'loc\("[^"]*":\d+:\d+(?: to \d*:\d+)?\)')
+__all__ = ["serialize"]
 
 
+@without_source_paths()  # they tell about the machine, and make the bytes depend on it
 def serialize(
     staged: Staged, params: Mapping[str, Any], platforms: Sequence[str]
 ) -> tuple[bytes, str, jax.export.Exported]:
@@ -54,11 +52,6 @@ def serialize(
         except Exception as error:  # a loop without a known trip count, or a primitive without a transpose
             return _serialized(exported), f"the StableHLO cannot be differentiated: {error}", exported
     return _serialized(exported), "", exported
-
-
-def as_text(exported: jax.export.Exported) -> str:
-    """Return the text of a module, whose locations have scopes, but no paths."""
-    return _FILE_LOCATION.sub("loc(unknown)", exported.mlir_module())
 
 
 def _serialized(exported: jax.export.Exported) -> bytes:

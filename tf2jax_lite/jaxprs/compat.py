@@ -11,8 +11,9 @@ that rules of a primitive meet (`Zero`, `instantiate_zeros`, `is_undefined_prima
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -56,6 +57,7 @@ __all__ = [
     "threefry2x32_p",
     "used_inputs",
     "varying_axes",
+    "without_source_paths",
 ]
 
 # ---- values and types ----
@@ -206,6 +208,20 @@ def register(
 def mlir_dialect(name: str) -> Any:
     """Return an MLIR dialect, "stablehlo", "chlo" or "sdy", imported on first use."""
     return importlib.import_module(f"jax.extend.mlir.dialects.{name}")
+
+
+@contextlib.contextmanager
+def without_source_paths() -> Iterator[None]:
+    """Lower without the paths of Python files in the locations of operations.
+
+    Scopes stay. The option is one of the process, so code that other threads lower meanwhile has no paths, either.
+    """
+    limit = jax.config.jax_traceback_in_locations_limit
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", limit)
 
 
 def serialize_portable_artifact(module: str, version: str) -> bytes:
