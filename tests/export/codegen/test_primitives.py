@@ -252,6 +252,16 @@ def test_singular_vectors_are_computed_once():
     assert text.count("lax.linalg.svd(") == 1
 
 
+@pytest.mark.parametrize("axes", [(1,), (0, 2)])
+def test_new_axes_are_numbers_or_tuples(axes, tmp_path):
+    case = Case(lambda x: lax.expand_dims(x, axes) * 2)
+    fn, params = of_case(case)
+    text, constants = written(fn, params)
+    assert f"jnp.expand_dims(features, {axes[0] if len(axes) == 1 else axes})" in text
+    model = imported(text, tmp_path / "model.py").model
+    np.testing.assert_array_equal(jax.jit(model)(constants, case.x)[0], fn(params, case.x)[0])
+
+
 def _finite(x):
     return jnp.where(jnp.isfinite(x), x, 0)
 

@@ -72,6 +72,14 @@ def test_resumed_training_has_the_same_bits(tmp_path, at):
     assert resumed == history == read_history(tmp_path / "m.jsonl")
 
 
+@pytest.mark.parametrize(("every", "rounds", "saved"), [(2, 5, [2, 4, 5]), (3, 3, [3]), (9, 2, [2])])
+def test_checkpoints_of_each_interval_and_of_the_last_round(tmp_path, monkeypatch, every, rounds, saved):
+    numbers = []
+    monkeypatch.setattr(CheckpointFile, "save", lambda self, number, state, record=None: numbers.append(number))
+    run_rounds(PROCESS, chosen, rounds, checkpoint_dir=CheckpointFile(tmp_path), checkpoint_every=every)
+    assert numbers == saved
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("store", [Checkpoints, CheckpointFile])
 def test_what_scaffold_keeps_by_client_is_resumed(tmp_path, store):

@@ -175,7 +175,7 @@ def compare(fn, args, tmp_path, rtol=2e-6):
     return text
 
 
-@pytest.mark.default_cases("swish", "power", "split", "masked")
+@pytest.mark.default_cases("swish", "power", "split", "masked", "layer_norm")
 @pytest.mark.parametrize("name", CASES)
 def test_function_is_written_as_its_idiom(name, tmp_path):
     fn, args, expected = CASES[name]
