@@ -49,6 +49,16 @@ def test_a_star_needs_no_extra(monkeypatch):
         federated.flower  # noqa: B018
 
 
+def test_names_of_extras_are_found_by_attribute(monkeypatch):
+    core = importlib.import_module("tf2jax_lite.federated.core")
+    monkeypatch.delitem(vars(federated), "core")
+    assert federated.core is core
+    assert federated.jax_computation is core.jax_computation
+    assert federated.set_default_context is core.set_default_context
+    with pytest.raises(AttributeError, match="'other'"):
+        federated.other  # noqa: B018
+
+
 @pytest.mark.full
 def test_every_builder_is_among_them():
     """Whatever module defines it."""
