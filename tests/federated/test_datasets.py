@@ -103,3 +103,29 @@ def test_leaf_files(tmp_path):
     (tmp_path / "2.json").write_text('{"users": ["d"]}')
     with pytest.raises(DataError, match="not a file of LEAF"):
         datasets.load_leaf(tmp_path)
+
+
+def test_leaf_files_of_synthetic_clients(tmp_path):
+    """Files have them bit for bit; without variances the clients' means are near."""
+    clients = datasets.synthetic_leaf(3, seed=1, least=4, most=9, features=5, classes=3)
+    datasets.save_leaf(tmp_path / "train.json", clients)
+    content = json.loads((tmp_path / "train.json").read_text())
+    assert content["users"] == list(clients.client_ids()) and content["num_samples"] == [
+        size for _, size in clients.client_sizes()
+    ]
+    read = datasets.load_leaf(tmp_path)
+    for client_id, expected in clients.clients():
+        found = read.get_client(client_id).raw_examples
+        assert found.keys() == {"x", "y"}
+        for name, value in expected.raw_examples.items():
+            assert found[name].dtype == value.dtype
+            np.testing.assert_array_equal(found[name], value)
+    spreads = [
+        np.std([dataset.raw_examples["x"].mean() for _, dataset in datasets.synthetic_leaf(50, beta=beta).clients()])
+        for beta in (0, 4)
+    ]
+    np.testing.assert_allclose(spreads, [1 / np.sqrt(60), 2], rtol=0.3)  # of the means of 60 features
+    with pytest.raises(InputError, match="beta"):
+        datasets.synthetic_leaf(1, beta=-1)
+    with pytest.raises(DataError, match="as JSON has"):
+        datasets.save_leaf(tmp_path / "text.json", datasets.SHAKESPEARE.synthetic(1))

@@ -254,6 +254,36 @@ def test_fed_recon_agrees_with_numpy(split):
         fed.build_fed_recon(model(), lambda name: False)
 
 
+@pytest.mark.full_cases("whole")
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+def test_fed_recon_eval_agrees_with_numpy(split):
+    """The clients' biases are retrained; statistics go on over rounds."""
+    own = workload.jax_logistic(6, 4, {"accuracy": fed.metrics.Accuracy()})
+    p, rate, options = np.random.default_rng(1).normal(size=(6, 4)), 0.2, {} if split else {"split_dataset": False}
+    losses, right = [], []  # of each client
+    for client in CLIENTS:
+        bias, found = np.zeros(4), batches(client, 4)
+        first, second = (found[::2], found[1::2]) if split else (found, found)
+        for batch in first:
+            bias = bias - rate * Logistic.grad({"w": p, "b": bias}, batch)["b"]
+        x, y = (np.concatenate([batch[name] for batch in second]) for name in ("x", "y"))
+        logits = x @ p + bias
+        losses.append(np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y])
+        right.append(logits.argmax(1) == y)
+    process = fed.build_fed_recon_eval(
+        own, lambda name: name == "b", reconstruction_optimizer_fn=optax.sgd(rate), client_batching=BATCHING, **options
+    )
+    state = process.set_model_weights(process.initialize(), {"w": jnp.asarray(p, jnp.float32)})
+    for data in (DATA[:2], DATA):
+        state, metrics = process.next(state, data)
+    current, total = (metrics["client_work"]["eval"][f"{name}_metrics"] for name in ("current_round", "total_rounds"))
+    for found, start in ((current, 2), (total, 0)):
+        for name, values in (("loss", losses), ("accuracy", right)):
+            np.testing.assert_allclose(found[name], np.concatenate((values[:2] + values)[start:]).mean(), rtol=1e-5)
+    with pytest.raises(InputError, match="build_fed_recon_eval: is_local chooses some"):
+        fed.build_fed_recon_eval(own, lambda name: True)
+
+
 def test_train_model_releases_to_callbacks(tmp_path, caplog):
     process = fed.build_weighted_fed_avg(model(), optax.sgd(LR), client_batching=BATCHING)
     memory, records = fed.MemoryReleaseManager(), []

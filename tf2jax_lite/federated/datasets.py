@@ -1,6 +1,7 @@
 """Standard data sets: readers of their files, and synthetic clients.
 
-Sources: tff.simulation.datasets, fedjax.datasets, LEAF (Caldas et al. 2018). Files are not downloaded.
+Sources: tff.simulation.datasets, fedjax.datasets, LEAF (Caldas et al. 2018), the synthetic clients of Li et al. 2018
+(FedProx). Files are not downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from tf2jax_lite.federated.data.seeds import numpy_rng
 from tf2jax_lite.support.errors import DataError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["CIFAR100", "EMNIST", "SHAKESPEARE", "STACKOVERFLOW", "StandardDataset", "load_leaf"]
+__all__ = [
+    "CIFAR100",
+    "EMNIST",
+    "SHAKESPEARE",
+    "STACKOVERFLOW",
+    "StandardDataset",
+    "load_leaf",
+    "save_leaf",
+    "synthetic_leaf",
+]
 
 Examples = dict[str, np.ndarray]
 
@@ -99,14 +109,26 @@ class StandardDataset:
         Raises:
           InputError: a number is out of range.
         """
-        check_number("synthetic", "num_clients", num_clients, least=1, whole=True)
-        check_number("synthetic", "least", least, least=1, whole=True)
-        check_number("synthetic", "most", most, least=least, whole=True)
-        clients = {}
-        for number in range(num_clients):
-            rng = numpy_rng(seed, number)
-            clients[f"{self.name}_{number:05d}"] = self.draw(rng, int(rng.integers(least, most + 1)))
-        return InMemoryFederatedData(clients)
+        return _drawn("synthetic", self.name, self.draw, num_clients, seed, least, most)
+
+
+def _drawn(
+    who: str,
+    name: str,
+    draw: Callable[[np.random.Generator, int], Examples],
+    num_clients: int,
+    seed: int,
+    least: int,
+    most: int,
+) -> InMemoryFederatedData:
+    check_number(who, "num_clients", num_clients, least=1, whole=True)
+    check_number(who, "least", least, least=1, whole=True)
+    check_number(who, "most", most, least=least, whole=True)
+    clients = {}
+    for number in range(num_clients):
+        rng = numpy_rng(seed, number)
+        clients[f"{name}_{number:05d}"] = draw(rng, int(rng.integers(least, most + 1)))
+    return InMemoryFederatedData(clients)
 
 
 def _labels(rng: np.random.Generator, classes: int, number: int) -> np.ndarray:
@@ -229,3 +251,69 @@ def _column(values: Any) -> np.ndarray:
     found = np.empty(len(values), object)
     found[:] = values
     return found
+
+
+def save_leaf(path: str | os.PathLike, federated_data: FederatedData) -> None:
+    """Write clients as a JSON file of LEAF, which `load_leaf` reads.
+
+    Args:
+      path: the file; one that exists is overwritten.
+      federated_data: clients with ids of text; LEAF's features are ``x`` and ``y``.
+
+    Raises:
+      DataError: values that JSON does not have, such as bytes.
+    """
+    data = {user: dict(dataset.raw_examples) for user, dataset in federated_data.clients()}
+    content = {
+        "users": list(data),
+        "num_samples": [len(next(iter(examples.values()))) for examples in data.values()],
+        "user_data": {user: {name: np.asarray(v).tolist() for name, v in e.items()} for user, e in data.items()},
+    }
+    try:
+        text = json.dumps(content)
+    except TypeError as error:
+        raise DataError(f"{path}: clients for LEAF have numbers and text, as JSON has: {error}") from error
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def synthetic_leaf(
+    num_clients: int = 100,
+    *,
+    seed: int = 0,
+    least: int = 20,
+    most: int = 120,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    features: int = 60,
+    classes: int = 10,
+) -> InMemoryFederatedData:
+    """Return random clients in the form of LEAF's files: Synthetic(alpha, beta) of Li et al. 2018.
+
+    Each client labels its examples with a linear model of its own. `save_leaf` writes them.
+
+    Args:
+      num_clients: how many.
+      seed: the same seed makes the same clients.
+      least: the least number of a client's examples.
+      most: the largest.
+      alpha: variance among the clients' models, 0 or more.
+      beta: variance among the clients' features, 0 or more.
+      features: the size of ``x``, float32 (n, features).
+      classes: the number of labels; ``y`` is int64 (n,).
+
+    Raises:
+      InputError: a number is out of range.
+    """
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        check_number("synthetic_leaf", name, value, least=0)
+    for name, value in (("features", features), ("classes", classes)):
+        check_number("synthetic_leaf", name, value, least=1, whole=True)
+    deviations = np.arange(1, features + 1) ** -0.6  # the covariance is diagonal, j ** -1.2
+
+    def draw(rng: np.random.Generator, number: int) -> Examples:
+        weights = rng.normal(rng.normal(0, np.sqrt(alpha)), 1, (features + 1, classes))
+        mean = rng.normal(rng.normal(0, np.sqrt(beta)), 1, features)
+        x = rng.normal(mean, deviations, (number, features)).astype(np.float32)
+        return {"x": x, "y": np.argmax(x @ weights[1:] + weights[0], 1)}
+
+    return _drawn("synthetic_leaf", "leaf", draw, num_clients, seed, least, most)

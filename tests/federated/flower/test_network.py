@@ -1,11 +1,14 @@
-"""A superlink and two supernodes on loopback have the simulation's weights.
+"""Flower's processes on loopback have the simulation's weights.
 
 Slow: Flower starts a process for each message, which imports JAX and compiles the training again.
 """
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +28,7 @@ from . import apps
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = 2
+SECONDS = 900  # that a run takes at most; about 60 on an idle machine
 BATCHING = apps.BATCHING.replace(skip_shuffle=True)  # which node gets which place is Flower's chance
 
 PYPROJECT = f"""
@@ -52,15 +56,32 @@ num-server-rounds = {ROUNDS}
 
 APP = """
 import os
+import time
+from pathlib import Path
+
 import numpy as np
+
 from tests.federated.flower import apps, test_network
 from tf2jax_lite.federated import flower
+from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
+
+NODES = int(os.environ["FLAPP_NODES"])
+
+
+def my_data(context):
+    place = context.node_config["partition-id"]
+    if place == 1 and "FLAPP_HANG" in os.environ:  # once, in the second round
+        hangs = Path(os.environ["FLAPP_HANG"])
+        first = hangs.with_suffix(".first")
+        if first.exists() and not hangs.exists():
+            hangs.touch()
+            time.sleep(3600)
+        first.touch()
+    return apps.clients(place + 1)[place]
+
 
 client = flower.client_app(
-    apps.MODEL,
-    lambda context: apps.clients(2)[context.node_config["partition-id"]],
-    client_work=apps.WORK,
-    client_batching=test_network.BATCHING,
+    apps.MODEL, my_data, client_work=apps.WORK, client_batching=test_network.BATCHING
 )
 
 
@@ -70,8 +91,17 @@ def save(weights, result):
     os.replace(os.environ["FLAPP_OUT"] + ".tmp.npz", os.environ["FLAPP_OUT"])
 
 
-strategy = flower.BlocksStrategy(apps.MODEL, aggregator=apps.aggregator(), evaluate=False)
-server = flower.server_app(strategy, apps.MODEL, on_result=save)
+strategy = flower.BlocksStrategy(
+    apps.MODEL, aggregator=apps.aggregator(), evaluate=False, min_available_nodes=NODES
+)
+state = os.environ.get("FLAPP_STATE")
+server = flower.server_app(
+    strategy,
+    apps.MODEL,
+    on_result=save,
+    timeout=float(os.environ.get("FLAPP_TIMEOUT", "3600")),
+    checkpoint_dir=None if state is None else CheckpointFile(state),
+)
 """
 
 
@@ -83,65 +113,104 @@ def _free_ports(count):
         return [one.getsockname()[1] for one in sockets]
 
 
-def _wait_for(port, process):
-    while process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.2)
-    raise AssertionError("the superlink has ended")
+class Network:
+    """Flower's processes in one folder, and the app that they run.
 
+    Args:
+      folder: where their files are.
+      nodes: how many clients the app has.
+      connection: lines of the connection to the superlink, in TOML.
+      env: further variables of their environment.
+    """
 
-@pytest.mark.full
-def test_superlink_and_two_supernodes(tmp_path):
-    (tmp_path / "app" / "flapp").mkdir(parents=True)
-    (tmp_path / "app" / "pyproject.toml").write_text(PYPROJECT)
-    (tmp_path / "app" / "flapp" / "__init__.py").touch()
-    (tmp_path / "app" / "flapp" / "app.py").write_text(APP)
-    link, *nodes = _free_ports(3)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.toml").write_text(
-        f'[superlink]\ndefault = "test"\n\n[superlink.test]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
-    )
-    bin_folder = Path(sys.executable).parent
-    if shutil.which("flower-superlink", path=bin_folder) is None:
-        pytest.skip("Flower's commands are not beside Python")
-    env = {
-        **os.environ,
-        "FLWR_HOME": str(tmp_path / "home"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLAPP_OUT": str(tmp_path / "weights.npz"),
-        "JAX_PLATFORMS": "cpu",
-        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
-    processes = []
-
-    def start(name, *command):
-        with (tmp_path / f"{name}.log").open("w") as log:
-            processes.append(subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT))
-        return processes[-1]
-
-    try:
-        plain = ["--insecure"]
-        superlink = start(
-            "superlink", "flower-superlink", *plain, "--disable-runtime-dependency-installation", "--port", str(link)
+    def __init__(self, folder, nodes, connection="insecure = true", **env):
+        self.folder, self.processes = folder, {}
+        (self.port,) = _free_ports(1)
+        package = folder / "app" / "flapp"
+        package.mkdir(parents=True)
+        (folder / "app" / "pyproject.toml").write_text(PYPROJECT)
+        (package / "__init__.py").touch()
+        (package / "app.py").write_text(APP)
+        (folder / "home").mkdir()
+        (folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "test"\n\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n{connection}\n'
         )
-        _wait_for(link, superlink)
-        for place, port in enumerate(nodes):
-            config = ["--node-config", f"partition-id={place}", "--port", str(port)]
-            start(f"node{place}", "flower-supernode", *plain, "--superlink", f"127.0.0.1:{link}", *config)
-        run = start("run", "flwr", "run", "app", "test", "--stream")
-        out = tmp_path / "weights.npz"
-        while not out.exists():
-            log = (tmp_path / "run.log").read_text()
-            assert "Exit Code" not in log and superlink.poll() is None, log
-            assert run.poll() in (None, 0), log
+        self.bin = Path(sys.executable).parent
+        if shutil.which("flower-superlink", path=self.bin) is None:
+            pytest.skip("Flower's commands are not beside Python")
+        self.env = {
+            **os.environ,
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLAPP_OUT": str(folder / "weights.npz"),
+            "FLAPP_NODES": str(nodes),
+            "JAX_PLATFORMS": "cpu",
+            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            **env,
+        }
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for name in list(self.processes)[::-1]:
+            self.kill(name)
+
+    def start(self, name, *command, cwd=None):
+        with (self.folder / f"{name}.log").open("w") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=self.env,
+                cwd=cwd or self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill(self, name):
+        """End a process with those that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].wait()
+
+    def superlink(self, *options):
+        """Start the link, and wait until it listens."""
+        plain = ("--disable-runtime-dependency-installation", "--port", str(self.port))
+        self.start("superlink", "flower-superlink", *options, *plain)
+        while self.processes["superlink"].poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.2)
+        raise AssertionError((self.folder / "superlink.log").read_text())
+
+    def supernode(self, place, *options):
+        """Start a client's node; without options one without TLS."""
+        link = ("--insecure", "--superlink", f"127.0.0.1:{self.port}", "--node-config", f"partition-id={place}")
+        self.start(f"node{place}", "flower-supernode", *(options or link), "--port", str(_free_ports(1)[0]))
+
+    def run(self):
+        self.start("run", "flwr", "run", "app", "test", "--stream")
+
+    def wait_for(self, path):
+        """Wait for a file that the run writes."""
+        deadline = time.monotonic() + SECONDS
+        while not path.exists():
+            text = "\n".join((self.folder / f"{name}.log").read_text() for name in ("run", "superlink"))
+            assert "Exit Code" not in text and self.processes["superlink"].poll() is None, text
+            assert self.processes["run"].poll() in (None, 0) and time.monotonic() < deadline, text
             time.sleep(0.5)
-    finally:
-        for process in processes[::-1]:
-            process.terminate()
-        for process in processes:
-            process.wait()
+
+    def weights(self):
+        """Return the trained weights, when there are any."""
+        out = self.folder / "weights.npz"
+        self.wait_for(out)
+        with np.load(out, allow_pickle=False) as found:
+            return dict(found)
+
+
+def _simulated(*cohorts):
+    """Return the weights after a round of each cohort."""
     process = compose_learning_process(
         apps.MODEL,
         client_work=apps.WORK,
@@ -150,10 +219,102 @@ def test_superlink_and_two_supernodes(tmp_path):
         client_batching=BATCHING,
     )
     state = process.initialize()
-    for _ in range(ROUNDS):
-        state, _ = process.next(state, apps.clients(2))
-    expected = {name: array.numpy() for name, array in flower.to_arrays(state.weights).items()}
-    with np.load(out, allow_pickle=False) as found:
-        assert set(found) == set(expected)
-        for name, array in expected.items():
-            np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+    for cohort in cohorts:
+        state, _ = process.next(state, cohort)
+    return {name: array.numpy() for name, array in flower.to_arrays(state.weights).items()}
+
+
+def _assert_same(found, expected, rtol=1e-5, atol=1e-6):
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=rtol, atol=atol)
+
+
+@pytest.mark.full
+def test_superlink_and_two_supernodes(tmp_path):
+    with Network(tmp_path, 2) as network:
+        network.superlink("--insecure")
+        for place in range(2):
+            network.supernode(place)
+        network.run()
+        found = network.weights()
+    _assert_same(found, _simulated(*[apps.clients(2)] * ROUNDS))
+
+
+def _deployment(port, folder):
+    """Return the blocks of the page on deployment, for a link on this machine."""
+    page = (ROOT / "docs" / "flower.md").read_text().partition("\n## Deployment\n")[2]
+    for remote, local in (
+        ("fed.example.org:8000", f"localhost:{port}"),
+        ("fed.example.org", "localhost"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("/home/operator", str(folder)),
+    ):
+        assert remote in page
+        page = page.replace(remote, local)
+    return re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
+
+
+def _commands(block):
+    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.nightly
+def test_deployment_of_the_page(tmp_path):
+    """TLS, and nodes with keys; one without a registered key does not train."""
+    with Network(tmp_path, 2) as network:
+        server, client, connection, operator = _deployment(network.port, tmp_path)
+        (tmp_path / "home" / "config.toml").write_text(connection)
+        *keys, (_, *options) = _commands(server)
+        for command in keys:
+            subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        network.superlink(*options)
+        for place in range(3):
+            own = [_commands(b.replace("-3", f"-{place}").replace("=3", f"={place}")) for b in (client, operator)]
+            (key, (_, *options)), (register, run) = own
+            subprocess.run(key, cwd=tmp_path, check=True, capture_output=True)
+            if place < 2:
+                network.start("register", *register)
+                assert network.processes["register"].wait() == 0, (tmp_path / "register.log").read_text()
+            network.supernode(place, *options)
+        network.start("run", *run, cwd=tmp_path / "app")
+        found = network.weights()
+        logs = [(tmp_path / f"node{place}.log").read_text() for place in range(3)]
+    assert ["train message" in log for log in logs] == [True, True, False]
+    _assert_same(found, _simulated(*[apps.clients(2)] * ROUNDS))
+
+
+@pytest.mark.nightly
+def test_a_supernode_that_is_killed_in_a_round(tmp_path):
+    hangs = tmp_path / "hangs"
+    with Network(tmp_path, 2, FLAPP_HANG=str(hangs), FLAPP_TIMEOUT="90") as network:
+        network.superlink("--insecure")
+        for place in range(2):
+            network.supernode(place)
+        network.run()
+        network.wait_for(hangs)
+        network.kill("node1")
+        found = network.weights()
+    first, second = apps.clients(2)
+    _assert_same(found, _simulated([first, second], [first, None]))
+
+
+@pytest.mark.nightly
+def test_a_server_that_is_killed_in_a_round_resumes(tmp_path):
+    """The link's database keeps the nodes; the run is started again."""
+    hangs = tmp_path / "hangs"
+    env = {"FLAPP_HANG": str(hangs), "FLAPP_STATE": str(tmp_path / "state")}
+    with Network(tmp_path, 2, **env) as network:
+        network.superlink("--insecure", "--database", "superlink.db")
+        for place in range(2):
+            network.supernode(place)
+        network.run()
+        network.wait_for(hangs)
+        for name in ("superlink", "run", "node1"):
+            network.kill(name)
+        assert not (tmp_path / "weights.npz").exists()
+        network.superlink("--insecure", "--database", "superlink.db")
+        network.supernode(1)
+        network.run()
+        found = network.weights()
+    _assert_same(found, _simulated(*[apps.clients(2)] * ROUNDS))

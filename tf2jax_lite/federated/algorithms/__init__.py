@@ -36,7 +36,7 @@ from tf2jax_lite.federated.algorithms.mime import (
     build_unweighted_mime_lite,
     build_weighted_mime_lite,
 )
-from tf2jax_lite.federated.algorithms.recon import build_fed_recon
+from tf2jax_lite.federated.algorithms.recon import build_fed_recon, build_fed_recon_eval
 from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "build_fed_opt",
     "build_fed_prox",
     "build_fed_recon",
+    "build_fed_recon_eval",
     "build_fed_sgd",
     "build_hyp_cluster",
     "build_jax_federated_averaging_process",

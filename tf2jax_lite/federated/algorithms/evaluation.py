@@ -5,6 +5,7 @@ See tff.learning.algorithms.build_fed_eval.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from tf2jax_lite.federated.templates.compose import (
     initial_weights,
     replaced_weights,
     results_of,
+    reusable,
     round_keys,
 )
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
@@ -47,6 +49,8 @@ __all__ = [
     "ModelEvaluator",
     "build_fed_eval",
     "build_personalization_eval",
+    "evaluation_process",
+    "evaluation_work",
 ]
 
 PyTree = Any
@@ -71,7 +75,9 @@ def _zero(model: Model) -> dict[str, Any]:
     return zeros if "loss" in zeros else zeros | {"loss": MeanStat(jnp.float32(0), jnp.int32(0))}
 
 
-def _work(model: Model) -> ClientWork:
+def evaluation_work(model: Model) -> ClientWork:
+    """Return the work of evaluating a message's weights on a client's examples."""
+
     def add(total: Any, stat: Any) -> Any:
         return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), total.merge(stat), total)
 
@@ -111,9 +117,28 @@ def build_fed_eval(
     Raises:
       InputError: an option does not fit.
     """
-    model = check_model(model)
-    nothing = SumFactory().create(())
-    runner = CohortRunner(_work(model), nothing, client_execution, clients_per_chunk)
+    work = evaluation_work(check_model(model))
+    runner = CohortRunner(work, SumFactory().create(()), client_execution, clients_per_chunk)
+    return evaluation_process(model, runner, client_batching)
+
+
+def evaluation_process(
+    model: Model,
+    runner: CohortRunner,
+    client_batching: Batching | None,
+    first_pass: CohortRunner | None = None,
+    first_batching: Batching | None = None,
+) -> LearningProcess[EvalState]:
+    """Return the process of an evaluation's runner.
+
+    Args:
+      model: whose weights are evaluated.
+      runner: runs the evaluation; its work's measurements are metrics' statistics.
+      client_batching: how ClientDatasets are cut into batches.
+      first_pass: runs over the clients before; a client's output is its ``client_input`` in the evaluation.
+      first_batching: how ClientDatasets are cut into batches in the first pass; as in the evaluation if None.
+    """
+    nothing = runner.aggregator
 
     def initialize(key: Any = None, *, params: Any = None) -> EvalState:
         return EvalState(jnp.int32(0), initial_weights(model, jax.random.key(0) if key is None else key, params), None)
@@ -122,7 +147,14 @@ def build_fed_eval(
         check_state(state, EvalState)
         keys = round_keys(jax.random.key(0), state.round)
         context = Context((), nothing.initialize(), state.weights, keys.clients, keys.aggregator)
-        result = runner.run(context, cohort_of(as_entries(client_data), client_batching, 0, int(state.round)))
+        entries = as_entries(client_data)
+        cohort = cohort_of(entries if first_pass is None else reusable(entries), client_batching, 0, int(state.round))
+        if first_pass is not None:
+            outputs = first_pass.run(
+                context, dataclasses.replace(cohort, batching=first_batching or client_batching)
+            ).outputs
+            cohort = dataclasses.replace(cohort, inputs=[outputs.get(i) for i in range(len(cohort))])
+        result = runner.run(context, cohort)
         found = result.total.measurements
         totals = state.totals or found
         if state.totals and found:
@@ -152,7 +184,7 @@ class ModelEvaluator:
 
     def __init__(self, model: Model):
         model = check_model(model)
-        work = _work(model)
+        work = evaluation_work(model)
 
         def client_init(shared: Any, own: Any) -> Any:
             return as_model_weights(own if shared is None else shared), _zero(model)

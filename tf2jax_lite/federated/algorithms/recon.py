@@ -1,7 +1,7 @@
 """Federated reconstruction: clients find a model's local part in each round.
 
 Sources: Singhal et al. 2021, "Federated Reconstruction: Partially Local Federated Learning";
-tff.learning.algorithms.build_fed_recon.
+tff.learning.algorithms.build_fed_recon and build_fed_recon_eval.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import jax.numpy as jnp
 import optax
 
 from tf2jax_lite.federated.aggregators import MeanFactory, SumFactory
+from tf2jax_lite.federated.algorithms.evaluation import EvalState, evaluation_process, evaluation_work
 from tf2jax_lite.federated.algorithms.tff_keywords import takes_tff_keywords
+from tf2jax_lite.federated.execution import CohortRunner, Execution
 from tf2jax_lite.federated.execution.cohort import Batching
 from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
-from tf2jax_lite.federated.models.model import Model, TrainOutput, check_model, model_value_and_grad
+from tf2jax_lite.federated.models.model import Model, TrainOutput, check_model, examples_interact, model_value_and_grad
 from tf2jax_lite.federated.templates.blocks import Finalizer, build_apply_optimizer_finalizer, check_optimizer
 from tf2jax_lite.federated.templates.client_work import (
     ClientResult,
@@ -32,7 +34,7 @@ from tf2jax_lite.federated.templates.compose import LearningState, Survey, compo
 from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["build_fed_recon"]
+__all__ = ["build_fed_recon", "build_fed_recon_eval"]
 
 PyTree = Any
 
@@ -44,14 +46,14 @@ class _Parts(NamedTuple):
     local: Model
 
 
-def _split(model: Model, is_local: Callable[[str], bool]) -> _Parts:
+def _split(who: str, model: Model, is_local: Callable[[str], bool]) -> _Parts:
     """Return the model of the shared weights, and that of the local ones."""
     pairs, structure = jax.tree.flatten_with_path(model.shapes.trainable)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in pairs]
     local = [name for name in names if is_local(name)]
     if not local or len(local) == len(names):
         raise InputError(
-            f"build_fed_recon: is_local chooses some of the trainable weights, not {'all' if local else 'none'} of "
+            f"{who}: is_local chooses some of the trainable weights, not {'all' if local else 'none'} of "
             f"{', '.join(names[:10])}"
         )
 
@@ -95,9 +97,7 @@ def _chosen(use: Any, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(lambda n, o: jnp.where(use, n, o) if n is not o else o, new, old)
 
 
-def _reconstruction(
-    parts: _Parts, optimizer: optax.GradientTransformation, split: bool, pads_batches: bool
-) -> ClientWork:
+def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation, split: bool) -> ClientWork:
     """Return the first pass: its output is the client's local weights."""
     value_and_grad = model_value_and_grad(with_cpu_rules(parts.local))
 
@@ -116,11 +116,12 @@ def _reconstruction(
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         return ClientResult((), jnp.float32(1), output=carry.weights.trainable)
 
-    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads_batches)
+    interact = examples_interact(parts.local, parts.local.shapes.non_trainable)
+    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=not interact)
 
 
-def _training(work: ClientWork, split: bool) -> ClientWork:
-    """Return the second pass: FedAvg's work with the client's local weights."""
+def _second_pass(work: ClientWork, split: bool) -> ClientWork:
+    """Return work on the shared weights, with the client's local weights."""
 
     def with_local(message: ModelWeights, local: PyTree) -> ModelWeights:
         return message._replace(non_trainable={**message.non_trainable, "other": local})
@@ -192,20 +193,20 @@ def build_fed_recon(
     sgd = optax.sgd(0.1)
     reconstruction = check_optimizer(reconstruction_optimizer or sgd, "build_fed_recon: reconstruction_optimizer")
     metrics = check_metrics("build_fed_recon", "train_metrics", train_metrics)
-    parts = _split(check_model(model), is_local)
+    parts = _split("build_fed_recon", check_model(model), is_local)
     work = build_model_delta_client_work(
         parts.shared, client_optimizer or sgd, client_weighting=client_weighting, train_metrics=metrics
     )
     finalizer = build_apply_optimizer_finalizer(server_optimizer or optax.sgd(1.0))
     return compose_learning_process(
         parts.shared,
-        client_work=_training(work, split_dataset),
+        client_work=_second_pass(work, split_dataset),
         aggregator=MeanFactory() if aggregator is None else aggregator,
         finalizer=Finalizer(
             finalizer.initialize, lambda state, weights, found: finalizer.next(state, weights, found.aggregate)
         ),
         survey=Survey(
-            _reconstruction(parts, reconstruction, split_dataset, work.pads_batches),
+            _reconstruction(parts, reconstruction, split_dataset),
             SumFactory().create(()),
             lambda weights, state, found: weights,
             reconstruction_batching,
@@ -213,3 +214,50 @@ def build_fed_recon(
         client_batching=client_batching,
         **options,
     )
+
+
+@takes_tff_keywords
+def build_fed_recon_eval(
+    model: Model,
+    is_local: Callable[[str], bool],
+    reconstruction_optimizer: optax.GradientTransformation | None = None,
+    *,
+    split_dataset: bool = True,
+    reconstruction_batching: Batching | None = None,
+    client_batching: Batching | None = None,
+    client_execution: Execution = "auto",
+    clients_per_chunk: int | None = None,
+) -> LearningProcess[EvalState]:
+    """Build evaluation after reconstruction of the clients' local weights.
+
+    Each client draws new local weights, trains them with the shared weights fixed, and evaluates both together. See
+    tff.learning.algorithms.build_fed_recon_eval.
+
+    Args:
+      model: the model that `build_fed_recon` trains; its ``eval_metrics`` and its mean ``loss`` are evaluated.
+      is_local: as for `build_fed_recon`.
+      reconstruction_optimizer: trains the local weights; ``optax.sgd(0.1)`` by default, as in TFF.
+      split_dataset: reconstruct from the even batches and evaluate on the odd ones, as TFF does by default; False
+        takes all of them for both.
+      reconstruction_batching: see `build_fed_recon`.
+      client_batching: how ClientDatasets are cut into batches; usually each example once (``BatchHParams``).
+      client_execution: see `CohortRunner`.
+      clients_per_chunk: see `CohortRunner`.
+
+    Returns:
+      The process, with the metrics of `build_fed_eval`. ``set_model_weights(state, weights)`` takes the weights of a
+      process of `build_fed_recon`.
+
+    Raises:
+      InputError: no trainable weight is local, or all are; or an option does not fit.
+    """
+    reconstruction = check_optimizer(
+        reconstruction_optimizer or optax.sgd(0.1), "build_fed_recon_eval: reconstruction_optimizer"
+    )
+    parts = _split("build_fed_recon_eval", check_model(model), is_local)
+    first = _reconstruction(parts, reconstruction, split_dataset)
+    second = _second_pass(evaluation_work(parts.shared), split_dataset)
+    first_pass, runner = (
+        CohortRunner(work, SumFactory().create(()), client_execution, clients_per_chunk) for work in (first, second)
+    )
+    return evaluation_process(parts.shared, runner, client_batching, first_pass, reconstruction_batching)
