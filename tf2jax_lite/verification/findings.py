@@ -26,6 +26,11 @@ class NodeError:
       error: largest relative error of its results, each side on its own values.
       input_error: the same of its inputs.
       suspect: whether the node itself is at fault.
+      node: its own name.
+      calls: names of the call nodes that lead to it.
+      function: the function that it stands in.
+      seconds: time of the node alone, compiled, in JAX on the default device, over all iterations; None if it was not
+        measured.
     """
 
     order: int
@@ -34,6 +39,10 @@ class NodeError:
     error: float
     input_error: float
     suspect: bool
+    node: str = ""
+    calls: tuple[str, ...] = ()
+    function: str = ""
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
