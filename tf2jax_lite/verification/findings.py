@@ -122,6 +122,12 @@ class Bisection:
             return "node by node both sides are equal: the difference arises only when the whole function is compiled"
         return "both sides are equal at every node"
 
+    def _repr_html_(self) -> str:
+        """Return a chart of errors by node, and the suspects, for a notebook."""
+        from .report import html_parts
+
+        return html_parts(self)
+
     def as_json(self) -> dict[str, Any]:
         """Return the object as plain JSON data."""
         return {
