@@ -88,7 +88,7 @@ def compile_models(options: Any) -> Iterator[Result]:
                 if who == "ours":
                     raise
                 values["peer"] = {"failed": models.failure(error)}
-        native = Native(*case.values(), model.weights)
+        native = Native(case["model"], case["size"], case["batch"], model.weights)
         contestants["native"] = native.compile_again
         for who, (first, *later) in _repeated(contestants, options.rounds or 3).items():
             medians = {what: statistics.median(cost[what] for cost in later) for what in first}
@@ -116,7 +116,7 @@ def calls(options: Any) -> Iterator[Result]:
         if "convolution" not in models.MODELS[case["model"]].groups:
             continue
         model, graph, arrays = models.traceable(*case.values())
-        native = Native(*case.values(), model.weights)
+        native = Native(case["model"], case["size"], case["batch"], model.weights)
         compiles: dict[str, Callable[[], dict[str, Any]]] = {"native": native.compile_again}
         runs: dict[str, Callable[[], float]] = {"native": native}
         for who, setting in SETTINGS.items():

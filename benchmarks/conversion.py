@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,8 @@ def convert(options: Any) -> Iterator[Result]:
         values: dict[str, Any] = {"tracing": time.perf_counter() - start}
         values["nodes"] = len(concrete.graph.as_graph_def().node)
         values["first"] = seconds(lambda fn=fn, specs=specs: ours(fn, *specs))
-        contestants = {"tf2jax_lite": lambda fn=fn, specs=specs: seconds(lambda: ours(fn, *specs))}
+        contestants: dict[str, Callable[[], float]] = {}
+        contestants["tf2jax_lite"] = lambda fn=fn, specs=specs: seconds(lambda: ours(fn, *specs))
         if peer is not None:
             try:
                 peer.convert(fn, *arrays)

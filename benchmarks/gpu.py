@@ -88,7 +88,7 @@ def programs(options: Any) -> Iterator[Result]:
         for train in (False, True):
             if train and not (models.MODELS[name].trains and batch == last):
                 continue
-            there = options.folder.absolute() / f"{'train' if train else 'run'}-{name}-{batch}"
+            there = _folder(options) / f"{'train' if train else 'run'}-{name}-{batch}"
             yield {"program": there.name}, _programs(name, size, batch, train, there, options.platform, peer)
 
 
@@ -149,9 +149,13 @@ def _arguments(structs: Any) -> list[Any]:
     ]
 
 
+def _folder(options: Any) -> Path:
+    return (options.folder or Path("programs")).absolute()
+
+
 def _folders(folder: Path) -> Iterator[tuple[str, dict[str, Path]]]:
     """Yield the names of programs, and the files of their contestants."""
-    for there in sorted({path.parent for path in folder.absolute().glob("**/ours.bin")}):
+    for there in sorted({path.parent for path in folder.glob("**/ours.bin")}):
         yield there.name, {who: path for who in CONTESTANTS if (path := there / f"{who}.bin").exists()}
 
 
@@ -172,7 +176,7 @@ def device(options: Any) -> Iterator[Result]:
       of these ours has too; ``times``.
     """
     kind = jax.devices()[0].device_kind
-    for program, paths in _folders(options.folder):
+    for program, paths in _folders(_folder(options)):
         values: dict[str, Any] = {}
         runs = {}
         for who, path in paths.items():
@@ -185,7 +189,7 @@ def device(options: Any) -> Iterator[Result]:
 
 def described(options: Any) -> Iterator[Result]:
     """Compile programs for an H100 that need not exist; yield as `device`."""
-    for program, paths in _folders(options.folder):
+    for program, paths in _folders(_folder(options)):
         values = {who: in_process(_described, path, **_WITHOUT_DEVICE) for who, path in paths.items()}
         yield {"program": program, "device": "h100"}, _shared(values)
 

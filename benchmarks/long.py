@@ -162,12 +162,13 @@ def _result(program: Program, what: str, steps: int) -> Result:
     import tensorflow as tf
 
     x = np.random.default_rng(0).normal(size=program.shape).astype(np.float32)
-    fn: Any = functools.partial(program.fn, _tensorflow(), steps=steps)
-    native: Any = functools.partial(program.fn, _jax(), steps=steps)
+    call: Any = program.fn
+    fn: Any = functools.partial(call, _tensorflow(), steps=steps)
+    native: Any = functools.partial(call, _jax(), steps=steps)
     ours: Any = tf2jax_lite.convert_functional(tf.function(fn, autograph=False), tf.TensorSpec(x.shape, x.dtype))
     if what == "gradient":
         fn = _gradient_in_tf(fn)
-        ours, native = (jax.grad(lambda x, call=call: jnp.sum(jnp.square(call(x)))) for call in (ours, native))
+        ours, native = (jax.grad(lambda x, of=of: jnp.sum(jnp.square(of(x)))) for of in (ours, native))
     runs, compiling = {}, {}
     for who, call in (("tf2jax_lite", ours), ("native", native)):
         jax.clear_caches()

@@ -42,7 +42,8 @@ def run(options: Any) -> Iterator[Result]:
 def _run(case: dict[str, Any], options: Any) -> dict[str, Any]:
     import tensorflow as tf
 
-    model, graph, arrays = models.traceable(case["model"], case["size"], case["batch"])
+    name, size, batch = case.values()
+    model, graph, arrays = models.traceable(name, size, batch)
     constants = [tf.constant(v) for v in arrays]
     fn, args = models.converted(graph, arrays)
     compiled, cost = _compiled(fn, args)
@@ -57,7 +58,7 @@ def _run(case: dict[str, Any], options: Any) -> dict[str, Any]:
             contestants["tf2jax"] = waited(peer_compiled, *peer_args)
         except Exception as error:
             found["peer"] = {"failed": models.failure(error)}
-    native = Native(*case.values(), model.weights)
+    native = Native(name, size, batch, model.weights)
     contestants |= {"native": native, "products": alone(jax.make_jaxpr(fn)(*args))}
     found["native"] = native.cost
     ours = [np.ravel(r)[:1000] for r in jax.tree.leaves(compiled(*args))]
