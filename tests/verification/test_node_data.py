@@ -105,7 +105,7 @@ def test_nodes_are_those_of_the_file(name, tmp_path):
 def test_condition_and_body_of_a_loop_are_graphs_of_their_own(tmp_path):
     """Both have a node ``while/Identity``."""
     path = while_loop(tmp_path)
-    tf2jax.verify(path, node_data=tmp_path / "data")
+    tf2jax.verify(path / "saved_model.pb", node_data=tmp_path / "data")
     nodes, errors = nodes_of(path), written(tmp_path / "data", "error")
     placed = {(graph.split("_")[1], nodes[graph, node].name) for graph, node in errors if graph.startswith("while_")}
     assert placed >= {("cond", "while/Less"), ("cond", "while/Identity"), ("body", "while/Sin")}

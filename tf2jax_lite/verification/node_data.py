@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tf2jax_lite.frontend.saved import graph_def_file, saved_model
 from tf2jax_lite.frontend.saved import meta_graph as tf1
+from tf2jax_lite.pipeline.model_paths import model_path
 from tf2jax_lite.support.errors import InputError
 
 from .compare import TOLERANCE
@@ -36,7 +38,7 @@ def reject_other_models(model: Any) -> None:
     Raises:
       InputError: it is neither a SavedModel's directory nor a frozen graph.
     """
-    path = Path(model) if isinstance(model, (str, Path)) else None
+    path = model_path(model) if isinstance(model, (str, os.PathLike)) else None
     if path is None or not (path.is_dir() or path.suffix == ".pb"):
         raise InputError(
             "node data need a file that Model Explorer reads: a SavedModel directory or a frozen .pb. Export a Keras "
@@ -76,7 +78,7 @@ class NodeData:
 
 
 def write_node_data(
-    model: str | Path, tags: Sequence[str] | None, results: Sequence[SignatureComparison], folder: Path
+    model: str | os.PathLike[str], tags: Sequence[str] | None, results: Sequence[SignatureComparison], folder: Path
 ) -> NodeData:
     """Write ``error.json`` and ``seconds.json``, and return their values.
 
@@ -86,7 +88,7 @@ def write_node_data(
       results: with bisections; nodes that conversion made, and do not stand in the file, are left out.
       folder: made if it is missing.
     """
-    file = _File.read(Path(model), tags)
+    file = _File.read(model_path(model), tags)
     data = NodeData()
     for result in results:
         if result.bisection is None:

@@ -137,7 +137,7 @@ def verify(
     )
     if node_data is not None:
         progress("write node data")
-        write_node_data(model, tags, found, Path(node_data))
+        write_node_data(Path(model), tags, found, Path(node_data))
     if report is not None:
         progress("write the report")
         write_report(result, Path(report))
