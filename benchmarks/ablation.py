@@ -1,25 +1,23 @@
-"""The suite ablation: each CPU lowering rule off alone, on its cases.
+"""The suites ablation and xla_cpu: CPU lowering rules, one off alone, and all off.
 
-    python -m benchmarks.ablation --table docs/xla-cpu-rules.md     # all rules, all cases
-    python -m benchmarks.ablation --size small --only depthwise     # whether the command works
-    python -m benchmarks.ablation --models resnet50 --only winograd # models beside the rule's own cases
-    python -m benchmarks --suite ablation --json out.jsonl          # records only
+    python -m benchmarks run --suite ablation --json out.jsonl                    # all rules, all cases
+    python -m benchmarks run --suite ablation --size small --only depthwise       # whether the command works
+    python -m benchmarks run --suite ablation --models resnet50 --only winograd   # models beside the rule's own cases
+    python -m benchmarks report rules --records out.jsonl                         # prints the table
 
 A ratio is the median time with all rules divided by the median without one: below 1 the rule gains. Lines are those of
-the rule's functions and of their helpers in the same module.
+the rule's functions and of their helpers in the same module. The suite xla_cpu times a CNN, and the same as
+`tf2jax_lite.xla_cpu.optimize` makes it.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import inspect
-import json
 import logging
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,14 +25,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.xla_cpu import catalog, constant_dot, cumulative, dot_order, inverse_trig, reductions, rules, top_k
+import tf2jax_lite
+from tf2jax_lite.xla_cpu import (
+    catalog,
+    constant_dot,
+    cumulative,
+    dot_order,
+    inverse_trig,
+    optimize,
+    reductions,
+    rules,
+    top_k,
+)
 from tf2jax_lite.xla_cpu.conv import rule as conv_rule  # noqa: F401  (registers the rules that `rules.call` takes)
 from tf2jax_lite.xla_cpu.selection import Selection, using
 
-from . import ablation_models
-from .ablation_models import Lower
-from .steps import different_kernels
-from .timing import in_turns, seconds
+from . import models
+from .kernels import gradient_of
+from .records import Result
+from .timing import different_kernels, in_turns, waited
+
+Lower = Callable[[Selection], tuple[Any, tuple[Any, ...]]]
+"""Takes the names of the rules in force, None for all; returns a lowered function and its arguments."""
 
 # Rules that any case may take besides its own.
 _GENERAL = ("materialize", "outline")
@@ -145,14 +157,6 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
-def _gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def gradient(*args: Any) -> Any:
-        out, pull = jax.vjp(fn, *args)
-        return pull(jnp.ones_like(out) + args[0].ravel()[0])
-
-    return gradient
-
-
 def _tangent(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x: jax.jvp(fn, (x,), (jnp.cos(x),))
 
@@ -165,13 +169,13 @@ def cases(size: str) -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...
         if "dimension_numbers" in more:
             lhs, kernel = (lhs[0], lhs[3], *lhs[1:3]), (kernel[3], kernel[2], *kernel[:2])
         found[name] = fn, (lhs, kernel)
-        found[f"{name}, gradient"] = _gradient(fn), (lhs, kernel)
+        found[f"{name}, gradient"] = gradient_of(fn), (lhs, kernel)
     for name, (shape, window, stride, padding) in POOLS.items():
         where = ((1, window, window, 1), (1, stride, stride, 1), padding)
         for kind, pool in (("max pool", _max_pool), ("sum pool", _sum_pool)):
             fn = functools.partial(rules.call, pool, where=where)
             found[f"{kind} {name}"] = fn, (shape,)
-            found[f"{kind} {name}, gradient"] = _gradient(fn), (shape,)
+            found[f"{kind} {name}, gradient"] = gradient_of(fn), (shape,)
             if pool is _max_pool:
                 found[f"{kind} {name}, tangent"] = _tangent(fn), (shape,)
     found |= OTHERS
@@ -240,19 +244,44 @@ def lines_of(name: str) -> int:
     return sum(len(inspect.getsourcelines(fn)[0]) for fn in seen)
 
 
+def of_models(names: Iterable[str], size: str) -> Iterator[tuple[str, Lower]]:
+    """Yield a call at batch 1, one at batch 8, and an optimizer's step of each model.
+
+    Args:
+      names: of `models.MODELS`.
+      size: "full" or "small".
+    """
+    for name in names:
+        for batch in (1, 8):
+            model, graph, arrays = models.traceable(name, size, batch)
+            yield f"{name}, batch {batch}", _with_rules(functools.partial(models.converted, graph, arrays))
+        if models.MODELS[name].trains:
+            inputs = models.MODELS[name].inputs(8, size)
+            yield f"{name}, step", _with_rules(functools.partial(models.training_step, model, inputs))
+        models.clear()
+
+
+def _with_rules(convert: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Lower:
+    # The option is part of the converted function, so that each set of rules needs a conversion of its own.
+    def lower(names: Selection) -> tuple[Any, tuple[Any, ...]]:
+        with tf2jax_lite.override_config("xla_cpu_rules", True if names is None else names):
+            fn, args = convert()
+        return jax.jit(fn).lower(*args), args
+
+    return lower
+
+
 def _compiled(lower: Lower, names: Selection) -> tuple[str, Callable[[], float], dict[str, float]]:
     """Return a program's text, a run, and its kernels and CPU time to compile."""
     lowered, args = lower(names)
     begun = time.process_time()
     run = lowered.compile()
     cost = {"compile": time.process_time() - begun, "kernels": different_kernels(run.as_text())}
-    return lowered.as_text(), lambda: seconds(lambda: jax.block_until_ready(run(*args))), cost
+    return lowered.as_text(), waited(run, *args), cost
 
 
-def records(
-    found: Iterable[tuple[str, Lower]], only: Iterable[str] = (), budget: float = 1.0
-) -> Iterator[dict[str, Any]]:
-    """Yield a record for each case and rule that it takes.
+def without_each(found: Iterable[tuple[str, Lower]], only: Iterable[str] = (), budget: float = 1.0) -> Iterator[Result]:
+    """Yield a result for each case and rule that it takes.
 
     Args:
       found: names of cases and their lowerings.
@@ -268,57 +297,101 @@ def records(
             other, without, plain = _compiled(lower, catalog.NAMES - {rule})
             if other == text:
                 continue
-            times = in_turns({"with": run, "without": without}, rounds=15, budget=budget)
-            ratio = times["with"]["median"] / times["without"]["median"]
-            costs = {"with": cost, "without": plain}
-            yield {
-                "rule": rule,
-                "case": name,
-                "times": times,
-                "ratio": ratio,
-                "costs": costs,
-                "lines": lines_of(rule),
-            }
+            times = in_turns({"with": run, "without": without}, budget=budget)
+            yield (
+                {"rule": rule, "case": name},
+                {"times": times, "with": cost, "without": plain, "lines": lines_of(rule)},
+            )
 
 
-def main(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the records of `records` for ``python -m benchmarks --suite ablation``."""
-    yield from records(programs(options.size))
+def ablation(options: Any) -> Iterator[Result]:
+    """Yield the results of `without_each`, of models if these are chosen."""
+    found = of_models(models.chosen(options), options.size) if options.models else programs(options.size)
+    yield from without_each(found, filter(None, (options.only or "").split(",")), min(options.budget, 1.0))
 
 
-def table(found: Iterable[dict[str, Any]]) -> str:
-    """Return records as a Markdown table, the rules in the order of the catalog."""
-    rows = ["| Rule | Case | With / without | Lines |", "|---|---|---|---|"]
-    by_rule: dict[str, list[dict[str, Any]]] = {}
-    for record in found:
-        by_rule.setdefault(record["rule"], []).append(record)
-    for rule in catalog.rules_by_name():
-        for record in sorted(by_rule.get(rule, ()), key=lambda r: r["ratio"]):
-            rows.append(f"| `{rule}` | {record['case']} | {record['ratio']:.2f} | {record['lines']} |")
-    return "\n".join(rows) + "\n"
+# --- A network that no TensorFlow graph was converted to
+
+_WIDTHS = {"full": (32, 64, 128, 256), "small": (8, 8)}
+_SIDES = {"full": 128, "small": 16}
 
 
-def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
-    parser.add_argument("--size", choices=("full", "small"), default="full")
-    parser.add_argument("--only", default="", help="names of rules, comma separated; default all")
-    parser.add_argument("--models", default="", help="names of models, comma separated, instead of the rules' cases")
-    parser.add_argument("--budget", type=float, default=1.0, help="seconds of timing for each rule and case")
-    parser.add_argument("--json", type=Path, help="append the records to this file, one JSON object a line")
-    parser.add_argument("--table", type=Path, help="write the table to this file")
-    options = parser.parse_args()
-    found = []
-    names = [name for name in options.models.split(",") if name]
-    where = ablation_models.programs(names, options.size) if names else programs(options.size)
-    for record in records(where, filter(None, options.only.split(",")), options.budget):
-        found.append(record)
-        if options.json:
-            with options.json.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-    print(table(found))
-    if options.table:
-        options.table.write_text(table(found))
+def _flax(widths: tuple[int, ...]) -> Any:
+    import flax.linen as nn
+
+    class Network(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = nn.relu(nn.Conv(widths[0], (3, 3), strides=2)(x))
+            for width in widths:
+                y = nn.relu(nn.Conv(4 * width, (1, 1))(x))
+                y = nn.relu(nn.Conv(4 * width, (3, 3), feature_group_count=4 * width)(y))
+                y = nn.Conv(width, (1, 1))(y)
+                x = nn.max_pool(x + y if x.shape == y.shape else y, (3, 3), (2, 2), "SAME")
+            return nn.Dense(10)(jnp.mean(x, (1, 2)))
+
+    return Network()
 
 
-if __name__ == "__main__":
-    _main()
+def _jax(widths: tuple[int, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def init(key: Any, x: Any) -> Any:
+        last = widths[0]
+        shapes: list[tuple[int, ...]] = [(3, 3, x.shape[-1], last)]
+        for width in widths:
+            shapes += [(1, 1, last, 4 * width), (3, 3, 1, 4 * width), (1, 1, 4 * width, width)]
+            last = width
+        shapes.append((last, 10))
+        keys = jax.random.split(key, len(shapes))
+        return [jax.random.normal(k, s) / np.sqrt(np.prod(s[:-1])) for k, s in zip(keys, shapes, strict=True)]
+
+    def convolve(x: Any, w: Any, stride: int = 1) -> Any:
+        groups = x.shape[-1] // w.shape[2]
+        order = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            x, w, (stride,) * 2, "SAME", dimension_numbers=order, feature_group_count=groups
+        )
+
+    def apply(params: Any, x: Any) -> Any:
+        stem, *blocks, dense = params
+        x = jax.nn.relu(convolve(x, stem, 2))
+        for i in range(0, len(blocks), 3):
+            y = jax.nn.relu(convolve(x, blocks[i]))
+            y = convolve(jax.nn.relu(convolve(y, blocks[i + 1])), blocks[i + 2])
+            y = x + y if x.shape == y.shape else y
+            x = lax.reduce_window(y, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        return jnp.mean(x, (1, 2)) @ dense
+
+    return init, apply
+
+
+def _step(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(params: Any, x: Any) -> Any:
+        return jnp.mean(jax.nn.logsumexp(apply(params, x), -1) ** 2)
+
+    return lambda params, x: jax.tree.map(lambda p, g: p - 0.01 * g, params, jax.grad(loss)(params, x))
+
+
+def xla_cpu(options: Any) -> Iterator[Result]:
+    """Yield times of a forward pass and of a training step, by batch size.
+
+    The network is written with Flax if that is installed, else in JAX: inverted residual blocks as in MobileNetV2, with
+    a stem of 3 channels, depthwise and pointwise convolutions, poolings and a classifier.
+    """
+    widths = _WIDTHS[options.size]
+    try:
+        network = _flax(widths)
+        init, apply, written = network.init, network.apply, "flax"
+    except ImportError:
+        (init, apply), written = _jax(widths), "jax"
+    for batch in map(int, options.batch.split(",")):
+        side = _SIDES[options.size]
+        x = jnp.asarray(np.random.default_rng(0).normal(size=(batch, side, side, 3)).astype(np.float32))
+        params = init(jax.random.key(0), x)
+        for what, change in (("forward", lambda fn: fn), ("step", _step)):
+            contestants, compiling = {}, {}
+            for who, fn in (("tf2jax_lite", optimize(apply, rules=True)), ("jax", apply)):
+                start = time.process_time()  # compiling uses all cores, beside other work
+                contestants[who] = waited(jax.jit(change(fn)).lower(params, x).compile(), params, x)
+                compiling[who] = time.process_time() - start
+            times = in_turns(contestants, rounds=20, budget=options.budget)
+            yield {"network": written, "batch": batch, "what": what}, {"times": times, "compile": compiling}

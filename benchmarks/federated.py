@@ -1,23 +1,16 @@
-"""Federated rounds against a native loop: seconds per round, peak memory.
+"""The suites federated and federated_algorithms: rounds, and curves of algorithms.
 
-    python -m benchmarks.federated --json out.jsonl        # rounds, ways and scaling; --only selects
-    python -m benchmarks.render_federated out.jsonl        # writes docs/federated-performance.md
-
-The rounds of both alternate, so that other work on the machine affects them equally. CPU time is more reliable than
-wall time on a shared machine. Memory is measured in separate processes.
+federated: rounds against a native loop, memory, execution backends, and scaling; ``--only rounds,memory,ways,scaling``
+selects. Memory is measured in processes of their own. federated_algorithms: losses and accuracies by round on synthetic
+EMNIST; classes and brightness differ among clients, and all algorithms have the same cohorts, batches and local epochs.
+The privacy budget needs the extra ``dp``.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
+import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -26,70 +19,63 @@ import numpy as np
 import optax
 
 from tests.federated import workload
+from tf2jax_lite import federated as fed
 from tf2jax_lite.errors import InputError
-from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
+from tf2jax_lite.federated import aggregators
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.select import choose_backend
 from tf2jax_lite.federated.models.sources import create_model_from_fn, create_model_from_tf
 from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
 
+from .records import Result
+from .timing import in_process, in_turns, reset_peak, resident, seconds
+
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
 PARTS = ("rounds", "memory", "ways", "scaling")
-SIZES = (10, 100, 1000, 10000)
-GOALS = {"logistic regression": 0.6, "CNN": 0.5, "CNN converted from Keras": 0.5, "larger CNN": 0.67}
+SIZES = {"small": (2, 4), "full": (10, 100, 1000, 10000)}
 WAYS = ("cpu_pool", "scan", "vmap", "loop")
+LOSS = "sparse_categorical_crossentropy"
 
 
 def logistic(params, batch):
     return batch["x"].reshape(batch["x"].shape[0], -1) @ params["w"] + params["b"]
 
 
-def logistic_params():
-    return {"w": jnp.zeros((workload.PIXELS, workload.CLASSES)), "b": jnp.zeros(workload.CLASSES)}
+def logistic_params(inputs=workload.PIXELS, classes=workload.CLASSES):
+    return {"w": jnp.zeros((inputs, classes)), "b": jnp.zeros(classes)}
 
 
-def cnn(params, batch):
+def cnn(params, batch, *, pools=2):
+    """Two convolutions, the last ``pools`` of them with pooling, and two dense layers."""
     x = batch["x"]
-    for name in ("conv1", "conv2"):
+    for number, name in enumerate(("conv1", "conv2")):
         x = jax.lax.conv_general_dilated(x, params[name], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         x = jax.nn.relu(x + params[name + "_b"])
-        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        if number >= 2 - pools:
+            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     x = x.reshape(x.shape[0], -1)
     x = jax.nn.relu(x @ params["dense1"] + params["dense1_b"])
     return x @ params["dense2"] + params["dense2_b"]
 
 
-def cnn_params():
-    return _params(
-        {"conv1": (3, 3, 1, 16), "conv2": (3, 3, 16, 32), "dense1": (800, 64), "dense2": (64, workload.CLASSES)}
-    )
+def larger_cnn(params, batch):
+    """FedJAX's network for EMNIST, without dropout."""
+    return cnn(params, batch, pools=1)
 
 
-def _params(shapes):
+def cnn_params(first=16, second=32, flat=800, dense=64):
+    shapes = {"conv1": (3, 3, 1, first), "conv2": (3, 3, first, second), "dense1": (flat, dense)}
     params = {}
-    for i, (name, shape) in enumerate(shapes.items()):
+    for i, (name, shape) in enumerate((shapes | {"dense2": (dense, workload.CLASSES)}).items()):
         scale = np.sqrt(2 / np.prod(shape[:-1]))
         params[name] = jax.random.normal(jax.random.key(i), shape) * scale
         params[name + "_b"] = jnp.zeros(shape[-1])
     return params
 
 
-def larger_cnn(params, batch):
-    """FedJAX's network for EMNIST, without dropout."""
-    x = batch["x"]
-    for name in ("conv1", "conv2"):
-        x = jax.lax.conv_general_dilated(x, params[name], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        x = jax.nn.relu(x + params[name + "_b"])
-    x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-    x = jax.nn.relu(x.reshape(x.shape[0], -1) @ params["dense1"] + params["dense1_b"])
-    return x @ params["dense2"] + params["dense2_b"]
-
-
 def larger_cnn_params():
-    return _params(
-        {"conv1": (3, 3, 1, 32), "conv2": (3, 3, 32, 64), "dense1": (9216, 128), "dense2": (128, workload.CLASSES)}
-    )
+    return cnn_params(32, 64, 9216, 128)
 
 
 def keras_cnn():
@@ -110,7 +96,7 @@ def keras_cnn():
         ]
     )
     network.set_weights([np.asarray(value) for value in cnn_params().values()])
-    return create_model_from_tf(network, "sparse_categorical_crossentropy")
+    return create_model_from_tf(network, LOSS)
 
 
 def exported_cnn():
@@ -121,13 +107,11 @@ def exported_cnn():
     shapes = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), cnn_params())
     x = {"x": jax.ShapeDtypeStruct((20, 28, 28, 1), jnp.float32)}
     held = jax.export.deserialize(jax.export.export(jax.jit(cnn))(shapes, x).serialize(vjp_order=1))
-    return create_model_from_fn(
-        cnn_params(), lambda params, batch: held.call(params, {"x": batch["x"]}), "sparse_categorical_crossentropy"
-    )
+    return create_model_from_fn(cnn_params(), lambda params, batch: held.call(params, {"x": batch["x"]}), LOSS)
 
 
 def native(apply, make):
-    return lambda: create_model_from_fn(make(), apply, "sparse_categorical_crossentropy")
+    return lambda: create_model_from_fn(make(), apply, LOSS)
 
 
 # Name to the model of this library, the native network, its params, and clients per round.
@@ -178,7 +162,7 @@ def contestants(name, **options):
     build, apply, make, size = MODELS[name]
     clients = workload.make_clients()
     chosen = [clients[i] for i in workload.cohort(0, 200, size)]
-    process = build_weighted_fed_avg(build(), optax.sgd(0.1), client_batching=BATCHING, **options)
+    process = fed.build_weighted_fed_avg(build(), optax.sgd(0.1), client_batching=BATCHING, **options)
     state = process.initialize()
     datasets = [workload.batches(c, 20) if name in READY else ClientDataset(c) for c in chosen]
     plain, start = native_loop(apply, make()), make()
@@ -188,35 +172,25 @@ def contestants(name, **options):
     )
 
 
-def in_turns(functions, repeats):
-    """Return each function's median seconds, of the clock and the processor."""
-    found = {name: ([], []) for name in functions}
-    for _ in range(repeats):
-        for name, fn in functions.items():
-            clock, processor = time.perf_counter(), time.process_time()
-            fn()
-            found[name][0].append(time.perf_counter() - clock)
-            found[name][1].append(time.process_time() - processor)
-    return {n: {"clock": statistics.median(c), "processor": statistics.median(p)} for n, (c, p) in found.items()}
-
-
-def one_round(name, repeats):
-    """Return a record of a model's rounds: ours and the native loop."""
+def _rounds(name: str, options: Any) -> Result:
+    """Return the times of a model's rounds, and the difference of weights."""
     ours, hand = contestants(name)
     found, expected = ours(), hand()
     if len(found) == len(expected) and set(found) != set(expected):  # Keras's names; no two weights have one shape
         by_shape = {np.shape(value): value for value in expected.values()}
         expected = {key: by_shape[np.shape(value)] for key, value in found.items()}
     error = max(float(np.max(np.abs(found[k] - expected[k]))) for k in expected)
-    times = in_turns({"ours": ours, "native": hand}, repeats)
-    return {"what": "rounds", "model": name, "clients": MODELS[name][3], "times": times, "difference": error}
+    times = _times({"tf2jax_lite": ours, "native": hand}, options)
+    return {"what": "rounds", "model": name, "clients": MODELS[name][3]}, {"times": times, "difference": error}
 
 
-def ways(name, repeats):
-    """Return a record of execution backends, interleaved, and the default one.
+def _times(runs: dict[str, Callable[[], Any]], options: Any) -> dict[str, Any]:
+    timed = {name: lambda run=run: seconds(run) for name, run in runs.items()}
+    return in_turns(timed, rounds=options.rounds or 5, budget=float("inf"))
 
-    None stands for backends that are not supported.
-    """
+
+def _ways(name: str, options: Any) -> Result:
+    """Return the times of execution backends, and the default one."""
     found = {way: contestants(name, client_execution=way)[0] for way in WAYS}
     for way, fn in list(found.items()):
         try:
@@ -227,86 +201,130 @@ def ways(name, repeats):
     work = build_model_delta_client_work(model, optax.sgd(0.1))
     batch = workload.batches(workload.make_clients(1, low=20, high=20)[0], 20)[0]
     chosen = choose_backend(work, Context(work.initialize(), (), model.init(key), key, key), batch, None)
-    times = dict.fromkeys(WAYS) | in_turns(found, repeats)
-    return {"what": "ways", "model": name, "times": times, "chosen": chosen}
+    return {"what": "ways", "model": name}, {"times": _times(found, options), "chosen": chosen}
 
 
-def peak(name, who):
-    """Print the peak memory of one round, and that after creation of data."""
+def _memory(name: str, who: str) -> dict[str, int]:
+    """Return the peak memory of one round, and that above its data, in bytes."""
     ours, hand = contestants(name)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reset_peak()
+    before = resident()
     {"ours": ours, "native": hand}[who]()
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"peak": after // 1024, "more": (after - before) // 1024}))
+    return {"peak": resident(), "more": resident() - before}
 
 
-def scale(number):
-    """Print a round of logistic regression over ``number`` clients, 200 distinct."""
+def _scaling(number: int) -> dict[str, Any]:
+    """Run a round of logistic regression over ``number`` clients, 200 distinct."""
     clients = [ClientDataset(c) for c in workload.make_clients()]
-    process = build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING)
+    process = fed.build_weighted_fed_avg(workload.jax_logistic(), optax.sgd(0.1), client_batching=BATCHING)
     state = process.initialize()
     state, _ = process.next(state, clients[:40])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reset_peak()
+    before = resident()
     cohort = [clients[i % 200] for i in range(number)]
     begin = time.perf_counter()
     jax.block_until_ready(process.next(state, cohort).state.weights.trainable)
-    seconds = time.perf_counter() - begin
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"clients": number, "seconds": seconds, "peak": after // 1024, "more": (after - before) // 1024}))
+    return {"seconds": time.perf_counter() - begin, "memory": {"peak": resident(), "more": resident() - before}}
 
 
-def _elsewhere(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.federated", *arguments]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def records(only: str | None = None, repeats: int = 5) -> Iterator[dict[str, Any]]:
-    """Yield records: see `render_federated`."""
-    parts = PARTS if only is None else only.split(",")
+def rounds(options: Any) -> Iterator[Result]:
+    """Yield the results of the suite federated."""
+    parts = options.only.split(",") if options.only else PARTS
     if "rounds" in parts:
-        for name in GOALS:
-            yield one_round(name, repeats)
+        for name in ("logistic regression", "CNN", "CNN converted from Keras", "larger CNN"):
+            yield _rounds(name, options)
     if "memory" in parts:
         for name in ("logistic regression", "CNN"):
-            found = {who: _elsewhere("--peak", who, "--model", name) for who in ("ours", "native")}
-            yield {"what": "memory", "model": name, "clients": MODELS[name][3], **found}
+            found = {who: in_process(_memory, name, who) for who in ("ours", "native")}
+            yield {"what": "memory", "model": name, "clients": MODELS[name][3]}, {"memory": found}
     if "ways" in parts:
         for name in ("logistic regression", "CNN", "CNN in StableHLO"):
-            yield ways(name, repeats)
+            yield _ways(name, options)
     if "scaling" in parts:
-        for number in SIZES:
-            yield {"what": "scaling", **_elsewhere("--clients", str(number))}
+        for number in SIZES[options.size]:
+            yield {"what": "scaling", "clients": number}, in_process(_scaling, number)
 
 
-def main(options: Any = None) -> Iterator[dict[str, Any]]:
-    """Yield all records; the suite ``federated`` of ``python -m benchmarks``."""
-    del options
-    yield from records()
+# --- Curves of algorithms
 
 
-def _command_line() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help=f"comma separated: {', '.join(PARTS)}")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", help="append the records to this file")
-    parser.add_argument("--clients", type=int, help="measure one size, in this process")
-    parser.add_argument("--peak", choices=("ours", "native"), help="measure memory, in this process")
-    parser.add_argument("--model", choices=MODELS, default="logistic regression")
-    options = parser.parse_args()
-    if options.clients:
-        scale(options.clients)
-    elif options.peak:
-        peak(options.model, options.peak)
-    else:
-        for record in records(options.only, options.repeats):
-            line = json.dumps({"suite": "federated", "load": os.getloadavg()[0], **record})
-            print(line, flush=True)
-            if options.json:
-                with open(options.json, "a") as file:
-                    file.write(line + "\n")
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The size of the experiment."""
+
+    clients: int = 200
+    clients_per_round: int = 20
+    rounds: int = 40
+    every: int = 2  # rounds between evaluations
+    epochs: int = 2
+    batch_size: int = 20
+    client_rate: float = 0.05
+    noise_multiplier: float = 0.5
+    clip: float = 0.5
 
 
-if __name__ == "__main__":
-    _command_line()
+def as_example(client_id: Any, examples: Any) -> dict[str, Any]:
+    """Return flat images, dark on white as 0 on 1 in EMNIST, with ink as 1."""
+    return {"x": 1 - examples["pixels"].reshape(-1, 784), "y": examples["label"]}
+
+
+def logistic_regression() -> fed.Model:
+    return create_model_from_fn(logistic_params(784, 62), logistic, LOSS, {"accuracy": fed.metrics.Accuracy()})
+
+
+def processes(settings: Settings) -> dict[str, Any]:
+    """Return the algorithms by name."""
+    model, sgd = logistic_regression(), optax.sgd(settings.client_rate)
+    batching = fed.ShuffleRepeatBatchHParams(settings.batch_size, num_epochs=settings.epochs, fill_remainder=False)
+    options: dict[str, Any] = {"client_batching": batching}
+    private = aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+        settings.noise_multiplier, settings.clients_per_round, settings.clip
+    )
+    return {
+        "FedAvg": fed.build_weighted_fed_avg(model, sgd, **options),
+        "FedProx": fed.build_weighted_fed_prox(model, 0.1, sgd, **options),
+        "SCAFFOLD": fed.build_scaffold(model, settings.clients, settings.client_rate, **options),
+        "FedAdam": fed.build_fed_opt(model, sgd, "adam", 0.003, **options),
+        "Mime": fed.build_mime(model, optax.sgd(settings.client_rate, momentum=0.9), **options),
+        "DP-FedAvg": fed.build_unweighted_fed_avg(model, sgd, aggregator=private, **options),
+    }
+
+
+def curve(process: Any, settings: Settings) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield loss and accuracy on clients that do not train, with the round."""
+    train, test = (
+        fed.datasets.EMNIST.synthetic(number, seed=seed).preprocess_client(as_example)
+        for seed, number in enumerate((settings.clients, max(settings.clients // 5, 1)))
+    )
+    batches = list(fed.padded_batch_federated_data(test, batch_size=256))
+    sampler = fed.UniformGetClientSampler(train, num_clients=settings.clients_per_round, seed=0)
+    model, state = logistic_regression(), process.initialize(jax.random.key(0))
+    for number in range(settings.rounds + 1):
+        if number % settings.every == 0:
+            metrics = fed.evaluate_model(model, process.get_model_weights(state), batches)
+            yield number, {name: round(float(metrics[name]), 4) for name in ("loss", "accuracy")}
+        if number < settings.rounds:
+            state, _ = process.next(state, sampler.sample())
+
+
+def algorithms(options: Any) -> Iterator[Result]:
+    """Yield the settings, the privacy budget of DP-FedAvg, and the curves.
+
+    The size "small" is for tests.
+    """
+    small = options.size == "small"
+    settings = Settings(clients=10, clients_per_round=2, rounds=2, every=1, epochs=1) if small else Settings()
+    delta = 1 / (10 * settings.clients)
+    epsilon = aggregators.gaussian_epsilon(
+        settings.noise_multiplier,
+        settings.rounds,
+        settings.clients_per_round,
+        settings.clients,
+        delta,
+        sampling="fixed_size",
+    )
+    yield {"what": "settings"}, dataclasses.asdict(settings)
+    yield {"what": "privacy", "algorithm": "DP-FedAvg"}, {"epsilon": round(epsilon, 2), "delta": delta}
+    for name, process in processes(settings).items():
+        for number, values in curve(process, settings):
+            yield {"algorithm": name, "round": number}, values

@@ -1,31 +1,23 @@
-"""Models of public packages, compared with TensorFlow: the records of the gallery.
+"""The suite gallery: models of public packages, compared with TensorFlow.
 
-    python -m benchmarks.gallery [--times] [--models NAME,NAME]
-    python -m benchmarks.render_gallery
-
-The first command measures models, and replaces their records in benchmarks/results/gallery.jsonl. Without ``--times``
-records have no times: those of a machine with other work mean little. It needs keras, tf_keras, tensorflow-probability,
-flax and dm-haiku. Weights are random with a fixed seed, since trained ones would have to be downloaded.
+It needs keras, tf_keras, tensorflow-probability, flax and dm-haiku. Weights are random with a fixed seed, since trained
+ones would have to be downloaded. Only with ``--times`` are calls timed: times of a machine with other work mean little.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import importlib.metadata
-import json
 import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import timing
-from .__main__ import _circumstances
-
-RESULTS = Path(__file__).parent / "results" / "gallery.jsonl"
+from . import models
+from .records import Result
+from .timing import in_turns, waited, waited_tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,16 +247,18 @@ def error(expected: Sequence[Any], found: Sequence[Any]) -> float:
     return max(errors)
 
 
-def measure(name: str, *, times: bool = False, budget: float = 20.0) -> dict[str, Any]:
+def gallery(options: Any) -> Iterator[Result]:
+    """Convert models; yield the size, the error, and times if requested."""
+    for name in models.chosen(options, CASES):
+        yield measure(name, budget=options.budget if options.times else None)
+
+
+def measure(name: str, *, budget: float | None = None) -> Result:
     """Convert a model and compare it.
 
     Args:
       name: a key of `CASES`.
-      times: measure calls, in turns with TensorFlow's.
-      budget: seconds of these turns.
-
-    Returns:
-      The record.
+      budget: seconds of calls, in turns with TensorFlow's; None for no times.
     """
     import jax
     import tensorflow as tf
@@ -274,39 +268,14 @@ def measure(name: str, *, times: bool = False, budget: float = 20.0) -> dict[str
     predict = jax.jit(lambda params, *inputs: jax_fn(params, *inputs)[0])
     tensors = [tf.constant(x) for x in inputs]
     expected, found = tf.nest.flatten(in_tensorflow(*tensors)), jax.tree.leaves(predict(params, *inputs))
-    record = {
-        "name": name,
-        **{field: getattr(case, field) for field in ("package", "source", "kind")},
-        "version": importlib.metadata.version(case.package),
+    fields = {field: getattr(case, field) for field in ("package", "source", "kind")}
+    values: dict[str, Any] = {
+        "versions": {case.package: importlib.metadata.version(case.package)},
         "params": sum(np.size(value) for value in params.values()),
-        "inputs": [list(x.shape) for x in inputs],
         "error": error(expected, found),
     }
-    if times:
-        placed, arrays = jax.device_put(params), [jax.device_put(x) for x in inputs]
-        contestants = {
-            "tf2jax_lite": lambda: timing.seconds(lambda: jax.block_until_ready(predict(placed, *arrays))),
-            "tensorflow": lambda: timing.seconds(lambda: [t.numpy() for t in tf.nest.flatten(in_tensorflow(*tensors))]),
-        }
-        record["times"] = timing.in_turns(contestants, budget=budget)
-        record["ratios"] = timing.ratios(record["times"])
-    return record
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure models and store their records."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", default=",".join(CASES), help="comma separated; default all")
-    parser.add_argument("--times", action="store_true", help="measure the time of a call, too")
-    options = parser.parse_args(arguments)
-    for name in options.models.split(","):
-        record = {"suite": "gallery", **_circumstances(), **measure(name, times=options.times)}
-        print(json.dumps(record), flush=True)
-        stored = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-        records = {found["name"]: found for found in map(json.loads, stored)} | {name: record}
-        lines = [json.dumps(records[name]) + "\n" for name in CASES if name in records]
-        RESULTS.write_text("".join(lines))
-
-
-if __name__ == "__main__":
-    main()
+    if budget is not None:
+        ours = waited(predict, *jax.device_put((params, *inputs)))
+        contestants = {"tf2jax_lite": ours, "tensorflow": waited_tf(in_tensorflow, *tensors)}
+        values["times"] = in_turns(contestants, budget=budget)
+    return {"name": name, **fields, "inputs": [list(x.shape) for x in inputs]}, values

@@ -9,6 +9,7 @@ can grow with the square of their steps, or far faster, also in native JAX (`low
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -20,7 +21,8 @@ import numpy as np
 
 import tf2jax_lite
 
-from .timing import in_turns, ratios, seconds
+from .records import Result
+from .timing import in_turns, waited, waited_tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,50 +158,33 @@ def _gradient_in_tf(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return gradient
 
 
-def _compiled(fn: Any, x: Any) -> tuple[Any, float]:
-    jax.clear_caches()
-    start = time.process_time()
-    compiled = jax.jit(fn).lower(x).compile()
-    return compiled, time.process_time() - start
-
-
-def _record(program: Program, what: str, steps: int) -> dict[str, Any]:
+def _result(program: Program, what: str, steps: int) -> Result:
     import tensorflow as tf
 
     x = np.random.default_rng(0).normal(size=program.shape).astype(np.float32)
-    in_tf, in_jax = _tensorflow(), _jax()
-    fn: Any = lambda x: program.fn(in_tf, x, steps)  # noqa: E731
-    native: Any = lambda x: program.fn(in_jax, x, steps)  # noqa: E731
+    call: Any = program.fn
+    fn: Any = functools.partial(call, _tensorflow(), steps=steps)
+    native: Any = functools.partial(call, _jax(), steps=steps)
     ours: Any = tf2jax_lite.convert_functional(tf.function(fn, autograph=False), tf.TensorSpec(x.shape, x.dtype))
     if what == "gradient":
         fn = _gradient_in_tf(fn)
-        ours, native = (jax.grad(lambda x, call=call: jnp.sum(jnp.square(call(x)))) for call in (ours, native))
-    graph, tensor, array = tf.function(fn, autograph=False), tf.constant(x), jnp.asarray(x)
-    compiled, cost = _compiled(ours, array)
-    compiled_native, native_cost = _compiled(native, array)
-    times = in_turns(
-        {
-            "tf2jax_lite": lambda: seconds(lambda: jax.block_until_ready(compiled(array))),
-            "native": lambda: seconds(lambda: jax.block_until_ready(compiled_native(array))),
-            "tensorflow": lambda: seconds(lambda: graph(tensor).numpy()),
-        },
-        rounds=15,
-        budget=3.0,
-    )
-    return {
-        "name": program.name,
-        "what": what,
-        "steps": steps,
-        "times": times,
-        "ratios": ratios(times),
-        "compile": {"ours": cost, "native": native_cost},
-    }
+        ours, native = (jax.grad(lambda x, of=of: jnp.sum(jnp.square(of(x)))) for of in (ours, native))
+    runs, compiling = {}, {}
+    for who, call in (("tf2jax_lite", ours), ("native", native)):
+        jax.clear_caches()
+        start = time.process_time()
+        compiled = jax.jit(call).lower(x).compile()
+        compiling["ours" if who == "tf2jax_lite" else who] = time.process_time() - start
+        runs[who] = waited(compiled, jnp.asarray(x))
+    runs["tensorflow"] = waited_tf(tf.function(fn, autograph=False), tf.constant(x))
+    case = {"name": program.name, "what": what, "steps": steps}
+    return case, {"times": in_turns(runs, budget=3.0), "compile": compiling}
 
 
-def main(options: Any) -> Iterator[dict[str, Any]]:
+def long(options: Any) -> Iterator[Result]:
     """Yield times of programs and gradients, and processor time to compile."""
     for program in PROGRAMS:
         full, small = program.steps
-        yield _record(program, "call", full if options.size == "full" else small)
+        yield _result(program, "call", full if options.size == "full" else small)
         if program.gradient:
-            yield _record(program, "gradient", program.gradient if options.size == "full" else small)
+            yield _result(program, "gradient", program.gradient if options.size == "full" else small)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import gc
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,7 +56,7 @@ def _tokens(full: int, small: int, vocabulary: int = 30000) -> Callable[[int, st
     return inputs
 
 
-def _transformer(keras: Any, x: Any, depth: int, width: int, heads: int, **call: Any) -> Any:
+def transformer(keras: Any, x: Any, depth: int, width: int, heads: int, **call: Any) -> Any:
     layers = keras.layers
     for _ in range(depth):
         y = layers.LayerNormalization(epsilon=1e-5)(x)
@@ -63,7 +66,7 @@ def _transformer(keras: Any, x: Any, depth: int, width: int, heads: int, **call:
     return layers.LayerNormalization(epsilon=1e-5)(x)
 
 
-def _positions(keras: Any, x: Any) -> Any:
+def positions(keras: Any, x: Any) -> Any:
     class Positions(keras.layers.Layer):
         def build(self, shape: Any) -> None:
             self.table = self.add_weight(shape=shape[1:], initializer="normal", name="table")
@@ -78,8 +81,8 @@ def _vit(keras: Any, size: str) -> Any:
     depth, width, heads, side, patch = (12, 768, 12, 224, 16) if size == "full" else (2, 32, 2, 16, 4)
     image = keras.Input((side, side, 3))
     x = keras.layers.Conv2D(width, patch, patch)(image)
-    x = _positions(keras, keras.layers.Reshape((-1, width))(x))
-    x = _transformer(keras, x, depth, width, heads)
+    x = positions(keras, keras.layers.Reshape((-1, width))(x))
+    x = transformer(keras, x, depth, width, heads)
     return keras.Model(image, keras.layers.Dense(1000 if size == "full" else 10)(x[:, 0]))
 
 
@@ -89,8 +92,8 @@ def _text(causal: bool, full_length: int, vocabulary: int) -> Callable[[Any, str
         depth, width, heads = (12, 768, 12) if full else (2, 32, 2)
         words = vocabulary if full else 50
         ids = keras.Input((full_length if full else 8,), dtype="int32")
-        x = _positions(keras, keras.layers.Embedding(words, width)(ids))
-        x = _transformer(keras, x, depth, width, heads, use_causal_mask=causal)
+        x = positions(keras, keras.layers.Embedding(words, width)(ids))
+        x = transformer(keras, x, depth, width, heads, use_causal_mask=causal)
         return keras.Model(ids, keras.layers.Dense(words)(x[:, -1:]) if causal else keras.layers.Dense(2)(x[:, 0]))
 
     return build
@@ -203,3 +206,115 @@ def build(keras: Any, name: str, size: str) -> Any:
         elif "moving_mean" in weight.path:
             weight.assign(rng.normal(size=weight.shape).astype(np.float32) * 0.1)
     return model
+
+
+def spec(x: Any) -> Any:
+    """Return the specs of arrays."""
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda v: tf.TensorSpec(v.shape, v.dtype), x)
+
+
+def traceable(name: str, size: str, batch: int) -> tuple[Any, Any, list[np.ndarray]]:
+    """Return a Keras model, its inference as a ``tf.function``, and its arrays.
+
+    Args:
+      name: the model.
+      size: "full" or "small".
+      batch: how many examples.
+    """
+    import keras
+    import tensorflow as tf
+
+    model = build(keras, name, size)
+    graph = tf.function(lambda first, *more: model([first, *more] if more else first, training=False))
+    return model, graph, tf.nest.flatten(MODELS[name].inputs(batch, size))
+
+
+def converted(
+    graph: Any, arrays: Sequence[np.ndarray], convert: Callable[..., Any] | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Convert a ``tf.function``; return a function to results, and its arguments.
+
+    Args:
+      graph: the function.
+      arrays: its arguments.
+      convert: the converter; default that of this library.
+    """
+    import jax.numpy as jnp
+
+    import tf2jax_lite
+
+    fn, params = (convert or tf2jax_lite.convert)(graph, *map(spec, arrays))
+    params = {name: jnp.asarray(value) for name, value in params.items()}
+    return lambda params, *inputs: fn(params, *inputs)[0], (params, *map(jnp.asarray, arrays))
+
+
+def training_step(model: Any, x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Convert a model for training; return its optimizer step, and the arguments."""
+    import jax
+    import jax.numpy as jnp
+    import tensorflow as tf
+
+    import tf2jax_lite
+
+    from .timing import optimizer_step
+
+    fn, params = tf2jax_lite.convert(tf.function(lambda x: model(x, training=True)), spec(x))
+    trainable, other = tf2jax_lite.split_params({name: jnp.asarray(value) for name, value in params.items()})
+    key = jax.random.key(0)
+
+    def forward(weights: Any, x: Any) -> Any:
+        return fn(tf2jax_lite.merge_params(weights, other), x, rng=key)[0]
+
+    step, state = optimizer_step(forward, trainable)
+    return step, (trainable, state, jax.tree.map(jnp.asarray, x))
+
+
+def clear() -> None:
+    """Free the models that were built."""
+    import keras
+
+    keras.backend.clear_session()
+    gc.collect()
+
+
+def peer_module(path: str | None) -> Any:
+    """Return tf2jax, or None; ``path`` is a directory to import it from."""
+    if path is None:
+        return None
+    if path not in sys.path and Path(path).is_dir():
+        sys.path.append(path)
+    try:
+        import tf2jax
+    except ImportError:
+        return None
+    return tf2jax
+
+
+def failure(error: Exception) -> str:
+    """Return an error as a record has it."""
+    return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def chosen(options: Any, known: Sequence[str] | dict[str, Any] = MODELS) -> list[str]:
+    """Return the models of ``--models``, default all.
+
+    Args:
+      options: parsed arguments.
+      known: the names that there are.
+
+    Raises:
+      SystemExit: there is no such model.
+    """
+    names = options.models.split(",") if options.models else list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"no model {unknown[0]!r}; there are {', '.join(known)}")
+    return names
+
+
+def cases(options: Any, known: Sequence[str] | dict[str, Any] = MODELS) -> list[dict[str, Any]]:
+    """Return the models and batch sizes that options choose, as cases."""
+    sizes = [int(batch) for batch in options.batch.split(",")]
+    names = chosen(options, known)
+    return [{"model": name, "size": options.size, "batch": batch} for name in names for batch in sizes]

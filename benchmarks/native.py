@@ -1,20 +1,23 @@
 """Native JAX: the same Keras model in a child process, on request.
 
-Keras has one backend per process; so the model lives in a child that gets the weights in a file and answers lines of
-JSON on its pipes. Runs still take turns with those of this process.
+Keras has one backend per process; so the model lives in a child, which gets the weights and answers requests on a pipe.
+Runs still take turns with those of this process.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
+from unittest import mock
 
+import jax
 import numpy as np
+
+from . import models
+from .timing import compile_once, optimizer_step, waited
 
 
 class Native:
@@ -28,93 +31,85 @@ class Native:
       train: whether a run is an optimizer's step rather than inference.
 
     Attributes:
-      cost: seconds of ``trace`` and ``compile``, of ``cpu`` (processor time of both together), and how many
-        ``equations`` the jaxpr has, inner ones included.
-      first: the first result (of inference), flat; None for training.
+      cost: as `compile_once` returns it.
+      first: the first results (of inference), flat; None for training.
     """
 
-    def __init__(self, name: str, size: str, batch: int, weights: list[Any], *, train: bool = False):
-        with tempfile.NamedTemporaryFile(suffix=".npz", delete=False) as file:
-            np.savez(file, *[np.asarray(w) for w in weights])
-        self._path = file.name
-        env = {**os.environ, "KERAS_BACKEND": "jax"}
-        mode = "train" if train else "run"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.native", name, size, str(batch), mode, self._path],
-            env=env,
-            cwd=Path(__file__).parents[1],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        ready = self._answer()
-        self.first = ready.pop("first")
-        self.cost: dict[str, float] = ready
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        raise RuntimeError(f"the native process ended with {self._process.wait()}")
+    def __init__(self, name: str, size: str, batch: int, weights: Sequence[Any], *, train: bool = False):
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, there = spawn.Pipe()
+        arguments = (there, name, size, batch, [np.asarray(w) for w in weights], train)
+        with mock.patch.dict(os.environ, KERAS_BACKEND="jax"):
+            self._process = spawn.Process(target=_serve, args=arguments, daemon=True)
+            self._process.start()
+        there.close()  # else the end of the child is not noticed
+        self.cost: dict[str, Any]
+        self.cost, self.first = self._pipe.recv()
 
     def __call__(self) -> float:
         """Return the seconds of one run."""
-        return self._ask("run")["seconds"]
+        return self._ask("run")
 
-    def compile_again(self) -> dict[str, float]:
+    def compile_again(self) -> dict[str, Any]:
         """Return `cost` of another compilation with cleared caches."""
         return self._ask("compile")
 
-    def _ask(self, what: str) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{what}\n")
-        self._process.stdin.flush()
-        return self._answer()
+    def _ask(self, request: str) -> Any:
+        self._pipe.send(request)
+        return self._pipe.recv()
 
     def close(self) -> None:
         """Stop the child process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        os.unlink(self._path)
+        self._pipe.close()
+        self._process.join()
 
 
-def _child(name: str, size: str, batch: int, mode: str, path: str) -> None:
-    import jax
+def program(
+    name: str, size: str, batch: int, *, train: bool, weights: Sequence[Any] = ()
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return a Keras model's call or optimizer step in JAX, and its arguments.
+
+    The process has Keras' JAX backend.
+
+    Args:
+      name: the model.
+      size: "full" or "small".
+      batch: how many examples.
+      train: whether it is an optimizer's step.
+      weights: in Keras' order; default those of `models.build`.
+    """
     import keras
 
-    from . import models
-    from .steps import compile_once, optimizer_step
-    from .timing import seconds
-
     model = models.build(keras, name, size)
-    stored = np.load(path)
-    for weight, key in zip(model.weights, stored.files, strict=True):
-        weight.assign(stored[key])
+    if weights:
+        model.set_weights(weights)
     inputs = jax.tree.map(jax.numpy.asarray, models.MODELS[name].inputs(batch, size))
     trainable = [v.value for v in model.trainable_variables]
     other = [v.value for v in model.non_trainable_variables]
 
     def forward(trainable: Any, other: Any, x: Any) -> Any:
-        return model.stateless_call(trainable, other, x, training=mode == "train")[0]
+        return model.stateless_call(trainable, other, x, training=train)[0]
 
-    if mode == "train":
-        step, state = optimizer_step(lambda weights, x: forward(weights, other, x), trainable)
-        fn, args = jax.jit(step), (trainable, state, inputs)
-    else:
-        fn, args = jax.jit(forward), (trainable, other, inputs)
+    if not train:
+        return forward, (trainable, other, inputs)
+    step, state = optimizer_step(lambda weights, x: forward(weights, other, x), trainable)
+    return step, (trainable, state, inputs)
+
+
+def _serve(pipe: Connection, name: str, size: str, batch: int, weights: list[np.ndarray], train: bool) -> None:
+    step, args = program(name, size, batch, train=train, weights=weights)
+    fn = jax.jit(step)
     compiled, cost = compile_once(fn, args)
-    result = jax.block_until_ready(compiled(*args))
-    first = [np.asarray(r).ravel()[:1000].tolist() for r in jax.tree.leaves(result)] if mode == "run" else None
-    print(json.dumps({**cost, "first": first}), flush=True)
-    for line in sys.stdin:
-        if line.strip() == "compile":
+    results = jax.tree.leaves(jax.block_until_ready(compiled(*args)))
+    pipe.send((cost, None if train else [np.asarray(r).ravel()[:1000] for r in results]))
+    run = waited(compiled, *args)
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        if request == "compile":
             jax.clear_caches()
-            print(json.dumps(compile_once(fn, args)[1]), flush=True)
+            pipe.send(compile_once(fn, args)[1])
         else:
-            print(json.dumps({"seconds": seconds(lambda: jax.block_until_ready(compiled(*args)))}), flush=True)
-
-
-if __name__ == "__main__":
-    _child(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5])
+            pipe.send(run())

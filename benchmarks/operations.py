@@ -20,7 +20,8 @@ import numpy as np
 
 import tf2jax_lite
 
-from .timing import in_turns, ratios, seconds
+from .records import Result
+from .timing import in_turns, seconds, waited
 
 Make = Callable[[np.random.Generator], np.ndarray]
 
@@ -274,7 +275,7 @@ def _gradient(fn: Callable[..., Any], positions: tuple[int, ...]) -> Callable[..
     return lambda *args: jax.grad(loss)({i: args[i] for i in positions}, args)
 
 
-def _record(operation: Operation, what: str) -> dict[str, Any] | None:
+def _result(operation: Operation, what: str) -> Result | None:
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
@@ -299,16 +300,15 @@ def _record(operation: Operation, what: str) -> dict[str, Any] | None:
     compiling = time.process_time() - start
     times = in_turns(
         {
-            "tf2jax_lite": lambda: seconds(lambda: jax.block_until_ready(compiled(*arrays))),
+            "tf2jax_lite": waited(compiled, *arrays),
             "tensorflow": lambda: seconds(lambda: tf.nest.flatten(graph(*tensors))[-1].numpy()),
         },
-        rounds=15,
         budget=0.7,
     )
-    return {"name": operation.name, "what": what, "times": times, "ratios": ratios(times), "compile": compiling}
+    return {"name": operation.name, "what": what}, {"times": times, "compile": compiling}
 
 
-def main(options: Any) -> Iterator[dict[str, Any]]:
+def operations(options: Any) -> Iterator[Result]:
     """Yield times of each operation, and of its float inputs' gradients.
 
     The gradient is that of the squares' sum.
@@ -317,7 +317,7 @@ def main(options: Any) -> Iterator[dict[str, Any]]:
         if options.size != "full" and operation.name not in SMALL:
             continue
         for what in ("call", "gradient"):
-            found = _record(operation, what)
+            found = _result(operation, what)
             jax.clear_caches()
             if found is not None:
                 yield found

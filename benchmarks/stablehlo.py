@@ -1,17 +1,12 @@
-"""JAX functions before and after StableHLO: run time, and equations.
+"""The suite stablehlo: JAX functions before and after StableHLO.
 
-``python -m benchmarks.stablehlo [--json FILE] [--budget SECONDS] [--models mlp,gru]``. Both compiled programs run in
-turns, their order changing each round; the ratio of a round is ours to the original's, and a model's number is the
-median over its rounds. The target is at most 1.05. ``python -m benchmarks.render_stablehlo FILE`` puts what ``--json``
-wrote into docs/stablehlo.md.
+Both compiled programs run in turns, their order changing each round; the ratio of a round is ours to the original's,
+and a model's number is the median over its rounds. The target is at most 1.05.
 """
 
 from __future__ import annotations
 
-import argparse
 import collections
-import json
-import os
 import re
 import statistics
 import time
@@ -19,14 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 import tf2jax_lite as tf2jax
 
-__all__ = ["MODELS", "main", "measure"]
+from . import models
+from .records import Result
+from .timing import equations
 
 _RNG = np.random.RandomState(0)
 
@@ -128,62 +124,43 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
-def _equations(jaxpr: Any) -> int:
-    return sum(1 + sum(map(_equations, _jaxprs(e.params))) for e in jaxpr.eqns)
+def stablehlo(options: Any) -> Iterator[Result]:
+    """Measure models; each has at most three seconds of turns, and at least 20 rounds.
 
-
-def _jaxprs(value: Any) -> Iterator[Any]:
-    if isinstance(value, jax.extend.core.ClosedJaxpr):
-        yield value.jaxpr
-    elif isinstance(value, jax.extend.core.Jaxpr):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _jaxprs(item)
-
-
-def measure(name: str, *, budget: float = 3.0) -> dict[str, Any]:
-    """Return one model's numbers.
-
-    Args:
-      name: which of `MODELS`.
-      budget: seconds of turns; at least 20 rounds are made.
-
-    Returns:
-      ``ratio``: median of ours / original over the rounds; ``ours_ms`` and ``original_ms``: medians; ``rounds``;
-      ``equations``: of the round trip's jaxpr divided by the original's; ``same_program``: whether both compile to as
-      many instructions of each kind; ``load``: the machine's load average before and after.
+    Yields:
+      ``ratio``: median of ours / original over the rounds; ``times``; ``equations``: of the round trip's jaxpr divided
+      by the original's; ``same_program``: whether both compile to as many instructions of each kind.
     """
-    load = os.getloadavg()[0]
-    fn, args = MODELS[name]
-    exported = jax.export.export(jax.jit(fn))(*args)
-    imported = tf2jax.from_stablehlo(exported.mlir_module_serialized)
-    sizes = [_equations(jax.make_jaxpr(f)(*args).jaxpr) for f in (imported, fn)]
-    compiled = [jax.jit(f).lower(*args).compile() for f in (imported, fn)]
-    ours, theirs = map(_instructions, compiled)
-    for run in compiled * 2:
-        jax.block_until_ready(run(*args))
-    once = min(_seconds(run, args) for run in compiled)
-    inner = max(1, int(0.002 / max(once, 1e-7)))  # short programs run several times in a turn
-    times: list[tuple[float, float]] = []
-    start = time.perf_counter()
-    while len(times) < 20 or time.perf_counter() - start < budget:
-        order = (0, 1) if len(times) % 2 else (1, 0)
-        found = [0.0, 0.0]
-        for i in order:
-            found[i] = _seconds(compiled[i], args, inner)
-        times.append((found[0], found[1]))
-    return {
-        "suite": "stablehlo",
-        "model": name,
-        "ratio": statistics.median(a / b for a, b in times),
-        "ours_ms": 1e3 * statistics.median(a for a, _ in times),
-        "original_ms": 1e3 * statistics.median(b for _, b in times),
-        "rounds": len(times),
-        "equations": sizes[0] / sizes[1],
-        "same_program": ours == theirs,
-        "load": [load, os.getloadavg()[0]],
-    }
+    for name in models.chosen(options, MODELS):
+        fn, args = MODELS[name]
+        exported = jax.export.export(jax.jit(fn))(*args)
+        imported = tf2jax.from_stablehlo(exported.mlir_module_serialized)
+        sizes = [equations(jax.make_jaxpr(f)(*args)) for f in (imported, fn)]
+        compiled = [jax.jit(f).lower(*args).compile() for f in (imported, fn)]
+        ours, theirs = map(_instructions, compiled)
+        for run in compiled * 2:
+            jax.block_until_ready(run(*args))
+        once = min(_seconds(run, args) for run in compiled)
+        inner = max(1, int(0.002 / max(once, 1e-7)))  # short programs run several times in a turn
+        times: list[tuple[float, float]] = []
+        start = time.perf_counter()
+        while len(times) < 20 or time.perf_counter() - start < min(options.budget, 3.0):
+            found = [0.0, 0.0]
+            for i in (0, 1) if len(times) % 2 else (1, 0):
+                found[i] = _seconds(compiled[i], args, inner)
+            times.append((found[0], found[1]))
+        medians = {
+            who: statistics.median(pair[i] for pair in times) for i, who in enumerate(("tf2jax_lite", "original"))
+        }
+        yield (
+            {"model": name},
+            {
+                "ratio": statistics.median(a / b for a, b in times),
+                "times": {who: {"median": median, "rounds": len(times)} for who, median in medians.items()},
+                "equations": sizes[0] / sizes[1],
+                "same_program": ours == theirs,
+            },
+        )
 
 
 def _instructions(compiled: Any) -> collections.Counter[str]:
@@ -198,41 +175,3 @@ def _seconds(run: Callable[..., Any], args: tuple[Any, ...], inner: int = 1) -> 
         result = run(*args)
     jax.block_until_ready(result)
     return (time.perf_counter() - start) / inner
-
-
-def main(options: argparse.Namespace | None = None) -> list[dict[str, Any]]:
-    """Measure, print a table, and return a record for each model and for all."""
-    budget = min(getattr(options, "budget", 3.0) or 3.0, 3.0)
-    chosen = [n for n in (getattr(options, "models", None) or "").split(",") if n in MODELS] or list(MODELS)
-    records = []
-    print(f"{'model':18} {'ratio':>6} {'ours ms':>9} {'original':>9} {'rounds':>6} {'equations':>9}  same program")
-    for name in chosen:
-        r = measure(name, budget=budget)
-        records.append(r)
-        print(
-            f"{name:18} {r['ratio']:6.3f} {r['ours_ms']:9.3f} {r['original_ms']:9.3f} {r['rounds']:6} "
-            f"{r['equations']:9.2f}  {r['same_program']}",
-            flush=True,
-        )
-    total = {
-        "suite": "stablehlo",
-        "model": "median",
-        "ratio": statistics.median(r["ratio"] for r in records),
-        "equations": statistics.median(r["equations"] for r in records),
-        "jax": jax.__version__,
-        "cores": os.cpu_count(),
-    }
-    print(f"{'median':18} {total['ratio']:6.3f} {'':9} {'':9} {'':6} {total['equations']:9.2f}")
-    return [*records, total]
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stablehlo", description=__doc__)
-    parser.add_argument("--json", help="append the records to this file, one JSON object a line")
-    parser.add_argument("--budget", type=float, default=3.0, help="seconds of turns for each model, at most 3")
-    parser.add_argument("--models", help="comma separated; default all")
-    parsed = parser.parse_args()
-    found = main(parsed)
-    if parsed.json:
-        with open(parsed.json, "a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in found)

@@ -1,20 +1,13 @@
-"""Training of converted models: time and memory of a step, and large data.
+"""The suite training: time and memory of fine-tuning steps, and large data.
 
-    python -m benchmarks.training flax --json out.jsonl      # step time on eight virtual devices
-    python -m benchmarks.training memory --json out.jsonl    # peak memory of the options of a step; XLA_FLAGS apply
-    python -m benchmarks.training stream --json out.jsonl    # shards of 20 GB; --folder and --gigabytes change it
-    python -m benchmarks.render_training out.jsonl           # writes docs/finetuning-performance.md
-
-Steps of both alternate. Each measurement of memory has a process of its own.
+``--only flax,memory,stream`` selects: step time against Flax on eight virtual devices; peak memory of the options of a
+step (XLA_FLAGS apply); shards of 20 GB, written to ``--folder``. Each measurement of memory has a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,12 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from .__main__ import _circumstances
-from .timing import quiet
+from .records import Result
+from .timing import in_process, in_turns, resident, seconds
 
+PARTS = ("flax", "memory", "stream")
 DEVICES = 8
 VOCABULARY, LENGTH, CLASSES = 1000, 64, 8
 SIZES = {"small": (2, 32, 4), "full": (3, 256, 8)}  # blocks, width, heads
+EXAMPLES = {"small": 8, "full": 16}  # of a step
+SHARDS = {"small": (2, 1, 10**7), "full": (20, 2, 10**9)}  # number, number with bytes of their own, bytes of each
+DROPOUT = 0.1  # rate after each attention and each MLP
 PLACEMENTS: dict[str, dict[str, Any]] = {
     "data-parallel": {"mesh": f"data={DEVICES}"},
     "fully sharded": {"mesh": f"data={DEVICES}", "sharding": "fsdp"},
@@ -48,13 +45,12 @@ MEMORY: dict[str, dict[str, Any]] = {
 }
 
 
-def save_artifact(folder: Path, size: str, dropout: float) -> Path:
+def save_artifact(folder: Path, size: str) -> Path:
     """Convert a Keras transformer, and return its artifact.
 
     Args:
       folder: where the artifact is made.
       size: of `SIZES`.
-      dropout: rate after each attention and each MLP.
     """
     import keras
 
@@ -69,10 +65,10 @@ def save_artifact(folder: Path, size: str, dropout: float) -> Path:
     for i in range(blocks):
         y = layers.LayerNormalization(epsilon=1e-6, name=f"norm{i}a")(x)
         y = layers.MultiHeadAttention(heads, width // heads, name=f"attention{i}")(y, y, use_causal_mask=True)
-        x = x + layers.Dropout(dropout)(y)
+        x = x + layers.Dropout(DROPOUT)(y)
         y = layers.LayerNormalization(epsilon=1e-6, name=f"norm{i}b")(x)
         y = layers.Dense(width, name=f"down{i}")(layers.Dense(4 * width, activation="gelu", name=f"up{i}")(y))
-        x = x + layers.Dropout(dropout)(y)
+        x = x + layers.Dropout(DROPOUT)(y)
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(epsilon=1e-6, name="norm")(x))
     keras.Model(tokens, layers.Dense(CLASSES, name="head")(x)).save(folder / "model.keras")
     functions = convert_file(folder / "model.keras", train=True)
@@ -92,7 +88,7 @@ def batch_of(examples: int, name: str) -> dict[str, np.ndarray]:
     return {name: tokens.astype(np.int32), "y": rng.integers(0, CLASSES, examples).astype(np.int32)}
 
 
-def flax_model(size: str, dropout: float) -> Any:
+def flax_model(size: str) -> Any:
     """Return the transformer of `save_artifact` in Flax."""
     import flax.linen as nn
     import jax
@@ -107,11 +103,11 @@ def flax_model(size: str, dropout: float) -> Any:
             for i in range(blocks):
                 y = nn.LayerNorm(name=f"norm{i}a")(x)
                 y = nn.MultiHeadDotProductAttention(heads, name=f"attention{i}")(y, mask=mask)
-                x = x + nn.Dropout(dropout, deterministic=not train)(y)
+                x = x + nn.Dropout(DROPOUT, deterministic=not train)(y)
                 y = nn.LayerNorm(name=f"norm{i}b")(x)
                 y = nn.gelu(nn.Dense(4 * width, name=f"up{i}")(y), approximate=False)
                 y = nn.Dense(width, name=f"down{i}")(y)
-                x = x + nn.Dropout(dropout, deterministic=not train)(y)
+                x = x + nn.Dropout(DROPOUT, deterministic=not train)(y)
             return nn.Dense(CLASSES, name="head")(nn.LayerNorm(name="norm")(x).mean(1))
 
     return Transformer()
@@ -130,8 +126,8 @@ def flax_params(weights: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def compare_with_flax(artifact: Path, size: str, dropout: float, examples: int, rounds: int) -> Iterator[Any]:
-    """Yield a record per placement. The process has `DEVICES` virtual devices."""
+def compare_with_flax(artifact: Path, size: str, rounds: int) -> list[Result]:
+    """Return a result per placement. The process has `DEVICES` virtual devices."""
     import jax
     import optax
 
@@ -139,8 +135,8 @@ def compare_with_flax(artifact: Path, size: str, dropout: float, examples: int, 
 
     subject = trainable_model(artifact, "sparse_categorical_crossentropy", from_logits=True)
     (tokens,), model = subject.inputs, subject.model
-    weights, batch = model.init(jax.random.key(0)), batch_of(examples, tokens)
-    flax, params = flax_model(size, dropout), flax_params(weights.trainable)
+    weights, batch = model.init(jax.random.key(0)), batch_of(EXAMPLES[size], tokens)
+    flax, params = flax_model(size), flax_params(weights.trainable)
     # Both are the same function of the same weights.
     ours, theirs = model.apply_for_eval(weights, batch), flax.apply({"params": params}, batch[tokens])
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
@@ -155,17 +151,14 @@ def compare_with_flax(artifact: Path, size: str, dropout: float, examples: int, 
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state, value
 
+    results = []
     for name, options in PLACEMENTS.items():
         contestants = _contestants(model, weights, optimizer, batch, options, params, flax_step)
-        yield {
-            "kind": "flax",
-            "placement": name,
-            "dropout": dropout,
-            "size": size,
-            "batch": examples,
-            "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
-            **_alternating(contestants, rounds),
-        }
+        runs = {who: lambda run=run: seconds(run) for who, run in contestants.items()}
+        times = in_turns(runs, rounds=rounds, budget=float("inf"))
+        case = {"kind": "flax", "placement": name, "dropout": DROPOUT, "size": size, "batch": EXAMPLES[size]}
+        results.append((case, {"params": sum(leaf.size for leaf in jax.tree.leaves(params)), "times": times}))
+    return results
 
 
 def _contestants(
@@ -199,38 +192,10 @@ def _contestants(
         *found, _ = jax.block_until_ready(theirs(*carried, batch, key))
         carried = tuple(found)
 
-    return {"ours": run_ours, "flax": run_theirs}
+    return {"tf2jax_lite": run_ours, "flax": run_theirs}
 
 
-def _alternating(contestants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, Any]:
-    """Return medians of wall-clock and processor time in seconds, and ratios.
-
-    The ratio is that of the first to the second.
-    """
-    ours, theirs = contestants
-    wall: dict[str, list[float]] = {name: [] for name in contestants}
-    cpu: dict[str, list[float]] = {name: [] for name in contestants}
-    for run in contestants.values():
-        run()
-    with quiet():
-        for number in range(rounds):
-            for name in (ours, theirs) if number % 2 else (theirs, ours):
-                begin, used = time.perf_counter(), time.process_time()
-                contestants[name]()
-                wall[name].append(time.perf_counter() - begin)
-                cpu[name].append(time.process_time() - used)
-    medians = {name: statistics.median(times) for name, times in wall.items()}
-    used_cpu = {name: statistics.median(times) for name, times in cpu.items()}
-    return {
-        "rounds": rounds,
-        "seconds": medians,
-        "cpu_seconds": used_cpu,
-        "ratio": medians[ours] / medians[theirs],
-        "cpu_ratio": used_cpu[ours] / used_cpu[theirs],
-    }
-
-
-def measure_memory(artifact: Path, name: str, examples: int) -> dict[str, Any]:
+def measure_memory(artifact: Path, name: str, size: str) -> Result:
     """Return the memory of a step with the options of a row of `MEMORY`.
 
     It is measured in this process.
@@ -249,52 +214,48 @@ def measure_memory(artifact: Path, name: str, examples: int) -> dict[str, Any]:
     step: Any = make_step(subject.model, optimizer, chosen)
     step = step if donates else jax.jit(step.__wrapped__)
     state = initial_state(subject.model.init(jax.random.key(0)), optimizer, chosen)
-    batch = {key: jax.numpy.asarray(value) for key, value in batch_of(examples, *subject.inputs).items()}
+    batch = {key: jax.numpy.asarray(value) for key, value in batch_of(EXAMPLES[size], *subject.inputs).items()}
     compiled = step.lower(state, batch, jax.random.key(0), np.int32(0)).compile()
-    before = _peak()
+    before = resident()
     for number in range(3):
         state = jax.block_until_ready(compiled(state, batch, jax.random.key(0), np.int32(number)))
     analysis = compiled.memory_analysis()
-    return {
-        "kind": "memory",
-        "options": name,
-        "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "batch": examples,
-        "state_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
-        "temporary_bytes": analysis.temp_size_in_bytes,
-        "output_bytes": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        "compiled_peak_bytes": before,
-        "peak_bytes": _peak(),
+    case = {"kind": "memory", "options": name, "batch": EXAMPLES[size]}
+    if flags := os.environ.get("XLA_FLAGS"):
+        case["xla_flags"] = flags
+    return case, {
+        "state": sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
+        "temporaries": analysis.temp_size_in_bytes,
+        "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
+        "compiled": before,
+        "peak": resident(),
     }
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def write_shards(folder: Path, gigabytes: int, different: int) -> int:
-    """Write shards of 1 GB, and return the number of examples.
+def write_shards(folder: Path, number: int, different: int, size: int) -> int:
+    """Write shards, and return the number of examples.
 
     They are .npz files of images (rows, 256, 256, 1) and classes.
 
     Args:
       folder: where they are written.
-      gigabytes: their number.
+      number: of shards.
       different: so many have their own bytes; the others are hard links to these, and are read like all.
+      size: bytes of each.
     """
-    rows = 1_000_000_000 // (256 * 256 * 4)
+    rows = size // (256 * 256 * 4)
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
-    for number in range(gigabytes):
-        path = folder / f"train-{number:03d}.npz"
+    for shard in range(number):
+        path = folder / f"train-{shard:03d}.npz"
         if path.exists():
             continue
-        if number >= different:
-            os.link(folder / f"train-{number % different:03d}.npz", path)
+        if shard >= different:
+            os.link(folder / f"train-{shard % different:03d}.npz", path)
             continue
         images = rng.random((rows, 256, 256, 1), np.float32)
         np.savez(path, x=images, y=rng.integers(0, 10, rows).astype(np.int32))
-    return rows * gigabytes
+    return rows * number
 
 
 def _save_image_artifact(folder: Path) -> None:
@@ -308,15 +269,11 @@ def _save_image_artifact(folder: Path) -> None:
     export_functions(convert_file(folder / "model.keras"), folder / "model", platforms=["cpu"])
 
 
-def stream(folder: Path, gigabytes: int, different: int) -> dict[str, Any]:
-    """Fine-tune on shards from the command line.
-
-    Returns:
-      A record with the bytes read, seconds, and the peak memory of the process.
-    """
+def stream(folder: Path, number: int, different: int, size: int) -> Result:
+    """Fine-tune on shards in the shell; return bytes read, seconds, and peak memory."""
     if not (folder / "model").exists():
         _save_image_artifact(folder)
-    examples = write_shards(folder / "shards", gigabytes, different)
+    examples = write_shards(folder / "shards", number, different, size)
     command = ["tf2jax-lite", "finetune", "model", "--data", "shards", "--out", "tuned", "--epochs", "1"]
     command += ["--batch-size", "64", "--from-logits", "--force", "--quiet"]
     begin = time.perf_counter()
@@ -331,86 +288,26 @@ def stream(folder: Path, gigabytes: int, different: int) -> dict[str, Any]:
         read = max(read, int(text.split("rchar: ")[1].split()[0]))
     if process.returncode:
         raise SystemExit(process.returncode)
-    return {
-        "kind": "stream",
-        "command": " ".join(command),
-        "gigabytes": gigabytes,
-        "different": different,
-        "examples": examples,
-        "read_bytes": read,
-        "seconds": time.perf_counter() - begin,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
-    }
+    case = {"kind": "stream", "command": " ".join(command), "shards": number, "bytes": size, "different": different}
+    elapsed = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return case, {"examples": examples, "read": read, "seconds": elapsed, "peak": peak}
 
 
-def _child(*args: str, devices: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the records that this module prints in a process of its own."""
-    env = dict(os.environ)
-    if devices is not None:
-        env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
-    command = [sys.executable, "-m", __spec__.name, *args]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield from (json.loads(line) for line in process.stdout if line.startswith("{"))
-    if process.returncode:
-        raise SystemExit(process.returncode)
-
-
-def _records(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    if options.part == "stream":
-        yield stream(folder, options.gigabytes, options.different)
-        return
-    rates = [float(rate) for rate in options.dropout.split(",")]
-    for rate in rates if options.part == "flax" else rates[:1]:
-        where = folder / f"{options.size}-{rate}"
-        where.mkdir(parents=True, exist_ok=True)
-        artifact = where / "model"
-        if not artifact.exists():
-            save_artifact(where, options.size, rate)
-        common = ("--artifact", str(artifact), "--size", options.size, "--batch", str(options.batch))
-        if options.part == "flax":
-            more = ("--dropout", str(rate), "--rounds", str(options.rounds))
-            yield from _child("flax", *common, *more, devices=DEVICES)
-        else:
-            for name in MEMORY if options.row is None else (options.row,):
-                yield from _child("memory", *common, f"--row={name}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
-    parser.add_argument("part", choices=("flax", "memory", "stream"))
-    parser.add_argument("--size", choices=tuple(SIZES), default="full")
-    parser.add_argument("--batch", type=int, default=16, help="examples of a step")
-    parser.add_argument("--dropout", default="0.1", help="rates, comma separated")
-    parser.add_argument("--rounds", type=int, default=12, help="timed steps of each")
-    parser.add_argument("--gigabytes", type=int, default=20, help="number of shards")
-    parser.add_argument("--different", type=int, default=2, help="shards with bytes of their own")
-    parser.add_argument("--folder", type=Path, help="for artifacts and shards; a temporary one by default")
-    parser.add_argument("--json", type=Path, help="append the records to this file, one JSON object a line")
-    parser.add_argument("--artifact", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--row", choices=tuple(MEMORY), help="of memory, the only row; default all")
-    options = parser.parse_args()
-    if options.artifact is not None:
-        found = (
-            [measure_memory(options.artifact, options.row, options.batch)]
-            if options.part == "memory"
-            else compare_with_flax(
-                options.artifact, options.size, float(options.dropout), options.batch, options.rounds
-            )
-        )
-        for record in found:
-            print(json.dumps(record), flush=True)
-        return
+def training(options: Any) -> Iterator[Result]:
+    """Yield the results of the suite training."""
+    size, parts = options.size, options.only.split(",") if options.only else PARTS
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        for record in _records(options, folder):
-            line = json.dumps({**record, **_circumstances()})
-            print(line, flush=True)
-            if options.json is not None:
-                with options.json.open("a") as file:
-                    file.write(line + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        where = folder / size
+        where.mkdir(parents=True, exist_ok=True)
+        if {"flax", "memory"} & {*parts} and not (where / "model").exists():
+            in_process(save_artifact, where, size)
+        if "flax" in parts:
+            flags = f"--xla_force_host_platform_device_count={DEVICES}"
+            yield from in_process(compare_with_flax, where / "model", size, options.rounds or 12, XLA_FLAGS=flags)
+        if "memory" in parts:
+            for name in MEMORY:
+                yield in_process(measure_memory, where / "model", name, size)
+        if "stream" in parts:
+            yield stream(folder, *SHARDS[size])

@@ -2,8 +2,9 @@
 
 import pytest
 
-from benchmarks import ablation, ablation_models, expected_calls
+from benchmarks import ablation, compilation
 from benchmarks.__main__ import main
+from benchmarks.report import pages
 from tf2jax_lite.xla_cpu import catalog
 
 
@@ -17,23 +18,22 @@ def test_each_rule_has_a_case():
 
 @pytest.mark.full
 def test_table():
-    records = list(ablation.records(ablation.programs("small"), ["depthwise"], 0.01))
-    assert {r["rule"] for r in records} == {"depthwise"}
-    row = ablation.table(records).splitlines()[2]
-    assert row.startswith("| `depthwise` | depthwise 3x3 | ") and records[0]["lines"] > 20
-    costs = records[0]["costs"]
-    assert costs["with"]["kernels"] > costs["without"]["kernels"] and costs["with"]["compile"] > 0
+    found = main(["run", "--suite", "ablation", "--size", "small", "--only", "depthwise", "--budget", "0.01"])
+    assert {r["rule"] for r in found} == {"depthwise"}
+    row = pages.rules(found).splitlines()[2]
+    assert row.startswith("| `depthwise` | depthwise 3x3 | ") and found[0]["lines"] > 20
+    assert found[0]["with"]["kernels"] > found[0]["without"]["kernels"] and found[0]["with"]["compile"] > 0
 
 
 @pytest.mark.full
 def test_models():
-    records = list(ablation.records(ablation_models.programs(["mobilenetv3"], "small"), ["depthwise"], 0.01))
-    assert [r["case"] for r in records] == [f"mobilenetv3, {what}" for what in ("batch 1", "batch 8", "step")]
+    found = ablation.without_each(ablation.of_models(["mobilenetv3"], "small"), ["depthwise"], 0.01)
+    assert [case["case"] for case, _ in found] == [f"mobilenetv3, {what}" for what in ("batch 1", "batch 8", "step")]
 
 
 @pytest.mark.full
 def test_suite_of_a_cnn():
-    records = main(["--suite", "xla_cpu", "--size", "small", "--batch", "2", "--budget", "0.01"])
+    records = main(["run", "--suite", "xla_cpu", "--size", "small", "--batch", "2", "--budget", "0.01"])
     assert [r["what"] for r in records] == ["forward", "step"]
     assert all(r["ratios"]["jax"] > 0 for r in records)
 
@@ -41,7 +41,8 @@ def test_suite_of_a_cnn():
 @pytest.mark.full
 def test_suite_of_expected_calls():
     """With no call to save time in, rules with kernels of their own are left out."""
-    (found,) = main(["--suite", "calls", "--models", "unet", "--size", "small", "--batch", "1", "--budget", "0.01"])
-    assert set(found["ratios"]) == {"native", "all", "none", *(f"auto {n}" for n in expected_calls.CALLS)}
+    options = ["--models", "unet", "--size", "small", "--batch", "1", "--budget", "0.01"]
+    (found,) = main(["run", "--suite", "calls", *options])
+    assert set(found["times"]) == set(found["compile"]) == {"native", *compilation.SETTINGS}
     assert found["kernels"]["auto 0"] < found["kernels"]["all"]
-    assert all(r["compile"] > 0 < r["run"] for r in found["ratios"].values())
+    assert min(found["compile"].values()) > 0

@@ -1,25 +1,9 @@
-"""The gallery's page shows what its records say, and errors are measured."""
+"""Errors of the gallery are measured."""
 
 import numpy as np
 import pytest
 
-from benchmarks import gallery, render_gallery
-from benchmarks.render import read
-
-
-def test_page_is_that_of_the_stored_records():
-    records = read([gallery.RESULTS])
-    assert [r["name"] for r in records] == list(gallery.CASES) and len(records) >= 12
-    assert all(r["error"] < 1e-3 for r in records)
-    assert render_gallery.PAGE.read_text() == render_gallery.page(records)
-
-
-def test_times_are_shown_where_they_were_measured():
-    plain = read([gallery.RESULTS])[0]
-    plain.pop("ratios", None)
-    timed = {**plain, "name": "other", "times": {}, "ratios": {"tensorflow": 0.5}}
-    rows = [line for line in render_gallery.page([plain, timed]).splitlines() if line.startswith("| ")]
-    assert rows[2].endswith(" |  |") and rows[3].endswith("| 0.50 |")
+from benchmarks import gallery
 
 
 def test_error_is_relative_to_the_largest_magnitude():
@@ -36,6 +20,6 @@ def test_error_is_relative_to_the_largest_magnitude():
 @pytest.mark.full
 def test_a_model_of_jax_is_measured():
     pytest.importorskip("flax")
-    record = gallery.measure("LSTM", times=True, budget=0.0)
-    assert record["params"] == 4 * 256 * (64 + 256 + 1) and record["error"] < 1e-5
-    assert set(record["ratios"]) == {"tensorflow"}
+    _, values = gallery.measure("LSTM", budget=0.0)
+    assert values["params"] == 4 * 256 * (64 + 256 + 1) and values["error"] < 1e-5
+    assert set(values["times"]) == {"tf2jax_lite", "tensorflow"}

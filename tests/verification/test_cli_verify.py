@@ -54,9 +54,12 @@ def test_no_bisect():
 @pytest.mark.full
 def test_bisect_on_request(tmp_path):
     np.savez(tmp_path / "x.npz", tokens=np.int32([[1, 2, 10]]))
-    result = run(models.TESTDATA / "tf_keras_save", "--bisect", "--json", "--inputs", tmp_path / "x.npz")
+    options = ["--bisect", "--node-data", tmp_path / "data", "--inputs", tmp_path / "x.npz"]
+    result = run(models.TESTDATA / "tf_keras_save", "--json", *options)
     assert result.exit_code == 0, result.output
-    assert len(json.loads(result.output)["signatures"][0]["bisection"]["nodes"]) > 10
+    nodes = json.loads(result.output)["signatures"][0]["bisection"]["nodes"]
+    assert len(nodes) > 10 and all(node["seconds"] > 0 for node in nodes)
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["error.json", "seconds.json"]
 
 
 @pytest.mark.full

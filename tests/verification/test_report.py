@@ -38,6 +38,12 @@ def test_difference():
     assert "differs from TensorFlow" in text
     marked = [c for c in page.findall(".//circle") if c.get("class") == "bad"]
     assert len(marked) == 1 and "Softmax" in marked[0].find("title").text
+    # In a notebook a signature and its nodes have the same chart.
+    for part in (result.signatures[0], result.signatures[0].bisection):
+        shown = ElementTree.fromstring(part._repr_html_())
+        assert [c.find("title").text for c in shown.findall(".//circle[@class='bad']")] == [
+            marked[0].find("title").text
+        ]
 
 
 @pytest.mark.full

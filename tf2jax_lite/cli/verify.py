@@ -71,6 +71,10 @@ def verify(
         Path | None, typer.Option("--repro", metavar="DIR", help="Write a script for the first differing node.")
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write an HTML page.")] = None,
+    node_data: Annotated[
+        Path | None,
+        typer.Option("--node-data", metavar="DIR", help="Write each node's error and time, for Model Explorer."),
+    ] = None,
     graph_inputs: Annotated[
         list[str] | None,
         typer.Option("--input", help="Of a .pb or .meta, a tensor that becomes an argument.", rich_help_panel=GRAPHS),
@@ -122,6 +126,7 @@ def verify(
             bisect=bisect,
             repro=repro,
             report=report,
+            node_data=node_data,
             backends=("stablehlo", "source") if source else ("stablehlo",),
             split_host=split_host,
             ends=(graph_inputs, graph_outputs),

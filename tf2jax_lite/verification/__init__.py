@@ -10,6 +10,7 @@ Read in this order:
   float64_reference, roundoff_error, roundoff_verdict: whether a difference is round-off.
   artifacts: a stored artifact beside TensorFlow.
   verifier, results, report, repro_script: the driver, the verdict, and its HTML page and reproduction script.
+  node_data: the error and time of each node, for Model Explorer.
   source_locations: the Python line of a node.
 
 Imports TensorFlow; nothing below it may import this package.

@@ -7,7 +7,9 @@ error. Calls and branches are entered, and loops iteration by iteration.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,7 +58,13 @@ class _TooLong(Exception):
 
 
 def bisect(
-    target: Target, inputs: Sequence[np.ndarray], *, rtol: float | None = None, seed: int = 0, most: int = 5
+    target: Target,
+    inputs: Sequence[np.ndarray],
+    *,
+    rtol: float | None = None,
+    seed: int = 0,
+    most: int = 5,
+    timing: bool = False,
 ) -> Bisection:
     """Evaluate a function on both sides, node by node.
 
@@ -66,20 +74,22 @@ def bisect(
       rtol: relative error above which a node is a suspect; default: the tolerance of its dtype.
       seed: for nodes that draw random numbers; TensorFlow's numbers are used for both sides.
       most: the maximum number of suspects to describe.
+      timing: measure the time of each node in JAX, too.
     """
-    evaluation = LockstepEvaluation(target, rtol, seed, most)
+    evaluation = LockstepEvaluation(target, rtol, seed, most, timing)
     return evaluation.main(inputs)
 
 
 class LockstepEvaluation:
     """Lockstep evaluation of a function, step by step; arguments as of `bisect`."""
 
-    def __init__(self, target: Target, rtol: float | None, seed: int, most: int):
+    def __init__(self, target: Target, rtol: float | None, seed: int, most: int, timing: bool = False):
         converted = target.converted
         self._target = target
         self._program: Program = converted.program
         self._rtol = rtol
         self._most = most
+        self._timing = timing
         self._trace = Trace(
             self._program, dict(target.params), jax.random.key(seed), promote_dtypes=converted.promote_dtypes
         )
@@ -89,6 +99,8 @@ class LockstepEvaluation:
         }
         self._variable_errors: dict[str, float] = {}
         self._records: dict[tuple[str, ...], NodeError] = {}
+        self._seconds: dict[tuple[str, ...], float | None] = {}
+        self._runs: collections.Counter[tuple[str, ...]] = collections.Counter()
         self._suspects: dict[tuple[str, ...], Suspect] = {}
         self._not_run: dict[str, str] = {}
         self._functions: list[str] = []
@@ -101,7 +113,11 @@ class LockstepEvaluation:
         errors = [p.error for p in self.results(inputs) if p.error is not None]
         return Bisection(
             suspects=list(self._suspects.values()),
-            nodes=list(self._records.values()),
+            nodes=[
+                dataclasses.replace(record, seconds=None if once is None else once * self._runs[key])
+                for key, record in self._records.items()
+                for once in [self._seconds.get(key)]
+            ],
             error=max(errors, default=0.0),
             not_run=dict(self._not_run),
         )
@@ -266,17 +282,23 @@ class LockstepEvaluation:
             itself = error if before == 0 else own.error()
             limit = max(before * _JUMP, tolerance) if itself is None else tolerance
             suspicious = (error if itself is None else itself) > limit
-        key = (*frame.path, node.name)
+        key = (self._functions[-1], *frame.path, node.name)  # a loop's condition and body have nodes of one name
+        path = "/".join(key[1:])
+        if self._timing:
+            self._runs[key] += 1
+            if key not in self._seconds:
+                self._seconds[key] = own.seconds()
         known_record = self._records.get(key)
         if known and (known_record is None or error > known_record.error):
             order = len(self._records) if known_record is None else known_record.order
-            path = "/".join(key)
-            self._records[key] = NodeError(order, path, node.op, _finite(error), _finite(before), suspicious)
+            place = {"node": node.name, "calls": frame.path, "function": self._functions[-1]}
+            found = NodeError(order, path, node.op, _finite(error), _finite(before), suspicious, **place)
+            self._records[key] = found
         if suspicious and key not in self._suspects and len(self._suspects) < self._most:
             self._suspects[key] = Suspect(
                 node=node.name,
                 op=node.op,
-                path="/".join(key),
+                path=path,
                 function=self._functions[-1],
                 attributes=short_attributes(node),
                 inputs=describe_inputs(node, [p.tf for p in pairs]),
@@ -334,6 +356,24 @@ class _NodeInIsolation:
         errors += [evaluation._variable_error(n, trace.state) for n in self.written_before]
         known = [e for e in errors if e is not None]
         return max(known) if known else None
+
+    def seconds(self) -> float | None:
+        """Return the shortest of three compiled runs; None if the node does not run."""
+        values = [pair.jax for pair in self.pairs]
+        traced = {i: v for i, v in enumerate(values) if isinstance(v, jax.Array)}
+
+        def run(arrays: Mapping[int, Any]) -> list[Any]:
+            trace = self.evaluation._trace.with_state(self.state)
+            results = trace.apply(self.step, [arrays.get(i, v) for i, v in enumerate(values)], self.frame)
+            return [r for r in results if isinstance(r, jax.Array)]
+
+        for call in (jax.jit(run), run):
+            try:
+                jax.block_until_ready(call(traced))
+            except Exception:  # its shapes depend on values, or it is a finding
+                continue
+            return min(timeit.repeat(lambda call=call: jax.block_until_ready(call(traced)), number=1, repeat=3))
+        return None
 
 
 def _handles(pairs: Sequence[ValuePair]) -> list[str]:

@@ -26,6 +26,11 @@ class NodeError:
       error: largest relative error of its results, each side on its own values.
       input_error: the same of its inputs.
       suspect: whether the node itself is at fault.
+      node: its own name.
+      calls: names of the call nodes that lead to it.
+      function: the function that it stands in.
+      seconds: time of the node alone, compiled, in JAX on the default device, over all iterations; None if it was not
+        measured.
     """
 
     order: int
@@ -34,6 +39,10 @@ class NodeError:
     error: float
     input_error: float
     suspect: bool
+    node: str = ""
+    calls: tuple[str, ...] = ()
+    function: str = ""
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +121,12 @@ class Bisection:
         if self.differs:
             return "node by node both sides are equal: the difference arises only when the whole function is compiled"
         return "both sides are equal at every node"
+
+    def _repr_html_(self) -> str:
+        """Return a chart of errors by node, and the suspects, for a notebook."""
+        from .report import html_parts
+
+        return html_parts(self)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object as plain JSON data."""

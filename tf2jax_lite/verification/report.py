@@ -14,7 +14,7 @@ from .compare import TOLERANCE, OutputComparison
 from .findings import Bisection, NodeError, Suspect
 from .results import SignatureComparison, Verification
 
-__all__ = ["html_report", "html_summary", "write_report"]
+__all__ = ["html_parts", "html_report", "html_summary", "write_report"]
 
 _HEIGHT, _LEFT, _BOTTOM = 260, 64, 28
 _LOWEST = -10  # errors below 1e-10 are drawn there
@@ -54,6 +54,11 @@ def html_summary(result: Verification) -> str:
         body.append(f"<h3>{escaped(signature.signature)}</h3>")
         body += _outputs(signature)
     return fragment(body)
+
+
+def html_parts(result: SignatureComparison | Bisection) -> str:
+    """Return a signature, or its nodes, as on the page for a notebook."""
+    return fragment(_bisection(result) if isinstance(result, Bisection) else _signature(result))
 
 
 def _verdict(result: Verification) -> str:

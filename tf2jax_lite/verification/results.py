@@ -60,6 +60,12 @@ class SignatureComparison:
         """Return whether everything agrees."""
         return not self.error and all(o.ok for o in self.outputs)
 
+    def _repr_html_(self) -> str:
+        """Return outputs, nodes, times and ops for a notebook."""
+        from .report import html_parts
+
+        return html_parts(self)
+
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as plain JSON data."""
         return {

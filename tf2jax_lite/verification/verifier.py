@@ -23,6 +23,7 @@ from .compare import OutputComparison, compare_arrays, failed
 from .gradients import compare_gradients
 from .index_ranges import index_ranges
 from .inputs import draw, given_values
+from .node_data import reject_other_models, write_node_data
 from .random_outputs import random_results
 from .report import write_report
 from .repro_script import write_repro
@@ -44,6 +45,7 @@ class _Options:
     rtol: float | None
     bisect: bool | None
     timing: bool
+    node_times: bool
     split_host: bool
     progress: Callable[[str], None]
 
@@ -63,6 +65,7 @@ def verify(
     bisect: bool | None = None,
     repro: str | os.PathLike[str] | None = None,
     report: str | os.PathLike[str] | None = None,
+    node_data: str | os.PathLike[str] | None = None,
     backends: Sequence[str] = ("stablehlo",),
     ends: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
     split_host: bool = False,
@@ -91,6 +94,8 @@ def verify(
         verdict does not depend on it.
       repro: a directory for a script that reproduces the first differing node.
       report: an HTML file to write.
+      node_data: a directory for ``error.json`` and ``seconds.json``, the largest error and the time of each node for
+        Model Explorer; ``model`` is the path of a SavedModel or a frozen graph. Its nodes are compared (``bisect``).
       backends: of the artifact, which to compare; ``"source"`` runs its Python code: for artifacts that you trust.
       ends: of a frozen graph, names of inputs and of outputs.
       split_host: leave strings, decoders and tables in front of the model in TensorFlow, and compare the results of the
@@ -107,6 +112,11 @@ def verify(
     """
     if not seeds or not batch_sizes or min(*seeds, *batch_sizes, 0) < 0:
         raise InputError("seeds and batch sizes are not empty, and neither is negative")
+    if node_data is not None:
+        reject_other_models(model)
+        if bisect is False:
+            raise InputError("node data need the comparison node by node, which bisect=False (--no-bisect) leaves out")
+        bisect = True
     progress("load")
     sources = find_sources(model, signatures, tags, train=train, args=args, kwargs=kwargs, ends=ends)
     artifact = artefact if artifact is None else artifact
@@ -117,13 +127,17 @@ def verify(
             f"{os.fspath(artifact or '')} has none of the functions {', '.join(s.name for s in sources)}; it has "
             f"{', '.join(loaded.signatures)}, so it was converted from another model, or other signatures"
         )
-    options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, report is not None, split, progress)
+    times = report is not None, node_data is not None
+    options = _Options(inputs or {}, seeds, batch_sizes, grad, train, rtol, bisect, *times, split, progress)
     found = [_signature(source, options, loaded) for source in sources]
     script = None if repro is None else _repro(found, Path(repro), rtol, progress)
     described = os.fspath(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
     result = Verification(
         described, found, None if artifact is None else os.fspath(artifact), None if script is None else str(script)
     )
+    if node_data is not None:
+        progress("write node data")
+        write_node_data(Path(model), tags, found, Path(node_data))
     if report is not None:
         progress("write the report")
         write_report(result, Path(report))
@@ -318,7 +332,8 @@ class _Comparison:
     def _bisected(self, flat: Sequence[np.ndarray], seed: int, batch: int | None) -> Any:
         try:
             with jax.enable_x64(True):
-                found = bisect_target(self._target, flat, rtol=self._options.rtol, seed=seed)
+                timing = self._options.node_times
+                found = bisect_target(self._target, flat, rtol=self._options.rtol, seed=seed, timing=timing)
         except Exception as error:  # without a bisection, the verdict stays as it is
             self._notes.append(f"bisection failed: {_text(error)}")
             return None

@@ -1,0 +1,47 @@
+"""Curves of federated algorithms: the suite at a small size, and stored records."""
+
+import dataclasses
+import math
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.federated import Settings
+from benchmarks.report import DOCS, PAGES, pages, results
+
+NAMES = ["FedAvg", "FedProx", "SCAFFOLD", "FedAdam", "Mime", "DP-FedAvg"]
+
+
+def _curves(found):
+    return {name: [r for r in found if r.get("algorithm") == name and "round" in r] for name in NAMES}
+
+
+@pytest.mark.full
+def test_suite_measures_and_page_draws_all_algorithms(tmp_path):
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("matplotlib")
+    found = main(["run", "--suite", "federated_algorithms", "--size", "small"])
+    for points in _curves(found).values():
+        assert [r["round"] for r in points] == [0, 1, 2]
+        assert points[0]["loss"] == round(math.log(62), 4) and all(math.isfinite(r["loss"]) for r in points)
+    pages.draw_algorithms(found, tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text()
+    assert all(f">{name}<" in text for name in NAMES)
+
+
+def test_stored_curves_are_of_the_suite():
+    (found,) = results(PAGES["algorithms"])
+    settings = dataclasses.asdict(Settings())
+    assert {name: found[0][name] for name in settings} == settings
+    for points in _curves(found).values():
+        assert points[-1]["round"] == Settings().rounds
+        assert points[-1]["accuracy"] > points[0]["accuracy"] + 0.2 and points[-1]["loss"] < points[0]["loss"]
+    picture = (DOCS / "federated-algorithms.svg").read_text()
+    assert all(f">{name}<" in picture for name in NAMES)
+
+
+@pytest.mark.full
+def test_scaling_is_measured_in_a_process():
+    found = main(["run", "--suite", "federated", "--only", "scaling", "--size", "small"])
+    assert [r["clients"] for r in found] == [2, 4]
+    assert all(r["seconds"] > 0 and r["memory"]["peak"] >= r["memory"]["more"] >= 0 for r in found)
