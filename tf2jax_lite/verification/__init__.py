@@ -6,7 +6,7 @@ Read in this order:
   targets: one function on both sides, from any kind of model; tf1_session runs TF1 graphs.
   inputs, index_ranges: inputs drawn from the signature, integers within the tables that they index.
   runners, compare, gradients, random_outputs: calls of both sides, and comparisons of arrays and gradients.
-  bisection, eager_ops, findings: lockstep evaluation of the graph, node by node, and its findings.
+  bisection, eager_ops: lockstep evaluation of the graph, node by node.
   float64_reference, roundoff_error, roundoff_verdict: whether a difference is round-off.
   artifacts: a stored artifact beside TensorFlow.
   verifier, results, report, repro_script: the driver, the verdict, and its HTML page and reproduction script.
@@ -20,8 +20,7 @@ from tf2jax_lite.frontend import concrete as _  # noqa: F401  (first: without Te
 
 from .bisection import bisect
 from .compare import OutputComparison
-from .findings import Bisection, NodeError, Suspect
-from .results import CaseComparison, SignatureComparison, Verification
+from .results import Bisection, CaseComparison, NodeError, SignatureComparison, Suspect, Verification
 from .verifier import verify, verify_saved_model
 
 __all__ = [

@@ -28,7 +28,7 @@ from tf2jax_lite.values import static
 
 from .compare import is_float, relative_error, tolerance_of
 from .eager_ops import run_node
-from .findings import Bisection, NodeError, Suspect, describe_inputs, short_attributes
+from .results import Bisection, NodeError, Suspect, describe_inputs, short_attributes
 from .source_locations import locate
 from .targets import Target
 

@@ -21,8 +21,7 @@ from tf2jax_lite.pipeline.model_paths import model_path
 from tf2jax_lite.support.errors import InputError
 
 from .compare import TOLERANCE
-from .findings import NodeError
-from .results import SignatureComparison
+from .results import NodeError, SignatureComparison
 
 __all__ = ["NodeData", "reject_other_models", "write_node_data"]
 

@@ -11,8 +11,7 @@ from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.html_page import WIDTH, badge, bars, code, escaped, figures, fragment, page, table
 
 from .compare import TOLERANCE, OutputComparison
-from .findings import Bisection, NodeError, Suspect
-from .results import SignatureComparison, Verification
+from .results import Bisection, NodeError, SignatureComparison, Suspect, Verification
 
 __all__ = ["html_parts", "html_report", "html_summary", "write_report"]
 

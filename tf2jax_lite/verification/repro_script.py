@@ -14,7 +14,7 @@ from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.support.errors import ExportError
 
 from .eager_ops import CannotRun, single_call, tf_dtype
-from .findings import Suspect
+from .results import Suspect
 
 __all__ = ["write_repro"]
 
