@@ -287,9 +287,10 @@ def synthetic_leaf(
     features: int = 60,
     classes: int = 10,
 ) -> InMemoryFederatedData:
-    """Return random clients in the form of LEAF's files: Synthetic(alpha, beta) of Li et al. 2018.
+    """Return random clients in the form of LEAF's files.
 
-    Each client labels its examples with a linear model of its own. `save_leaf` writes them.
+    They are those of Synthetic(alpha, beta) (Li et al. 2018): each labels its examples with a linear model of its own.
+    `save_leaf` writes them.
 
     Args:
       num_clients: how many.
