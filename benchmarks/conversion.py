@@ -373,7 +373,8 @@ def first(options: Any) -> Iterator[Result]:
         yield {**case, "command": "inspect"}, repeated(shell("inspect", saved, "--json"))
         yield {**case, "command": "convert"}, {"bytes": size, **repeated(convert)}
         if keras is not None:
-            command = shell("convert", keras, work / "k", "--force", "--quiet")
+            # Some models have layers of their own.
+            command = shell("convert", keras, work / "k", "--force", "--quiet", "--import", "benchmarks.models")
             yield {**case, "command": "convert keras"}, repeated(command)
         yield {**case, "command": "run without cache"}, repeated(run)
         yield {**case, "command": "run with a cold cache"}, repeated(run, cached, 1)

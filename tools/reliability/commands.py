@@ -80,7 +80,7 @@ _SERVER = """
         import tensorflow, keras
     import jax, optax, safetensors.numpy, typer, rich.progress
     from tf2jax_lite import export, finetuning as training, update_config
-    from tf2jax_lite.finetuning import artifacts, datasets, federated_training, central_training as finetuning
+    from tf2jax_lite.finetuning import artifacts, federated_training, central_training as finetuning
     from tf2jax_lite.cli import app
     if {tensorflow}:
         from tf2jax_lite.pipeline import convert as api, model_files
