@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> list[records.Record]:
         for result in yields(options):
             new = records.records_of(suite, result, records.circumstances())
             found += new
-            print(*map(records.shown, new), sep="\n", flush=True)
+            print(*map(records.formatted, new), sep="\n", flush=True)
             if options.json:
                 records.append(options.json, new)
     return records.results_of(found)
@@ -101,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
     )
     pairs = sorted(records.compared(before, after), key=lambda pair: pair[2])
     for old, new, ratio in pairs:
-        print(f"{ratio:.3f} | {records.shown(new)} | before {old['value']:.4g}")
+        print(f"{ratio:.3f} | {records.formatted(new)} | before {old['value']:.4g}")
     if pairs:
         print(f"{statistics.median(ratio for *_, ratio in pairs):.3f} | median of {len(pairs)}")
 

@@ -191,7 +191,7 @@ def stages(options: Any) -> Iterator[Result]:
 
     Yields:
       Seconds by part of XLA (summed over its threads), the number of kernels, equal ones counted once, and
-      ``cpu``, CPU time of lowering and compiling with (``spelled``) and without CPU rules (``plain``).
+      ``cpu``, CPU time of lowering and compiling with (``with_rules``) and without CPU rules (``without_rules``).
     """
     for case in models.cases(options):
         _, graph, arrays = models.traceable(*case.values())
@@ -199,7 +199,7 @@ def stages(options: Any) -> Iterator[Result]:
         traced = jax.jit(fn).trace(*args)
         without = jax.jit(plain(traced.jaxpr)).trace(*jax.tree.leaves(args))
         _compiling(traced)  # pays for warming up
-        cpu = {which: _compiling(program) for which, program in (("plain", without), ("spelled", traced))}
+        cpu = {which: _compiling(program) for which, program in (("without_rules", without), ("with_rules", traced))}
         jax.clear_caches()  # else XLA is not asked again
         lowered = traced.lower()
         with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +210,10 @@ def stages(options: Any) -> Iterator[Result]:
         models.clear()
         parts = {what: sum(times) for what, times in found.items()}
         counts = {"kernels": kernels(compiled), "different": len(found["writing kernels"])}
-        yield case, {"seconds": parts, **counts, "cpu": {which: cpu[which] for which in ("spelled", "plain")}}
+        yield (
+            case,
+            {"seconds": parts, **counts, "cpu": cpu},
+        )
 
 
 # --- Exported source

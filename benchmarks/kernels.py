@@ -287,7 +287,7 @@ def channels(options: Any) -> Iterator[Result]:
         args = (x, w, form.plain(False)(x, w))
         before = jax.jit(lambda x, w, grad, form=form: _one_reduction(form, x, grad)).lower(*args).compile()
         ours = jax.jit(gradient).lower(*args).compile()
-        yield _channels(form, "gradient by the filter", ours, before, in_tensorflow, args)
+        yield _channels(form, "filter gradient", ours, before, in_tensorflow, args)
 
 
 def _one_reduction(form: Form, x: Any, grad: Any) -> Any:

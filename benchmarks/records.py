@@ -152,7 +152,7 @@ def append(path: Path, records: Iterable[Record]) -> None:
         file.writelines(json.dumps(record) + "\n" for record in records)
 
 
-def shown(record: Record) -> str:
+def formatted(record: Record) -> str:
     """Return a record as a line for people."""
     case = ", ".join(f"{name} {value}" for name, value in record["case"].items())
     value, unit = record["value"], record["unit"]

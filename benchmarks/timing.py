@@ -147,7 +147,7 @@ def resident(what: str = "VmHWM") -> int:
 
 
 def reset_peak() -> None:
-    """Let the peak of `resident` begin anew, where the system permits it."""
+    """Reset the peak of `resident`, where the system permits it."""
     gc.collect()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -20,7 +20,7 @@ def _stages(records: Sequence[Record]) -> str:
             r["kernels"],
             r["different"],
             *(f"{1e3 * r['seconds'][p]:.0f}" for p in parts),
-            *(f"{1e3 * r['cpu'][which]:.0f}" if "cpu" in r else "" for which in ("spelled", "plain")),
+            *(f"{1e3 * r['cpu'][which]:.0f}" if "cpu" in r else "" for which in ("with_rules", "without_rules")),
         )
         for r in records
     ]

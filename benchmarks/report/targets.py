@@ -95,7 +95,7 @@ def _unseen(suites: dict[str, list[Record]]) -> str:
 
 def _without_rules(run: Sequence[Record], stages: Sequence[Record]) -> str:
     """Return a sentence on tracing and compiling without CPU lowering rules."""
-    saved = {(r["model"], r["batch"]): r["cpu"]["spelled"] - r["cpu"]["plain"] for r in stages if "cpu" in r}
+    saved = {(r["model"], r["batch"]): r["cpu"]["with_rules"] - r["cpu"]["without_rules"] for r in stages if "cpu" in r}
     chosen = [r for r in run if "cpu" in r["ours"] and "cpu" in r["native"] and (r["model"], r["batch"]) in saved]
     if not chosen:
         return ""

@@ -24,7 +24,8 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
     """Return a predicate of a ``tf.Variable``: whether the source framework trains it.
 
     A Keras model, and a restored model that records its ``trainable_variables``, trains only those. In other functions
-    and modules, a variable of a Keras layer trains if the layer trains it; for other variables the flag counts.
+    and modules, a variable of a Keras layer trains if the layer trains it; for other variables the flag counts. Layers
+    that a function's closure names count alone if they hold all its variables; else all layers that exist.
 
     Args:
       variables: the variables in question.
