@@ -352,6 +352,12 @@ def _gpu(described: Sequence[Record], timed: Sequence[Record]) -> str:
             + table(("program", "ours, ms", "native, ms", "to native", "to tf2jax"), rows)
             + "\n"
         )
+        same = [r["ratios"]["native"] for r in timed if all(_over(r, "native", m) == 1 for m in ("kernels", "bytes"))]
+        if same:
+            text += (
+                f"{len(same)} of these programs launch as many kernels as native JAX's, and move as many bytes. Their\n"
+                f"ratios, {ratio(min(same))} to {ratio(max(same))}, show the noise of this measurement.\n\n"
+            )
     else:
         text += "No GPU was available for timing.\n\n"
     if described:

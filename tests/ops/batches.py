@@ -20,7 +20,7 @@ from tests.compiling import fast_options
 from . import harness
 from .harness import Case, Gradient, Subject
 
-__all__ = ["check", "plan", "tiered"]
+__all__ = ["Together", "check", "plan", "tiered"]
 
 SIZE = 16  # cases in a batch: of 8, 16 and 32 the least time for test_math and test_reduce together
 LOW_PRECISION = ("float16", "bfloat16")
@@ -106,49 +106,82 @@ class _Batch:
 
 
 def _check_together(cases: list[Case], eager: bool) -> None:
-    subjects = [Subject(case) for case in cases]
-    inputs = [subject.traced_arrays for subject in subjects]
-    rows = [
-        harness.batched_inputs(arrays) if case.vmap and arrays else None
-        for case, arrays in zip(cases, inputs, strict=True)
-    ]
-    results = _tensorflow(subjects, [None if row is None else row[1] for row in rows])
-    gradients = [
-        None if result.gradient is None else Gradient.from_tensorflow(subject.case, subject, *result.gradient)
-        for subject, result in zip(subjects, results, strict=True)
-    ]
-    stacked = [None if row is None else row[0] for row in rows]
-    points = [None if g is None else (g.points, g.cotangents) for g in gradients]
+    together = Together.of(cases)
+    together.compare(jax.jit(together.program, compiler_options=fast_options())(*together.arguments))
+    subjects, results = together.subjects, together.results
+    run_eagerly = representatives(cases) if eager else []
+    for subject, result in zip(subjects, results, strict=True):
+        if subject.case.symbolic:
+            harness.check_export(subject.case, subject, result.values)
+        if subject.case in run_eagerly:
+            harness.compare(subject.case, result.values, subject.converted(*subject.traced_arrays), "eager")
+    part = {subject.case.op: index for index, subject in reversed(list(enumerate(subjects)))}
+    chosen = sorted(part.values())[:WITHOUT_X64]
+    harness.check_without_x64([subjects[i] for i in chosen], [results[i].values for i in chosen])
 
-    def program(inputs: Any, stacked: Any, points: Any) -> Any:
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """Cases as one program: values, values under ``vmap``, and gradients.
+
+    Attributes:
+      subjects: the cases as functions.
+      results: TensorFlow's results for each.
+      gradients: TensorFlow's gradients and ours, None where there are none.
+      arguments: of `program`.
+    """
+
+    subjects: list[Subject]
+    results: list[_Result]
+    gradients: list[Gradient | None]
+    arguments: tuple[Any, Any, Any]
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> Together:
+        """Convert the cases, and ask TensorFlow."""
+        subjects = [Subject(case) for case in cases]
+        inputs = [subject.traced_arrays for subject in subjects]
+        rows = [
+            harness.batched_inputs(arrays) if case.vmap and arrays else None
+            for case, arrays in zip(cases, inputs, strict=True)
+        ]
+        results = _tensorflow(subjects, [None if row is None else row[1] for row in rows])
+        gradients = [
+            None if result.gradient is None else Gradient.from_tensorflow(subject.case, subject, *result.gradient)
+            for subject, result in zip(subjects, results, strict=True)
+        ]
+        stacked = [None if row is None else row[0] for row in rows]
+        points = [None if g is None else (g.points, g.cotangents) for g in gradients]
+        return cls(subjects, results, gradients, (inputs, stacked, points))
+
+    def program(self, inputs: Any, stacked: Any, points: Any) -> list[Any]:
+        """Return values, values of stacked inputs and gradients of each case."""
         return [
             (
                 subject.converted(*args),
                 None if batch is None else jax.vmap(subject.converted)(*batch),
                 None if gradient is None else gradient.backward(*point),
             )
-            for subject, args, batch, gradient, point in zip(subjects, inputs, stacked, gradients, points, strict=True)
+            for subject, args, batch, gradient, point in zip(
+                self.subjects, inputs, stacked, self.gradients, points, strict=True
+            )
         ]
 
-    compiled = jax.jit(program, compiler_options=fast_options())(inputs, stacked, points)
-    run_eagerly = representatives(cases) if eager else []
-    for subject, result, gradient, (values, mapped, derivatives) in zip(
-        subjects, results, gradients, compiled, strict=True
-    ):
-        case = subject.case
+    def compare(self, found: Sequence[Any]) -> None:
+        """Fail unless the results of `program` are TensorFlow's."""
+        for index in range(len(self.subjects)):
+            self.compare_case(index, found[index])
+
+    def compare_case(self, index: int, found: tuple[Any, Any, Any]) -> None:
+        """Fail unless the results of one case are TensorFlow's."""
+        case, result, gradient = self.subjects[index].case, self.results[index], self.gradients[index]
+        values, mapped, derivatives = found
         harness.compare(case, result.values, values, "jit")
         if gradient is not None:
             gradient.compare(derivatives)
         if mapped is not None:
-            for index, row in enumerate([result.values, result.other_values]):
-                harness.compare(case, row, [np.asarray(v)[index] for v in mapped], f"vmap row {index}", 10.0)
-        if case.symbolic:
-            harness.check_export(case, subject, result.values)
-        if case in run_eagerly:
-            harness.compare(case, result.values, subject.converted(*subject.traced_arrays), "eager")
-    part = {subject.case.op: index for index, subject in reversed(list(enumerate(subjects)))}
-    chosen = sorted(part.values())[:WITHOUT_X64]
-    harness.check_without_x64([subjects[i] for i in chosen], [results[i].values for i in chosen])
+            for position, row in enumerate([result.values, result.other_values]):
+                harness.compare(case, row, [np.asarray(v)[position] for v in mapped], f"vmap row {position}", 10.0)
 
 
 class _Result(NamedTuple):

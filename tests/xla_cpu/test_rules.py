@@ -722,3 +722,18 @@ def test_volumes_of_many_channels_take_winograd(channels):
     x, w = (jax.ShapeDtypeStruct(s, np.float32) for s in ((1, 8, 56, 56, channels), (3, 3, 3, channels, channels)))
     blocks = "stablehlo.while" in jax.jit(run).lower(x, w).as_text()
     assert blocks == (channels < 128)
+
+
+def test_convolutions_have_the_matmul_precision_in_force_when_they_are_traced():
+    x, w = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 4))
+
+    def loss(x, w):
+        return jnp.sum(rule.call(convolution, x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=LAST) ** 2)
+
+    def precisions():
+        jaxpr = jax.make_jaxpr(lambda *a: jax.grad(loss, (0, 1))(*a))(x, w)
+        return {eqn.params["precision"] for eqn in jaxpr.eqns if eqn.primitive.name == "conv_general_dilated"}
+
+    assert precisions() == {None}
+    with jax.default_matmul_precision("highest"):
+        assert precisions() == {(lax.Precision.HIGHEST, lax.Precision.HIGHEST)}

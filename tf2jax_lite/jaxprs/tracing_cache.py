@@ -17,7 +17,27 @@ import jax
 
 from .compat import INLINE_WHEN_TRACED, is_traced
 
-__all__ = ["inlined", "shared"]
+__all__ = ["inlined", "shared", "trace_settings"]
+
+# Options with context managers that change traced or compiled programs.
+_OPTIONS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_default_device",
+    "jax_debug_nans",
+)
+
+
+def trace_settings() -> tuple[Any, ...]:
+    """Return the values of JAX's options on which traced programs depend.
+
+    They are part of the key of a cache of jaxprs or of compiled programs.
+    """
+    return tuple(getattr(jax.config, name, None) for name in _OPTIONS)
 
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:

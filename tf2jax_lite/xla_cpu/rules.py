@@ -23,6 +23,7 @@ import jax
 from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Primitive, Zero, is_undefined_primal, register
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, lower_fun
+from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 
 from .selection import Selection, current, using
 
@@ -108,7 +109,7 @@ def _traced(fn: Callable[..., Any], params: Mapping[str, Hashable], args: Sequen
     structs = tuple(_struct(jax.typeof(a)) for a in args)
     key = _frozen(params)
     if all(isinstance(d, int) for s in structs for d in s.shape) and not any(map(axes_of, args)):
-        return _trace_once(fn, key, structs, jax.config.read("jax_enable_x64"))
+        return _trace_once(fn, key, structs, trace_settings())
     # Symbolic sizes of different scopes cannot be compared, and mesh axes mean something in their mesh only.
     return _trace(fn, key, structs)
 
@@ -118,7 +119,7 @@ def _trace(fn: Callable[..., Any], params: tuple[tuple[str, Any], ...], structs:
 
 
 @functools.lru_cache(maxsize=4096)
-def _trace_once(fn: Any, params: Any, structs: Any, x64: bool) -> ClosedJaxpr:
+def _trace_once(fn: Any, params: Any, structs: Any, settings: Any) -> ClosedJaxpr:
     return _trace(fn, params, structs)
 
 

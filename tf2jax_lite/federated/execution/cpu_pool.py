@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 
 __all__ = ["Arena", "CpuPool", "Pool", "Programs", "Workers", "signature"]
 
@@ -30,18 +31,6 @@ T = TypeVar("T")
 
 _MOST_WORKERS = 4
 _BOUNDARY = 64  # bytes: alignment of buffers that XLA's CPU backend does not copy
-
-# Options with context managers that change traced or compiled programs.
-_OPTIONS = (
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion",
-    "jax_default_prng_impl",
-    "jax_threefry_partitionable",
-    "jax_default_device",
-    "jax_debug_nans",
-)
 
 # XLA otherwise splits each larger elementwise operation, such as a step's update of the weights, between the cores.
 # Where each core runs a program of its own, that only moves data from one core's cache to the other's.
@@ -140,7 +129,7 @@ def signature(tree: PyTree) -> Any:
     """Return a cache key: structure, shapes, dtypes, and JAX's options."""
     leaves, structure = jax.tree.flatten(tree)
     forms = tuple((np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves)
-    return structure, forms, tuple(getattr(jax.config, name, None) for name in _OPTIONS)
+    return structure, forms, trace_settings()
 
 
 class Workers:

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.export
 
+from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 from tf2jax_lite.stablehlo.parsing.mlir_reader import read
 from tf2jax_lite.stablehlo.parsing.module import Function, Module, Op, Region, TensorType, effects_of, finish, numbers
 
@@ -82,10 +83,6 @@ def _outline(idiom: Idiom, settings: Any) -> collections.Counter[str]:
     return collections.Counter(op.name for op in ops if op.name not in _SHAPELESS)
 
 
-def _settings() -> tuple[Any, ...]:
-    return tuple(getattr(jax.config, name, None) for name in ("jax_enable_x64", "jax_threefry_partitionable"))
-
-
 class _Search:
     """The search through one function; values keep their numbers to compare."""
 
@@ -98,9 +95,9 @@ class _Search:
         """Return a region with its idioms raised, including those of inner regions."""
         names = collections.Counter(op.name for op in region.ops)
         for idiom in candidates(region, self.makers):
-            if not _outline(idiom, _settings()) <= names:
+            if not _outline(idiom, trace_settings()) <= names:
                 continue
-            for pattern in _patterns(idiom, _settings()):
+            for pattern in _patterns(idiom, trace_settings()):
                 region = self._replaced(region, idiom, pattern)
         ops = []
         for op in region.ops:
