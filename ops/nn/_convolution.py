@@ -19,6 +19,7 @@ from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_array, canonical
 from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.common.broadcasting import array
+from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.xla_cpu.conv.rule import call
 
@@ -154,6 +155,8 @@ def convolve(input: Any, filter: Any, attrs: ConvAttrs) -> Any:
         "preferred_element_type": input.dtype,
     }
     symbolic = [i for i, axis in enumerate(spatial_axes) if not isinstance(input.shape[axis], int)]
+    if jnp.issubdtype(input.dtype, jnp.integer) and not symbolic:
+        return integer_convolution(input, filter, padding=pads, **params)
     if not symbolic or (attrs.padding == "SAME" and max(strides) == 1):
         return call(lax.conv_general_dilated, input, filter, padding=pads, **params)
     padding = "SAME" if attrs.padding == "SAME" else pads

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
@@ -141,7 +142,7 @@ def _convolve(
     if np.shape(second[0]) not in ((), (channels,)) or np.shape(first[0]) != ():
         raise OpError(f"{np.size(second[0])} ranges do not fit {channels} channels")
     groups = images.shape[3] if depthwise else 1
-    total = lax.conv_general_dilated(
+    total = integer_convolution(
         images.astype(_INT32),
         kernel.astype(_INT32).reshape(*kernel.shape[:2], 1, channels) if depthwise else kernel.astype(_INT32),
         tuple(strides[1:3]),

@@ -15,6 +15,7 @@ from jax import lax
 from tf2jax_lite.ops.arrays.concat_split import concat_v2
 from tf2jax_lite.ops.arrays.shape import reshape
 from tf2jax_lite.ops.common.broadcasting import matched
+from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.nn.pooling import max_pool
 from tf2jax_lite.ops.registry import Static, op
@@ -118,7 +119,7 @@ def quantized_conv2d(
     images, kernel = _centered(input, min_input, max_input), _centered(filter, min_filter, max_filter)
     if images.ndim != 4 or kernel.ndim != 4 or images.shape[3] != kernel.shape[2]:
         raise OpError(f"shapes {images.shape} and {kernel.shape} are not those of images and a filter")
-    out = lax.conv_general_dilated(
+    out = integer_convolution(
         images,
         kernel,
         tuple(strides[1:3]),

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.xla.protos import fields
@@ -195,7 +196,7 @@ class _Convolution:
         self.groups = feature_group_count, batch_group_count
 
     def __call__(self, lhs: Any, rhs: Any) -> Any:
-        return lax.conv_general_dilated(
+        return integer_convolution(
             lhs,
             rhs,
             self.strides,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
@@ -32,7 +33,10 @@ def _conv(
         lhs = lax.pad(lhs, jnp.zeros((), lhs.dtype), config)
         pads = [(max(low, 0), max(high, 0)) for low, high in pads]
         lhs_dilation = (1,) * len(lhs_dilation)
-    return lax.conv_general_dilated(
+    convolve = lax.conv_general_dilated
+    if jnp.issubdtype(lhs.dtype, jnp.integer):
+        convolve, options = integer_convolution, {k: v for k, v in options.items() if k != "precision"}
+    return convolve(
         lhs,
         jnp.asarray(rhs),
         window_strides=dims(strides),
