@@ -46,9 +46,10 @@ _RULES = """
 {at} .figures span {{ color: var(--soft); font-size: .85em; }}
 {at} .problem {{ padding: .6rem .9rem; border-left: 3px solid var(--bad); background: var(--bad-bg); }}
 {at} code {{ font: 13px ui-monospace, "DejaVu Sans Mono", monospace; color: inherit; background: none; }}
-{at} p code, {at} h1 code {{ overflow-wrap: anywhere; }} {at} h1 code, {at} h3 code {{ font-size: .95em; }}
+{at} p {{ overflow-wrap: anywhere; }} {at} h1 code, {at} h3 code {{ font-size: .95em; }}
 {at} summary {{ cursor: pointer; color: var(--soft); margin: .5rem 0; }}
-{at} svg {{ width: 100%; height: auto; }} {at} svg text {{ font: 12px system-ui, sans-serif; fill: var(--soft); }}
+{at} svg {{ width: 100%; min-width: 640px; height: auto; }}
+{at} svg text {{ font: 12px system-ui, sans-serif; fill: var(--soft); }}
 {at} .grid {{ stroke: var(--line); }} {at} .limit {{ stroke: var(--bad); stroke-dasharray: 5 4; }}
 {at} .line {{ fill: none; stroke: var(--line); }} {at} .dot {{ fill: var(--bar); }}
 {at} circle.bad {{ fill: var(--bad); }}

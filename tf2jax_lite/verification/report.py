@@ -190,7 +190,8 @@ def _error_chart(nodes: Sequence[NodeError], tolerance: float) -> str:
     def y(error: float) -> float:
         return 10 + height * (top - min(_log(error), top)) / (top - _LOWEST)
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {_HEIGHT}" role="img" aria-label="relative error by node">']
+    label = "relative error by node"
+    parts = [f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {_HEIGHT}" role="img" aria-label="{label}">']
     for power in range(_LOWEST, top + 1, 2):
         at = y(10.0**power)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - 12}" y1="{at:.1f}" y2="{at:.1f}"/>')
@@ -209,7 +210,7 @@ def _error_chart(nodes: Sequence[NodeError], tolerance: float) -> str:
         )
     caption = f"{len(nodes)} nodes in topological order"
     parts.append(f'<text x="{_LEFT + width / 2:.0f}" y="{_HEIGHT - 6}" text-anchor="middle">{caption}</text>')
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, "</svg></div>"])
 
 
 def _log(error: float) -> float:
