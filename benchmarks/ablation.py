@@ -84,6 +84,8 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
     "3x3 dilated": ((1, 32, 32, 512), (3, 3, 512, 256), 1, "SAME", {"rhs_dilation": (2, 2)}),
     "3x3 of many channels": ((8, 28, 28, 256), (3, 3, 256, 256), 1, "SAME", {}),
     "3x3 of 64 channels": ((8, 56, 56, 64), (3, 3, 64, 64), 1, "SAME", {}),
+    "3x3 of 256 channels, large": ((8, 56, 56, 256), (3, 3, 256, 256), 1, "SAME", {}),
+    "7x1 of 192 channels": ((8, 17, 17, 192), (7, 1, 192, 192), 1, "SAME", {}),
     "3x3, one image": ((1, 128, 128, 32), (3, 3, 32, 32), 1, "SAME", {}),
     "3x3, few positions": ((1, 7, 7, 512), (3, 3, 512, 512), 1, "SAME", {}),
     "5x5 of an image of 4x4": ((8, 4, 4, 128), (5, 5, 128, 128), 1, "SAME", {}),

@@ -589,6 +589,9 @@ def test_rule(form, padding, expected):
         ((4, 226, 3, 64, 3, 1), []),  # im2col of some rows at a time
         ((4, 224, 3, 768, 16, 16), []),  # patches: a matrix product
         ((4, 57, 32, 64, 3, 1), []),  # a loop of matrix products
+        ((8, 58, 128, 128, 3, 1), []),
+        ((8, 30, 128, 128, 3, 1), ["8x30x30x128"]),  # fits the cache
+        ((8, 113, 16, 32, 3, 1), ["8x113x113x16"]),
     ],
 )
 def test_rule_of_filter_gradients(form, expected):

@@ -3,7 +3,8 @@
 For few windows with many weights, which XLA's convolution reads slowly, all at once. For filter gradients some rows of
 windows at a time, in the cache; the products of all rows are added up. Of small images several make up such rows. That
 takes a fourth of XLA's time for large images of few channels (two cores with AVX2, JAX 0.10). With AVX-512 and JAX
-0.10.2 it takes 0.1 to 0.4 of XLA's processor time for volumes and for 7x7 kernels of 3 channels, 0.9 to 1.5 for 3x3.
+0.10.2 it takes 0.2 to 0.5 of XLA's time for volumes, 0.4 to 0.6 for 3 channels, 0.7 to 0.9 for 32 to 64 channels, and
+0.2 to 0.7 for more channels in images of over 4 million values.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def has_rows(conv: ConvParams) -> bool:
     """Return whether a filter gradient takes windows some rows at a time.
 
     In its terms the input channels are the images that are summed over, the batch is their channels, the output
-    channels are the gradient's, and the results are taps. XLA is good at small windows, and takes
-    long where an image has few channels.
+    channels are the gradient's, and the results are taps. XLA is good at small windows, takes long where an image has
+    few channels, and reads many channels again for each tap.
     """
     if conv.has_lhs_dilation or not _has_static_sizes(conv):
         return False
@@ -96,9 +97,8 @@ def has_rows(conv: ConvParams) -> bool:
         most = cost_model.FILTER_IM2COL_MAX_TAPS_OF_FEW_CHANNELS
     if not 1 < results <= most or outputs < cost_model.SIMD_LANES:
         return False
-    limits = cost_model.FILTER_MIN_CHANNELS, cost_model.FILTER_MAX_CHANNELS_OF_TWO_TAPS
-    if conv.rank == 2 and results == 2 and limits[0] <= channels <= limits[1]:
-        return False  # XLA takes less than it does to move them
+    if conv.rank < 3 and channels in cost_model.FILTER_XLA_CHANNELS:
+        return False
     values = images * window * (channels + outputs)
     per_tap = cost_model.FILTER_MIN_WINDOW_PER_TAP
     if conv.rank == 3 and results > cost_model.FILTER_FEW_TAPS:
@@ -106,6 +106,10 @@ def has_rows(conv: ConvParams) -> bool:
             channels <= 2 * cost_model.FILTER_MAX_CHANNELS and values < cost_model.FILTER_MAX_FLOATS_OF_VOLUMES
         )
         return few and values >= cost_model.FILTER_MIN_FLOATS_OF_VOLUMES and images * window >= per_tap // 2 * results
+    if channels > cost_model.FILTER_MAX_CHANNELS:
+        is_line = 1 in conv.result  # of taps
+        least = cost_model.FILTER_MIN_FLOATS if is_line else cost_model.FILTER_MIN_FLOATS_OF_MANY_CHANNELS
+        return results <= cost_model.FILTER_FEW_TAPS and values >= least
     weights = channels * outputs
     if window < per_tap * results:  # small images
         few = results <= cost_model.FILTER_FEW_TAPS and max(channels, outputs) <= cost_model.FILTER_MAX_CHANNELS
@@ -117,12 +121,7 @@ def has_rows(conv: ConvParams) -> bool:
         return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= least
     if channels < cost_model.FILTER_MIN_CHANNELS:  # XLA is fast as long as all stays in the cache
         return values >= cost_model.FILTER_MIN_FLOATS_OF_FEW_CHANNELS
-    if channels <= cost_model.FILTER_MAX_CHANNELS:
-        return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= cost_model.FILTER_MIN_FLOATS
-    # Of many channels a product has columns enough.
-    few = results <= cost_model.FILTER_FEW_TAPS and outputs <= cost_model.FILTER_MAX_CHANNELS
-    few = few and channels <= 2 * cost_model.FILTER_MAX_CHANNELS
-    return few and values >= cost_model.FILTER_MIN_FLOATS_OF_MANY_CHANNELS
+    return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= cost_model.FILTER_MIN_FLOATS
 
 
 def by_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
@@ -132,7 +131,9 @@ def by_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
     values = reorder(lhs, conv.lhs_spec, (rank + 1, 0, *dims))  # image, spatial dimensions, channel
     others = reorder(rhs, conv.rhs_spec, (rank + 1, 0, *dims))
     images, channels, outputs, results = values.shape[0], values.shape[-1], others.shape[-1], math.prod(conv.result)
-    most = min(cost_model.FILTER_IM2COL_ROWS, cost_model.FILTER_IM2COL_FLOATS // (results * channels))
+    few = results * channels < cost_model.FILTER_IM2COL_FEW_VALUES
+    most = cost_model.FILTER_IM2COL_ROWS_OF_FEW_VALUES if few else cost_model.FILTER_IM2COL_ROWS
+    most = min(most, cost_model.FILTER_IM2COL_FLOATS // (results * channels))
     block, counts = _blocks((images, *conv.window), most)
     ends = [n * count for n, count in zip(block, counts, strict=True)]
     after = [(0, end - n) for end, n in zip(ends, (images, *conv.window), strict=True)]
