@@ -1,4 +1,4 @@
-"""Convolutions of integers, as one matrix product for each position of the kernel.
+"""Convolutions of integers: a matrix product for each position of the kernel.
 
 XLA compiles integer convolutions for NVIDIA GPUs only for some 8-bit ones, and runs them slowly on CPU: of 3x3 kernels
 with 64 and 256 channels, matrix products take 0.2 and 0.04 of the time (two cores with AVX-512, JAX 0.10).
@@ -82,7 +82,7 @@ def integer_convolution(
 
 
 def _grouped(x: Any, features: int, batches: int) -> Any:
-    """Return ``[groups, batch, *spatial, channels]`` from ``[batch, *spatial, channels]``."""
+    """Return ``[groups, batch, *spatial, channels]`` of channels-last values."""
     if batches > 1:
         return lax.reshape(x, (batches, x.shape[0] // batches, *x.shape[1:]))
     return jnp.moveaxis(x.reshape(*x.shape[:-1], features, x.shape[-1] // features), -2, 0)

@@ -1,4 +1,4 @@
-"""Pages of ``inspect --html`` and ``verify --report`` in Chromium, at the widths of a desktop and a telephone."""
+"""Pages of ``inspect`` and ``verify`` in Chromium, on a desktop and a telephone."""
 
 import shutil
 import subprocess

@@ -107,8 +107,9 @@ def has_rows(conv: ConvParams) -> bool:
         )
         return few and values >= cost_model.FILTER_MIN_FLOATS_OF_VOLUMES and images * window >= per_tap // 2 * results
     if channels > cost_model.FILTER_MAX_CHANNELS:
-        is_line = 1 in conv.result  # of taps
-        least = cost_model.FILTER_MIN_FLOATS if is_line else cost_model.FILTER_MIN_FLOATS_OF_MANY_CHANNELS
+        least = cost_model.FILTER_MIN_FLOATS_OF_MANY_CHANNELS
+        if 1 in conv.result:  # taps are a line
+            least = cost_model.FILTER_MIN_FLOATS_OF_LINES
         return results <= cost_model.FILTER_FEW_TAPS and values >= least
     weights = channels * outputs
     if window < per_tap * results:  # small images
@@ -120,7 +121,7 @@ def has_rows(conv: ConvParams) -> bool:
             least = cost_model.FILTER_MIN_FLOATS
         return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= least
     if channels < cost_model.FILTER_MIN_CHANNELS:  # XLA is fast as long as all stays in the cache
-        return values >= cost_model.FILTER_MIN_FLOATS_OF_FEW_CHANNELS
+        return outputs > cost_model.SIMD_LANES and values >= cost_model.FILTER_MIN_FLOATS_OF_FEW_CHANNELS
     return weights >= cost_model.FILTER_MIN_WEIGHTS_PER_TAP and values >= cost_model.FILTER_MIN_FLOATS
 
 
