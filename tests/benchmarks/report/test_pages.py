@@ -19,7 +19,8 @@ def test_each_model_of_the_gallery_is_measured():
 
 
 def test_times_are_shown_where_they_were_measured():
-    ((plain, *_),) = results(PAGES["gallery"])
+    ((measured, *_),) = results(PAGES["gallery"])
+    plain = {name: value for name, value in measured.items() if name not in ("times", "ratios")}
     timed = {**plain, "name": "other", "times": {}, "ratios": {"tensorflow": 0.5}}
     rows = [line for line in pages.gallery([plain, timed]).splitlines() if line.startswith("| ")]
     assert rows[2].endswith(" |  |") and rows[3].endswith("| 0.50 |")

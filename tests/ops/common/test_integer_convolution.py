@@ -9,7 +9,7 @@ from jax import lax
 from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
-CASES = {
+FORMS = {
     "same": ((2, 7, 6, 4), (3, 2, 4, 5), (1, 1), "SAME", {}),
     "valid, strides": ((2, 7, 6, 4), (3, 2, 4, 5), (2, 3), "VALID", {}),
     "negative padding": ((2, 7, 6, 4), (3, 2, 4, 5), (1, 2), ((-1, 2), (3, -2)), {}),
@@ -25,9 +25,9 @@ CASES = {
 
 
 @pytest.mark.parametrize(("dtype", "wide"), [("int32", None), ("int8", "int32"), ("uint8", None)])
-@pytest.mark.parametrize("case", CASES)
-def test_equals_jax(case, dtype, wide):
-    shape, kernel, strides, padding, more = CASES[case]
+@pytest.mark.parametrize("form", FORMS)
+def test_equals_jax(form, dtype, wide):
+    shape, kernel, strides, padding, more = FORMS[form]
     rng = np.random.default_rng(0)
     x, w = (rng.integers(0, 200, size).astype(dtype) for size in (shape, kernel))
     params = {"dimension_numbers": LAST, "preferred_element_type": wide, **more}
