@@ -95,7 +95,7 @@ def write(folder: Path, platform: str, arguments: Sequence[str]) -> None:
                 try:
                     one([position])
                 except Exception as error:
-                    print(f"{cases[position]}: not lowered: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                    print(f"{cases[position]}: not written: {type(error).__name__}: {str(error)[:300]}", flush=True)
     (folder / "cases.json").write_text(json.dumps({"arguments": list(arguments), "programs": programs}))
 
 

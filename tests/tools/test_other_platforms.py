@@ -34,7 +34,7 @@ def run(monkeypatch, tmp_path, capfd):
 @pytest.mark.full
 def test_results_of_a_platform_are_compared(run, tmp_path):
     said = run("write", "--platform", "cpu")
-    assert said.startswith(f"{CASES[3]}: not lowered: NotImplementedError: ") and said.count("not lowered") == 1
+    assert said.startswith(f"{CASES[3]}: not written: NotImplementedError: ") and said.count("not written") == 1
     run("run", "--processes", "1")
     with pytest.raises(SystemExit, match=r"^False$"):
         run("compare")

@@ -52,7 +52,7 @@ class NodeData:
     Attributes:
       errors: the largest relative error, by place; that of a call is the largest inside it.
       seconds: the sum over calls and iterations, by place; of several signatures, the largest.
-      suspects: the places of nodes at fault.
+      suspects: the positions of nodes at fault.
     """
 
     errors: dict[_Place, float] = dataclasses.field(default_factory=dict)

@@ -3,8 +3,7 @@
 For few windows with many weights, which XLA's convolution reads slowly, all at once. For filter gradients some rows of
 windows at a time, in the cache; the products of all rows are added up. Of small images several make up such rows. That
 takes a fourth of XLA's time for large images of few channels (two cores with AVX2, JAX 0.10). With AVX-512 and JAX
-0.10.2 it takes 0.2 to 0.5 of XLA's time for volumes, 0.4 to 0.6 for 3 channels, 0.7 to 0.9 for 32 to 64 channels, and
-0.2 to 0.7 for more channels in images of over 4 million values.
+0.10.2 it took 0.2 to 0.8 of XLA's time for volumes, 0.4 to 0.6 for 3 channels, and 0.2 to 1.0 for 32 and more.
 """
 
 from __future__ import annotations
@@ -85,8 +84,8 @@ def has_rows(conv: ConvParams) -> bool:
     """Return whether a filter gradient takes windows some rows at a time.
 
     In its terms the input channels are the images that are summed over, the batch is their channels, the output
-    channels are the gradient's, and the results are taps. XLA is good at small windows, takes long where an image has
-    few channels, and reads many channels again for each tap.
+    channels are the gradient's, and the results are taps. XLA is good at small windows, and takes long where an image
+    has few channels, or many values of many channels.
     """
     if conv.has_lhs_dilation or not _has_static_sizes(conv):
         return False
@@ -108,7 +107,7 @@ def has_rows(conv: ConvParams) -> bool:
         return few and values >= cost_model.FILTER_MIN_FLOATS_OF_VOLUMES and images * window >= per_tap // 2 * results
     if channels > cost_model.FILTER_MAX_CHANNELS:
         least = cost_model.FILTER_MIN_FLOATS_OF_MANY_CHANNELS
-        if 1 in conv.result:  # taps are a line
+        if conv.rank > 1 and results in conv.result:  # the taps are a line
             least = cost_model.FILTER_MIN_FLOATS_OF_LINES
         return results <= cost_model.FILTER_FEW_TAPS and values >= least
     weights = channels * outputs
