@@ -20,7 +20,8 @@ from tf2jax_lite.federated.algorithms.scaffold import build_scaffold
 from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.execution import Cohort, CohortRunner
 from tf2jax_lite.federated.execution.backends import Context
-from tf2jax_lite.federated.execution.cpu_pool import Arena, Pool
+from tf2jax_lite.federated.execution.cpu_pool import Arena, CpuPool, Pool
+from tf2jax_lite.federated.execution.runner import _chunk_size
 from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
 from tf2jax_lite.federated.metrics import PerDomainMetric, SequenceTokenAccuracy, SequenceTokenCrossEntropyLoss
 from tf2jax_lite.federated.models.model import evaluate_model
@@ -247,3 +248,36 @@ def test_bytes_in_another_order():
         "x": (np.dtype("<f4"), [1, 2]),
         "y": (np.dtype("<i2"), [3, 4]),
     }
+
+
+@pytest.mark.parametrize(
+    ("clients", "batch_bytes", "workers", "size"),
+    [
+        (10, 1 << 16, 1, 10),
+        (10, 1 << 16, 2, 5),  # few clients: a chunk for each core
+        (3, 1 << 16, 4, 1),
+        (100, 1 << 16, 1, 25),
+        (100, 1 << 16, 3, 17),  # six chunks: as many for each core
+        (1000, 1 << 24, 2, 16),
+        (1000, 64, 2, 125),
+    ],
+)
+def test_each_core_gets_as_many_chunks(clients, batch_bytes, workers, size):
+    assert _chunk_size(clients, {"x": np.zeros(batch_bytes, np.int8)}, workers) == size
+
+
+def test_a_small_cohort_runs_on_all_cores(monkeypatch):
+    found = []
+    workers = CpuPool.workers
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(CpuPool, "workers", lambda self, count, zero: found.append(count) or workers(self, count, zero))
+    model = create_model_from_fn({"w": np.zeros(3, np.float32)}, lambda p, b: b["x"] @ p["w"], "mean_squared_error")
+    process = build_weighted_fed_avg(
+        model, optax.sgd(0.1), client_batching=BatchHParams(2), client_execution="cpu_pool"
+    )
+    rng = np.random.default_rng(0)
+    clients = [
+        ClientDataset({"x": rng.normal(size=(n, 3)).astype(np.float32), "y": np.ones(n, np.float32)}) for n in (4, 6)
+    ]
+    process.next(process.initialize(), clients)
+    assert found == [2]

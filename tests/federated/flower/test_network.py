@@ -260,6 +260,18 @@ def _commands(block):
 
 
 @pytest.mark.nightly
+def test_simulation_engine_with_a_hundred_clients(tmp_path):
+    """Flower's actors, one for two cores, train all clients in both rounds."""
+    pytest.importorskip("ray")
+    with Network(tmp_path, 100, "insecure = true\noptions.num-supernodes = 100") as network:
+        network.superlink("--insecure", "--simulation")
+        network.run()
+        found = network.weights()
+    # The nodes' features reach 50, and their updates are added up in the order of arrival.
+    _assert_same(found, _simulated(*[apps.clients(100)] * ROUNDS), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.nightly
 def test_deployment_of_the_page(tmp_path):
     """TLS, and nodes with keys; one without a registered key does not train."""
     with Network(tmp_path, 2) as network:

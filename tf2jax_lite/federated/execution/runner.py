@@ -213,15 +213,21 @@ class CohortRunner:
         return MeshFold(self.mesh, make(self.work, self.aggregator), self._merge)
 
 
-def _chunk_size(clients: int, batch: Mapping[str, Any]) -> int:
+def _chunk_size(clients: int, batch: Mapping[str, Any], workers: int = 1) -> int:
     """Return the number of clients in a chunk of some megabytes.
 
     Each chunk costs a switch between threads. The result depends only on the sizes of the cohort and a batch, so that
     it is the same in each round, and programs are compiled once.
+
+    Args:
+      clients: of the cohort.
+      batch: one batch.
+      workers: that share the chunks; each gets as many as the others.
     """
     size = sum(np.asarray(value).nbytes for name, value in batch.items() if name != EXAMPLE_MASK_KEY)
     limit = 16 if not size else max(16, min(128, _BATCHES_BYTES // size))
-    return -(-clients // -(-clients // limit))
+    chunks = -(-clients // limit)
+    return -(-clients // (-(-chunks // workers) * workers))
 
 
 class _Round:
@@ -246,7 +252,8 @@ class _Round:
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
         batches = batch if self._backend in ("scan", "cpu_pool") else {}
-        wanted = runner.clients_per_chunk or _chunk_size(cohort_size, batches) * devices
+        most_workers = CpuPool.size(cohort_size) if self._backend == "cpu_pool" else 1
+        wanted = runner.clients_per_chunk or _chunk_size(cohort_size, batches, most_workers) * devices
         self._size = max(1, -(-min(wanted, cohort_size) // devices)) * devices
         self._num_workers = CpuPool.size(-(-cohort_size // self._size)) if self._backend == "cpu_pool" else 0
         self._workers = None
