@@ -1,11 +1,15 @@
 """docs/errors.md has an entry for each error, whose example raises it."""
 
+import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tf2jax_lite import errors
+from tf2jax_lite.support.errors import documentation_address, entry_address
 
 PAGE = (Path(__file__).parent.parent / "docs" / "errors.md").read_text()
 SHARED = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
@@ -40,3 +44,35 @@ def test_the_example_raises_its_error(name, shared, tmp_path, monkeypatch):
         exec(EXAMPLES[name][0], dict(shared))
     public = next(kind.__name__ for kind in type(found.value).__mro__ if kind.__name__ in errors.__all__)
     assert public == name, found.value
+
+
+def test_the_address_of_an_entry_follows_a_message():
+    class Own(errors.ShapeMismatchError):
+        pass
+
+    address = f"{documentation_address()}errors.html#shapemismatcherror"
+    assert address.startswith("https://")
+    for error in (
+        errors.ShapeMismatchError("rank 2"),
+        Own("rank 2"),
+        pickle.loads(pickle.dumps(errors.ShapeMismatchError("rank 2"))),
+    ):
+        assert str(error) == "rank 2" and error.__notes__ == [f"See {address}"]
+
+
+def test_each_class_has_its_entry():
+    anchors = set(re.findall(r"^### (\w+)", PAGE.lower(), re.MULTILINE)) | set(
+        re.findall(r"^\((\w+)\)=", PAGE, re.MULTILINE)
+    )
+    assert {entry_address(getattr(errors, name)).partition("#")[2] for name in errors.__all__} == anchors
+
+
+def test_no_address_without_an_installed_distribution():
+    code = (
+        "import importlib.metadata as m\n"
+        "def missing(name): raise m.PackageNotFoundError(name)\n"
+        "m.metadata = missing\n"
+        "from tf2jax_lite.support.errors import InputError\n"
+        "assert not hasattr(InputError('x'), '__notes__')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

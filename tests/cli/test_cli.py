@@ -163,6 +163,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path):
     assert result.stdout == ""
     assert result.stderr.strip().count("\n") == 0 and result.stderr.startswith("Error: ")
     assert "Traceback" not in result.stderr
+    assert re.search(r"[^.]\. See https://\S+/errors\.html#invalidmodelerror$", result.stderr.strip())
 
 
 @pytest.mark.full

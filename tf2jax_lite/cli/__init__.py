@@ -73,6 +73,10 @@ def _run(app: Callable[[], Any]) -> None:
         raise
 
 
+def _with_link(message: str, address: str | None) -> str:
+    return message if address is None else f"{message.rstrip('. ')}. See {address}"
+
+
 def main() -> None:
     """Run the command line; errors in the user's input are one line and exit code 2."""
     open_streams()
@@ -81,7 +85,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import typer
 
-    from tf2jax_lite.support.errors import Tf2JaxError
+    from tf2jax_lite.support.errors import Tf2JaxError, entry_address
     from tf2jax_lite.support.text import printable
 
     from .advice import for_shell
@@ -105,7 +109,7 @@ def main() -> None:
             if logging.getLogger("tf2jax_lite").isEnabledFor(logging.INFO):  # --verbose
                 traceback.print_exc()
             if isinstance(error, Tf2JaxError):
-                refuse(for_shell(str(error)))
+                refuse(_with_link(for_shell(str(error)), entry_address(type(error))))
             if isinstance(error, (RecursionError, MemoryError)):
                 too_deep = isinstance(error, RecursionError)
                 problem = "is nested too deeply" if too_deep else "needs more memory than available"

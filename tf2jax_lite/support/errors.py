@@ -6,7 +6,10 @@ Where tf2jax raises a builtin exception (mostly ``ValueError``), the error deriv
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = [
     "ArgumentError",
@@ -42,11 +45,48 @@ __all__ = [
     "UnsupportedError",
     "UnsupportedOpsError",
     "UntrustedError",
+    "documentation_address",
+    "entry_address",
 ]
 
 
 class Tf2JaxError(Exception):
-    """Base class of the errors that tf2jax_lite raises."""
+    """Base class of the errors that tf2jax_lite raises.
+
+    A note, which Python prints after the message, has the address of the class's entry in the documentation.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tf2JaxError:
+        """Add the note; subclasses need not call it."""
+        error = super().__new__(cls, *args, **kwargs)
+        if (address := entry_address(cls)) is not None:
+            error.add_note(f"See {address}")
+        return error
+
+
+@functools.cache
+def entry_address(kind: type[Tf2JaxError]) -> str | None:
+    """Return the address of an error class's entry in the documentation.
+
+    Args:
+      kind: the class; one defined elsewhere has the entry of its first base that is listed here.
+
+    Returns:
+      None if the installed distribution, which names the documentation's address, is not found.
+    """
+    site = documentation_address()
+    name = next(base.__name__ for base in kind.__mro__ if base.__name__ in __all__)
+    return site and f"{site}errors.html#{name.lower()}"
+
+
+@functools.cache
+def documentation_address() -> str | None:
+    """Return the documentation's address, with a final slash."""
+    try:
+        named = importlib.metadata.metadata("tf2jax-lite").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return dict(entry.split(", ", 1) for entry in named).get("Documentation")
 
 
 class RegistrationError(Tf2JaxError, ValueError):

@@ -108,7 +108,7 @@ def test_closing_waits_for_running_work_and_starts_none():
     found, begun, held = workers(), [], threading.Event()
 
     def run(total):
-        begun.append(held.wait(10))
+        begun.append(held.wait(600))
         return total, ()
 
     for _ in range(4):
