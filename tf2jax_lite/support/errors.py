@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "ArgumentError",
@@ -56,7 +56,7 @@ class Tf2JaxError(Exception):
     A note, which Python prints after the message, has the address of the class's entry in the documentation.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Tf2JaxError:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Add the note; subclasses need not call it."""
         error = super().__new__(cls, *args, **kwargs)
         if (address := entry_address(cls)) is not None:
