@@ -165,7 +165,7 @@ def _paths(model: Any, variables: Mapping[int, Any]) -> dict[int, str]:
         return {}
     names = collections.Counter(variable.name for variable in variables.values())
     repeated = {handle for handle, variable in variables.items() if names[variable.name] > 1}
-    return {handle: path for handle, path in variable_paths(model).items() if handle in repeated}
+    return {handle: path for handle, path in variable_paths(model).items() if handle in repeated} if repeated else {}
 
 
 def _captures(

@@ -75,10 +75,11 @@ def run(plan: Plan) -> Plan:
     cost = _costs(steps, chosen, plan.size, None)
     if max(cost, default=0) > cost_model.MAX_FUSED_OPS:
         cost = _costs(steps, chosen, plan.size, graph.before_loops.diverge)
+    kept = {slot for slot, is_chosen in enumerate(chosen) if is_chosen}
     changed = {
-        index: {"materialized": tuple([i for i, slot in enumerate(step.outputs) if chosen[slot]])}
-        for index, step in enumerate(plan.steps if any(chosen) else ())
-        if any(chosen[slot] for slot in step.outputs)
+        index: {"materialized": tuple([i for i, slot in enumerate(step.outputs) if slot in kept])}
+        for index, step in enumerate(plan.steps if kept else ())
+        if not kept.isdisjoint(step.outputs)
     }
     return dataclasses.replace(plan.with_steps(changed), summary=CalleeSummary(graph, fusible, cost))
 
