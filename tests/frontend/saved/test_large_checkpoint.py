@@ -59,7 +59,10 @@ def test_checksum_of_zeros():
     "count", [pytest.param(2, marks=pytest.mark.full), pytest.param(60, marks=pytest.mark.nightly)]
 )
 def test_variables_beyond_memory_take_a_few_pieces_of_it(tmp_path, count):
-    """The file of params is the null device: the disk need not hold the values, either."""
+    """The file of params is the null device.
+
+    So the disk need not hold the values, either.
+    """
     (tmp_path / "params.safetensors").symlink_to("/dev/null")
     tracemalloc.start()
     try:

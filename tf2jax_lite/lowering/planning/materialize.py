@@ -181,7 +181,10 @@ def _costs(steps: Sequence[Step], in_memory: bytearray, size: int, recomputed: b
 
 
 def _varying(steps: Sequence[Step], arguments: Sequence[bool], size: int) -> tuple[list[Step], bytearray]:
-    """Return the steps that depend on a numeric argument, and for each slot whether its value does."""
+    """Return the steps that depend on a numeric argument.
+
+    And for each slot whether its value does.
+    """
     found, varying = [], bytearray(size)
     varying[: len(arguments)] = bytes(arguments)
     for step in steps:

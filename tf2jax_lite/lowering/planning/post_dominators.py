@@ -151,7 +151,10 @@ def analyze_uses(
 def _users_inside(
     step: Step, inside: ArgumentUses, node: int, tree: PostDominatorTree, uses: Uses, barrier: Callable[[], int]
 ) -> list[int]:
-    """Return the user of each operand of a call: a barrier within the function, or the call's node."""
+    """Return the user of each operand of a call.
+
+    It is a barrier within the function, or the call's node.
+    """
     users, within = [], _UNUSED
     for position, slot in enumerate(step.inputs):
         user = node
