@@ -57,7 +57,7 @@ def test_channels():
 @pytest.mark.full
 def test_first_results():
     """Each command has times and a peak; rows name the memory of conversion."""
-    found = main(["run", "--suite", "first", "--size", "small", "--models", "lstm"])
+    found = main(["run", "--suite", "first", "--size", "small", "--models", "dense,lstm"])
     cases = [(r.get("model"), r["command"]) for r in found]
     assert len(set(cases)) == len(cases) == 1 + 7 + 8
     assert all(r["wall"] > 0 and r["cpu"] > 0 and r["peak"] > 1 << 20 for r in found)

@@ -304,6 +304,11 @@ class Graph:
     captures: tuple[Capture, ...] = ()
 
     @functools.cached_property
+    def specs(self) -> frozenset[NodeSpec]:
+        """The specs of all nodes."""
+        return self.main.specs.union(*[function.specs for function in self.functions.values()])
+
+    @functools.cached_property
     def ops(self) -> frozenset[str]:
         """The ops of all nodes."""
         return self.main.ops.union(*[function.ops for function in self.functions.values()])

@@ -343,7 +343,7 @@ def _needs(
     ops = lowering.known_ops()
     effects = Summaries(library, ops)
     evaluator = StringEvaluator(current_config().max_constant_bytes)
-    evaluated = evaluated_ops((node for _, node in graph.walk()), ops, evaluator)
+    evaluated = evaluated_ops(graph.specs, ops, evaluator)
     dynamic = runtime_dependent(graph, {**ops, **evaluated}, evaluated) if evaluated else frozenset()
     histogram: collections.Counter[str] = collections.Counter()
     unsupported: dict[str, list[str]] = dict(problems)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 import tf2jax_lite
-from tf2jax_lite.errors import InvalidModelError
+from tf2jax_lite.errors import InvalidModelError, LimitError
 from tf2jax_lite.frontend.graphdef import functions, nodes
 from tf2jax_lite.frontend.graphdef.op_defs import read_attrs
 from tf2jax_lite.frontend.graphdef.size_limits import ConstantBytes
@@ -147,3 +147,13 @@ def test_odd_names_are_no_inputs(name):
     else:
         (b,) = [n for n in functions.load_main(graph, "main", (), ["b:0"]).nodes if n.name == "b"]
         assert b.inputs == (("a", 0),)
+
+
+def test_constants_that_are_read_once_count_each_time():
+    """Many small constants together may be larger than the options allow."""
+    with tf2jax_lite.override_config("max_constant_bytes", 100):
+        sizes = ConstantBytes("graph")
+    for i in range(25):
+        nodes.read_node(_const(f"c{i}", np.int32(7)), f"c{i}", sizes)
+    with pytest.raises(LimitError, match="constants up to 'c25' take 104 bytes"):
+        nodes.read_node(_const("c25", np.int32(7)), "c25", sizes)

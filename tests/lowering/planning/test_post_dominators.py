@@ -14,12 +14,11 @@ def step(inputs, outputs, *, barrier=False, separates=False, callee=None, shape_
     return SimpleNamespace(inputs=inputs, outputs=outputs, op=op, barrier=barrier, separates=separates, callee=callee)
 
 
-def analyze(*steps, outputs, arguments=1):
+def analyze(*steps, outputs):
     size = 1 + max(slot for s in steps for slot in (*s.inputs, *s.outputs))
     uses = analyze_uses(
         steps,
         outputs,
-        arguments,
         size,
         is_barrier=lambda s: s.barrier,
         separates=lambda s: s.separates,
@@ -59,7 +58,7 @@ def test_operands_that_a_step_separates():
 
 def test_uses_within_a_callee():
     inside = ArgumentUses(diverge=(True, False), reach_barrier=(True, False))
-    assert analyze(step([0, 1], [2], callee=inside), outputs=[2], arguments=2) == ([0], [0])
+    assert analyze(step([0, 1], [2], callee=inside), outputs=[2]) == ([0], [0])
 
 
 def test_lowest_common_ancestor(monkeypatch):

@@ -21,6 +21,7 @@ from tf2jax_lite.frontend.gradients.rewrite import rewrite_custom_gradients
 from tf2jax_lite.frontend.graphdef import dtypes, functions
 from tf2jax_lite.support.config import get_config
 from tf2jax_lite.support.errors import UnsupportedError
+from tf2jax_lite.support.gc_pause import paused
 from tf2jax_lite.support.stored_array import StoredArray
 
 from .composite_specs import stacked, with_constants
@@ -52,6 +53,7 @@ class Opaque:
     text: str
 
 
+@paused()
 def load_concrete(
     concrete: Any,
     *,
@@ -163,7 +165,7 @@ def _paths(model: Any, variables: Mapping[int, Any]) -> dict[int, str]:
         return {}
     names = collections.Counter(variable.name for variable in variables.values())
     repeated = {handle for handle, variable in variables.items() if names[variable.name] > 1}
-    return {handle: path for handle, path in variable_paths(model).items() if handle in repeated}
+    return {handle: path for handle, path in variable_paths(model).items() if handle in repeated} if repeated else {}
 
 
 def _captures(
@@ -240,7 +242,7 @@ def _capture(
     variable = by_handle.get(id(tensor))
     kind = ir.RESOURCE if variable is not None else dtypes.from_tf(tensor.dtype)
     if kind is ir.RESOURCE:
-        if _is_lock(tensor):
+        if variable is None and _is_lock(tensor):
             return np.zeros((), np.bool_)  # ops that lock and unlock it are removed: a pure function needs no lock
         table = captured_table(tensor, tables) if variable is None and hasattr(tensor, "numpy") else None
         found = converted[id(tensor)] = (

@@ -36,12 +36,12 @@ def trained_variables(variables: Sequence[Any], model: Any = None) -> Trains:
         return lambda variable: id(variable.handle) in trained
     wanted = _handles(variables)
     trained, frozen = set[int](), set[int]()
-    holders = _closed_over_layers(model)
-    if not wanted <= set[int]().union(*map(_held, holders)):
-        holders = [model] if isinstance(model, tf.Module) else []
-        holders += _live_holders()
-    for holder in holders:
-        held = _held(holder) & wanted
+    holders = [(layer, _held(layer)) for layer in _closed_over_layers(model)]
+    if not wanted <= set[int]().union(*[held for _, held in holders]):
+        found = [model] if isinstance(model, tf.Module) else []
+        holders = [(holder, _held(holder)) for holder in [*found, *_live_holders()]]
+    for holder, held in holders:
+        held &= wanted
         if held:
             listed = _handles(_listed(holder, "trainable_variables") or ())
             trained |= held & listed

@@ -104,7 +104,8 @@ class _Rewriter:
         marked = self._marked.get(name)
         if marked is None:  # once, as a node's replacement has its name
             func_graph = self._graphs.of(name)
-            nodes = [n for n in self._function(name).nodes if ATTRIBUTE in n.attrs or "_by_name" in n.attrs]
+            function = self._function(name)
+            nodes = function.with_specs({s for s in function.specs if ATTRIBUTE in s.attrs or "_by_name" in s.attrs})
             found = [n.name for n in nodes if _is_marked(n) or _python_gradient(n, func_graph)]
             marked = self._marked[name] = frozenset(found)
         left = {node for node in marked if (name, node) not in self._done}

@@ -32,6 +32,7 @@ class NodeDefSpec:
       offsets: index of the first output of each output argument of the OpDef.
       first_output: the name of the first of them; empty if there is none.
       node_spec: the spec in the IR.
+      tensor_bytes: the bytes of the tensors among the attributes that the OpDef names.
     """
 
     op: str
@@ -41,6 +42,7 @@ class NodeDefSpec:
     offsets: dict[str, int]
     first_output: str
     node_spec: ir.NodeSpec
+    tensor_bytes: int = 0
 
 
 # By op and the bytes of the attributes. Cleared when full: models need a few hundred at most.
@@ -67,19 +69,27 @@ def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], N
     """
     op = proto.op
     found = op_defs.definition(op)
-    if found is not None and found.tensors and _is_large(proto, name, found.tensors, sizes):
-        return proto.input[:], _read(op, found, proto)
+    tensors = () if found is None else found.tensors
+    uncounted = bool(tensors)
+    if tensors and proto.ByteSize() > _MAX_ATTR_BYTES:
+        if _is_large(proto, name, tensors, sizes):
+            return proto.input[:], _read(op, found, proto)
+        uncounted = False
     # The offset of the inputs, if name and op are short and ASCII, as in nearly all graphs.
     begin = len(name) + len(op) + 4 if 0 < len(name) < 128 and found is not None and name.isascii() else 0
     inputs, written = _divided(proto.SerializeToString(), begin)
     spec = _SPECS.get((op, written))
     if spec is None:
+        if uncounted and _is_large(proto, name, tensors, sizes):
+            return inputs, _read(op, found, proto)
         spec = _read(op, found, proto)
         # Functions get a new name whenever they are traced: a node that names one does not repeat.
         if not spec.node_spec.functions and len(written) <= _MAX_ATTR_BYTES and not _holds_large(spec.attrs):
             if len(_SPECS) >= _MAX_SPECS:
                 _SPECS.clear()
             _SPECS[op, written] = spec
+    elif uncounted:
+        sizes.count(name, spec.tensor_bytes)
     return inputs, spec
 
 
@@ -171,7 +181,8 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> NodeDefSpec:
         stateful=found.stateful,
     )
     expected = sum(1 if group is None else group for group in groups)
-    return NodeDefSpec(op, attrs, True, expected, offsets, next(iter(offsets)) if dtypes else "", node_spec)
+    size = sum(attrs[name].nbytes for name in found.tensors if isinstance(attrs.get(name), np.ndarray))
+    return NodeDefSpec(op, attrs, True, expected, offsets, next(iter(offsets)) if dtypes else "", node_spec, size)
 
 
 def recorded_shapes(attrs: dict[str, Any]) -> list[ir.Shape] | None:

@@ -48,13 +48,25 @@ class ConstantBytes:
         plain = size = plain_bytes(tensor)
         if size is None or size > self._allowed:
             size = tensor_bytes(tensor, f"{self._where}: constant {node!r}")
+        self.count(node, size)
+        return plain
+
+    def count(self, node: str, size: int) -> None:
+        """Count the bytes of a constant.
+
+        Args:
+          node: its node's name.
+          size: its bytes.
+
+        Raises:
+          LimitError: ``config.max_constant_bytes`` allows less for all constants so far.
+        """
         self._total += size
         if self._total > self._allowed:
             raise LimitError(
                 f"{self._where}: the constants up to {node!r} take {self._total} bytes together; max_constant_bytes "
                 f"allows {self._allowed}. Raise it if you trust the model."
             )
-        return plain
 
 
 def check_graph_size(graph: Any, where: str) -> None:

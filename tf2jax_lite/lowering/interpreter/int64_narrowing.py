@@ -90,7 +90,7 @@ def narrowed_values(program: Program) -> list[str]:
         elif isinstance(value, Table) and (exceeds_32_bits(value.keys) or exceeds_32_bits(value.values)):
             largest = _largest(value.keys if exceeds_32_bits(value.keys) else value.values)
             found[f"table {arg.name!r} holds {largest}"] = None
-    constants = (node.attrs.get("value") for _, node in graph.walk() if node.op == "Const")
+    constants = (spec.attrs.get("value") for spec in graph.specs if spec.op == "Const")
     if any(v.origin for v in args) or any(map(exceeds_32_bits, constants)):
         _Walk(program, found).function(graph.main, tuple(args))
     lines = list(found)

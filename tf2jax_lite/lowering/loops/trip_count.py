@@ -321,7 +321,7 @@ def _without_invariants(
         if step.node.op == "Identity":
             same[step.outputs[0]] = inputs[0]
         else:
-            left.append(dataclasses.replace(step, inputs=inputs))
+            left.append(step._replace(inputs=inputs))
     slots = run_partially(
         trace, dataclasses.replace(plan, steps=tuple(once), outputs=tuple(range(plan.size))), args, slots
     )

@@ -100,7 +100,7 @@ def _resolve(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
         ((convolution, (kernel,)),) = inner
         dilated = None if dims is None else _dilated(convolution, dims, kernel)
         if dilated is not None:
-            return apply(dataclasses.replace(dilated, materialized=step.materialized), [x, kernel], frame)
+            return apply(dilated._replace(materialized=step.materialized), [x, kernel], frame)
     else:
         expanding, (convolution, (kernel,)), squeezing = inner
         axis = _axis(expanding, squeezing[0], x.ndim)
@@ -111,7 +111,7 @@ def _resolve(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
         if dilated is not None:
             results = apply(expanding[0], [x, *expanding[1]], frame)
             results = apply(dilated, [*results, kernel], frame)
-            return apply(dataclasses.replace(squeezing[0], materialized=step.materialized), results, frame)
+            return apply(squeezing[0]._replace(materialized=step.materialized), results, frame)
     results = []
     for each, others in deferred.steps:
         results = apply(each, [*results, *others], frame)
@@ -190,7 +190,7 @@ def _dilated(step: Step, dims: Sequence[_Dimension], kernel: Any) -> Step | None
         explicit[2 * axis : 2 * axis + 2] = pair
     kwargs = {**step.kwargs, "padding": "EXPLICIT", "explicit_paddings": explicit, "dilations": dilations}
     op = dataclasses.replace(step.op, fn=_CONVOLUTIONS[step.op.fn])
-    return dataclasses.replace(step, op=op, kwargs=kwargs, override=None)
+    return step._replace(op=op, kwargs=kwargs, override=None)
 
 
 def _padding(

@@ -24,19 +24,19 @@ _TRACED = (
 
 
 def evaluated_ops(
-    nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], evaluator: NodeEvaluator
+    specs: Iterable[ir.NodeSpec], known: Mapping[str, registry.Op], evaluator: NodeEvaluator
 ) -> dict[str, registry.Op]:
     """Return implementations by evaluation of unknown ops with kernels.
 
     Args:
-      nodes: all nodes of a graph.
+      specs: those of all nodes of a graph.
       known: the ops that need none.
       evaluator: evaluates them. It is stored, and called whenever such a node is traced.
     """
     attrs: dict[str, set[str]] = {}
-    for node in nodes:
-        if node.op not in known and node.op not in unsupported.UNSUPPORTED and evaluator.accepts(node.op):
-            attrs.setdefault(node.op, set()).update(name for name in node.attrs if not name.startswith("_"))
+    for spec in specs:
+        if spec.op not in known and spec.op not in unsupported.UNSUPPORTED and evaluator.accepts(spec.op):
+            attrs.setdefault(spec.op, set()).update(name for name in spec.attrs if not name.startswith("_"))
     return {name: _op(name, names, evaluator) for name, names in attrs.items()}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -63,25 +64,28 @@ def run(plan: Plan) -> Plan:
     Results of barriers are in memory anyway, and values that depend on variables and constants alone are not chosen.
     """
     arguments = [isinstance(arg.dtype, np.dtype) for arg in plan.function.args]
-    graph = _FunctionUses(plan.steps, plan.outputs, len(arguments), plan.size)
-    fusible, varying = _fusible_slots(plan.steps, plan.size), _varying_slots(plan.steps, arguments, plan.size)
+    steps, varying = _varying(plan.steps, arguments, plan.size)
+    graph = _FunctionUses(steps, plan.outputs, len(arguments), plan.size)
+    fusible = _fusible_slots(plan.steps, plan.size)
     chosen = bytearray(plan.size)
-    if any(map(_reaches_contraction, plan.steps)):
+    if any(map(_reaches_contraction, steps)):
         uses = graph.before_contractions
-        for slot in range(plan.size):
-            chosen[slot] = uses.diverge[slot] and uses.reach_barrier[slot] and varying[slot] and fusible[slot]
-    cost = _costs(plan.steps, varying, chosen, plan.size, None)
+        found = zip(uses.diverge, uses.reach_barrier, varying, fusible, strict=True)
+        chosen = bytearray([diverges and reaches and varies and fuses for diverges, reaches, varies, fuses in found])
+    cost = _costs(steps, chosen, plan.size, None)
     if max(cost, default=0) > cost_model.MAX_FUSED_OPS:
-        cost = _costs(plan.steps, varying, chosen, plan.size, graph.before_loops.diverge)
-    steps = []
-    for step in plan.steps:
-        positions = tuple([i for i, slot in enumerate(step.outputs) if chosen[slot]])
-        steps.append(dataclasses.replace(step, materialized=positions) if positions else step)
-    return dataclasses.replace(plan, steps=tuple(steps), summary=CalleeSummary(graph, fusible, cost))
+        cost = _costs(steps, chosen, plan.size, graph.before_loops.diverge)
+    kept = {slot for slot, is_chosen in enumerate(chosen) if is_chosen}
+    changed = {
+        index: {"materialized": tuple([i for i, slot in enumerate(step.outputs) if slot in kept])}
+        for index, step in enumerate(plan.steps if kept else ())
+        if not kept.isdisjoint(step.outputs)
+    }
+    return dataclasses.replace(plan.with_steps(changed), summary=CalleeSummary(graph, fusible, cost))
 
 
 class _FunctionUses:
-    """The uses of a function's values, analyzed on demand."""
+    """The uses of a function's values, analyzed on demand, given its steps that vary."""
 
     def __init__(self, steps: Sequence[Step], outputs: Sequence[int], arguments: int, size: int):
         self.steps, self.outputs, self.arguments, self.size = steps, outputs, arguments, size
@@ -92,7 +96,6 @@ class _FunctionUses:
         return analyze_uses(
             self.steps,
             self.outputs,
-            self.arguments,
             self.size,
             is_barrier=lambda step: step.rereads_operands,
             callee=lambda step: None if step.callee is None else step.callee.before_contractions,
@@ -104,9 +107,8 @@ class _FunctionUses:
         return analyze_uses(
             self.steps,
             self.outputs,
-            self.arguments,
             self.size,
-            is_barrier=lambda step: _is_in_memory(step) or step.op.pattern is Pattern.INJECTIVE,
+            is_barrier=lambda step: step.op.pattern is Pattern.INJECTIVE or _is_in_memory(step),
             separates=lambda step: step.op.pattern is Pattern.INJECTIVE,
             callee=lambda step: None if step.callee is None else step.callee.before_loops,
         )
@@ -138,16 +140,13 @@ def _fusible_slots(steps: Sequence[Step], size: int) -> bytearray:
     return fusible
 
 
-def _costs(
-    steps: Sequence[Step], varying: bytearray, in_memory: bytearray, size: int, recomputed: bytearray | None
-) -> list[int]:
+def _costs(steps: Sequence[Step], in_memory: bytearray, size: int, recomputed: bytearray | None) -> list[int]:
     """Return for each slot the elementwise operations since the last values in memory.
 
     Operations at the same offset of a loop count as the longest path through them, those at other offsets are added.
 
     Args:
-      steps: the function's steps.
-      varying: for each slot whether it depends on a numeric argument.
+      steps: the function's steps that vary; the results of others cost nothing.
       in_memory: for each slot whether it is materialized; values of too many operations are added to it.
       size: the number of slots.
       recomputed: for each slot whether it is computed again if it is not in memory; None adds nothing.
@@ -155,29 +154,22 @@ def _costs(
     longest, others = [0] * size, [0] * size  # at the same offset, at other offsets
     for step in steps:
         op, callee = step.op, step.callee
-        if (
-            step.rereads_operands
-            or op.pattern is Pattern.MATERIALIZED
-            or op.pattern is Pattern.SHAPE_ONLY
-            or not op.plain
-        ):
+        pattern = op.pattern
+        if step.rereads_operands or pattern is Pattern.MATERIALIZED or pattern is Pattern.SHAPE_ONLY or not op.plain:
             continue
         if callee is None and op.needs_context:
             continue
-        same, added, depends = 0, 0, False
+        same, added = 0, 0
         for slot in step.inputs if len(step.inputs) == 1 else {*step.inputs}:
-            if varying[slot]:
-                depends = True
-                added += others[slot]
-                if op.pattern is Pattern.INJECTIVE:
-                    added += longest[slot]
-                elif longest[slot] > same:
-                    same = longest[slot]
-        if not depends:
-            continue
-        added = min(added, _MAX_COST)
+            added += others[slot]
+            if pattern is Pattern.INJECTIVE:
+                added += longest[slot]
+            elif longest[slot] > same:
+                same = longest[slot]
+        if added > _MAX_COST:
+            added = _MAX_COST
         for position, slot in enumerate(step.outputs):
-            total = same + (cost_model.TRANSCENDENTAL_OPS if op.pattern is Pattern.TRANSCENDENTAL else 1)
+            total = same + (cost_model.TRANSCENDENTAL_OPS if pattern is Pattern.TRANSCENDENTAL else 1)
             if callee is not None:
                 inside = callee.cost[position] if position < len(callee.cost) else 0
                 total = inside and same + inside
@@ -185,17 +177,21 @@ def _costs(
                 in_memory[slot] = 1
             if not in_memory[slot]:
                 longest[slot], others[slot] = total, added
-    return [a + b for a, b in zip(longest, others, strict=True)]
+    return list(map(operator.add, longest, others))
 
 
-def _varying_slots(steps: Sequence[Step], arguments: Sequence[bool], size: int) -> bytearray:
-    """Return for each slot whether its value depends on a numeric argument."""
-    varying = bytearray(size)
+def _varying(steps: Sequence[Step], arguments: Sequence[bool], size: int) -> tuple[list[Step], bytearray]:
+    """Return the steps that depend on a numeric argument.
+
+    And for each slot whether its value does.
+    """
+    found, varying = [], bytearray(size)
     varying[: len(arguments)] = bytes(arguments)
     for step in steps:
         for slot in step.inputs:
             if varying[slot]:
+                found.append(step)
                 for result in step.outputs:
                     varying[result] = 1
                 break
-    return varying
+    return found, varying

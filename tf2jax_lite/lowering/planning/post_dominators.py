@@ -9,8 +9,8 @@ immediate post-dominator is the lowest common ancestor, in the tree built so far
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tf2jax_lite.ops.traits import Pattern
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ArgumentUses", "PostDominatorTree", "Uses", "analyze_uses"]
 
 _EXIT = 0  # the function's end, the root of the tree
+_UNUSED = -1  # no node
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,7 +85,6 @@ class PostDominatorTree:
 def analyze_uses(
     steps: Sequence[Step],
     outputs: Sequence[int],
-    arguments: int,
     size: int,
     *,
     is_barrier: Callable[[Step], bool],
@@ -96,65 +96,71 @@ def analyze_uses(
     Args:
       steps: the function's steps, in order.
       outputs: the slots of its results, whose last use is the function's end.
-      arguments: the number of slots that are arguments.
       size: the number of slots.
       is_barrier: whether a step is a barrier.
-      separates: whether a step is a barrier between each two of its operands and results.
+      separates: whether a barrier is one between each two of its operands and results.
       callee: the uses of the arguments of the function that a step calls; None if it calls none.
     """
-    graph = _UseGraph(outputs, size)
+    tree = PostDominatorTree()
+    reaches_barrier = bytearray(1)  # for each node of the tree
+    uses = Uses(bytearray(size), bytearray(size))
+    last_user, post_dominator = [_UNUSED] * size, [_UNUSED] * size  # of the users of each slot that are known
+    for slot in outputs:
+        last_user[slot] = post_dominator[slot] = _EXIT
+
+    def add(parent: int, reaches: int) -> int:
+        reaches_barrier.append(reaches)
+        return tree.add(parent)
+
     for step in reversed(steps):
-        graph.add(step, is_barrier(step), separates(step), callee(step))
-    for slot in range(arguments):
-        if graph.users[slot]:
-            graph.join(slot)
-    return graph.uses
+        barrier = is_barrier(step)
+        parent, reaches, used = _UNUSED, 0, 0
+        for slot in step.outputs:  # all of whose users are known
+            found = post_dominator[slot]
+            if found != _UNUSED:
+                parent = tree.lca(parent, found) if used else found
+                reaches |= uses.reach_barrier[slot]
+                used += 1
+        if not (used or barrier) or step.op.pattern is Pattern.SHAPE_ONLY:
+            continue  # nothing depends on the step, or the step does not depend on its operands' elements
+        node = add(_EXIT, 1) if barrier else add(parent, reaches)
+        users: Iterable[int] = itertools.repeat(node)
+        inside = callee(step)
+        if inside is not None:
+            users = _users_inside(step, inside, node, tree, uses, lambda: add(_EXIT, 1))
+        elif barrier and separates(step):
+            users = [add(_EXIT, 1) for _ in step.inputs]
+            if used > 1:
+                for slot in step.inputs:
+                    uses.diverge[slot] = 1
+        for slot, user in zip(step.inputs, users, strict=False):
+            last = last_user[slot]
+            if last == user:
+                continue
+            last_user[slot] = user
+            uses.reach_barrier[slot] |= reaches_barrier[user]
+            if last == _UNUSED:
+                post_dominator[slot] = user
+            else:
+                found = post_dominator[slot] = tree.lca(post_dominator[slot], user)
+                if found == _EXIT:
+                    uses.diverge[slot] = 1
+    return uses
 
 
-class _UseGraph:
-    """Users of each slot, as post-dominator tree, from some step to the last."""
+def _users_inside(
+    step: Step, inside: ArgumentUses, node: int, tree: PostDominatorTree, uses: Uses, barrier: Callable[[], int]
+) -> list[int]:
+    """Return the user of each operand of a call.
 
-    def __init__(self, outputs: Sequence[int], size: int):
-        self.tree = PostDominatorTree()
-        self.users: list[list[int]] = [[] for _ in range(size)]
-        self.uses = Uses(bytearray(size), bytearray(size))
-        self._reaches_barrier = bytearray(1)  # for each node of the tree
-        for slot in set(outputs):
-            self.users[slot].append(_EXIT)
-
-    def join(self, slot: int) -> int:
-        """Record a value's uses; return their lowest common post-dominator."""
-        users = self.users[slot]
-        if len(users) == 1:
-            (node,) = users
-            self.uses.reach_barrier[slot] = self._reaches_barrier[node]
-            return node
-        node = functools.reduce(self.tree.lca, users)
-        self.uses.reach_barrier[slot] = any(self._reaches_barrier[user] for user in users)
-        self.uses.diverge[slot] |= node == _EXIT
-        return node
-
-    def add(self, step: Step, is_barrier: bool, separates: bool, callee: ArgumentUses | None) -> None:
-        """Add a step, all of whose results' users are known."""
-        used = [slot for slot in step.outputs if self.users[slot]]
-        parents = list(map(self.join, used))
-        if not (parents or is_barrier) or step.op.pattern is Pattern.SHAPE_ONLY:
-            return  # nothing depends on the step, or the step does not depend on its operands' elements
-        parent = _EXIT if is_barrier else functools.reduce(self.tree.lca, parents)
-        node = self._node(parent, is_barrier or any(self.uses.reach_barrier[slot] for slot in used))
-        inside = None
-        for position, slot in enumerate(step.inputs):
-            user = node
-            if callee is not None and position < len(callee.reach_barrier):
-                if callee.reach_barrier[position]:
-                    user = inside = self._node(_EXIT, True) if inside is None else inside
-                self.uses.diverge[slot] |= callee.diverge[position] and self.tree.parent[user] == _EXIT
-            elif separates:
-                user = self._node(_EXIT, True)
-                self.uses.diverge[slot] |= len(used) > 1
-            if not self.users[slot] or self.users[slot][-1] != user:
-                self.users[slot].append(user)
-
-    def _node(self, parent: int, reaches_barrier: bool) -> int:
-        self._reaches_barrier.append(reaches_barrier)
-        return self.tree.add(parent)
+    It is a barrier within the function, or the call's node.
+    """
+    users, within = [], _UNUSED
+    for position, slot in enumerate(step.inputs):
+        user = node
+        if position < len(inside.reach_barrier):
+            if inside.reach_barrier[position]:
+                user = within = barrier() if within == _UNUSED else within
+            uses.diverge[slot] |= inside.diverge[position] and tree.parent[user] == _EXIT
+        users.append(user)
+    return users

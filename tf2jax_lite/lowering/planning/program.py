@@ -81,7 +81,7 @@ class Program:
         self.evaluated: frozenset[str] = frozenset()
         self._runtime_dependent: frozenset[tuple[str, str]] = frozenset()  # of evaluated ops, with a traced input
         if evaluator is not None:
-            evaluated = evaluated_ops((node for _, node in graph.walk()), self._ops, evaluator)
+            evaluated = evaluated_ops(graph.specs, self._ops, evaluator)
             self._ops.update(evaluated)
             self.evaluated = frozenset(evaluated)
             self._runtime_dependent = runtime_dependent(graph, self._ops, evaluated) if evaluated else frozenset()

@@ -18,6 +18,7 @@ import numpy as np
 
 from tf2jax_lite.ops.arrays import permute
 from tf2jax_lite.ops.nn.softmax import AXIS_IMPLS
+from tf2jax_lite.ops.registry import Op
 from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
@@ -35,7 +36,7 @@ class _DeferredTranspose:
 
 def run(plan: Plan) -> Plan:
     """Override transpositions around an op that can work along any axis, and that op."""
-    if not any(_axis_impl(step) is not None for step in plan.steps):
+    if all(_axis_impl(op) is None for op in {id(step.op): step.op for step in plan.steps}.values()):
         return plan
     uses = Counter(slot for step in plan.steps for slot in step.inputs)
     uses.update(plan.outputs)
@@ -43,7 +44,7 @@ def run(plan: Plan) -> Plan:
     changed: dict[int, dict[str, Any]] = {}
     for last, step in enumerate(plan.steps):
         middle = made_by.get(step.inputs[0]) if _is_transpose(step) else None
-        if middle is None or _axis_impl(plan.steps[middle]) is None:
+        if middle is None or _axis_impl(plan.steps[middle].op) is None:
             continue
         first = made_by.get(plan.steps[middle].inputs[0])
         if first is None or not _is_transpose(plan.steps[first]):
@@ -78,9 +79,9 @@ def _along(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[Any]
     (deferred,) = inputs
     if not isinstance(deferred, _DeferredTranspose):
         return apply(step, inputs, frame)
-    axis_impl: Any = _axis_impl(step)
+    axis_impl: Any = _axis_impl(step.op)
     op = dataclasses.replace(step.op, fn=functools.partial(axis_impl, axis=deferred.axes[-1]))
-    (result,) = apply(dataclasses.replace(step, op=op), [deferred.array], frame)
+    (result,) = apply(step._replace(op=op), [deferred.array], frame)
     return [_DeferredTranspose(result, deferred.axes)]
 
 
@@ -94,6 +95,6 @@ def _combine(apply: Apply, step: Step, inputs: list[Any], frame: Any) -> list[An
     return apply(step, [deferred.array, np.array([deferred.axes[axis] for axis in axes])], frame)
 
 
-def _axis_impl(step: Step) -> Callable[..., Any] | None:
+def _axis_impl(op: Op) -> Callable[..., Any] | None:
     """Return what an op does along an axis; None if only the last one works."""
-    return AXIS_IMPLS.get(step.op.fn) if isinstance(step.op.fn, Hashable) else None
+    return AXIS_IMPLS.get(op.fn) if isinstance(op.fn, Hashable) else None
