@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -115,8 +114,8 @@ def pack_rows(lhs: Any, rhs: Any, conv: ConvParams) -> Any:
 def _strips(values: Any, columns: tuple[int, int], top: int, step: int, shared: int) -> Any:
     """Return the strips of one image beside each other, padded.
 
-    Width and channels are one dimension, and only rows are padded as such: XLA concatenates by copying blocks of
-    memory.
+    The shape is (1, rows of a strip, strips, columns, channels). XLA fuses the padding, the shared rows and the
+    transpose; it would copy each part of a concatenation of strips first.
 
     Args:
       values: one image, its channels last.
@@ -125,12 +124,10 @@ def _strips(values: Any, columns: tuple[int, int], top: int, step: int, shared: 
       step: rows from one strip to the next.
       shared: further rows that a strip reads.
     """
-    _, height, width, channels = values.shape
-    strips = cost_model.ROW_STRIPS
-    lines = lax.reshape(values, (1, height, width * channels))
-    lines = pad(lines, (1,), ((top, strips * step + shared - top - height),))
-    before, after = (jnp.zeros((1, step + shared, n * channels), values.dtype) for n in columns)
-    parts = []
-    for i in range(strips):
-        parts += [before, lax.slice_in_dim(lines, i * step, (i + 1) * step + shared, axis=1), after]
-    return lax.concatenate([part for part in parts if part.shape[2]], 2)
+    height, strips = values.shape[1], cost_model.ROW_STRIPS
+    values = pad(values, (1, 2), ((top, (strips + 1) * step - top - height), columns))
+    shape = (1, strips, step, *values.shape[2:])
+    own, after = (lax.reshape(lax.slice_in_dim(values, i * step, (strips + i) * step, axis=1), shape) for i in range(2))
+    if shared > 0:
+        own = lax.concatenate([own, lax.slice_in_dim(after, 0, shared, axis=2)], 2)
+    return lax.transpose(own, (0, 2, 1, 3, 4))
