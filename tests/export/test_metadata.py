@@ -91,7 +91,7 @@ def test_versions_up_to_this_one_are_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize("version", [0, -1, 1.5, True, "1", None])
 def test_other_versions_raise(tmp_path, monkeypatch, version):
     monkeypatch.setattr(metadata_module, "FORMAT_VERSION", 3)
-    with pytest.raises(ExportError, match=r"this release reads 1 to 3\.$"):
+    with pytest.raises(ExportError, match=r"(?m)this release reads 1 to 3\.$"):
         read_metadata(_with_version(tmp_path, version))
 
 

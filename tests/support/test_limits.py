@@ -37,5 +37,5 @@ def test_stray_errors_become_ours_and_say_where(error):
 
 @pytest.mark.full
 def test_our_own_errors_pass():
-    with pytest.raises(OpError, match=r"^mine$"), limits.reading("file.x"):
+    with pytest.raises(OpError, match=r"(?m)^mine$"), limits.reading("file.x"):
         raise OpError("mine")
