@@ -74,6 +74,13 @@ def copied(tmp_path_factory):
     return shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache"))
 
 
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.against)
+def test_each_guard_and_its_test_are_where_they_should_be(guard):
+    assert (ROOT / guard.file).read_text().count(guard.there) == 1
+    file, _, test = guard.test.partition("::")
+    assert f"def {test.partition('[')[0]}(" in (ROOT / file).read_text()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.against)
 def test_each_guard_is_triggered_by_its_test(copied, guard):

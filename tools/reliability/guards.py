@@ -173,8 +173,8 @@ GUARDS = (
     Guard(
         "names that become source",
         "tf2jax_lite/export/codegen/module.py",
-        '            doc = docstring([f"TensorFlow scope {scope}."], 4)',
-        """            doc = [f'    \"\"\"TensorFlow scope {scope}.\"\"\"']""",
+        "*docstring([self.doc(function)], 4), *lines",
+        """f'    \"\"\"{self.doc(function)}\"\"\"', *lines""",
         "tests/export/codegen/test_source.py::test_names_never_become_code",
     ),
     Guard(
