@@ -75,7 +75,7 @@ _CONVERSION_CHANGES = """\
 On 2026-11-27 the median ratio to tf2jax went from 0.42 to 0.29, by `python -m benchmarks run --suite convert --peer
 DIR` with tf2jax 0.3.8 in `DIR`, before and after on one machine: ResNet50 from 0.38 to 0.27, InceptionV3 from 0.45 to
 0.31, MobileNetV3 from 0.51 to 0.40. The analysis of uses skips steps that depend on no numeric argument, steps are
-named tuples, and Keras layers, equal constants and equal specs are read once. What is left is spread over many parts:
+named tuples, and Keras layers, equal constants and equal specs are read once. The rest is spread over many parts:
 12 % of ResNet50's conversion is TensorFlow's export of its graph.
 """
 
