@@ -106,7 +106,7 @@ server = flower.server_app(
 
 
 def data_of(place):
-    """Return a node's data; those of many nodes repeat, as features grow with the client's number."""
+    """Return the data of a node of many; they repeat, so their features stay small."""
     return apps.clients(4)[place % 4]
 
 
