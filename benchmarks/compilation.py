@@ -309,12 +309,12 @@ def _compiled_loss(fn: Any, params: Any, x: Any, *, gradients: bool) -> tuple[fl
 
 
 def scan_layers(options: Any) -> Iterator[Result]:
-    """Compile an encoder, exported with and without ``--scan-layers``, in turns.
+    """Compile an encoder, exported and converted with and without scans, in turns.
 
     Yields:
-      For each of `LOADERS`: ``compile/loop`` and ``compile/scan``, median processor time of tracing and compiling a
-      loss with its gradients with respect to params; ``compile/loop value`` the same for the value alone; ``times`` of
-      the gradients.
+      For each of `LOADERS`, and for the converted function (``converted``, with ``config.scan_layers``):
+      ``compile/loop`` and ``compile/scan``, median processor time of tracing and compiling a loss with its gradients
+      with respect to params; ``compile/loop value`` the same for the value alone; ``times`` of the gradients.
     """
     with tempfile.TemporaryDirectory() as work:
         folder = options.folder or Path(work)
@@ -323,15 +323,19 @@ def scan_layers(options: Any) -> Iterator[Result]:
             if not (folder / form).exists():
                 functions = {"model": (fn, params)}
                 tf2jax.export_functions(functions, folder / form, platforms=["cpu"], scan_layers=form == "scan")
-        for name in options.only.split(",") if options.only else LOADERS:
-            loaded = {form: LOADERS[name](folder / form) for form in ("scan", "loop")}
+        for name in options.only.split(",") if options.only else ("converted", *LOADERS):
+            if name == "converted":
+                with tf2jax.override_config("scan_layers", True):
+                    loaded = {"scan": _converted("encoder")[:2], "loop": (fn, params)}
+            else:
+                loaded = {form: LOADERS[name](folder / form) for form in ("scan", "loop")}
             compiling: dict[str, list[float]] = {}
             runs = {}
             for _ in range(options.rounds or 3):
                 for gradients in (True, False):
-                    for form, (fn, params) in loaded.items():
-                        placed = jax.tree.map(jnp.asarray, params)
-                        cost, compiled = _compiled_loss(fn, placed, x, gradients=gradients)
+                    for form, (own, held) in loaded.items():
+                        placed = jax.tree.map(jnp.asarray, held)
+                        cost, compiled = _compiled_loss(own, placed, x, gradients=gradients)
                         compiling.setdefault(form if gradients else f"{form} value", []).append(cost)
                         if gradients:
                             runs[form] = waited(compiled, placed, x)

@@ -24,6 +24,7 @@ OWN = {
     "_NoFurtherGradient",
     "_Recompute",
     "_Repeat",
+    "_ScanLayers",
     "_TensorArrayStack",
     "_Undefined",
 }

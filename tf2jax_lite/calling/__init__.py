@@ -8,7 +8,8 @@ Entry: `interface.Interface`, which binds the arguments of a call to flat inputs
 - `coercion`: Python values to arrays, and kinds of dtypes.
 - `composite_values`: components of ragged, sparse and other composite tensors.
 - `names`: parameter names for tensor names.
-- `params`: the dict of variables; `x64_params` keeps 64-bit state as 32-bit words.
+- `params`: the dict of variables; `x64_params` keeps 64-bit state as 32-bit words, and `layer_stacks` stacks those of
+  equal layers.
 
 Must not trace, or import TensorFlow, `ops` or `lowering`.
 """

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
@@ -21,12 +22,12 @@ from tf2jax_lite.support.text import size_text
 
 from . import codegen, interface_json
 from .atomic_dir import new_directory
-from .layer_stacks import find_stacks, stacked
 from .metadata import FORMAT, FORMAT_VERSION, hashed_files, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
+from .stacks_metadata import find_stacks
 from .stage import Staged, argument_names
 from .symbolic_dims import stage_symbolic
 

@@ -13,14 +13,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.support.errors import ExportError, LimitError
 from tf2jax_lite.support.limits import reading
 
 from . import program_cache
 from .atomic_dir import METADATA
 from .hub import local_artifact
-from .layer_stacks import read_stacks, stacked
 from .load import call_with_arrays, fitting_arrays, load, read_params, read_signature
+from .stacks_metadata import read_stacks
 
 __all__ = ["check_memory", "run_artifact", "run_compiled"]
 

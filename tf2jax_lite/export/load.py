@@ -16,6 +16,7 @@ import numpy as np
 
 from tf2jax_lite.calling.coercion import is_key, kind_of
 from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure, walk
@@ -35,10 +36,10 @@ from tf2jax_lite.support.limits import reading
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
-from .layer_stacks import Stacks, names_of, read_stacks, stacked
 from .metadata import check_hashes, inside, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
+from .stacks_metadata import read_stacks
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import jax
 
+from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.params import flatten_params, nest_params
 from tf2jax_lite.calling.structures import map_structure
 
 from . import codegen
-from .layer_stacks import Stacks, names_of, stacked
 from .stage import Staged
 
 __all__ = ["from_source", "returns_all", "run_source"]

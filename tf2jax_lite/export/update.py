@@ -10,14 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from tf2jax_lite.calling.layer_stacks import unstacked
 from tf2jax_lite.support.errors import ExportError
 
 from .artifact import ExportReport
 from .atomic_dir import new_directory
-from .layer_stacks import read_stacks, unstacked
 from .load import read_params
 from .metadata import hashed_files, read_metadata, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
+from .stacks_metadata import read_stacks
 
 __all__ = ["write_trained"]
 

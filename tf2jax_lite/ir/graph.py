@@ -239,7 +239,8 @@ class Argument:
 class Variable:
     """A TensorFlow variable: its unique name, type and value.
 
-    ``value`` is None for a variable whose value the loader has not read, or that the graph creates itself.
+    ``value`` is None for a variable whose value the loader has not read, or that the graph creates itself. ``layers``
+    has the names of the variables that are stacked in it.
     """
 
     name: str
@@ -247,6 +248,7 @@ class Variable:
     shape: Shape
     trainable: bool = False
     value: Any = dataclasses.field(default=None, compare=False, repr=False)
+    layers: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tf2jax_lite.lowering.interpreter.trace import Trace
 from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.registry import known_ops
 
-from .loops import while_op
+from .loops import scan_layers_op, while_op
 from .op_lowerings import call_ops, cond_ops, gradient_ops, undefined_op, variable_ops, xla_call_module
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "cond_ops",
     "gradient_ops",
     "known_ops",
+    "scan_layers_op",
     "undefined_op",
     "variable_ops",
     "while_op",

@@ -30,6 +30,7 @@ from .optimize import (
     narrow_constants,
     relu_idiom,
     repeat_idiom,
+    scan_layers,
     split_loop_bounds,
     tensor_array_stack,
 )
@@ -157,7 +158,13 @@ PASSES: tuple[Pass, ...] = (
         "dead_values",
         dead_values.run,
         "dead results, inputs, loop variables -> `_Undefined`",
-        "last: it removes values that other passes leave unused",
+        "after the passes that leave values unused",
+    ),
+    Pass(
+        "scan_layers",
+        scan_layers.run,
+        "equal consecutive layers -> `_ScanLayers`, if configured",
+        "last: other passes see each layer's nodes",
     ),
 )
 """The passes, in order."""

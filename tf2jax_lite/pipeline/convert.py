@@ -334,6 +334,7 @@ def _annotated(fn: Any, converted: ConvertedFunction, imported: ImportedFunction
         imported.structured_outputs,
         interface.signature,
         xla_fallback_nodes=converted.program.fallback_nodes,
+        layer_stacks=converted.stacks,
     )
 
 

@@ -16,6 +16,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.calling import x64_params
 from tf2jax_lite.calling.coercion import in_kind, is_key
 from tf2jax_lite.calling.interface import Interface
+from tf2jax_lite.calling.layer_stacks import Stacks, stacked, unstacked
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.lowering.interpreter.assigned_variables import Wanted
@@ -42,6 +43,7 @@ class AnnotatedFunction:
       signature: the ``inspect.Signature`` of the arguments, without ``params`` and ``rng``.
       host: the `HostFunction` that runs before it, if it is the core of a split model; else None.
       xla_fallback_nodes: names of the nodes that TensorFlow's XLA bridge compiles (see ``config.xla_fallback``).
+      layer_stacks: for the name of each stacked param, the names of the layers' variables (see ``config.scan_layers``).
     """
 
     host: Any = None
@@ -54,12 +56,14 @@ class AnnotatedFunction:
         signature: inspect.Signature,
         *,
         xla_fallback_nodes: Sequence[str] = (),
+        layer_stacks: Stacks | None = None,
     ):
         self.fn = fn
         self.structured_inputs = structured_inputs
         self.structured_outputs = structured_outputs
         self.signature = signature
         self.xla_fallback_nodes = tuple(xla_fallback_nodes)
+        self.layer_stacks = dict(layer_stacks or {})
         self.__signature__ = inspect.signature(fn)
         self.__name__ = getattr(fn, "__name__", "converted_function")
         self.__qualname__ = self.__name__
@@ -123,6 +127,11 @@ class ConvertedFunction:
         found = (c.value for c in self.program.graph.captures if isinstance(c.value, ir.Variable))
         return {v.name: v for v in found}
 
+    @functools.cached_property
+    def stacks(self) -> dict[str, list[str]]:
+        """For the name of each stacked variable, the names of its layers'."""
+        return {name: list(v.layers) for name, v in self.variables.items() if v.layers}
+
     def params(self) -> dict[str, Any]:
         """Return the variables' values at conversion, as params."""
         out: dict[str, Any] = {}
@@ -148,9 +157,15 @@ class ConvertedFunction:
         self, params: Mapping[str, Any], inputs: Sequence[Any], rng: Any = None, *, promote_dtypes: bool = False
     ) -> tuple[list[Any], dict[str, Any]]:
         """Run on flat inputs, unchecked; return flat results and updated params."""
+        is_separate = any(name in params for names in self.stacks.values() for name in names[1:])
+        if is_separate:
+            params = stacked(params, self.stacks)
         params, same_dtypes = self._checked_params(params)
         promote_dtypes = promote_dtypes or not same_dtypes
-        return self._retracing.call(params, inputs, _typed_key(rng), promote_dtypes)
+        results, state = self._retracing.call(params, inputs, _typed_key(rng), promote_dtypes)
+        if is_separate:
+            state = unstacked(state, self.stacks, {n: (self.variables[n].shape or ())[1:] for n in self.stacks})
+        return results, state
 
     @functools.cached_property
     def _retracing(self) -> Retracing:

@@ -65,6 +65,9 @@ class Config:
         keeps the results after the exit.
       loop_checkpoint: the residuals of ``lax.scan`` for gradients: "none" keeps all intermediate values of the body,
         "body" keeps the carry (the body is recomputed), "segments" about the square root of that (recomputed twice).
+      scan_layers: lower consecutive layers of equal form as one ``lax.scan`` over stacked params, which traces and
+        compiles one layer instead of all. ``params`` then has the layers' variables as one array under the name of the
+        first layer's. Layers that assign variables stay as they are.
       passes: the optional passes over the graph to run: True or "all", False or "none", names (a set, or text with
         commas), or names to leave out, each with a "-" before it. docs/architecture.md has the names of this option and
         of the next three, which take the same values. For debugging and ablation.
@@ -108,6 +111,7 @@ class Config:
     dynamic_shape_bound: int = 0
     loop_bound: str = "while"
     loop_checkpoint: str = "none"
+    scan_layers: bool = False
     passes: bool | frozenset[str] = True
     plan_rewrites: bool | frozenset[str] = True
     scan_optimizations: bool | frozenset[str] = True

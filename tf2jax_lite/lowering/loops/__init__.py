@@ -1,4 +1,4 @@
-"""While: the JAX loop that it becomes, and the types of its carry.
+"""While and repeated layers: the JAX loop that it becomes, and the types of its carry.
 
 `while_op` is the entry: it chooses ``lax.scan``, ``lax.while_loop`` or unrolling. Read it first, then
 
@@ -6,7 +6,8 @@
 - `loop`: the compiled loops;
 - `carry`: widens the carry until no iteration changes its types;
 - `list_capacity`: capacities of carried tensor lists;
-- `growing_carry`: arrays that change their sizes.
+- `growing_carry`: arrays that change their sizes;
+- `scan_layers_op`: layers of equal form, which `tf2jax_lite.passes.optimize.scan_layers` finds.
 
 Optimizations of the resulting scans are in `tf2jax_lite.lowering.scan_opt`. Must not import `pipeline`, `frontend` or
 `export`.

@@ -27,7 +27,7 @@ from .carry import Carry, find_fixpoint
 from .growing_carry import GrowingCarry
 from .trip_count import FoldedLoop
 
-__all__ = ["MAX_UNROLL", "Loop", "scan_loop", "while_loop"]
+__all__ = ["MAX_UNROLL", "Loop", "checkpointed_scan", "scan_loop", "while_loop"]
 
 MAX_UNROLL = 256
 """A loop that cannot be compiled is unrolled up to this many iterations."""
@@ -200,14 +200,16 @@ def _scan(loop: Loop, step: Callable[..., Any], start: Any, xs: Any, trips: int)
         return scan_opt.scan(step, start, xs, trips, program.scan_optimizations)
     # The others save values of all iterations, which checkpoints are to avoid.
     names = program.scan_optimizations & {"carry_to_xs"}
-    return scan_opt.scan(step, start, xs, trips, names, functools.partial(_checkpointed, mode=mode))
+    return scan_opt.scan(step, start, xs, trips, names, functools.partial(checkpointed_scan, mode=mode))
 
 
-def _checkpointed(step: Callable[..., Any], start: Any, xs: Any, trips: int, *, mode: str) -> tuple[Any, Any]:
-    """Run ``lax.scan`` with checkpoints of the carry for gradients.
+def checkpointed_scan(step: Callable[..., Any], start: Any, xs: Any, trips: int, *, mode: str) -> tuple[Any, Any]:
+    """Run ``lax.scan``, with checkpoints of the carry for gradients if configured.
 
     ``mode`` is the option ``loop_checkpoint``.
     """
+    if mode == "none":
+        return lax.scan(step, start, xs)
     step = jax.checkpoint(step, prevent_cse=False)
     inner = math.isqrt(trips)
     if mode != "segments" or inner < 2:
