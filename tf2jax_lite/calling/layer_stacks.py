@@ -51,7 +51,7 @@ def stacked(params: Mapping[str, Any], stacks: Stacks) -> dict[str, Any]:
     return found
 
 
-def unstacked(params: Mapping[str, Any], stacks: Stacks, shapes: Mapping[str, Sequence[int | None]]) -> dict[str, Any]:
+def unstacked(params: Mapping[str, Any], stacks: Stacks, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """Return params with those of each layer by themselves: the inverse of `stacked`.
 
     Args:

@@ -164,7 +164,8 @@ class ConvertedFunction:
         promote_dtypes = promote_dtypes or not same_dtypes
         results, state = self._retracing.call(params, inputs, _typed_key(rng), promote_dtypes)
         if is_separate:
-            state = unstacked(state, self.stacks, {n: (self.variables[n].shape or ())[1:] for n in self.stacks})
+            shapes = {name: tuple(d or 0 for d in (self.variables[name].shape or ())[1:]) for name in self.stacks}
+            state = unstacked(state, self.stacks, shapes)
         return results, state
 
     @functools.cached_property

@@ -40,7 +40,9 @@ def test_page_shows_the_source(tmp_path, monkeypatch):
 @pytest.mark.full
 def test_stacked_params_are_shown(tmp_path, monkeypatch):
     assert "lax.scan(" in write(tmp_path, monkeypatch, "SCAN", scan_layers=True, stablehlo=True)
-    exec(compile(blocks()[2], PAGE.name, "exec"), {})
+    namespace = {}
+    for block in (blocks()[2], blocks()[0], blocks()[3]):
+        exec(compile(block, PAGE.name, "exec"), namespace)
 
 
 @pytest.mark.full
@@ -51,7 +53,7 @@ def test_modules_are_shown_and_run(tmp_path, monkeypatch):
         assert blocks("py")[0] in written
     monkeypatch.syspath_prepend(tmp_path)
     namespace = {}
-    for block in blocks()[3:]:
+    for block in blocks()[4:]:
         exec(compile(block, PAGE.name, "exec"), namespace)
     for name in ("NNX", "NNX.model"):
         monkeypatch.delitem(sys.modules, name)

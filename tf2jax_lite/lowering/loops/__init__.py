@@ -1,4 +1,4 @@
-"""While and repeated layers: the JAX loop that it becomes, and the types of its carry.
+"""While and repeated layers: the JAX loops that they become.
 
 `while_op` is the entry: it chooses ``lax.scan``, ``lax.while_loop`` or unrolling. Read it first, then
 
