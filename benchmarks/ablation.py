@@ -35,6 +35,7 @@ from tf2jax_lite.xla_cpu import (
     optimize,
     reductions,
     rules,
+    swaps,
     top_k,
 )
 from tf2jax_lite.xla_cpu.conv import rule as conv_rule  # noqa: F401  (registers the rules that `rules.call` takes)
@@ -51,7 +52,12 @@ Lower = Callable[[Selection], tuple[Any, tuple[Any, ...]]]
 # Rules that any case may take besides its own.
 _GENERAL = ("materialize", "outline")
 # Rules that are chosen when a function is traced.
-_AT_TRACING = {"top_k": "top_k_packed_sort", "attention": "dot_order", "resize": "constant_dot_gather"}
+_AT_TRACING = {
+    "top_k": "top_k_packed_sort",
+    "shuffle": "swap_loop",
+    "attention": "dot_order",
+    "resize": "constant_dot_gather",
+}
 
 # Input, kernel (channels last), strides, padding, further keywords.
 CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
@@ -143,6 +149,11 @@ def _resize(x: Any) -> Any:
     return constant_dot.constant_dot(x, weights, 1, "highest")
 
 
+def _shuffled(x: Any) -> Any:
+    step = lax.iota(np.int32, x.size)
+    return swaps.permutation_of_swaps(step + (jnp.abs(x) % 1 * (x.size - step)).astype(np.int32))
+
+
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "depthwise 7x7 and layer normalization": (_normalized_depthwise, ((4, 28, 28, 192), (7, 7, 1, 192))),
     "sum pool, base dilation": (functools.partial(rules.call, _dilated_sum), ((4, 56, 56, 64),)),
@@ -154,6 +165,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "cumlogsumexp along rows": (lambda x: cumulative.cumulative(lax.cumlogsumexp, x, 1, False), ((64, 1024),)),
     "atan2": (inverse_trig.atan2, ((1 << 20,), (1 << 20,))),
     "top_k": (lambda x: top_k.top_k(x, x.shape[-1]), ((64, 4096),)),
+    "shuffle": (_shuffled, ((10000,),)),
     "attention": (_attention, ((8, 12, 128, 128), (8, 128, 12, 64))),
     "resize": (_resize, ((4, 112, 112, 32),)),
 }

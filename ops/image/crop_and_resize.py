@@ -11,12 +11,14 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
 from tf2jax_lite.values.types import Array, DTypeLike
+from tf2jax_lite.xla_cpu.materialize import materialize, materialize_if_traced
 
 from ._pixels import image_batch, pixels, round_half_away
 
@@ -40,39 +42,75 @@ def _sample_positions(low: Any, high: Any, size_in: Any, size_out: int, by_ratio
     return product(low, last)[:, None] + product(np.arange(size_out, dtype=_F32), step[:, None])
 
 
-def _sampled(
-    image: Any,
-    boxes: Any,
-    index: Any,
-    size: tuple[int, ...],
-    extrapolation: float,
-    nearest: bool,
-    by_ratio: bool = False,
-) -> Any:
+def _grid(image: Any, boxes: Any, size: tuple[int, ...], by_ratio: bool = False) -> tuple[Any, Any]:
+    """Return coordinates, float32 [boxes, rows] and [boxes, columns].
+
+    Materialized, as XLA would compute them again for each channel.
+    """
     height, width = image.shape[1:3]
-    rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0], by_ratio)[:, :, None]
-    columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1], by_ratio)[:, None, :]
-    inside = (rows >= 0) & (rows <= as_float(height - 1)) & (columns >= 0) & (columns <= as_float(width - 1))
+    rows = _sample_positions(boxes[:, 0], boxes[:, 2], height, size[0], by_ratio)
+    columns = _sample_positions(boxes[:, 1], boxes[:, 3], width, size[1], by_ratio)
+    return materialize(rows), materialize(columns)
+
+
+def _is_inside(image: Any, rows: Any, columns: Any) -> Any:
+    """Return whether coordinates are within the image."""
+    height, width = image.shape[1:3]
+    return (rows >= 0) & (rows <= as_float(height - 1)) & (columns >= 0) & (columns <= as_float(width - 1))
+
+
+def _lines(image: Any, index: Any, rows: Any, columns: Any) -> tuple[Any, Any, Any, Any]:
+    """Return pixels around coordinates, and distances from the first.
+
+    Returns:
+      Pairs of the left and the right pixel above, and below; distances down and across.
+    """
     gather = partial(pixels, image, index[:, None, None])
+    top, left, bottom, right = jnp.floor(rows), jnp.floor(columns), jnp.ceil(rows), jnp.ceil(columns)
+    upper, lower = ([gather(at, left).astype(_F32), gather(at, right).astype(_F32)] for at in (top, bottom))
+    return upper, lower, (rows - top)[..., None], (columns - left)[..., None]
+
+
+def _sampled(image: Any, boxes: Any, index: Any, size: tuple[int, ...], extrapolation: float, nearest: bool) -> Any:
+    rows, columns = _grid(image, boxes, size)
+    rows, columns = rows[:, :, None], columns[:, None, :]
     if nearest:
-        crops = gather(round_half_away(rows), round_half_away(columns)).astype(_F32)
+        crops = pixels(image, index[:, None, None], round_half_away(rows), round_half_away(columns)).astype(_F32)
     else:
-        top, left = jnp.floor(rows), jnp.floor(columns)
-        bottom, right = jnp.ceil(rows), jnp.ceil(columns)
-        down, across = (rows - top)[..., None], (columns - left)[..., None]
-        upper_left, upper_right = gather(top, left).astype(_F32), gather(top, right).astype(_F32)
-        lower_left, lower_right = gather(bottom, left).astype(_F32), gather(bottom, right).astype(_F32)
-        upper = upper_left + (upper_right - upper_left) * across
-        lower = lower_left + (lower_right - lower_left) * across
+        upper, lower, down, across = _lines(image, index, rows, columns)
+        upper, lower = (left + (right - left) * across for left, right in (upper, lower))
         crops = upper + (lower - upper) * down
-    return jnp.where(inside[..., None], crops, _F32(extrapolation))
+    return jnp.where(_is_inside(image, rows, columns)[..., None], crops, _F32(extrapolation))
+
+
+def _tangent_of_boxes(image: Any, boxes: Any, index: Any, size: tuple[int, ...], dboxes: Any) -> Any:
+    """Return the derivative of crops along ``dboxes``.
+
+    TensorFlow's is that of the bilinear method, whatever the method.
+    """
+    (rows, columns), tangents = jax.jvp(lambda v: _grid(image, v, size, True), (boxes,), (dboxes,))
+    rows, columns = rows[:, :, None], columns[:, None, :]
+    inside = _is_inside(image, rows, columns)
+    tangent: Any = _F32(0)
+    for axis, along in enumerate(tangents):
+        # Each axis has an image of its own: pixels that both read would be written to memory.
+        own = materialize_if_traced(image) if axis else image
+        upper, lower, *distances = _lines(own, index, rows, columns)
+        starts, ends = zip(upper, lower, strict=True) if axis else (upper, lower)
+        first, second = (end - start for start, end in zip(starts, ends, strict=True))
+        slope = first + (second - first) * distances[1 - axis]
+        # Outside of the image neither pixels nor cotangents, which meet in sums over channels, have to be finite.
+        along = jnp.where(inside, jnp.expand_dims(along, 2 - axis), _F32(0))
+        tangent += jnp.where(inside[..., None], slope, _F32(0)) * along[..., None]
+    return tangent
 
 
 def _blended(image: Any, boxes: Any, index: Any, size: tuple[int, ...]) -> Any:
-    """Return bilinear crops, 0 outside of the image, by 2x2 windows.
+    """Return bilinear crops, 0 outside of the image, by pairs of pixels.
 
     These are the values of `_sampled` up to rounding. XLA's scatter, the transpose of a gather, takes most of a
-    gradient's time; it adds up one window here for four pixels there: half of the time (two cores with AVX-512).
+    gradient's time; it adds up one window here for two pixels there. Upper and lower rows are one after the other, as
+    values for 2x2 windows take twice the memory: of more than 32 MiB the system provides each page again in each call.
 
     Args:
       image: [batch, height, width, channels], static sizes.
@@ -83,19 +121,26 @@ def _blended(image: Any, boxes: Any, index: Any, size: tuple[int, ...]) -> Any:
     starts, weights = [], []
     inside: Any = True
     spans = [min(n, 2) for n in image.shape[1:3]]
-    for i, (length, span) in enumerate(zip(image.shape[1:3], spans, strict=True)):
-        at = jnp.expand_dims(_sample_positions(boxes[:, i], boxes[:, i + 2], length, size[i], False), 2 - i)
+    for i, (length, span, at) in enumerate(zip(image.shape[1:3], spans, _grid(image, boxes, size), strict=True)):
+        at = jnp.expand_dims(at, 2 - i)
         inside &= (at >= 0) & (at <= length - 1)
         start = jnp.clip(jnp.floor(at), 0, length - span)
         starts.append(start)
         weights.append(jnp.stack([1 - (at - start), at - start][:span], -1))
-    at = jnp.stack(jnp.broadcast_arrays(index[:, None, None], *starts), -1).astype(np.int32)
-    numbers = lax.GatherDimensionNumbers(offset_dims=(3, 4, 5), collapsed_slice_dims=(0,), start_index_map=(0, 1, 2))
-    windows = lax.gather(image, at, numbers, (1, *spans, image.shape[3]), mode=lax.GatherScatterMode.CLIP)
-    weight = (weights[0][..., :, None] * weights[1][..., None, :])[..., None]
-    weight = jnp.where(inside[..., None, None, None], weight, _F32(0))
-    # Pixels without a weight take no part, even if they or their cotangents are not finite.
-    return jnp.sum(jnp.where(weight == 0, _F32(0), windows.astype(_F32)) * weight, (3, 4))
+    numbers = lax.GatherDimensionNumbers(offset_dims=(3, 4), collapsed_slice_dims=(0, 1), start_index_map=(0, 1, 2))
+
+    def of_row(total: Any, row: Any) -> tuple[Any, None]:
+        first, by_row = row
+        at = jnp.stack(jnp.broadcast_arrays(index[:, None, None], first, starts[1]), -1).astype(np.int32)
+        pair = lax.gather(image, at, numbers, (1, 1, spans[1], image.shape[3]), mode=lax.GatherScatterMode.CLIP)
+        weight = jnp.where(inside[..., None], by_row[..., None] * weights[1], _F32(0))[..., None]
+        # Pixels without a weight take no part, even if they or their cotangents are not finite.
+        return total + jnp.sum(jnp.where(weight == 0, _F32(0), pair.astype(_F32)) * weight, 3), None
+
+    rows = jnp.stack([starts[0] + i for i in range(spans[0])]), jnp.moveaxis(weights[0], -1, 0)
+    # Weights as residuals would be of all channels.
+    of_row = jax.checkpoint(of_row, prevent_cse=False)
+    return scan(of_row, jnp.zeros((*index.shape, *size, image.shape[3]), _F32), rows)[0]
 
 
 def _of_image(image: Any, boxes: Any, index: Any, size: tuple[int, ...], nearest: bool) -> Any:
@@ -117,10 +162,7 @@ def _crop_jvp(size: Any, extrapolation: Any, nearest: bool, primals: Any, tangen
     if type(dimage) is not SymbolicZero and dimage.dtype != jax.dtypes.float0:
         tangent += jax.jvp(lambda v: _of_image(v, boxes, index, size, nearest), (image,), (dimage,))[1]
     if type(dboxes) is not SymbolicZero:
-        # TensorFlow's derivative with respect to boxes is that of the bilinear method, whatever the method.
-        tangent += jax.jvp(lambda v: _sampled(image, v, index, size, extrapolation, False, True), (boxes,), (dboxes,))[
-            1
-        ]
+        tangent += _tangent_of_boxes(image, boxes, index, size, dboxes)
     return result, tangent
 
 
@@ -170,7 +212,8 @@ def crop_and_resize(
     height, width = dims(crop_size)
     if height <= 0 or width <= 0:
         raise OpError(f"crop dimensions must be positive, not {height} and {width}")
-    return _crop(image, boxes, box_ind, (height, width), extrapolation_value, method == "nearest")
+    # Materialized for its cotangent, which both derivatives read.
+    return materialize(_crop(image, boxes, box_ind, (height, width), extrapolation_value, method == "nearest"))
 
 
 @op("CropAndResizeGradImage")
@@ -212,5 +255,5 @@ def crop_and_resize_grad_boxes(
     """
     grads = jnp.asarray(grads)
     image, boxes, box_ind = _crop_arguments(image, boxes, box_ind, method)
-    _, pull = jax.vjp(lambda v: _sampled(image, v, box_ind, grads.shape[1:3], 0.0, False, True), boxes)
+    _, pull = jax.vjp(lambda v: _tangent_of_boxes(image, boxes, box_ind, grads.shape[1:3], v), jnp.zeros_like(boxes))
     return pull(grads)[0]

@@ -1,7 +1,7 @@
 """Stateful random ops of TF1, drawn from the node's JAX key.
 
-Seeds are ignored: TensorFlow's bits depend on the state of its kernels. Gamma, Poisson, bounded normal and full-range
-integers use the Philox samplers with a Philox key drawn from the JAX key; the others are JAX's samplers.
+Seeds are ignored: TensorFlow's bits depend on the state of its kernels. Gamma, Poisson, bounded normal, full-range
+integers and shuffle use the Philox samplers with a Philox key drawn from the JAX key; the others are JAX's samplers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tf2jax_lite.values.types import Array, DTypeLike
 from ._fill import full_int, size
 from .distributions import draw_bounded_normal, draw_gamma, draw_poisson
 from .philox import from_jax_key
+from .stateless import permutation
 
 _INT64 = np.dtype(np.int64)
 
@@ -82,7 +83,10 @@ def random_shuffle(value: Array, *, seed: int = 0, seed2: int = 0, key: Key) -> 
 
     TF: tf.raw_ops.RandomShuffle (core/kernels/random_shuffle_op.cc).
     """
-    return jax.random.permutation(key, value, axis=0) if jnp.ndim(value) else jnp.asarray(value)
+    value = jnp.asarray(value)
+    if value.ndim == 0:
+        return value
+    return jnp.take(value, permutation(*from_jax_key(key), size(value.shape[:1])[1]), axis=0)
 
 
 def _full_shape(shape: Any, parameter: Any) -> np.ndarray:

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import from_u32_pair
 from tf2jax_lite.values.tensors import ArrayOrPair
 from tf2jax_lite.values.types import DTypeLike
-from tf2jax_lite.xla_cpu.top_k import top_k
+from tf2jax_lite.xla_cpu.swaps import permutation_of_swaps
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
 from .philox import bits, scramble
@@ -154,11 +153,7 @@ def stateless_random_uniform_int(
 def permutation(key: Any, counter: Any, size: int) -> Any:
     """Return a permutation of ``size`` indices by Fisher-Yates swaps.
 
-    It is TensorFlow's. Step i swaps entries i and j_i >= i, where j_i comes from word i. The swaps are not performed
-    one by one: entry i ends with the content of j_i before step i, which is the content of entry q before step q, for
-    the last step q < i with j_q = j_i (or j_i itself if there is none). The content of an entry before its own step
-    comes in turn from the last earlier step that swapped it. These chains, which are short, are followed for all
-    entries at once.
+    It is TensorFlow's: step i swaps entries i and j_i >= i, where j_i comes from word i.
 
     Args:
       key: uint32 [2].
@@ -168,26 +163,9 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
     Returns:
       int32 [size].
     """
-    order = lax.iota(np.int32, size)
-    if size < 2:
-        return order
-    words = bits(key, counter, size - 1).reshape(-1)[: size - 1]
-    remaining = np.uint32(size) - lax.iota(np.uint32, size - 1)
-    # Steps sorted by target (j_i), then by number; the last entry's target is itself.
-    inverted, step = top_k(~order.at[:-1].add(lax.rem(words, remaining).astype(np.int32)), size)
-    target = ~inverted
-    same = target[1:] == target[:-1]
-    previous = jnp.where(jnp.pad(same, (1, 0)), jnp.roll(step, 1), -1)
-    source = jnp.where(step == target, previous, step)
-    last = jnp.where(jnp.pad(same, (0, 1)), size, target)
-    chain = order.at[last].set(jnp.where(source < 0, target, source), mode="drop")
-
-    def follow(state: Any) -> tuple[Any, Any]:
-        next_chain = state[0][state[0]]
-        return next_chain, jnp.any(next_chain != state[0])
-
-    content = while_loop(lambda state: state[1], follow, (chain, jnp.asarray(True)))[0]
-    return order.at[step].set(jnp.where(previous < 0, target, content[previous]))
+    step = lax.iota(np.uint32, size)
+    words = bits(key, counter, size).reshape(-1)[:size]  # that of the last step does not count
+    return permutation_of_swaps((step + lax.rem(words, np.uint32(size) - step)).astype(np.int32))
 
 
 @op("StatelessShuffle", int64="pair")

@@ -55,13 +55,14 @@ CASES = {
     "cumulative_logsumexp_tree": "cumlogsumexp along rows",
     "inverse_trig_polynomial": "atan2",
     "top_k_packed_sort": "top_k",
+    "swap_loop": "shuffle",
     "dot_order": "attention",
     "constant_dot_gather": "resize",
     "materialize": "argmax",
     "outline": "3x3, few positions",
 }
 # Functions without a derivative of interest, and those that are one.
-_NO_GRADIENT = ("argmax", "top_k")
+_NO_GRADIENT = ("argmax", "top_k", "shuffle")
 _DERIVATIVES = (", gradient", ", tangent")
 
 # Of the largest result. A sum of 2**20 numbers in another order differed by 5e-5 (JAX 0.10.2, AVX-512), others by

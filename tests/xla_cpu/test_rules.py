@@ -72,6 +72,10 @@ CONVOLUTIONS = {
     "im2col rows 1d": conv((3, 8, 29), (16, 8, 3), (1,), "SAME", ("NCW", "OIW", "NCW")),
     "im2col rows, several small images at a time": conv((16, 4, 3, 5), (2, 1, 5, 16), (1, 1), "VALID"),
     "im2col rows, volume": conv((2, 4, 5, 6, 2), (2, 3, 2, 2, 16), (1, 2, 1), "SAME", VOLUMES),
+    "im2col rows, depth moves the gradient": conv((2, 8, 4, 3, 16), (3, 2, 2, 16, 17), (1, 1, 2), "SAME", VOLUMES),
+    "im2col rows, depth moves the gradient, dilation": conv(
+        (1, 16, 9, 4, 5), (3, 3, 2, 16, 16), (1, 2, 1), ((0, 3), (1, 0), (-1, 2)), VOLUMES_FIRST, rhs_dilation=(2, 1, 1)
+    ),
     "patches": conv((2, 7, 7, 4), (3, 3, 4, 5), (3, 3), "VALID"),
     "patches, filter gradient": conv((2, 9, 9, 4), (3, 3, 4, 5), (1, 1), "VALID", rhs_dilation=(3, 3)),
     "taps far apart NCHW": conv((2, 3, 5, 7), (2, 3, 3, 4), (1, 1), ((1, 2), (0, 1)), FIRST, rhs_dilation=(5, 3)),
@@ -255,6 +259,7 @@ SMALL = {
     "groups": LOOPED,
     "im2col rows": (
         ("FILTER_MIN_FLOATS", 0),
+        ("FILTER_MIN_FLOATS_OF_VOLUMES", 0),
         ("FILTER_MIN_FLOATS_OF_FEW_CHANNELS", 0),
         ("FILTER_MIN_WEIGHTS_PER_TAP", 0),
         ("FILTER_MIN_WINDOW_PER_TAP", 1),

@@ -8,7 +8,7 @@ the function of a primitive's module. In this order the modules explain themselv
 - `selection`: a rule as data, and which rules are in force;
 - `rules`: primitives with a CPU lowering rule, their derivatives and batching;
 - `conv`: the table of convolution rules; `pooling` with `large_windows`, `reductions`, `cumulative`, `inverse_trig`,
-  `top_k`, `dot_order`, `constant_dot`: the rules of other primitives;
+  `top_k`, `swaps`, `dot_order`, `constant_dot`: the rules of other primitives;
 - `materialize`, `outline`: values and functions that XLA computes once;
 - `cost_model`: the thresholds of all rules, and of the optimizations of `lowering`, with units;
 - `catalog`: all tables, and the names of rules that the option ``xla_cpu_rules`` takes;

@@ -12,7 +12,7 @@ from jax import lax
 
 from tf2jax_lite.support.config import chosen_names
 
-from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, outline, pooling, reductions, top_k
+from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, outline, pooling, reductions, swaps, top_k
 from .conv import rule as conv_rule
 from .selection import Rule, Selection
 
@@ -31,6 +31,7 @@ TABLES: dict[str, tuple[Rule, ...]] = {
     "cumlogsumexp": cumulative.LOGSUMEXP_RULES,
     "atan2, atan, asin, acos": inverse_trig.RULES[lax.atan2_p],
     "top_k": top_k.RULES,
+    "permutation_of_swaps": swaps.RULES,
     "dot_general of swapped operands": dot_order.RULES,
     "dot_general with constant weights": constant_dot.RULES,
     "materialize": materialize.RULES,

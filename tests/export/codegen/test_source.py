@@ -118,6 +118,11 @@ def dropout():
     return fn, params, (np.float32([[0.3, 1.0, 0.2], [-0.5, 0.1, 2.0]]),)
 
 
+def shuffled():
+    converted = tf2jax.convert(tf.function(lambda x: tf.random.shuffle(x)), tf.TensorSpec([30, 2]))
+    return *converted, (np.float32(np.arange(60)).reshape(30, 2),)
+
+
 def nested_inputs():
     @tf.function
     def fn(batch, scale):
@@ -137,6 +142,7 @@ MODELS = {
     "recomputed": recomputed,
     "refused": refused,
     "dropout": dropout,
+    "shuffled": shuffled,
     "nested_inputs": nested_inputs,
     "small_cnn": keras_model(builders.small_cnn),
     "tabular": keras_model(builders.tabular),

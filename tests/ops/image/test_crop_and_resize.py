@@ -22,6 +22,8 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 CROPS_GRAD = np.random.default_rng(1).normal(size=(5, 3, 4, 3)).astype(np.float32)
 NOT_FINITE = CROPS_GRAD.copy()
 NOT_FINITE[1, 1, 2], NOT_FINITE[0, 2, 1, 0] = np.nan, np.inf  # box 1 has its rows on pixels
+OUTSIDE_NOT_FINITE = CROPS_GRAD.copy()
+OUTSIDE_NOT_FINITE[3, 0] = np.nan
 
 
 def size(*values):
@@ -79,6 +81,10 @@ CASES = [
         ).using(rtol=1e-4, atol=1e-4, name=f"{s}-{np.dtype(d).name}")
         for s in CROPS
         for d in (np.float32, np.float64, np.uint8)
+    ),
+    # Of box 3, the first row is above the image.
+    case("CropAndResizeGradBoxes", OUTSIDE_NOT_FINITE, IMAGES, BOXES, INDEX).using(
+        **CLOSE, name="not-finite-outside", grad=False
     ),
 ]
 

@@ -183,3 +183,33 @@ def test_symbolic_spatial_sizes(kind, window, attrs):
         (y, *gradients), taken = exported.call(x, kernel)
         for ours, theirs in zip((y, *gradients, *taken), (*expected, *expected[1:]), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "shape, kernel, strides",
+    [
+        ((1, 20, 20, 22, 16), (3, 3, 3, 16, 16), 1),  # taps along the depth move the gradient
+        ((2, 28, 20, 20, 16), (3, 3, 3, 16, 16), 2),
+        ((8, 56, 56, 3), (3, 3, 3, 32), 1),  # a first layer
+    ],
+)
+def test_large_filter_gradients(shape, kernel, strides):
+    """Images are large enough for the rules of XLA:CPU for filter gradients."""
+    x, w = (RNG.normal(size=s).astype(np.float32) for s in (shape, kernel))
+
+    def run(x, w):
+        return tf.nn.convolution(x, w, strides, "SAME")
+
+    @tf.function
+    def gradients(*args):
+        with tf.GradientTape() as tape:
+            tape.watch(args)
+            loss = tf.reduce_sum(tf.sin(run(*args)))
+        return tape.gradient(loss, args)
+
+    expected = gradients(tf.constant(x), tf.constant(w))
+    fn = tf2jax.convert_functional(tf.function(run), x, w)
+    found = jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.sin(fn(x, w))), (0, 1)))(x, w)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())

@@ -61,6 +61,19 @@ def test_shuffle():
 
 
 @pytest.mark.full
+def test_shuffle_is_uniform_under_vmap():
+    """Of 24 permutations each occurs some 400 times in 9,600: sigma is 20."""
+    fn = tf.function(lambda: tf.random.shuffle(tf.range(4)))
+    converted = tf2jax.convert_functional(fn)
+    keys = jax.random.split(jax.random.key(0), 9600)
+    found = np.asarray(jax.jit(jax.vmap(lambda key: converted(rng=key)))(keys))
+    permutations, counts = np.unique(found, axis=0, return_counts=True)
+    assert len(permutations) == 24
+    assert np.all(np.sort(permutations, axis=1) == np.arange(4))
+    assert np.all(np.abs(counts - 400) < 100)
+
+
+@pytest.mark.full
 def test_shuffle_of_a_scalar():
     assert draw(tf.random.shuffle, tf.TensorSpec([]), args=(np.float32(3),)) == 3
     assert draw(tf.random.shuffle, tf.TensorSpec([0, 2]), args=(np.zeros((0, 2), np.float32),)).shape == (0, 2)
