@@ -241,13 +241,14 @@ def _of_suite(name: str) -> Any:
     return lambda keras: (models.MODELS[name].build(keras, "full"), models.MODELS[name].inputs(1, "full"))
 
 
-# Widths are small, as they do not change the source.
+# Widths are small, as they do not change the source, but for models of the other suites.
 EXPORTED = {
     "resnet50": _resnet,
     "encoder": lambda keras: _text(keras, causal=False),
     "decoder": lambda keras: _text(keras, causal=True),
     "bidirectional_lstm": _of_suite("lstm"),
     "unet": _of_suite("unet"),
+    "bert_base": _of_suite("bert_base"),
 }
 
 

@@ -34,8 +34,9 @@ class Page:
     draw: Callable[..., Any] | None = None
 
 
+_STORED = ("performance", "performance-avx2", "performance-before")
 PAGES = {
-    "performance": Page(performance.page, DOCS / "developer" / "performance.md", ("performance", "performance-avx2")),
+    "performance": Page(performance.page, DOCS / "developer" / "performance.md", _STORED),
     "guide": Page(guide.page, DOCS / "guides" / "performance.md", ("performance", "performance-avx2"), guide.draw),
     "gallery": Page(pages.gallery, DOCS / "gallery.md", ("gallery",)),
     "training": Page(pages.training, DOCS / "finetuning-performance.md", ("finetuning",)),

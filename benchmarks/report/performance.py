@@ -191,7 +191,9 @@ def _conversions(results: Sequence[Record]) -> list[tuple[Any, ...]]:
 def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
     """Return results by suite; of several results for one measurement, the last one."""
     suites: dict[str, list[Record]] = {}
-    for r in latest(results, ("suite", "model", "size", "batch", "form", "name", "what", "nodes", "program")):
+    for r in latest(
+        results, ("suite", "model", "size", "batch", "form", "name", "what", "nodes", "program", "command")
+    ):
         suites.setdefault(r["suite"], []).append(r)
     # The suite compile repeats the compile times of the suite run without other work.
     compiled = {(r["model"], r["batch"]): r for r in suites.get("compile", [])}
@@ -201,12 +203,13 @@ def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
     return suites
 
 
-def page(results: Sequence[Record], elsewhere: Sequence[Record] = ()) -> str:
+def page(results: Sequence[Record], elsewhere: Sequence[Record] = (), before: Sequence[Record] = ()) -> str:
     """Return the page's text.
 
     Args:
       results: of the suites of this page; of several for one measurement, the last one counts.
       elsewhere: results of another processor.
+      before: results of an earlier state, for the targets.
     """
     suites = suites_of(results)
     newest = [r for suite in suites.values() for r in suite]
@@ -214,7 +217,8 @@ def page(results: Sequence[Record], elsewhere: Sequence[Record] = ()) -> str:
     load = f"\nThe load average was between {min(loads):.0f} and {max(loads):.0f}." if loads else ""
     # The suite long may be from another machine, which its section names.
     machine = "; ".join(sorted({r["machine"] for r in newest if "machine" in r and r["suite"] != "long"}))
-    parts = [template("introduction", load=load, machine=machine, versions=_versions(newest)), targets.section(suites)]
+    parts = [template("introduction", load=load, machine=machine, versions=_versions(newest))]
+    parts.append(targets.section(suites, suites_of(before)))
     if "run" in suites:
         parts.append(_models("One call", suites["run"], compiling=False))
     if "train" in suites:

@@ -2,72 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..records import Record
 from .tables import different, groups, median, ratio, ready, table, template
 
-
-def _goal(
-    what: str, goal: float, found: Sequence[float], summary: Callable[[Iterable[float]], float], models: int = 13
-) -> tuple[str, str, str, str]:
-    if not found:
-        return what, f"{goal:.2f}", "not measured", ""
-    value = summary(found)
-    verdict = "met" if value <= goal else "not met"
-    few = len(found) < models and models > 1
-    return (
-        what,
-        f"{goal:.2f}",
-        f"{value:.2f} ({len(found)})",
-        verdict + (f"; {models - len(found)} of {models} models not measured" if few else ""),
-    )
+_Suites = Mapping[str, list[Record]]
 
 
-def targets(suites: dict[str, list[Record]]) -> str:
+class _Target(NamedTuple):
+    """A target.
+
+    Attributes:
+      what: its name.
+      at_most: the largest value that meets it.
+      found: returns the measured values from the suites.
+      summary: of the values.
+      models: the number of values that there should be.
+    """
+
+    what: str
+    at_most: float
+    found: Callable[[_Suites], list[float]]
+    summary: Callable[[Iterable[float]], float]
+    models: int = 13
+
+    def value(self, suites: _Suites) -> tuple[float, int] | None:
+        """Return the measured value, and the number of models; None without any."""
+        values = self.found(suites)
+        return (self.summary(values), len(values)) if values else None
+
+    def row(self, suites: _Suites, before: _Suites) -> tuple[str, ...]:
+        """Return the table's row: target, limit, before, now, verdict."""
+        first, (then, now) = f"{self.at_most:.2f}", map(self.value, (before, suites))
+        earlier = f"{then[0]:.2f} ({then[1]})" if then else ""
+        if now is None:
+            return self.what, first, earlier, "not measured", ""
+        value, count = now
+        verdict = "met" if value <= self.at_most else "not met"
+        few = count < self.models and self.models > 1
+        missing = f"; {self.models - count} of {self.models} models not measured" if few else ""
+        return self.what, first, earlier, f"{value:.2f} ({count})", verdict + missing
+
+
+def _against(suite: str, other: str, *kinds: str) -> Callable[[_Suites], list[float]]:
+    """Return a function that returns ratios of times, of some kinds of models."""
+
+    def found(suites: _Suites) -> list[float]:
+        chosen = [r for r in suites.get(suite, []) if not kinds or not set(kinds).isdisjoint(groups(r))]
+        return [r["ratios"][other] for r in chosen if other in r.get("ratios", {})]
+
+    return found
+
+
+def _prepared(other: str, *kinds: str) -> Callable[[_Suites], list[float]]:
+    def found(suites: _Suites) -> list[float]:
+        chosen = [r for r in suites.get("run", []) if not kinds or not set(kinds).isdisjoint(groups(r))]
+        return [value for r in chosen if (value := ready(r, other)) is not None]
+
+    return found
+
+
+def _gpu_calls(suites: _Suites) -> list[float]:
+    return [r["ratios"]["native"] for r in suites.get("device", []) if r["program"].startswith("run-")]
+
+
+def _starts(what: str) -> Callable[[_Suites], list[float]]:
+    return lambda suites: [r[what] for r in suites.get("convert", []) if r.get("what") == "start"]
+
+
+def _memory(what: str, least: int = 0) -> Callable[[_Suites], list[float]]:
+    """Return a function that returns multiples of weights of at least some bytes."""
+    return lambda suites: [r[what] for r in suites.get("memory", []) if r["weights"] >= least]
+
+
+def _command(model: str, command: str) -> Callable[[_Suites], list[float]]:
+    """Return a function that returns the wall time of a command in seconds."""
+
+    def found(suites: _Suites) -> list[float]:
+        return [r["wall"] for r in suites.get("first", []) if (r.get("model"), r["command"]) == (model, command)]
+
+    return found
+
+
+def _streamed(suites: _Suites) -> list[float]:
+    """Return the peaks of convert above the imports, over the variables."""
+    bare = [r["peak"] for r in suites.get("first", []) if r["command"] == "import"]
+    return [(r["peak"] - bare[-1]) / r["bytes"] for r in suites.get("first", []) if "bytes" in r and bare][:1]
+
+
+def _operation(what: str, name: str) -> Callable[[_Suites], list[float]]:
+    def found(suites: _Suites) -> list[float]:
+        chosen = [r for r in suites.get("operations", []) if (r.get("what"), r.get("name")) == (what, name)]
+        return [r["ratios"]["tensorflow"] for r in chosen if "tensorflow" in r.get("ratios", {})]
+
+    return found
+
+
+_LARGE = 50 << 20
+TARGETS = (
+    _Target("trace and compile, to native, median", 0.9, _prepared("native"), median),
+    _Target("the same of convolution networks, median", 1.1, _prepared("native", "convolution"), median, 7),
+    _Target("the same, worst", 2.0, _prepared("native"), max),
+    _Target("trace and compile, to tf2jax, median", 0.7, _prepared("peer"), median),
+    _Target("run, to tf.function, median", 0.9, _against("run", "tensorflow"), median),
+    _Target("run, to tf.function, worst", 1.05, _against("run", "tensorflow"), max),
+    _Target("run, to native, median", 0.65, _against("run", "native"), median),
+    _Target("run, to native, worst", 1.0, _against("run", "native"), max),
+    _Target("run, mobile convolution networks, to native, worst", 0.4, _against("run", "native", "mobile"), max, 3),
+    _Target("run, to tf2jax, median", 0.6, _against("run", "tf2jax"), median),
+    _Target("run on GPU, to native, median", 1.0, _gpu_calls, median),
+    _Target("train step, to native, median", 0.55, _against("train", "native"), median, 12),
+    _Target("train step, to native, worst", 0.7, _against("train", "native"), max, 12),
+    _Target("conversion, to tf2jax, median", 0.25, _against("convert", "tf2jax"), median),
+    _Target(
+        "`run` of the ResNet50 artifact, second start, s", 1.5, _command("resnet50", "run with a warm cache"), max, 1
+    ),
+    _Target("`inspect` of BERT-base, s", 1.5, _command("bert_base", "inspect"), max, 1),
+    _Target("`convert resnet50.keras`, s", 8.0, _command("resnet50", "convert keras"), max, 1),
+    _Target("`convert`: peak memory above imports, over 400 MiB of variables", 0.3, _streamed, max, 1),
+    _Target("source of BERT-base, s", 1.0, lambda suites: [r["cpu"] for r in suites.get("source", [])], max, 1),
+    _Target(
+        "conversion and first call: peak memory over weights of 50 MiB and more, worst",
+        2.0,
+        _memory("results_only", _LARGE),
+        max,
+        7,
+    ),
+    _Target("the same of all models when params are returned", 2.2, _memory("times_weights"), max, 12),
+    _Target(
+        "gradient of conv3d, 24x24x24, 16 to 32 channels, to tf.function", 1.1, _operation("gradient", "conv3d"), max, 1
+    ),
+    _Target(
+        "gradient of conv3d, 48x48x48, 16 to 16 channels, to tf.function",
+        1.1,
+        _operation("gradient", "conv3d, 48"),
+        max,
+        1,
+    ),
+    _Target("gradient of crop_and_resize, to tf.function", 1.1, _operation("gradient", "crop_and_resize"), max, 1),
+    _Target("shuffle of 60,000 elements, to tf.function", 1.1, _operation("call", "shuffle, 60000"), max, 1),
+    _Target("import beyond jax, s", 1.0, _starts("import"), median, 1),
+    _Target("tf2jax-lite --help, s", 0.5, _starts("help"), median, 1),
+)
+"""The targets, by suite."""
+
+
+def targets(suites: _Suites, before: _Suites | None = None) -> str:
     """Return the table of targets and measured values.
 
     Args:
       suites: records by suite.
+      before: the same of an earlier state, measured on the same machine.
     """
-    run, train = suites.get("run", []), suites.get("train", [])
-
-    def against(records: Sequence[Record], other: str, group: str | None = None) -> list[float]:
-        chosen = [r for r in records if group is None or group in groups(r)]
-        return [r["ratios"][other] for r in chosen if other in r["ratios"]]
-
-    def prepared(other: str) -> list[float]:
-        return [value for r in run if (value := ready(r, other)) is not None]
-
-    converting = [r["ratios"]["tf2jax"] for r in suites.get("convert", []) if "tf2jax" in r.get("ratios", {})]
-    memory = suites.get("memory", [])
-    on_gpu = [r["ratios"]["native"] for r in suites.get("device", []) if r["program"].startswith("run-")]
-    starts = [r for r in suites.get("convert", []) if r.get("what") == "start"]
-    rows = [
-        _goal("run, to tf.function, median", 1.0, against(run, "tensorflow"), median),
-        _goal("run, to tf.function, worst", 1.25, against(run, "tensorflow"), max),
-        _goal("run, to native, median", 0.8, against(run, "native"), median),
-        _goal("run, to native, worst", 1.05, against(run, "native"), max),
-        _goal("run, mobile convolution networks, to native, worst", 0.4, against(run, "native", "mobile"), max, 3),
-        _goal("train step, to native, median", 0.7, against(train, "native"), median, 12),
-        _goal("run, to tf2jax, median", 0.6, against(run, "tf2jax"), median),
-        _goal("run on GPU, to native, median", 1.0, on_gpu, median),
-        _goal("trace and compile, to native, median", 1.0, prepared("native"), median),
-        _goal("trace and compile, to tf2jax, median", 0.7, prepared("peer"), median),
-        _goal("conversion, to tf2jax, median", 0.33, converting, median),
-        _goal("peak memory, multiple of the weights, worst", 2.2, [r["results_only"] for r in memory], max, 12),
-        _goal("the same when params are returned", 2.2, [r["times_weights"] for r in memory], max, 12),
-        _goal("import beyond jax, s", 1.0, [s["import"] for s in starts], median, 1),
-        _goal("tf2jax-lite --help, s", 0.5, [s["help"] for s in starts], median, 1),
-    ]
-    return table(("target", "at most", "measured (models)", ""), rows)
+    header = ("target", "at most", "before", "measured (models)", "")
+    return table(header, [target.row(suites, before or {}) for target in TARGETS])
 
 
-def section(suites: dict[str, list[Record]]) -> str:
+def section(suites: _Suites, before: _Suites | None = None) -> str:
     """Return the section: the targets, and reasons for those that are not met.
 
     Args:
       suites: records by suite.
+      before: the same of an earlier state.
     """
     run = suites.get("run", [])
     explanation = template(
@@ -80,10 +178,10 @@ def section(suites: dict[str, list[Record]]) -> str:
         memory=_added(suites.get("memory", [])),
         gpu=_unseen(suites),
     )
-    return "## Targets\n\n" + targets(suites) + explanation
+    return "## Targets\n\n" + targets(suites, before) + explanation
 
 
-def _unseen(suites: dict[str, list[Record]]) -> str:
+def _unseen(suites: _Suites) -> str:
     """Return a sentence on the GPU comparison if no GPU was available."""
     if "device" in suites or "described" not in suites:
         return ""
