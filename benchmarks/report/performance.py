@@ -229,7 +229,7 @@ def page(results: Sequence[Record], elsewhere: Sequence[Record] = (), before: Se
         ("operations", kernels.operations),
         ("long", kernels.long),
         ("products", kernels.products),
-        ("compile", _compile_times),
+        ("run", _compile_times),
         ("stages", _stages),
         ("pages", kernels.pages),
         ("convert", _convert),

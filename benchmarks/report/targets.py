@@ -172,7 +172,7 @@ def section(suites: _Suites, before: _Suites | None = None) -> str:
         "targets",
         groups=_groups(run),
         products=_bound(run),
-        compiling=_compiling(suites.get("compile", [])),
+        compiling=_compiling(run),
         without_rules=_without_rules(run, suites.get("stages", [])),
         slower=_slower(suites.get("cpu_rules", [])),
         memory=_added(suites.get("memory", [])),
@@ -264,7 +264,7 @@ def _slower(records: Sequence[Record]) -> str:
 
 
 def _compiling(records: Sequence[Record]) -> str:
-    """Return sentences on compile time per kernel, from the suite compile."""
+    """Return sentences on compile time per kernel, of models with compile times."""
     chosen = [r for r in records if different(r, "ours") and different(r, "native")]
     if not chosen:
         return ""

@@ -48,7 +48,7 @@ def compilations(monkeypatch):
 
 
 def run(place, x=X, **options):
-    return execution.run_artifact(place, {"x": x, "n": np.int32(3)}, rng=jax.random.key(7), **options)
+    return execution.run_artifact(place, {"x": x, "n": np.int32(3)}, seed=7, **options)
 
 
 def test_second_run_compiles_nothing(written, cache, compilations, monkeypatch):
@@ -67,7 +67,7 @@ def test_second_run_compiles_nothing(written, cache, compilations, monkeypatch):
     (file,) = cache.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600 and cache.stat().st_mode & 0o777 == 0o700
     with pytest.raises(InputError, match="no array"):
-        execution.run_artifact(written, {"x": X}, rng=jax.random.key(7))
+        execution.run_artifact(written, {"x": X}, seed=7)
 
 
 @pytest.mark.full

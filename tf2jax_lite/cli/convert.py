@@ -281,7 +281,6 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run an artifact on arrays from an .npz file. TensorFlow is not needed."""
-    import jax
     import numpy as np
 
     from tf2jax_lite.export.atomic_dir import write_file
@@ -294,8 +293,7 @@ def run(
         raise InputError(f"--seed is a 64-bit integer, not {seed}")
     with limits(max_input_bytes=max_input_bytes):
         arrays = read_npz(inputs)
-    key = jax.random.key(seed)
-    results = run_artifact(artifact, arrays, signature=signature, backend=backend, rng=key, cache=cache)
+    results = run_artifact(artifact, arrays, signature=signature, backend=backend, seed=seed, cache=cache)
     found = {name: np.asarray(value) for name, value in flat_results(results).items()}
     write_file(output, _npz({name: _plain(value) for name, value in found.items()}))
     if as_json:

@@ -32,7 +32,7 @@ def run_artifact(
     *,
     signature: str | None = None,
     backend: str = "stablehlo",
-    rng: Any = None,
+    seed: int = 0,
     cache: bool = True,
 ) -> Any:
     """Run a function of an artifact, with an earlier run's program if there is one.
@@ -44,7 +44,7 @@ def run_artifact(
       arrays: by name, in dtypes that `fitting_arrays` accepts.
       signature: as for `load`.
       backend: as for `load`.
-      rng: a key, for functions that draw random numbers.
+      seed: of the key, for functions that draw random numbers.
       cache: whether to read and store compiled programs.
 
     Returns:
@@ -59,7 +59,7 @@ def run_artifact(
     key = None
     if backend == "stablehlo" and cache and program_cache.directory() is not None:
         with reading(str(folder), ExportError):
-            metadata, name, _, interface = read_signature(folder, signature)
+            metadata, name, entry, interface = read_signature(folder, signature)
             shapes = {array: np.shape(value) for array, value in arrays.items()}
             key = program_cache.program_key((folder / METADATA).read_bytes(), name, shapes)
             found = program_cache.read_program(key)
@@ -70,9 +70,10 @@ def run_artifact(
                 with _errors_of_xla():
                     check_memory(compiled)
                     params = stacked(read_params(folder, metadata), read_stacks(metadata))
-                    return jax.block_until_ready(compiled(params, fitting, rng))
+                    return jax.block_until_ready(compiled(params, fitting, _key(seed, entry["rng"])))
     fn, params = load(folder, signature, backend=backend, verify_hashes=key is None)
     fitting = fitting_arrays(fn, arrays)
+    rng = _key(seed, fn.needs_key)  # type: ignore[attr-defined]
     try:
         with _errors_of_xla():
             compiled = _compiled(fn, params, fitting, rng)
@@ -81,6 +82,11 @@ def run_artifact(
             return jax.block_until_ready(compiled(dict(params), fitting, rng))
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
         return call_with_arrays(fn, params, fitting, rng=rng)[0]
+
+
+def _key(seed: int, needed: bool) -> Any:
+    """Return a key, or None if it is not needed: XLA compiles a program for it."""
+    return jax.random.key(seed) if needed else None
 
 
 def run_compiled(fn: Callable[..., Any], params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:

@@ -32,6 +32,7 @@ CACHE = "TF2JAX_LITE_CACHE"
 _MAX_PROGRAMS = 64
 _MAX_BYTES = 2 << 30
 _SUFFIX = ".program"
+_FORMAT = 2  # changes with the arguments of stored programs
 
 
 def directory() -> Path | None:
@@ -60,6 +61,7 @@ def program_key(metadata: bytes, signature: str, shapes: Mapping[str, tuple[int,
     """
     device = jax.devices()[0]
     parts = {
+        "format": _FORMAT,
         "artifact": hashlib.sha256(metadata).hexdigest(),
         "signature": signature,
         "shapes": {name: list(shape) for name, shape in shapes.items()},
