@@ -589,9 +589,10 @@ def test_rule(form, padding, expected):
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ((4, 230, 3, 64, 7, 2), ["3x229x229x4"]),  # a convolution of one image for each channel, not packed
-        ((2, 114, 3, 64, 3, 1), ["3x114x114x2"]),
-        ((4, 226, 3, 64, 3, 1), []),  # im2col of some rows at a time
+        ((2, 62, 3, 64, 7, 2), ["3x61x61x2"]),  # a convolution of one image for each channel, not packed
+        ((1, 58, 3, 64, 3, 1), ["3x58x58x1"]),
+        ((4, 230, 3, 64, 7, 2), []),  # im2col of some rows at a time
+        ((2, 114, 3, 64, 3, 1), []),
         ((4, 224, 3, 768, 16, 16), []),  # patches: a matrix product
         ((4, 57, 32, 64, 3, 1), []),  # a loop of matrix products
         ((8, 58, 128, 128, 3, 1), []),
