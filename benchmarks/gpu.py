@@ -122,7 +122,7 @@ def _native(name: str, size: str, batch: int, train: bool, path: Path, platform:
     write(*program(name, size, batch, train=train), path, platform)
 
 
-def _compiled(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any]]:
+def compiled_file(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str, Any]]:
     """Return a compiled program, its arguments, memory and launch counts."""
     program = export.deserialize(bytearray(path.read_bytes()))
     args = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in program.in_avals]
@@ -180,7 +180,7 @@ def device(options: Any) -> Iterator[Result]:
         values: dict[str, Any] = {}
         runs = {}
         for who, path in paths.items():
-            compiled, structs, values[who] = _compiled(path)
+            compiled, structs, values[who] = compiled_file(path)
             name = {"ours": "tf2jax_lite", "peer": "tf2jax"}.get(who, who)
             runs[name] = waited(compiled, *_arguments(structs))
         values["times"] = in_turns(runs, rounds=200, budget=options.budget)
@@ -198,7 +198,7 @@ def _described(path: Path) -> dict[str, Any]:
     from jax.experimental import topologies
 
     there = topologies.get_topology_desc(platform="cuda", target_config=H100, topology="1x1x1")
-    return _compiled(path, jax.sharding.SingleDeviceSharding(there.devices[0]))[2]
+    return compiled_file(path, jax.sharding.SingleDeviceSharding(there.devices[0]))[2]
 
 
 # --- Launches in HLO text

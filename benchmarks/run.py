@@ -1,4 +1,8 @@
-"""The suites run and train: time for one call or step, beside others'."""
+"""The suites run and train: time for one call or step, beside others'.
+
+``--folder DIR`` has programs of another state of the package, from its suite programs (``--platform cpu``); they are
+timed as ``before``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import jax
 import numpy as np
 
 from . import models
+from .gpu import compiled_file
 from .kernels import alone
 from .native import Native
 from .records import Result
@@ -21,6 +26,14 @@ def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[st
     compiled, cost = compile_once(jax.jit(fn), args)
     flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once
     return compiled, {**cost, "flops": flops}
+
+
+def _earlier(options: Any, mode: str, case: dict[str, Any]) -> Callable[..., Any] | None:
+    """Return another state's program of a case, if the folder of programs has it."""
+    if options.folder is None:
+        return None
+    path = options.folder / f"{mode}-{case['model']}-{case['batch']}" / "ours.bin"
+    return compiled_file(path)[0] if path.exists() else None
 
 
 def _difference(expected: Any, actual: Any) -> float:
@@ -60,6 +73,8 @@ def _run(case: dict[str, Any], options: Any) -> dict[str, Any]:
             found["peer"] = {"failed": models.failure(error)}
     native = Native(name, size, batch, model.weights)
     contestants |= {"native": native, "products": alone(jax.make_jaxpr(fn)(*args))}
+    if (before := _earlier(options, "run", case)) is not None:
+        contestants["before"] = waited(before, *jax.tree.leaves(args))
     found["native"] = native.cost
     ours = [np.ravel(r)[:1000] for r in jax.tree.leaves(compiled(*args))]
     theirs = [t.numpy().ravel()[:1000] for t in tf.nest.flatten(graph(*constants))]
@@ -82,10 +97,10 @@ def train(options: Any) -> Iterator[Result]:
     last = models.cases(options)[-1]["batch"]
     for case in models.cases(options):
         if models.MODELS[case["model"]].trains and case["batch"] == last:
-            yield case, _train(case, options.budget)
+            yield case, _train(case, options)
 
 
-def _train(case: dict[str, Any], budget: float) -> dict[str, Any]:
+def _train(case: dict[str, Any], options: Any) -> dict[str, Any]:
     import keras
 
     name, size, batch = case.values()
@@ -93,7 +108,10 @@ def _train(case: dict[str, Any], budget: float) -> dict[str, Any]:
     step, args = models.training_step(model, models.MODELS[name].inputs(batch, size))
     compiled, cost = _compiled(step, args)
     native = Native(name, size, batch, model.weights, train=True)
-    times = in_turns({"tf2jax_lite": waited(compiled, *args), "native": native}, budget=budget)
+    contestants: dict[str, Callable[[], float]] = {"tf2jax_lite": waited(compiled, *args), "native": native}
+    if (before := _earlier(options, "train", case)) is not None:
+        contestants["before"] = waited(before, *jax.tree.leaves(args))
+    times = in_turns(contestants, budget=options.budget)
     native.close()
     models.clear()
     return {"ours": cost, "native": native.cost, "times": times}

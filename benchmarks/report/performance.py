@@ -195,11 +195,6 @@ def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
         results, ("suite", "model", "size", "batch", "form", "name", "what", "nodes", "program", "command")
     ):
         suites.setdefault(r["suite"], []).append(r)
-    # The suite compile repeats the compile times of the suite run without other work.
-    compiled = {(r["model"], r["batch"]): r for r in suites.get("compile", [])}
-    for r in suites.get("run", []):
-        again = compiled.get((r["model"], r["batch"]), {})
-        r.update({who: {**r.get(who, {}), **again[who]} for who in ("ours", "native", "peer") if who in again})
     return suites
 
 
@@ -229,7 +224,7 @@ def page(results: Sequence[Record], elsewhere: Sequence[Record] = (), before: Se
         ("operations", kernels.operations),
         ("long", kernels.long),
         ("products", kernels.products),
-        ("run", _compile_times),
+        ("compile", _compile_times),
         ("stages", _stages),
         ("pages", kernels.pages),
         ("convert", _convert),

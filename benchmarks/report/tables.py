@@ -54,8 +54,8 @@ def versions_and_days(results: Sequence[Record]) -> tuple[str, str]:
 
 def ready(result: Record, other: str) -> float | None:
     """Return our CPU time to trace and compile relative to another's, if it is known."""
-    ours, theirs = result["ours"], result.get(other, {})
-    return ours["cpu"] / theirs["cpu"] if "cpu" in theirs else None
+    ours, theirs = result.get("ours", {}), result.get(other, {})
+    return ours["cpu"] / theirs["cpu"] if "cpu" in theirs and "cpu" in ours else None
 
 
 def different(result: Record, who: str) -> int:

@@ -20,6 +20,8 @@ class _Target(NamedTuple):
       found: returns the measured values from the suites.
       summary: of the values.
       models: the number of values that there should be.
+      beside: returns the values of the earlier state's programs, which the records of that state have beside those of
+        this one, timed in turns.
     """
 
     what: str
@@ -27,33 +29,53 @@ class _Target(NamedTuple):
     found: Callable[[_Suites], list[float]]
     summary: Callable[[Iterable[float]], float]
     models: int = 13
-
-    def value(self, suites: _Suites) -> tuple[float, int] | None:
-        """Return the measured value, and the number of models; None without any."""
-        values = self.found(suites)
-        return (self.summary(values), len(values)) if values else None
+    beside: Callable[[_Suites], list[float]] | None = None
 
     def row(self, suites: _Suites, before: _Suites) -> tuple[str, ...]:
         """Return the table's row: target, limit, before, now, verdict."""
-        first, (then, now) = f"{self.at_most:.2f}", map(self.value, (before, suites))
-        earlier = f"{then[0]:.2f} ({then[1]})" if then else ""
-        if now is None:
-            return self.what, first, earlier, "not measured", ""
-        value, count = now
-        verdict = "met" if value <= self.at_most else "not met"
-        few = count < self.models and self.models > 1
-        missing = f"; {self.models - count} of {self.models} models not measured" if few else ""
-        return self.what, first, earlier, f"{value:.2f} ({count})", verdict + missing
+        now, then = self.found(suites), self.found(before)
+        if self.beside is not None:
+            then = self.beside(before)
+            now = self.found(before) if then else now
+        texts = [f"{self.summary(values):.2f} ({len(values)})" if values else "" for values in (then, now)]
+        if not now:
+            return self.what, f"{self.at_most:.2f}", texts[0], "not measured", ""
+        verdict = "met" if self.summary(now) <= self.at_most else "not met"
+        few = len(now) < self.models and self.models > 1
+        missing = f"; {self.models - len(now)} of {self.models} models not measured" if few else ""
+        return self.what, f"{self.at_most:.2f}", *texts, verdict + missing
 
 
-def _against(suite: str, other: str, *kinds: str) -> Callable[[_Suites], list[float]]:
-    """Return a function that returns ratios of times, of some kinds of models."""
+def _against(suite: str, other: str, *kinds: str, who: str = "") -> Callable[[_Suites], list[float]]:
+    """Return a function that returns ratios of times, of some kinds of models.
+
+    Args:
+      suite: the name of the suite.
+      other: the other contestant.
+      *kinds: the kinds; default all.
+      who: the contestant whose time is divided; default this state.
+    """
 
     def found(suites: _Suites) -> list[float]:
         chosen = [r for r in suites.get(suite, []) if not kinds or not set(kinds).isdisjoint(groups(r))]
-        return [r["ratios"][other] for r in chosen if other in r.get("ratios", {})]
+        known = [r["ratios"] for r in chosen if other in r.get("ratios", {}) and (not who or who in r["ratios"])]
+        return [ratios[other] / (ratios[who] if who else 1.0) for ratios in known]
 
     return found
+
+
+def _timed(
+    suite: str,
+    other: str,
+    what: str,
+    at_most: float,
+    summary: Callable[[Iterable[float]], float],
+    *kinds: str,
+    models: int = 13,
+) -> _Target:
+    """Return a target of ratios of times; for the arguments see `_against`."""
+    found, beside = (_against(suite, other, *kinds, who=who) for who in ("", "before"))
+    return _Target(what, at_most, found, summary, models, beside)
 
 
 def _prepared(other: str, *kinds: str) -> Callable[[_Suites], list[float]]:
@@ -89,7 +111,12 @@ def _command(model: str, command: str) -> Callable[[_Suites], list[float]]:
 def _streamed(suites: _Suites) -> list[float]:
     """Return the peaks of convert above the imports, over the variables."""
     bare = [r["peak"] for r in suites.get("first", []) if r["command"] == "import"]
-    return [(r["peak"] - bare[-1]) / r["bytes"] for r in suites.get("first", []) if "bytes" in r and bare][:1]
+    commands = [r for r in suites.get("first", []) if r.get("model") == "dense" and r["command"] == "convert"]
+    return [(r["peak"] - bare[-1]) / r["bytes"] for r in commands if bare]
+
+
+def _printed(suites: _Suites) -> list[float]:
+    return [r["cpu"] for r in suites.get("source", []) if r["model"] == "bert_base"]
 
 
 def _operation(what: str, name: str) -> Callable[[_Suites], list[float]]:
@@ -106,15 +133,15 @@ TARGETS = (
     _Target("the same of convolution networks, median", 1.1, _prepared("native", "convolution"), median, 7),
     _Target("the same, worst", 2.0, _prepared("native"), max),
     _Target("trace and compile, to tf2jax, median", 0.7, _prepared("peer"), median),
-    _Target("run, to tf.function, median", 0.9, _against("run", "tensorflow"), median),
-    _Target("run, to tf.function, worst", 1.05, _against("run", "tensorflow"), max),
-    _Target("run, to native, median", 0.65, _against("run", "native"), median),
-    _Target("run, to native, worst", 1.0, _against("run", "native"), max),
-    _Target("run, mobile convolution networks, to native, worst", 0.4, _against("run", "native", "mobile"), max, 3),
-    _Target("run, to tf2jax, median", 0.6, _against("run", "tf2jax"), median),
+    _timed("run", "tensorflow", "run, to tf.function, median", 0.9, median),
+    _timed("run", "tensorflow", "run, to tf.function, worst", 1.05, max),
+    _timed("run", "native", "run, to native, median", 0.65, median),
+    _timed("run", "native", "run, to native, worst", 1.0, max),
+    _timed("run", "native", "run, mobile convolution networks, to native, worst", 0.4, max, "mobile", models=3),
+    _timed("run", "tf2jax", "run, to tf2jax, median", 0.6, median),
     _Target("run on GPU, to native, median", 1.0, _gpu_calls, median),
-    _Target("train step, to native, median", 0.55, _against("train", "native"), median, 12),
-    _Target("train step, to native, worst", 0.7, _against("train", "native"), max, 12),
+    _timed("train", "native", "train step, to native, median", 0.55, median, models=12),
+    _timed("train", "native", "train step, to native, worst", 0.7, max, models=12),
     _Target("conversion, to tf2jax, median", 0.25, _against("convert", "tf2jax"), median),
     _Target(
         "`run` of the ResNet50 artifact, second start, s", 1.5, _command("resnet50", "run with a warm cache"), max, 1
@@ -122,7 +149,7 @@ TARGETS = (
     _Target("`inspect` of BERT-base, s", 1.5, _command("bert_base", "inspect"), max, 1),
     _Target("`convert resnet50.keras`, s", 8.0, _command("resnet50", "convert keras"), max, 1),
     _Target("`convert`: peak memory above imports, over 400 MiB of variables", 0.3, _streamed, max, 1),
-    _Target("source of BERT-base, s", 1.0, lambda suites: [r["cpu"] for r in suites.get("source", [])], max, 1),
+    _Target("source of BERT-base, s", 1.0, _printed, max, 1),
     _Target(
         "conversion and first call: peak memory over weights of 50 MiB and more, worst",
         2.0,
@@ -172,7 +199,7 @@ def section(suites: _Suites, before: _Suites | None = None) -> str:
         "targets",
         groups=_groups(run),
         products=_bound(run),
-        compiling=_compiling(run),
+        compiling=_compiling(suites.get("compile", [])),
         without_rules=_without_rules(run, suites.get("stages", [])),
         slower=_slower(suites.get("cpu_rules", [])),
         memory=_added(suites.get("memory", [])),
@@ -264,7 +291,7 @@ def _slower(records: Sequence[Record]) -> str:
 
 
 def _compiling(records: Sequence[Record]) -> str:
-    """Return sentences on compile time per kernel, of models with compile times."""
+    """Return sentences on compile time per kernel, from the suite compile."""
     chosen = [r for r in records if different(r, "ours") and different(r, "native")]
     if not chosen:
         return ""

@@ -120,13 +120,17 @@ def test_page_judges_targets():
             "ours": ready,
             "native": ready,
             "times": {"tf2jax_lite": {"median": 0.01}},
-            "ratios": {"native": ratio, "tensorflow": 0.5},
+            "ratios": {"native": ratio, "tensorflow": 0.5, "before": 0.5},
         }
         for i, ratio in enumerate((0.5, 0.6, 1.1))
     ]
-    lines = performance.page(records, before=records[1:]).splitlines()
-    assert "| run, to native, median | 0.65 | 0.85 (2) | 0.60 (3) | met; 10 of 13 models not measured |" in lines
-    assert "| run, to native, worst | 1.00 | 1.10 (2) | 1.10 (3) | not met; 10 of 13 models not measured |" in lines
+    memory = [_memory("gru", 3.0)]
+    lines = performance.page(records[:1], before=records).splitlines()
+    assert "| run, to native, median | 0.65 | 1.20 (3) | 0.60 (3) | met; 10 of 13 models not measured |" in lines
+    assert "| run, to native, worst | 1.00 | 2.20 (3) | 1.10 (3) | not met; 10 of 13 models not measured |" in lines
+    lines = performance.page([*records, *memory], before=[*records[1:], _memory("gru", 4.0)]).splitlines()
+    assert "| trace and compile, to native, median | 0.90 | 1.00 (2) | 1.00 (3) | not met; 10 of 13" in "\n".join(lines)
+    assert "| the same of all models when params are returned | 2.20 | 5.00 (1) | 4.00 (1) | not met; 11" in "\n".join(lines)
     assert "| train step, to native, median | 0.55 |  | not measured |  |" in lines
 
 
