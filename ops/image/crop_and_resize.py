@@ -98,10 +98,10 @@ def _tangent_of_boxes(image: Any, boxes: Any, index: Any, size: tuple[int, ...],
         upper, lower, *distances = _lines(own, index, rows, columns)
         starts, ends = zip(upper, lower, strict=True) if axis else (upper, lower)
         first, second = (end - start for start, end in zip(starts, ends, strict=True))
-        slope = first + (second - first) * distances[1 - axis]
+        derivative = first + (second - first) * distances[1 - axis]
         # Outside of the image neither pixels nor cotangents, which meet in sums over channels, have to be finite.
         along = jnp.where(inside, jnp.expand_dims(along, 2 - axis), _F32(0))
-        tangent += jnp.where(inside[..., None], slope, _F32(0)) * along[..., None]
+        tangent += jnp.where(inside[..., None], derivative, _F32(0)) * along[..., None]
     return tangent
 
 

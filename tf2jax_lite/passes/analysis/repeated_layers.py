@@ -146,21 +146,23 @@ class _Finder:
         variables: dict[tuple[str, ...], None] = {}
         operands: dict[tuple[int, int], Any] = {}
 
-        def place(ref: ir.TensorRef) -> tuple[int, int, int] | None:
+        def location(ref: ir.TensorRef) -> tuple[int, int, int] | None:
             """Return the layer, the position in it and the index; None outside."""
             position = self._position.get(ref.node, -1)
             return (*divmod(position - start, period), ref.index) if start <= position < stop else None
 
         def are_of(refs: Sequence[ir.TensorRef], first: int) -> bool:
-            places = [place(ref) for ref in refs]
-            return places[0] is not None and places == [(first + k, *places[0][1:]) for k in range(len(places))]
+            locations = [location(ref) for ref in refs]
+            return locations[0] is not None and locations == [
+                (first + k, *locations[0][1:]) for k in range(len(locations))
+            ]
 
         layers = [self._nodes[start + k * period : start + (k + 1) * period] for k in range(count)]
         for at, same in enumerate(zip(*layers, strict=True)):
             for i, refs in enumerate(zip(*[node.inputs for node in same], strict=True)):
                 if are_of(refs, 0):
                     continue
-                if place(refs[0]) is not None:
+                if location(refs[0]) is not None:
                     return None
                 operand: Any
                 if are_of(refs[1:], 0) and self._is_array(refs[1]):
@@ -184,7 +186,7 @@ class _Finder:
         if not all(map(self._is_array, results)):
             return None
         number = {operand: i for i, operand in enumerate((*carry, *shared, *variables))}
-        numbered = {place: number[operand] for place, operand in operands.items()}
+        numbered = {location: number[operand] for location, operand in operands.items()}
         return Layers(start, period, count, tuple(carry), tuple(shared), tuple(variables), numbered, tuple(results))
 
     def _is_array(self, ref: ir.TensorRef) -> bool:

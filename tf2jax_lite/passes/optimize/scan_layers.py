@@ -111,13 +111,15 @@ class _Keys:
         if name not in self._of_function:
             number = {n: i for i, n in enumerate([*(a.name for a in function.args), *(n.name for n in function.nodes)])}
 
-            def places(refs: Iterable[ir.TensorRef]) -> Hashable:
+            def locations(refs: Iterable[ir.TensorRef]) -> Hashable:
                 return tuple((number[ref.node], ref.index) for ref in refs)
 
             self._of_function[name] = (
                 tuple((arg.dtype, arg.shape) for arg in function.args),
-                tuple((self._spec(n), places(n.inputs), tuple(number[c] for c in n.control)) for n in function.nodes),
-                places(function.outputs),
+                tuple(
+                    (self._spec(n), locations(n.inputs), tuple(number[c] for c in n.control)) for n in function.nodes
+                ),
+                locations(function.outputs),
                 tuple(number[c] for c in function.control_outputs),
             )
         return self._of_function[name]
