@@ -123,6 +123,12 @@ def gathered_constant(weights, x):
     return x
 
 
+def with_gradients(weights, x):
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(tf.sin(residual(weights, x)))
+    return total, *tape.gradient(total, [weights.all[f"w{i}"] for i in range(4)])
+
+
 def sizes_change(weights, x):
     for i in range(3):
         x = tf.tanh(weights.dense(i, x))[:, :-1] @ tf.ones((WIDTH - 1, WIDTH))
@@ -168,6 +174,7 @@ CASES = {
     "towers": (towers, [3]),
     "two runs": (two_runs, [3, 2]),
     "gathered constant": (gathered_constant, [3]),
+    "with gradients": (with_gradients, [4]),
     "sizes change": (sizes_change, []),
     "other constants": (other_constants, []),
     "read elsewhere": (read_elsewhere, []),

@@ -101,7 +101,9 @@ class _Keys:
         if isinstance(value, np.ndarray):
             data = tuple(value.ravel().tolist()) if value.dtype == object else value.tobytes()
             return (value.dtype.str, value.shape, data)
-        return self._function(value.name) if isinstance(value, ir.FunctionRef) else value
+        if isinstance(value, ir.FunctionRef):
+            return (self._function(value.name), self._value(value.attrs))
+        return value
 
     def _function(self, name: str) -> Hashable:
         """Return a key of a function that does not depend on names."""
