@@ -40,8 +40,19 @@ def facts(suites: dict[str, list[Record]], elsewhere: dict[str, list[Record]]) -
         "days": days,
         "calls": _calls(run),
         "steps": _steps(train, elsewhere["train"]),
+        "gpu": _gpu(suites["device"]),
         "first": _first(suites),
         "memory": _memory(suites["memory"]),
+    }
+
+
+def _gpu(timed: Sequence[Record]) -> dict[str, Any]:
+    """Return the device, and the median ratio of its calls to native JAX's."""
+    calls = [r for r in timed if r["program"].startswith("run-")]
+    return {
+        "device": " and ".join(sorted({r["device"] for r in calls})),
+        "run": median(r["ratios"]["native"] for r in calls),
+        "models": len(calls),
     }
 
 
@@ -210,7 +221,7 @@ def page(results: Sequence[Record], elsewhere: Sequence[Record]) -> str:
     """Return the page's text.
 
     Args:
-      results: of the suites run, train, compile, convert and memory.
+      results: of the suites run, train, compile, convert, memory and device.
       elsewhere: of the suite train on another processor.
     """
     return template("guide", **facts(suites_of(results), suites_of(elsewhere)))
