@@ -38,6 +38,11 @@ _SYMBOLIC_SHAPES = (
     " Symbolic sizes are equal if they are written the same: a size may be a multiple (8*h), where it is divided, or "
     "have an offset (b+1), as row splits beside a batch. Fixed sizes always work."
 )
+_EXPLICIT_AXES = (
+    "the sharding of its result is ambiguous over mesh axes of type Explicit. Make the mesh with "
+    "axis_types=(jax.sharding.AxisType.Auto,), one for each axis, or call "
+    "jax.sharding.auto_axes(fn, out_sharding=...) under jax.set_mesh"
+)
 
 
 def describe(step: Step, frame: Frame) -> str:
@@ -57,6 +62,8 @@ def located(problem: Exception | str, step: Step, frame: Frame, hint: str = "") 
     text = str(problem) if isinstance(problem, (str, Tf2JaxError)) else f"{type(problem).__name__}: {problem}"
     if isinstance(problem, TypeError) and "forward-mode" in text:
         text = NO_FORWARD_RULE
+    if type(problem).__name__ == "ShardingTypeError":  # which has no public name
+        text = _EXPLICIT_AXES
     if isinstance(problem, InconclusiveDimensionOperation):
         text = f"a size must be known here: {str(problem).splitlines()[0]}"
         if (constraint := constraint_asked_for(text)) is not None:
