@@ -110,6 +110,27 @@ def test_random_numbers_are_not_compared():
     assert not signature.bisection.suspects
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_random_numbers_of_a_branch(training):
+    weight, mean = tf.Variable([2.0, 3.0, 4.0], name="weight"), tf.Variable(tf.zeros([8, 3]), name="mean")
+
+    def function(x, training):
+        y = tf.cond(training, lambda: tf.nn.dropout(x * weight, 0.5), lambda: tf.tanh(x * weight))
+        mean.assign(0.5 * mean + y)
+        return y
+
+    compared = concrete(function, tf.TensorSpec([8, 3]), tf.TensorSpec([], tf.bool))
+    inputs = {"args_1": np.array(training)}
+    (signature,) = tf2jax.verify(compared, inputs=inputs, grad=True, train=True).signatures
+    assert signature.ok
+    noted = {(o.kind, o.name): bool(o.note) for o in signature.outputs}
+    assert {noted[n] for n in noted if n[0] == "result"} == {noted["variable", "mean"]} == {training}, noted
+    assert any(kind == "gradient" for kind, _ in noted) == (not training)
+    with tf2jax.override_op("Tanh", lambda x: x):
+        (signature,) = tf2jax.verify(compared, inputs=inputs, bisect=False).signatures
+    assert signature.ok == training
+
+
 def ranges_of(path):
     (source,) = find_sources(path)
     return index_ranges(convert_source(source).converted.program.graph)

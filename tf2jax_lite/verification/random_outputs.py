@@ -1,18 +1,27 @@
 """Find results and variables that depend on random numbers.
 
-These differ between TensorFlow and JAX.
+These differ between TensorFlow and JAX. `random_results` finds those that may depend on them, in any branch;
+`varying_values` those that do for some inputs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.lowering import Program
 
-__all__ = ["random_results"]
+__all__ = ["random_results", "varying_values"]
+
+_Name = TypeVar("_Name")
+# A boolean that is drawn in each call is the same in all calls of one side, and another in all of the other side, with
+# a probability of at most 2**-9.
+_CALLS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +65,26 @@ def _propagate(program: Program, function: ir.Function, args: Sequence[_Fact], v
         for slot, fact in zip(step.outputs, results, strict=True):
             env[slot] = fact
     return [env[i] for i in plan.outputs]
+
+
+def varying_values(
+    names: set[_Name], first: Mapping[_Name, np.ndarray], call: Callable[[int], Mapping[_Name, np.ndarray]]
+) -> set[_Name]:
+    """Return the names of the values that are not the same in each call.
+
+    Args:
+      names: of the values to look at.
+      first: the values of one call.
+      call: returns the values of a further call, given its number from 1.
+    """
+    varying: set[_Name] = set()
+    for number in range(1, _CALLS):
+        if varying == names:
+            break
+        values = call(number)
+        varying |= {n for n in names - varying if not _equal(first[n], values[n])}
+    return varying
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc" and b.dtype.kind in "fc")

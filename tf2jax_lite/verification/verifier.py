@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ from .gradients import compare_gradients
 from .index_ranges import index_ranges
 from .inputs import draw, given_values
 from .node_data import reject_other_models, write_node_data
-from .random_outputs import random_results
+from .random_outputs import random_results, varying_values
 from .report import write_report
 from .repro_script import write_repro
 from .results import CaseComparison, SignatureComparison, Verification
@@ -33,6 +33,9 @@ from .runners import JaxRunner, named, run_tf, time_both
 from .targets import Source, Target, convert_source, find_sources
 
 __all__ = ["verify", "verify_saved_model"]
+
+_Values: TypeAlias = tuple[list[np.ndarray], dict[str, np.ndarray]]
+"""Results, and variables by name, after one call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,7 +291,7 @@ class _Comparison:
         self,
         flat: Sequence[np.ndarray],
         arrays: Mapping[str, np.ndarray],
-        reference: tuple[list[np.ndarray], dict[str, np.ndarray]],
+        reference: _Values,
         seed: int,
     ) -> list[OutputComparison]:
         target, options = self._target, self._options
@@ -296,7 +299,7 @@ class _Comparison:
         roundoff_check = RoundoffCheck(target, flat)
         with jax.enable_x64(True):
             results, state = self._runner(flat, seed)
-        random = {n for n, is_random in named(target, self._random).items() if is_random}
+        random, random_variables = self._drawn(flat, seed, reference, (results, state))
         wanted, actual = named(target, expected), named(target, results)
         outputs = [
             roundoff_check(compare_arrays(n, e, actual[n], options.rtol, values=n not in random), e, actual[n])
@@ -305,20 +308,46 @@ class _Comparison:
         if not options.train:
             variables = {}
         for name, value in variables.items():
-            comparable = name not in self._random_variables
+            comparable = name not in random_variables
             found = compare_arrays(name, value, state[name], options.rtol, kind="variable", values=comparable)
             outputs.append(roundoff_check(found, value, state[name]))
         if options.grad:
-            outputs += self._gradients(flat, seed)
+            outputs += self._gradients(flat, seed, drawn=bool(random))
         if self._artifact is not None:
-            fixed = {n: v for n, v in variables.items() if n not in self._random_variables}
+            fixed = {n: v for n, v in variables.items() if n not in random_variables}
             outputs += self._artifact.compare(
                 target.name, arrays, wanted, fixed, options.rtol, random, self._notes, roundoff_check
             )
         return outputs
 
-    def _gradients(self, flat: Sequence[np.ndarray], seed: int) -> list[OutputComparison]:
-        if any(self._random):
+    def _drawn(
+        self, flat: Sequence[np.ndarray], seed: int, expected: _Values, actual: _Values
+    ) -> tuple[set[str], set[str]]:
+        """Return names of results and variables that vary with random numbers here.
+
+        Args:
+          flat: the inputs.
+          seed: of JAX's first call.
+          expected: results and variables of TensorFlow's first call.
+          actual: those of JAX's.
+        """
+        results = {n for n, is_random in named(self._target, self._random).items() if is_random}
+        names = {("result", n) for n in results} | {("variable", n) for n in self._random_variables}
+
+        def by_name(values: _Values) -> dict[tuple[str, str], np.ndarray]:
+            found = {("result", n): v for n, v in named(self._target, values[0]).items()}
+            return found | {("variable", n): v for n, v in values[1].items()}
+
+        def jax_again(number: int) -> dict[tuple[str, str], np.ndarray]:
+            with jax.enable_x64(True):
+                return by_name(self._runner(flat, seed + number))
+
+        drawn = varying_values(names, by_name(actual), jax_again)
+        drawn |= varying_values(names - drawn, by_name(expected), lambda _: by_name(run_tf(self._target, flat)))
+        return {n for kind, n in drawn if kind == "result"}, {n for kind, n in drawn if kind == "variable"}
+
+    def _gradients(self, flat: Sequence[np.ndarray], seed: int, *, drawn: bool) -> list[OutputComparison]:
+        if drawn:
             note = "gradients are not compared: the function draws random numbers"
             if note not in self._notes:
                 self._notes.append(note)
