@@ -8,6 +8,9 @@ import tensorflow as tf
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import UnsupportedOpsError
 from tf2jax_lite.lowering.interpreter.partial_eval import FoldingBudget
+from tf2jax_lite.ops import registry
+from tf2jax_lite.passes.analysis.static_values import StaticValues, runtime_dependent
+from tf2jax_lite.pipeline.convert import graph_of
 
 WORDS = np.array([b" a", b"bcd ", b"2"], object)
 
@@ -101,3 +104,25 @@ def test_evaluation_by_tensorflow_spends_many_steps(monkeypatch):
     result = jax.jit(tf2jax.convert_functional(function, tf.TensorSpec([], tf.int32)))(np.int32(2))
     np.testing.assert_array_equal(result, function(2))
     assert sum(steps > 50 for steps in spent) > 150 and max(spent) == 50 + 200 // 8
+
+
+@pytest.mark.parametrize("callees", [4, 40])
+def test_a_caller_is_analyzed_once_for_all_its_callees(callees, monkeypatch):
+    """Results of all callees change: the caller's analysis must not repeat for each."""
+    visited = []
+    visit = StaticValues._visit
+    monkeypatch.setattr(
+        StaticValues, "_visit", lambda self, function: (visited.append(function.name), visit(self, function))[1]
+    )
+
+    @tf.function(autograph=False)
+    def sums(x):
+        for i in range(callees):
+            x = tf.function(lambda y, i=i: y * i + y, autograph=False)(x)
+        return x
+
+    graph = graph_of(tf2jax.convert_functional(sums, tf.TensorSpec([], tf.int32)))
+    visited.clear()
+    found = runtime_dependent(graph, registry.ops_in_force(), {"Mul"})
+    assert len({function for function, _ in found}) == callees == len(visited) - visited.count(graph.main.name)
+    assert visited.count(graph.main.name) == 2

@@ -19,7 +19,8 @@ from .loop_invariants import loop_invariants
 __all__ = ["StaticValues", "runtime_dependent"]
 
 _BRANCHES = IFS | CASES
-_HANDLES = (ir.RESOURCE, ir.VARIANT)
+_HANDLES = frozenset({ir.RESOURCE, ir.VARIANT})
+_MAX_DEPTH = 50  # of visits within visits, which Python's stack bounds
 
 
 def runtime_dependent(
@@ -57,6 +58,8 @@ class StaticValues:
         self._outputs: dict[str, list[bool]] = {}
         self._callers: dict[str, set[str]] = collections.defaultdict(set)
         self._pending: collections.deque[str] = collections.deque()
+        self._queued: set[str] = set()
+        self._active: set[str] = set()
 
     def runtime_dependent(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
         """Return nodes of the given ops with an input that is not static."""
@@ -73,9 +76,11 @@ class StaticValues:
         main = self._graph.main
         values = {c.index for c in self._graph.captures if isinstance(c.value, np.ndarray)}
         self._args[main.name] = [i in values for i in range(len(main.args))]
-        self._pending.append(main.name)
+        self._enqueue(main.name)
         while self._pending:
-            self._visit(self._function(self._pending.popleft()))
+            name = self._pending.popleft()
+            self._queued.remove(name)
+            self._visit(self._function(name))
 
     def functions(self, wanted: frozenset[str] | None = None) -> Iterator[tuple[ir.Function, set[ir.TensorRef]]]:
         """Yield functions in use that have a wanted op, and their static tensors."""
@@ -88,11 +93,20 @@ class StaticValues:
         return self._graph.main if name == self._graph.main.name else self._graph.functions[name]
 
     def _visit(self, function: ir.Function) -> None:
+        self._active.add(function.name)
         static = self._static(function)
+        self._active.remove(function.name)
         outputs = [ref in static for ref in function.outputs]
-        if outputs != self._outputs.get(function.name):
+        if outputs != self._outputs.get(function.name, [True] * len(outputs)):
             self._outputs[function.name] = outputs
-            self._pending.extend(self._callers[function.name])
+            for caller in self._callers[function.name]:
+                self._enqueue(caller)
+
+    def _enqueue(self, name: str) -> None:
+        """Have a function visited, once for all changes before that."""
+        if name not in self._queued:
+            self._queued.add(name)
+            self._pending.append(name)
 
     def _static(self, function: ir.Function) -> set[ir.TensorRef]:
         """Return the static tensors of a function; propagate static arguments to callees."""
@@ -111,7 +125,7 @@ class StaticValues:
         elif inputs:
             is_static = all(inputs)
         else:
-            is_static = entry.fold is not None and not any(d in _HANDLES for d in node.output_dtypes)
+            is_static = entry.fold is not None and _HANDLES.isdisjoint(node.output_dtypes)
         return [is_static] * len(node.output_dtypes)
 
     def _called(self, caller: ir.Function, node: ir.Node, inputs: list[bool]) -> list[bool]:
@@ -157,5 +171,10 @@ class StaticValues:
         self._callers[name].add(caller.name)
         if now != before:
             self._args[name] = now
-            self._pending.append(name)
+            # At once: otherwise the caller's later calls would take results that change, and a caller with many calls
+            # in a row would be visited once for each.
+            if name in self._active or len(self._active) >= _MAX_DEPTH:
+                self._enqueue(name)
+            else:
+                self._visit(function)
         return self._outputs.get(name, [True] * len(function.outputs))
