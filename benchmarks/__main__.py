@@ -36,6 +36,7 @@ SUITES = {
     "programs": "gpu.programs",
     "device": "gpu.device",
     "described": "gpu.described",
+    "earlier": "earlier.earlier",
     "stablehlo": "stablehlo.stablehlo",
     "federated": "federated.rounds",
     "federated_algorithms": "federated.algorithms",
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--peer", help="a directory to import tf2jax from")
     run.add_argument("--no-xla", action="store_true", help="leave out TensorFlow with jit_compile=True")
     run.add_argument("--folder", type=Path, help="of programs, and where training and scan_layers keep their files")
+    run.add_argument("--earlier", type=Path, help="of programs of another state, for the suite of that name")
     run.add_argument("--platform", default="cuda", help="what programs are lowered for")
     run.add_argument("--json", type=Path, help="append the records to this file, one JSON object a line")
     pages = commands.add_parser("report", help="write pages")

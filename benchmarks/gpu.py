@@ -88,7 +88,7 @@ def programs(options: Any) -> Iterator[Result]:
         for train in (False, True):
             if train and not (models.MODELS[name].trains and batch == last):
                 continue
-            there = _folder(options) / f"{'train' if train else 'run'}-{name}-{batch}"
+            there = folder_of(options) / f"{'train' if train else 'run'}-{name}-{batch}"
             yield {"program": there.name}, _programs(name, size, batch, train, there, options.platform, peer)
 
 
@@ -138,7 +138,7 @@ def compiled_file(path: Path, sharding: Any = None) -> tuple[Any, Any, dict[str,
     return compiled, args, {**cost, **counts, "temporaries": temporaries, "library": dict(found.library)}
 
 
-def _arguments(structs: Any) -> list[Any]:
+def arguments(structs: Any) -> list[Any]:
     """Return arrays of small positive floats (variances), zeros for integers."""
     rng = np.random.default_rng(0)
     return [
@@ -149,7 +149,8 @@ def _arguments(structs: Any) -> list[Any]:
     ]
 
 
-def _folder(options: Any) -> Path:
+def folder_of(options: Any) -> Path:
+    """Return the folder of programs that the options name."""
     return (options.folder or Path("programs")).absolute()
 
 
@@ -176,20 +177,20 @@ def device(options: Any) -> Iterator[Result]:
       of these ours has too; ``times``.
     """
     kind = jax.devices()[0].device_kind
-    for program, paths in _folders(_folder(options)):
+    for program, paths in _folders(folder_of(options)):
         values: dict[str, Any] = {}
         runs = {}
         for who, path in paths.items():
             compiled, structs, values[who] = compiled_file(path)
             name = {"ours": "tf2jax_lite", "peer": "tf2jax"}.get(who, who)
-            runs[name] = waited(compiled, *_arguments(structs))
+            runs[name] = waited(compiled, *arguments(structs))
         values["times"] = in_turns(runs, rounds=200, budget=options.budget)
         yield {"program": program, "device": kind}, _shared(values)
 
 
 def described(options: Any) -> Iterator[Result]:
     """Compile programs for an H100 that need not exist; yield as `device`."""
-    for program, paths in _folders(_folder(options)):
+    for program, paths in _folders(folder_of(options)):
         values = {who: in_process(_described, path, **_WITHOUT_DEVICE) for who, path in paths.items()}
         yield {"program": program, "device": "h100"}, _shared(values)
 

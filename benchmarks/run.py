@@ -1,8 +1,4 @@
-"""The suites run and train: time for one call or step, beside others'.
-
-``--folder DIR`` has programs of another state of the package, from its suite programs (``--platform cpu``); they are
-timed as ``before``.
-"""
+"""The suites run and train: time for one call or step, beside others'."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ import jax
 import numpy as np
 
 from . import models
-from .gpu import compiled_file
 from .kernels import alone
 from .native import Native
 from .records import Result
@@ -26,14 +21,6 @@ def _compiled(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, dict[st
     compiled, cost = compile_once(jax.jit(fn), args)
     flops = (compiled.cost_analysis() or {}).get("flops", 0.0)  # counts the body of a loop once
     return compiled, {**cost, "flops": flops}
-
-
-def _earlier(options: Any, mode: str, case: dict[str, Any]) -> Callable[..., Any] | None:
-    """Return another state's program of a case, if the folder of programs has it."""
-    if options.folder is None:
-        return None
-    path = options.folder / f"{mode}-{case['model']}-{case['batch']}" / "ours.bin"
-    return compiled_file(path)[0] if path.exists() else None
 
 
 def _difference(expected: Any, actual: Any) -> float:
@@ -73,8 +60,6 @@ def _run(case: dict[str, Any], options: Any) -> dict[str, Any]:
             found["peer"] = {"failed": models.failure(error)}
     native = Native(name, size, batch, model.weights)
     contestants |= {"native": native, "products": alone(jax.make_jaxpr(fn)(*args))}
-    if (before := _earlier(options, "run", case)) is not None:
-        contestants["before"] = waited(before, *jax.tree.leaves(args))
     found["native"] = native.cost
     ours = [np.ravel(r)[:1000] for r in jax.tree.leaves(compiled(*args))]
     theirs = [t.numpy().ravel()[:1000] for t in tf.nest.flatten(graph(*constants))]
@@ -109,8 +94,6 @@ def _train(case: dict[str, Any], options: Any) -> dict[str, Any]:
     compiled, cost = _compiled(step, args)
     native = Native(name, size, batch, model.weights, train=True)
     contestants: dict[str, Callable[[], float]] = {"tf2jax_lite": waited(compiled, *args), "native": native}
-    if (before := _earlier(options, "train", case)) is not None:
-        contestants["before"] = waited(before, *jax.tree.leaves(args))
     times = in_turns(contestants, budget=options.budget)
     native.close()
     models.clear()

@@ -58,8 +58,8 @@ def _gpu(timed: Sequence[Record]) -> dict[str, Any]:
 
 def relative(record: Record, name: str, to: str = "tensorflow") -> float | None:
     """Return a contestant's time relative to another's; None if it was not timed."""
-    times = record["times"]
-    return times[name]["median"] / times[to]["median"] if name in times else None
+    ratios = {"tf2jax_lite": 1.0, **record["ratios"]}  # our time over each one's
+    return ratios[to] / ratios[name] if name in ratios else None
 
 
 def phases(suites: dict[str, list[Record]]) -> dict[str, list[float]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..conversion import GIVEN
-from ..records import Record, latest
+from ..records import Record
 from . import kernels, targets
 from .tables import different, groups, machines, median, milliseconds, ratio, ready, table, template, versions_and_days
 
@@ -188,12 +188,21 @@ def _conversions(results: Sequence[Record]) -> list[tuple[Any, ...]]:
     return found
 
 
+_CASE = ("suite", "model", "size", "batch", "form", "name", "what", "nodes", "program", "command")
+
+
 def suites_of(results: Sequence[Record]) -> dict[str, list[Record]]:
-    """Return results by suite; of several results for one measurement, the last one."""
+    """Return results by suite; of several values of one measurement, the last one.
+
+    A result may lack contestants, such as tf2jax, that an earlier one for the same case has: their ratios, which are of
+    one session, stay.
+    """
+    found: dict[tuple[Any, ...], Record] = {}
+    for r in results:
+        old = found.get(key := tuple(r.get(name) for name in _CASE), {})
+        found[key] = {**old, **r, "ratios": {**old.get("ratios", {}), **r.get("ratios", {})}}
     suites: dict[str, list[Record]] = {}
-    for r in latest(
-        results, ("suite", "model", "size", "batch", "form", "name", "what", "nodes", "program", "command")
-    ):
+    for r in found.values():
         suites.setdefault(r["suite"], []).append(r)
     return suites
 
@@ -202,7 +211,7 @@ def page(results: Sequence[Record], elsewhere: Sequence[Record] = (), before: Se
     """Return the page's text.
 
     Args:
-      results: of the suites of this page; of several for one measurement, the last one counts.
+      results: of the suites of this page; of several values of one measurement, the last one counts.
       elsewhere: results of another processor.
       before: results of an earlier state, for the targets.
     """

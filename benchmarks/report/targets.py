@@ -20,8 +20,7 @@ class _Target(NamedTuple):
       found: returns the measured values from the suites.
       summary: of the values.
       models: the number of values that there should be.
-      beside: returns the values of the earlier state's programs, which the records of that state have beside those of
-        this one, timed in turns.
+      beside: returns the values of the earlier state from this one's, by the suite earlier.
     """
 
     what: str
@@ -35,8 +34,7 @@ class _Target(NamedTuple):
         """Return the table's row: target, limit, before, now, verdict."""
         now, then = self.found(suites), self.found(before)
         if self.beside is not None:
-            then = self.beside(before)
-            now = self.found(before) if then else now
+            then = self.beside(suites)
         texts = [f"{self.summary(values):.2f} ({len(values)})" if values else "" for values in (then, now)]
         if not now:
             return self.what, f"{self.at_most:.2f}", texts[0], "not measured", ""
@@ -47,22 +45,35 @@ class _Target(NamedTuple):
         return self.what, f"{self.at_most:.2f}", *texts, verdict + missing
 
 
-def _against(suite: str, other: str, *kinds: str, who: str = "") -> Callable[[_Suites], list[float]]:
+def _against(suite: str, other: str, *kinds: str, earlier: bool = False) -> Callable[[_Suites], list[float]]:
     """Return a function that returns ratios of times, of some kinds of models.
 
     Args:
       suite: the name of the suite.
       other: the other contestant.
       *kinds: the kinds; default all.
-      who: the contestant whose time is divided; default this state.
+      earlier: return those of the earlier state, as far as its programs are known.
     """
 
     def found(suites: _Suites) -> list[float]:
         chosen = [r for r in suites.get(suite, []) if not kinds or not set(kinds).isdisjoint(groups(r))]
-        known = [r["ratios"] for r in chosen if other in r.get("ratios", {}) and (not who or who in r["ratios"])]
-        return [ratios[other] / (ratios[who] if who else 1.0) for ratios in known]
+        known = [(_program(suite, r), r["ratios"][other]) for r in chosen if other in r.get("ratios", {})]
+        if not earlier:
+            return [value for _, value in known]
+        changes = _changes(suites)
+        return [value / changes[program] for program, value in known if program in changes]
 
     return found
+
+
+def _program(suite: str, result: Record) -> str:
+    """Return the name of a result's program."""
+    return f"{suite}-{result['model']}-{result.get('batch')}"
+
+
+def _changes(suites: _Suites) -> dict[str, float]:
+    """Return each program's time over the earlier state's; 1 of equal programs."""
+    return {r["program"]: r.get("ratios", {}).get("before", 1.0) for r in suites.get("earlier", [])}
 
 
 def _timed(
@@ -75,7 +86,7 @@ def _timed(
     models: int = 13,
 ) -> _Target:
     """Return a target of ratios of times; for the arguments see `_against`."""
-    found, beside = (_against(suite, other, *kinds, who=who) for who in ("", "before"))
+    found, beside = (_against(suite, other, *kinds, earlier=earlier) for earlier in (False, True))
     return _Target(what, at_most, found, summary, models, beside)
 
 
@@ -188,6 +199,42 @@ def targets(suites: _Suites, before: _Suites | None = None) -> str:
     return table(header, [target.row(suites, before or {}) for target in TARGETS])
 
 
+def _beside(suites: _Suites, before: _Suites) -> str:
+    """Tabulate time and memory over those of the earlier state."""
+    changes = _changes(suites)
+    same = {r["program"] for r in suites.get("earlier", []) if r["same"]}
+    compared = {
+        f"{what}, time": {p: change for p, change in changes.items() if p.startswith(mode)}
+        for what, mode in (("calls", "run-"), ("training steps", "train-"))
+    }
+    for suite, what, value in (
+        ("run", "calls, trace and compile, CPU time", lambda r: r.get("ours", {}).get("cpu")),
+        ("memory", "conversion and first call, results only, memory", lambda r: r["results_only"]),
+        ("memory", "conversion and first call, params returned, memory", lambda r: r["times_weights"]),
+    ):
+        then, now = ({_program(suite, r): value(r) for r in of.get(suite, [])} for of in (before, suites))
+        compared[what] = {p: v / then[p] for p, v in now.items() if v and then.get(p)}
+    rows = []
+    for what, found in compared.items():
+        equal = [value for p, value in found.items() if p in same]
+        spread = f"{min(equal):.2f} to {max(equal):.2f}" if equal else ""
+        if found:
+            numbers = (f"{of(found.values()):.3f}" for of in (median, min, max))
+            rows.append((what, len(found), *numbers, len(equal) or "", spread))
+    header = ("now over before", "of", "median", "least", "greatest", "same programs", "of these")
+    return "\n" + table(header, rows) if rows else ""
+
+
+def _started(*states: _Suites) -> str:
+    """Return a sentence on the speed of the machine that ran the commands."""
+    walls = [r["wall"] for suites in reversed(states) for r in suites.get("first", []) if r["command"] == "import"]
+    if len(walls) < len(states):
+        return ""
+    then, now = walls
+    text = "Beside the shell's commands, `import tensorflow, jax` took"
+    return f"{text} {then:.1f} s for the earlier state, and {now:.1f} s for this one.\n"
+
+
 def section(suites: _Suites, before: _Suites | None = None) -> str:
     """Return the section: the targets, and reasons for those that are not met.
 
@@ -198,6 +245,8 @@ def section(suites: _Suites, before: _Suites | None = None) -> str:
     run = suites.get("run", [])
     explanation = template(
         "targets",
+        beside=_beside(suites, before or {}),
+        started=_started(suites, before or {}),
         groups=_groups(run),
         products=_bound(run),
         compiling=_compiling(suites.get("compile", [])),

@@ -31,15 +31,6 @@ def test_run_and_cpu_rules(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_programs_of_another_state_are_timed_beside(tmp_path):
-    arguments = ["--models", "lstm", "--size", "small", "--batch", "2", "--budget", "0.1", "--folder", str(tmp_path)]
-    main(["run", "--suite", "programs", "--platform", "cpu", *arguments])
-    call, step = main(["run", "--suite", "run,train", "--no-xla", *arguments])
-    assert set(call["ratios"]) == {"before", "tensorflow", "native", "products"}
-    assert set(step["ratios"]) == {"before", "native"}
-
-
-@pytest.mark.full
 def test_operations():
     """Differentiable operations have gradients' times; the page has all rows."""
     found = main(["run", "--suite", "operations", "--size", "small"])
