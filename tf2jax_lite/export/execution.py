@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -21,6 +22,7 @@ from . import program_cache
 from .atomic_dir import METADATA
 from .hub import local_artifact
 from .load import call_with_arrays, fitting_arrays, load, read_params, read_signature
+from .metadata import check_hashes
 from .stacks_metadata import read_stacks
 
 __all__ = ["check_memory", "run_artifact", "run_compiled"]
@@ -59,17 +61,19 @@ def run_artifact(
     key = None
     if backend == "stablehlo" and cache and program_cache.directory() is not None:
         with reading(str(folder), ExportError):
-            metadata, name, entry, interface = read_signature(folder, signature)
-            shapes = {array: np.shape(value) for array, value in arrays.items()}
-            key = program_cache.program_key((folder / METADATA).read_bytes(), name, shapes)
-            found = program_cache.read_program(key)
-            if found is not None:
-                compiled, taken = found
-                function = types.SimpleNamespace(interface=interface, taken=taken)
-                fitting = fitting_arrays(function, arrays)
-                with _errors_of_xla():
-                    check_memory(compiled)
+            metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=False)
+            with _hashed(folder, metadata):
+                shapes = {array: np.shape(value) for array, value in arrays.items()}
+                key = program_cache.program_key((folder / METADATA).read_bytes(), name, shapes)
+                found = program_cache.read_program(key)
+                if found is not None:
+                    compiled, taken = found
+                    fitting = fitting_arrays(types.SimpleNamespace(interface=interface, taken=taken), arrays)
+                    with _errors_of_xla():
+                        check_memory(compiled)
                     params = stacked(read_params(folder, metadata), read_stacks(metadata))
+            if found is not None:
+                with _errors_of_xla():
                     return jax.block_until_ready(compiled(params, fitting, _key(seed, entry["rng"])))
     fn, params = load(folder, signature, backend=backend, verify_hashes=key is None)
     fitting = fitting_arrays(fn, arrays)
@@ -82,6 +86,21 @@ def run_artifact(
             return jax.block_until_ready(compiled(dict(params), fitting, rng))
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # model.py was edited: its shapes depend on values
         return call_with_arrays(fn, params, fitting, rng=rng)[0]
+
+
+@contextlib.contextmanager
+def _hashed(folder: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
+    """Compare an artifact's files with their hashes meanwhile.
+
+    Raises:
+      ExportError: a file is damaged, whatever else the block raises because of that.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        checked = pool.submit(check_hashes, folder, metadata)
+        try:
+            yield
+        finally:
+            checked.result()
 
 
 def _key(seed: int, needed: bool) -> Any:
