@@ -47,7 +47,7 @@ from .records import Result
 from .timing import different_kernels, in_turns, waited
 
 Lower = Callable[[Selection], tuple[Any, tuple[Any, ...]]]
-"""Takes the names of the rules in force, None for all; returns a lowered function and its arguments."""
+"""Takes the names of the rules in force; returns a lowered function and its arguments."""
 
 # Rules that any case may take besides its own.
 _GENERAL = ("materialize", "outline")
@@ -230,7 +230,7 @@ def rules_taken(name: str, lower: Lower) -> set[str]:
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
     try:
-        text = lower(None)[0].as_text()
+        text = lower(catalog.NAMES)[0].as_text()
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
@@ -278,7 +278,7 @@ def of_models(names: Iterable[str], size: str) -> Iterator[tuple[str, Lower]]:
 def _with_rules(convert: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Lower:
     # The option is part of the converted function, so that each set of rules needs a conversion of its own.
     def lower(names: Selection) -> tuple[Any, tuple[Any, ...]]:
-        with tf2jax_lite.override_config("xla_cpu_rules", True if names is None else names):
+        with tf2jax_lite.override_config("xla_cpu_rules", names):
             fn, args = convert()
         return jax.jit(fn).lower(*args), args
 
@@ -306,7 +306,7 @@ def without_each(found: Iterable[tuple[str, Lower]], only: Iterable[str] = (), b
     for name, lower in found:
         if not (taken := sorted(rules_taken(name, lower) & wanted)):
             continue
-        text, run, cost = _compiled(lower, None)
+        text, run, cost = _compiled(lower, catalog.NAMES)
         for rule in taken:
             other, without, plain = _compiled(lower, catalog.NAMES - {rule})
             if other == text:

@@ -42,11 +42,21 @@ def _choice(lhs, kernel, more):
 @pytest.mark.parametrize("name", CHOICES)
 def test_choice_by_shape(name):
     conv, first, second = CHOICES[name]
-    assert _choice(*conv) == first
+    with selection.using(catalog.NAMES):
+        assert _choice(*conv) == first
     with selection.using(catalog.NAMES - {first}):
         assert _choice(*conv) == second
     with selection.using(frozenset()):
         assert _choice(*conv) is None
+
+
+@pytest.mark.parametrize(("version", "taken"), [((0, 11), True), ((0, 12), False), ((1, 0), False)])
+def test_needless_rules_are_taken_where_they_are_named(version, taken, monkeypatch):
+    monkeypatch.setattr(selection, "_JAX", version)
+    rule = selection.Rule("r", lambda: True, lambda: 3, "A test.", needless_since=(0, 12))
+    for selected, expected in ((None, taken), (100, taken), (frozenset({"r"}), True), (frozenset(), False)):
+        with selection.using(selected):
+            assert (selection.choose([rule]) is rule) == expected
 
 
 def test_names_and_reasons():

@@ -19,12 +19,13 @@ import jax
 
 from . import cost_model
 
-__all__ = ["Rule", "Selection", "by_table", "choose", "current", "is_enabled", "using"]
+__all__ = ["Rule", "Selection", "by_table", "choose", "current", "in_force", "is_enabled", "using"]
 
 Selection = frozenset[str] | int | None
-"""Names of the rules in force; None for all; a number of calls for those that pay in so many."""
+"""Names of the rules in force; None for all that this JAX needs; a number for those that pay in so many calls."""
 
 _context = jax.make_user_context(None)
+_JAX = jax.__version_info__[:2]  # its XLA is jaxlib's of the same version
 _log = logging.getLogger("tf2jax_lite.xla_cpu")
 
 
@@ -41,6 +42,8 @@ class Rule:
       kernels: the number of kernels that XLA compiles for the rule, beyond those of its own lowering.
       saves: takes what ``applies`` takes; the run time saved in a call, in multiplications of XLA's convolution (see
         `cost_model.KERNEL_PRODUCTS`). Read for rules with ``kernels`` only.
+      needless_since: the version of JAX whose XLA is as fast without the rule. From then on the rule is in force only
+        where it is named.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Rule:
     outline: bool = False
     kernels: int = 0
     saves: Callable[..., float] = lambda *args, **params: 0.0
+    needless_since: tuple[int, int] | None = None
 
     def pays(self, calls: int, *args: Any, **params: Any) -> bool:
         """Return whether the rule saves its compile time in so many calls."""
@@ -67,6 +71,14 @@ def is_enabled(name: str) -> bool:
     return not isinstance(selected, frozenset) or name in selected
 
 
+def in_force(rule: Rule) -> bool:
+    """Return whether a rule is in force here: it is named, or this JAX needs it."""
+    selected = current()
+    if isinstance(selected, frozenset):
+        return rule.name in selected
+    return rule.needless_since is None or rule.needless_since > _JAX
+
+
 def using(selected: Selection) -> contextlib.AbstractContextManager[Any]:
     """Put rules in force in this thread; functions traced inside keep them."""
     return contextlib.nullcontext() if current() == selected else _context(selected)
@@ -76,7 +88,7 @@ def choose(rules: Iterable[Rule], *args: Any, **params: Any) -> Rule | None:
     """Return the first rule in force that applies, or None for XLA's lowering."""
     selected = current()
     for rule in rules:
-        if not ((rule.lower is None or is_enabled(rule.name)) and rule.applies(*args, **params)):
+        if not ((rule.lower is None or in_force(rule)) and rule.applies(*args, **params)):
             continue
         if isinstance(selected, int) and not rule.pays(selected, *args, **params):
             continue

@@ -69,6 +69,7 @@ RULES = (
         outline=True,
         kernels=3,
         saves=_saves(80),
+        needless_since=(0, 12),
     ),
     Rule(
         "depthwise_outlined",
@@ -206,6 +207,7 @@ RULES = (
         "Windows that do not overlap are one matrix product of the regrouped input.",
         kernels=1,
         saves=_saves(0.7),
+        needless_since=(0, 12),
     ),
     Rule(
         "swapped_operands",
@@ -248,6 +250,7 @@ RULES = (
         "XLA reads an odd number of channels one by one, else four at once.",
         kernels=2,
         saves=_saves(4),
+        needless_since=(0, 12),
     ),
     # Fewer products.
     Rule(
@@ -292,6 +295,7 @@ RULES = (
         "XLA gives a thread a block of columns: short rows leave threads idle.",
         kernels=2,
         saves=_saves(0.3),
+        needless_since=(0, 12),
     ),
     Rule(
         "line_padding",
@@ -300,6 +304,7 @@ RULES = (
         "Without any padding XLA writes all windows to memory.",
         kernels=1,
         saves=_saves(2),
+        needless_since=(0, 12),
     ),
 )
 
