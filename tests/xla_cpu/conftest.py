@@ -1,4 +1,4 @@
-"""Rules are tested with all versions of JAX, also with those that do not need them."""
+"""Every rule is tested with any JAX, also where newer XLA needs it no more."""
 
 import pytest
 
