@@ -3,7 +3,7 @@
     python -m benchmarks run --suite programs --platform cpu --folder DIR    # in either state
     python -m benchmarks run --suite earlier --folder DIR --earlier OTHER
 
-Both are exported programs, so they are called alike. Equal ones take equal time, and are not timed.
+Both are exported programs, so that calls cost the same beside the program. Programs with the same text are not timed.
 """
 
 from __future__ import annotations

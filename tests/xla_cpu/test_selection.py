@@ -1,5 +1,8 @@
 """The tables of rules, their names, and the option that selects them."""
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +16,7 @@ from tf2jax_lite.xla_cpu import catalog, rules, selection
 from tf2jax_lite.xla_cpu.conv.params import conv_params
 from tf2jax_lite.xla_cpu.conv.rule import RULES
 
+ROOT = Path(__file__).parents[2]
 # Input, kernel, keywords; the rule that is taken, and the one after it if that is off. NHWC.
 CHOICES = {
     "depthwise": (((1, 8, 8, 4), (3, 3, 1, 4), {"feature_group_count": 4}), "depthwise", None),
@@ -57,6 +61,22 @@ def test_needless_rules_are_taken_where_they_are_named(version, taken, monkeypat
     for selected, expected in ((None, taken), (100, taken), (frozenset({"r"}), True), (frozenset(), False)):
         with selection.using(selected):
             assert (selection.choose([rule]) is rule) == expected
+
+
+def test_needless_rules_are_those_of_the_page():
+    text = (ROOT / "docs/xla-cpu-rules.md").read_text().split("## With JAX 0.12")[1]
+    listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert listed == {name for name, rule in catalog.rules_by_name().items() if rule.needless_since == (0, 12)}
+
+
+def test_needless_rules_leave_a_convolution_to_xla(monkeypatch):
+    conv = CHOICES["3x3"][0]
+    monkeypatch.setattr(selection, "_JAX", (0, 12))
+    assert _choice(*conv) == "winograd"  # by default
+    few = ((8, 14, 14, 64), (3, 3, 64, 64), {})
+    with selection.using(catalog.NAMES):
+        assert _choice(*few) == "row_packing"
+    assert _choice(*few) is None
 
 
 def test_names_and_reasons():

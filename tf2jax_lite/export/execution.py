@@ -90,7 +90,7 @@ def run_artifact(
 
 @contextlib.contextmanager
 def _hashed(folder: Path, metadata: Mapping[str, Any]) -> Iterator[None]:
-    """Compare an artifact's files with their hashes meanwhile.
+    """Compare an artifact's files with their hashes while the block runs.
 
     Raises:
       ExportError: a file is damaged, whatever else the block raises because of that.

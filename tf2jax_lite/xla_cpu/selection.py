@@ -43,7 +43,7 @@ class Rule:
       saves: takes what ``applies`` takes; the run time saved in a call, in multiplications of XLA's convolution (see
         `cost_model.KERNEL_PRODUCTS`). Read for rules with ``kernels`` only.
       needless_since: the version of JAX whose XLA is as fast without the rule. From then on the rule is in force only
-        where it is named.
+        where it is named. `choose` reads it; `is_enabled`, for rules chosen while tracing, does not.
     """
 
     name: str
