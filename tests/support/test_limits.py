@@ -29,6 +29,23 @@ def test_files_larger_than_any_protocol_buffer_are_not_read(tmp_path):
         limits.read_bytes(tmp_path / "absent.pb")
 
 
+def test_json_is_bounded_before_it_is_parsed(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text('{"a": [1, 2]}')
+    assert limits.read_json(file) == {"a": [1, 2]}
+    with pytest.raises(ExportError, match="13 bytes of JSON; at most 12"):
+        limits.read_json(file, ExportError, limit=12)
+    for text in ("[" * 100_000, "{", "\x80"):
+        with pytest.raises(ExportError, match=r"a\.json"):
+            limits.parse_json(text, "a.json", ExportError)
+    with file.open("wb") as stream:
+        stream.truncate(limits.MAX_JSON_BYTES + 1)  # a hole: nothing is on the disk
+    with pytest.raises(InvalidModelError, match="bytes of JSON"):
+        limits.read_json(file)
+    with pytest.raises(InvalidModelError, match="not a regular file"):
+        limits.read_json(tmp_path)
+
+
 @pytest.mark.parametrize("error", [KeyError("a"), RecursionError(), MemoryError(), AssertionError("b")])
 def test_stray_errors_become_ours_and_say_where(error):
     with pytest.raises(ExportError, match=r"file\.x"), limits.reading("file.x", ExportError):

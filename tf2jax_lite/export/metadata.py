@@ -11,7 +11,7 @@ import ml_dtypes  # noqa: F401  (numpy then knows bfloat16 and the others by nam
 import numpy as np
 
 from tf2jax_lite.support.errors import ExportError
-from tf2jax_lite.support.limits import regular
+from tf2jax_lite.support.limits import read_json
 
 from .atomic_dir import METADATA, sha256
 
@@ -42,7 +42,6 @@ It increases if a reader of the version before would fail, or compute something 
 ignore do not increase it.
 """
 
-_MAX_METADATA = 256 * 1024**2
 _PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
 _SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"name": str, "dtype": str, "shape": list}]}
 
@@ -54,14 +53,9 @@ def read_metadata(folder: Path) -> dict[str, Any]:
       ExportError: it is missing, damaged, of a newer format, or names files outside the directory.
     """
     file = folder / METADATA
-    try:
-        if regular(file, ExportError).stat().st_size > _MAX_METADATA:
-            raise ExportError(f"{file} is too large to be an artifact's metadata")
-        metadata = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ExportError(f"{folder} is not an artifact: it has no {METADATA}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ExportError(f"{file} cannot be read: {error}") from error
+    if not file.exists():
+        raise ExportError(f"{folder} is not an artifact: it has no {METADATA}")
+    metadata = read_json(file, ExportError)
     if isinstance(metadata, dict) and metadata.get("format") == FAMILY:
         raise ExportError(f"{folder} holds several artifacts: {metadata.get(FAMILY_MEMBERS)}; name one of them")
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:

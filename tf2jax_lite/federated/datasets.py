@@ -24,7 +24,7 @@ from tf2jax_lite.federated.data import (
 )
 from tf2jax_lite.federated.data.seeds import numpy_rng
 from tf2jax_lite.support.errors import DataError
-from tf2jax_lite.support.limits import regular
+from tf2jax_lite.support.limits import read_json, regular
 
 __all__ = [
     "CIFAR100",
@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 Examples = dict[str, np.ndarray]
+
+_MAX_LEAF = 1 << 31  # files of LEAF's FEMNIST have hundreds of megabytes
 
 
 class Feature(NamedTuple):
@@ -228,9 +230,9 @@ def load_leaf(path: str | os.PathLike) -> InMemoryFederatedData:
     clients: dict[str, Examples] = {}
     for file in sorted(given.glob("*.json")) if given.is_dir() else [given]:
         try:
-            content = json.loads(regular(file, DataError).read_text(encoding="utf-8"))
+            content = read_json(file, DataError, limit=_MAX_LEAF)
             found = {user: dict(content["user_data"][user]) for user in content["users"]}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{file}: not a file of LEAF, which has users and user_data: {error!r:.200}") from error
         if both := clients.keys() & found.keys():
             raise DataError(f"{file}: client {min(both)!r} is in another file, too")

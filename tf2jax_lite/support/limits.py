@@ -6,6 +6,7 @@ Other errors get the file's name.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import stat
 from collections.abc import Iterable, Iterator
@@ -15,10 +16,23 @@ from typing import Any
 from .config import current_config
 from .errors import InvalidModelError, LimitError, Tf2JaxError
 
-__all__ = ["check_bytes", "is_trusted", "read_bytes", "reading", "regular", "trusted_names"]
+__all__ = [
+    "MAX_JSON_BYTES",
+    "check_bytes",
+    "is_trusted",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "reading",
+    "regular",
+    "trusted_names",
+]
 
 MAX_PROTO_BYTES = (1 << 31) - 1
 """Maximum size of a protocol buffer; protobuf itself checks it after the whole file is in memory."""
+
+MAX_JSON_BYTES = 1 << 25
+"""Maximum size of a JSON text: parsed, it takes up to 22 times as much (``[],[],``, CPython 3.11)."""
 
 
 def check_bytes(
@@ -87,6 +101,39 @@ def read_bytes(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise InvalidModelError(f"{file}: cannot be read ({error.strerror or error}).") from error
+
+
+def parse_json(
+    text: str | bytes, where: str, kind: type[Tf2JaxError] = InvalidModelError, *, limit: int = MAX_JSON_BYTES
+) -> Any:
+    """Parse untrusted JSON.
+
+    Args:
+      text: the JSON.
+      where: the file, or a description of it.
+      kind: the error that is raised.
+      limit: maximum length of the text.
+
+    Raises:
+      Tf2JaxError: ``kind``: the text is too long, nested too deeply, or no JSON.
+    """
+    if len(text) > limit:
+        raise kind(f"{where}: {len(text)} bytes of JSON; at most {limit} are read.")
+    with reading(where, kind):
+        return json.loads(text)
+
+
+def read_json(file: Path, kind: type[Tf2JaxError] = InvalidModelError, *, limit: int = MAX_JSON_BYTES) -> Any:
+    """Read an untrusted JSON file; see `parse_json`.
+
+    Raises:
+      Tf2JaxError: ``kind``: as `parse_json`, or the file cannot be read, or is not a regular file.
+    """
+    with reading(str(file), kind):
+        size = regular(file, kind).stat().st_size
+        if size > limit:
+            raise kind(f"{file}: {size} bytes of JSON; at most {limit} are read.")
+        return parse_json(file.read_bytes(), str(file), kind, limit=limit)
 
 
 @contextlib.contextmanager
