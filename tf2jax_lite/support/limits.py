@@ -17,6 +17,7 @@ from .config import current_config
 from .errors import InvalidModelError, LimitError, Tf2JaxError
 
 __all__ = [
+    "MAX_DIMENSIONS",
     "MAX_JSON_BYTES",
     "check_bytes",
     "is_trusted",
@@ -33,6 +34,9 @@ MAX_PROTO_BYTES = (1 << 31) - 1
 
 MAX_JSON_BYTES = 1 << 25
 """Maximum size of a JSON text: parsed, it takes up to 22 times as much (``[],[],``, CPython 3.11)."""
+
+MAX_DIMENSIONS = 64
+"""Maximum number of dimensions of NumPy's arrays."""
 
 
 def check_bytes(

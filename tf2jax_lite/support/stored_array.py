@@ -11,6 +11,7 @@ import numpy as np
 
 from . import crc32c
 from .errors import InvalidModelError
+from .limits import MAX_DIMENSIONS
 
 __all__ = ["StoredArray"]
 
@@ -30,6 +31,9 @@ class StoredArray:
       checksum: CRC-32C of the bytes.
       name: its name in messages.
       converted: the dtype of the values if it is another.
+
+    Raises:
+      InvalidModelError: it has more dimensions than NumPy's arrays can have.
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class StoredArray:
         name: str,
         converted: np.dtype | None = None,
     ):
+        if len(shape) > MAX_DIMENSIONS:
+            raise InvalidModelError(f"{file}: {name!r} has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are read.")
         self.shape = shape
         self.dtype = dtype if converted is None else converted
         self._file = file

@@ -18,6 +18,7 @@ from tensorflow.python.ops import control_flow_v2_toggles
 
 from tf2jax_lite.frontend.saved import meta_graph as tf1
 from tf2jax_lite.frontend.saved import saved_model
+from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
 from tf2jax_lite.frontend.saved.fetches import fetches
 from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS
 
@@ -61,6 +62,7 @@ class Session:
         with self.graph.as_default():
             self._session = tf.compat.v1.Session(graph=self.graph, config=options)
             load(self._session)
+        self._checkpoint: Any = None
         self._outputs = list(outputs)
         self._operations = list(operations)
         self._setters: dict[str, tuple[Any, Any]] = {}
@@ -68,9 +70,12 @@ class Session:
     @classmethod
     def of_saved_model(cls, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]) -> Session:
         """Return one signature of a TF1 SavedModel."""
-        saved_model.check_before_tensorflow(meta_graph, path)
+        checkpoint = saved_model.check_before_tensorflow(meta_graph, path)
+        place = saved_model.with_checked(path, checkpoint)
         outputs = [info.name for _, info in sorted(meta_graph.signature_def[signature].outputs.items())]
-        return cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), os.fspath(path)), outputs)
+        found = cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), place), outputs)
+        found._checkpoint = checkpoint  # the graph may read assets at `place`
+        return found
 
     @classmethod
     def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
@@ -79,11 +84,12 @@ class Session:
         saved_model.check_before_tensorflow(meta_graph, path)
         asked = fetches(meta_graph.graph_def, outputs)
         prefix = tf1.checkpoint_beside(path)
+        checkpoint = None if prefix is None else Checkpoint(prefix)
 
         def load(session: Any) -> None:
             saver = tf.compat.v1.train.import_meta_graph(os.fspath(path))
-            if prefix is not None and saver is not None:
-                saver.restore(session, prefix)
+            if checkpoint is not None and saver is not None:
+                saver.restore(session, checkpoint.checked_prefix)
 
         return cls(load, [_tensor(name) for name in asked.tensors], asked.operations)
 

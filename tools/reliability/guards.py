@@ -54,6 +54,7 @@ _UNSAFE = "tests/frontend/safety/test_unsafe_ops.py::"
 _NPZ = "tests/support/test_npz.py::test_other_files_are_refused"
 _ARTIFACTS = "tests/export/test_artifact.py::test_damaged_artifacts_are_refused"
 _HERE = "tests/reliability/"
+_INDEX = "tests/frontend/safety/test_checkpoint_index.py::"
 _DATA = "tests/federated/data/test_federated_data.py::"
 
 GUARDS = (
@@ -160,8 +161,38 @@ GUARDS = (
     _off(
         "shapes in checkpoints over which TensorFlow ends the process",
         "tf2jax_lite/frontend/safety/checkpoint_index.py",
-        "    if len(sizes) > _MOST_DIMENSIONS:",
+        "    if len(sizes) > MAX_DIMENSIONS:",
         "tests/frontend/safety/test_hostile_checkpoints.py::test_shapes_over_which_tensorflow_ends_the_process",
+    ),
+    *(
+        _off(against, "tf2jax_lite/frontend/safety/checkpoint_index.py", condition, f"{_INDEX}{test}")
+        for against, condition, test in (
+            (
+                "keys of a checkpoint's index that occur twice",
+                "                if (last is not None and key <= last) or key > highest:",
+                "test_indexes_of_more_than_one_reading",
+            ),
+            (
+                "blocks of a checkpoint's index that are read many times",
+                "            if start < end:",
+                "test_indexes_of_more_than_one_reading",
+            ),
+            (
+                "keys of a checkpoint's index that share much",
+                "        if self._left < 0:",
+                "test_indexes_of_more_than_one_reading",
+            ),
+            (
+                "parts of a variable with other shapes",
+                "        if stored is None or not same or stored.slices:",
+                "test_parts_that_are_not_those_of_their_tensor",
+            ),
+            (
+                "strings of a checkpoint that announce much",
+                "    if position + total > len(data):",
+                "test_strings_that_announce_more_than_there_is",
+            ),
+        )
     ),
     Guard(
         "codes for terminals in names",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tf2jax_lite.frontend.concrete.concrete_function import variables_by_name
+from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
 from tf2jax_lite.frontend.saved.object_graph import checkpointed
 from tf2jax_lite.support.errors import ExportError
 
@@ -58,7 +59,8 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
     Raises:
       ExportError: the checkpoint does not contain one of them.
     """
-    reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
+    checkpoint = Checkpoint(path / "variables" / "variables")
+    reader = checkpoint.reader
     there = reader.get_variable_to_shape_map()
     keys: dict[int, str] = {}
     if _OBJECT_GRAPH in there:
@@ -90,9 +92,10 @@ def copy_saved_model(path: Path, out: Path, values: Mapping[str, np.ndarray]) ->
     # The fingerprint is of the original checkpoint; a model without one loads as well.
     skipped = shutil.ignore_patterns("variables", "fingerprint.pb")
     shutil.copytree(path, out, ignore=skipped, dirs_exist_ok=True)
-    prefix = str(path / "variables" / "variables")
+    prefix = path / "variables" / "variables"
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        checkpoint = Checkpoint(prefix)
+        reader = checkpoint.reader
         dtypes = reader.get_variable_to_dtype_map()
         names = sorted(dtypes)
         (out / "variables").mkdir()

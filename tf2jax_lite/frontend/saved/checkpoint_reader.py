@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import mmap
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.frontend.graphdef import attributes, dtypes
-from tf2jax_lite.frontend.safety.checkpoint_index import read_index
+from tf2jax_lite.frontend.safety.checkpoint_index import check_lengths, read_index
 from tf2jax_lite.support import crc32c
 from tf2jax_lite.support.errors import InvalidModelError
-from tf2jax_lite.support.limits import read_bytes, regular
+from tf2jax_lite.support.limits import read_bytes, reading, regular
 from tf2jax_lite.support.stored_array import StoredArray
 
 __all__ = ["Checkpoint", "Key", "restored_from"]
@@ -37,34 +41,54 @@ class Checkpoint:
     def __init__(self, prefix: str | os.PathLike[str]):
         self._prefix = os.fspath(prefix)
         self._entries: dict[str, Any] = {}
+        self._index: bytes | None = None
         try:
             if os.path.isdir(self._prefix) and not os.path.exists(f"{self._prefix}.index"):
                 self._prefix = _newest(self._prefix)
             for file in self._files():
                 regular(file)
             if os.path.exists(f"{self._prefix}.index"):
-                self._header, self._entries = read_index(Path(f"{self._prefix}.index"))
-            is_plain = self._entries and not any(entry.slices for entry in self._entries.values())
-            if is_plain and self._header.endianness == _LITTLE:
-                self._names = set(self._entries)
+                file = Path(f"{self._prefix}.index")
+                self._index = read_bytes(file)
+                self._header, self._entries = read_index(file, self._index)
                 self._check_entries()
-                return
-            self._entries = {}
-            shapes = self._reader.get_variable_to_shape_map()
+                is_plain = not any(entry.slices for entry in self._entries.values())
+                if is_plain and self._header.endianness == _LITTLE:
+                    self._names = set(self._entries)
+                    return
+                self._entries = {}
+            shapes = self.reader.get_variable_to_shape_map()
             self._names = set(shapes)
-            self._check_sizes(shapes, self._reader.get_variable_to_dtype_map())
+            self._check_sizes(shapes, self.reader.get_variable_to_dtype_map())
         except InvalidModelError:
             raise
         except Exception as error:  # TensorFlow's readers raise various errors
             raise InvalidModelError(f"{self._prefix}: not a checkpoint that TensorFlow reads ({error}).") from error
 
     @functools.cached_property
-    def _reader(self) -> Any:
+    def reader(self) -> Any:
+        """TensorFlow's reader of the index that was checked."""
         import tensorflow as tf
 
-        if os.path.exists(f"{self._prefix}.index"):  # a folder may have the same name, and "DIR/" is a prefix, too
-            return tf.compat.v1.train.NewCheckpointReader(self._prefix)
-        return tf.train.load_checkpoint(self._prefix)
+        if self._index is None:
+            return tf.train.load_checkpoint(self._prefix)
+        return tf.compat.v1.train.NewCheckpointReader(self.checked_prefix)
+
+    @functools.cached_property
+    def checked_prefix(self) -> str:
+        """The prefix of links to this checkpoint's data, beside a copy of the index that was checked.
+
+        TensorFlow reads these: the original could be exchanged after the check. They exist as long as this object.
+        """
+        root = tempfile.mkdtemp(prefix="tf2jax_lite")
+        weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
+        folder = Path(root, "variables")
+        folder.mkdir()
+        (folder / "variables.index").write_bytes(self._index or b"")
+        for number in range(self._header.num_shards):
+            name = f"data-{number:05d}-of-{self._header.num_shards:05d}"
+            (folder / f"variables.{name}").symlink_to(os.path.abspath(f"{self._prefix}.{name}"))
+        return str(folder / "variables")
 
     def _files(self) -> list[Path]:
         folder, name = os.path.split(self._prefix)
@@ -74,20 +98,34 @@ class Checkpoint:
         return [file for file in files if not file.is_dir()]
 
     def _check_entries(self) -> None:
-        """Raise an error for tensors that lie outside of their file, or have another size."""
+        """Raise an error for tensors that lie outside of their file, or have another size or longer strings."""
         sizes = {file.name: file.stat().st_size for file in self._files()}
         for name, entry in self._entries.items():
+            if entry.slices:  # its parts are entries, too
+                continue
             there = sizes.get(self._shard(entry).name)
             if there is None:
                 raise InvalidModelError(f"{self._shard(entry)}: the file is missing, which holds {name!r}.")
             dtype = _dtype(entry)
             shape = [dim.size for dim in entry.shape.dim]
-            needed = entry.size if dtype is None else math.prod(shape) * dtype.itemsize
-            if needed != entry.size or not 0 <= entry.offset <= there - needed or needed < 0:
+            count = math.prod(shape)
+            fits = entry.size == count * dtype.itemsize if dtype is not None else entry.size >= count
+            if not fits or not 0 <= entry.offset <= there - entry.size or entry.size < 0:
                 raise InvalidModelError(
                     f"{self._prefix}: {name!r} of shape {shape} takes more than the {there} bytes of the files, or "
                     "another number of bytes than its entry states."
                 )
+            if entry.dtype in (_STRING, _VARIANT) and count:
+                self._check_lengths(name, entry, count)
+
+    def _check_lengths(self, name: str, entry: Any, count: int) -> None:
+        with (
+            reading(f"{self._shard(entry)}, {name!r}"),
+            self._shard(entry).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            memoryview(content)[entry.offset : entry.offset + entry.size] as data,
+        ):
+            check_lengths(data, count, entry.dtype == _STRING)
 
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
         """Raise an error for tensors larger than the files.
@@ -129,7 +167,7 @@ class Checkpoint:
         name, part = key
         found = self.stored((name, ""))
         try:
-            value = np.asarray(self._reader.get_tensor(name) if found is None else found)
+            value = np.asarray(self.reader.get_tensor(name) if found is None else found)
         except InvalidModelError:
             raise
         except Exception as error:
@@ -138,12 +176,13 @@ class Checkpoint:
 
     def object_graph(self) -> bytes | None:
         """Return the serialized TrackableObjectGraph; None if there is none."""
-        return self._reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in self._names else None
+        return self.reader.get_tensor(_OBJECT_GRAPH) if _OBJECT_GRAPH in self._names else None
 
 
 _LITTLE = 0
+_STRING, _VARIANT = 7, 21
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_OTHERS = (7, 20, 21, 29, 30, 31, 32, 33)  # strings, resources, variants, and types of less than a byte
+_OTHERS = (_STRING, 20, _VARIANT, 29, 30, 31, 32, 33)  # strings, resources, variants, and types of less than a byte
 
 
 def _dtype(entry: Any) -> np.dtype | None:

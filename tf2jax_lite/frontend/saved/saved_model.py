@@ -118,19 +118,36 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
 
     proto = read_proto(path)
     wanted = chosen_tags(path, proto, tags)
-    check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
+    checked = check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
+    place = with_checked(path, checked) if checkpoint else os.fspath(path)
     try:
         options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not checkpoint)
-        return tf.saved_model.load(os.fspath(path), tags=wanted, options=options)
+        restored = tf.saved_model.load(place, tags=wanted, options=options)
     except Exception as error:
-        text = str(error).strip().splitlines()
+        text = str(error).replace(place, os.fspath(path)).strip().splitlines()
         raise InvalidModelError(
             f"{os.fspath(path)}: TensorFlow cannot load it ({type(error).__name__}: {text[0] if text else ''})."
         ) from error
+    restored._tf2jax_lite_checkpoint = checked  # its functions may read assets at `place`
+    return restored
 
 
-def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Raise an error for models that TensorFlow must not load.
+def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None) -> str:
+    """Return a directory of links to a model's files, but with the checkpoint that was checked.
+
+    It exists as long as the checkpoint, and is the model's own without one.
+    """
+    if checkpoint is None:
+        return os.fspath(path)
+    place = Path(checkpoint.checked_prefix).parent.parent
+    for file in Path(path).resolve().iterdir():
+        if file.name != "variables":
+            (place / file.name).symlink_to(file)
+    return str(place)
+
+
+def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> Checkpoint | None:
+    """Return the checkpoint of a model; raise an error for models that TensorFlow must not load.
 
     TensorFlow runs parts of a model, and aborts on some models.
 
@@ -145,8 +162,7 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
         functions.check(meta_graph.graph_def, os.fspath(path))
         reject_at_load(meta_graph, path)
         prefix = os.path.join(path, "variables", "variables")
-        if os.path.exists(f"{prefix}.index"):
-            Checkpoint(prefix)
+        return Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
 
 
 def signature_names(restored: Any) -> list[str]:

@@ -11,13 +11,12 @@ import numpy as np
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.common.result_size import broadcast_elements
 from tf2jax_lite.support.errors import UnsupportedError
-from tf2jax_lite.support.limits import check_bytes
+from tf2jax_lite.support.limits import MAX_DIMENSIONS, check_bytes
 
 __all__ = ["check_growth", "check_results", "check_specs"]
 
 # Elements of inputs that are too few to check results, unless the op makes large results of small inputs.
 _SMALL = 1024
-_MAX_RANK = 64  # NumPy's limit
 _INTEGERS = frozenset((int,))
 
 
@@ -74,8 +73,8 @@ def check_results(results: Sequence[Any], limit: int) -> bool:
             check_bytes(
                 shape, np.dtype(value.dtype).itemsize, "a result of this node", limit=limit, option="max_result_bytes"
             )
-        if len(shape) > _MAX_RANK:
-            raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {_MAX_RANK}.")
+        if len(shape) > MAX_DIMENSIONS:
+            raise UnsupportedError(f"a result of {len(shape)} dimensions; arrays have up to {MAX_DIMENSIONS}.")
     return is_symbolic
 
 
