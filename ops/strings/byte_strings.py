@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.support.limits import check_bytes
 from tf2jax_lite.values.int64 import WordArray, from_u32_pair
 from tf2jax_lite.values.uint64 import U64
 
@@ -34,6 +35,7 @@ __all__ = [
     "to_numpy",
 ]
 
+_PER_CHARACTER = 6  # bytes: as uint8, as uint32, and in words
 _OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 
 
@@ -117,7 +119,9 @@ def pack_words(text: Any) -> Any:
 def _table(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return static strings as words, padded to one length, and their lengths."""
     lengths = np.array([len(item) for item in value.flat], np.int32)
-    rows = np.zeros((value.size, int(max(lengths, default=0))), np.uint8)
+    shape = (value.size, int(max(lengths, default=0)))
+    check_bytes(shape, _PER_CHARACTER, "a table of strings")
+    rows = np.zeros(shape, np.uint8)
     for row, item in zip(rows, value.flat, strict=True):
         row[: len(item)] = np.frombuffer(item, np.uint8)
     words = pack_words(rows.astype(np.uint32))

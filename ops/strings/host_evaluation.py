@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MOST_BYTES", "linear", "text_bytes"]
+__all__ = ["COMPUTED_BYTES", "MOST_BYTES", "is_text", "linear", "text_bytes"]
 
 # Bytes of a string in TensorFlow and in NumPy, beside its characters; and of a string of one byte with its index in a
 # sparse tensor.
 _PER_STRING, _PER_BYTE = 128, 160
+_LONGEST_NUMBER = 320  # characters of a float64 without an exponent, before the point
 
 
 def _flat(args: Sequence[Any]) -> list[np.ndarray]:
@@ -30,6 +31,16 @@ def text_bytes(array: np.ndarray) -> int:
 
 def _longest(array: np.ndarray) -> int:
     return max(map(len, array.flat), default=0)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is an array of strings, not of symbolic dimensions."""
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype.hasobject
+        and value.size > 0
+        and isinstance(value.flat[0], (bytes, str))
+    )
 
 
 def linear(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
@@ -88,6 +99,33 @@ def _padded_bytes(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
     text, length = _flat(args)
     return linear(args, attrs) + text.size * max(int(length), 0)
 
+
+def _concatenated(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    """Return a bound for strings joined element by element, each of them repeated by broadcasting."""
+    flat = _flat(args)
+    count = math.prod(np.broadcast_shapes(*(v.shape for v in flat)))
+    text = sum(text_bytes(v) * (count // v.size) for v in flat if v.size)
+    return text + count * (_PER_STRING + len(flat) * _text(attrs, "separator"))
+
+
+def _as_text(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    (value,) = _flat(args)
+    more = max(attrs.get("width", -1), 0) + max(attrs.get("precision", -1), 0)
+    return text_bytes(value) + value.size * (_PER_STRING + _LONGEST_NUMBER + more)
+
+
+def _filled(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
+    escaped = 4 * sum(map(text_bytes, _flat(args)))
+    return escaped + _LONGEST_NUMBER * sum(v.size for v in _flat(args)) + _text(attrs, "template")
+
+
+COMPUTED_BYTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], int]] = {
+    "Add": _concatenated,
+    "AsString": _as_text,
+    "StringFormat": _filled,
+    "StringJoin": _concatenated,
+}
+"""Upper bound of the bytes of strings that an op of ours makes, as `MOST_BYTES`; other ops only move strings."""
 
 MOST_BYTES: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], int]] = {
     **dict.fromkeys(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite import ir
+from tf2jax_lite.support.errors import InvalidModelError
 
 from . import op_defs
 from .size_limits import ConstantBytes
@@ -53,6 +54,7 @@ _MAX_TENSOR_BYTES = 1024  # of one tensor
 # Tags of a NodeDef's fields before the attributes: name, op, inputs and device, each followed by its length.
 _OTHER_FIELDS = frozenset({0x0A, 0x12, 0x1A, 0x22})
 _INPUT, _ATTRIBUTE = 0x1A, 0x2A
+_DT_STRING = 7
 
 
 def read_node(proto: Any, name: str, sizes: ConstantBytes) -> tuple[list[str], NodeDefSpec]:
@@ -161,6 +163,9 @@ def _read(op: str, found: op_defs.Definition | None, proto: Any) -> NodeDefSpec:
     attrs = op_defs.read_attrs(proto)
     if found is None:
         return NodeDefSpec(op, attrs, False, -1, {}, "", ir.NodeSpec(op, (), attrs))
+    for name, _, allowed in op_defs.attribute_kinds(op):
+        if allowed and attrs.get(name) is ir.STRING and _DT_STRING not in allowed:
+            raise InvalidModelError(f"{op} is an op of numbers; its attribute {name!r} says strings.")
     groups = found.plain_groups
     if groups is None:
         groups = tuple(len(arg.types(attrs)) if arg.is_list else None for arg in found.inputs)

@@ -142,7 +142,10 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _Table:
-    """A LevelDB table, in which restarts, keys and blocks must be in the order of LevelDB's writer."""
+    """A LevelDB table.
+
+    Restarts, keys and blocks must be in the order of LevelDB's writer.
+    """
 
     def __init__(self, data: bytes):
         self._data = data
@@ -223,7 +226,9 @@ class _Table:
 
 
 def unpack_snappy(data: bytes) -> bytes:
-    """Return what is compressed in Snappy's raw format; memory is at most what the data announce.
+    """Unpack Snappy's raw format.
+
+    Memory is at most the announced size.
 
     Source: https://github.com/google/snappy/blob/main/format_description.txt.
 

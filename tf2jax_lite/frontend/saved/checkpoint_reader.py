@@ -76,7 +76,7 @@ class Checkpoint:
 
     @functools.cached_property
     def checked_prefix(self) -> str:
-        """The prefix of links to this checkpoint's data, beside a copy of the index that was checked.
+        """The prefix of a copy of the checked index, beside links to the data.
 
         TensorFlow reads these: the original could be exchanged after the check. They exist as long as this object.
         """
@@ -98,7 +98,7 @@ class Checkpoint:
         return [file for file in files if not file.is_dir()]
 
     def _check_entries(self) -> None:
-        """Raise an error for tensors that lie outside of their file, or have another size or longer strings."""
+        """Raise an error for tensors that do not fit their file, or their entry."""
         sizes = {file.name: file.stat().st_size for file in self._files()}
         for name, entry in self._entries.items():
             if entry.slices:  # its parts are entries, too

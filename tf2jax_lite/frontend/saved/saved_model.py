@@ -133,7 +133,7 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
 
 
 def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None) -> str:
-    """Return a directory of links to a model's files, but with the checkpoint that was checked.
+    """Return a directory of links to a model's files, with the checked checkpoint.
 
     It exists as long as the checkpoint, and is the model's own without one.
     """
@@ -147,7 +147,7 @@ def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None) ->
 
 
 def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> Checkpoint | None:
-    """Return the checkpoint of a model; raise an error for models that TensorFlow must not load.
+    """Return the checkpoint of a model that TensorFlow may load.
 
     TensorFlow runs parts of a model, and aborts on some models.
 

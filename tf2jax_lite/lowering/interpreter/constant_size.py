@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 
 from tf2jax_lite.lowering.planning.plan import Step
 from tf2jax_lite.ops.common.result_size import broadcast_elements
-from tf2jax_lite.support.errors import UnsupportedError
+from tf2jax_lite.ops.strings.host_evaluation import COMPUTED_BYTES, is_text, text_bytes
+from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.support.limits import MAX_DIMENSIONS, check_bytes
 
 __all__ = ["check_growth", "check_results", "check_specs"]
@@ -31,19 +33,44 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
 
     Raises:
       LimitError: a result would take more.
+      InvalidModelError: there are strings for an op of numbers, which NumPy would repeat or add up.
     """
-    if step.op.result_size is not None:
-        found = step.op.result_size(*args, **step.kwargs)
-    else:
-        sizes = [v.size if isinstance(v, np.ndarray) else 1 for v in inputs]
-        found = sum(sizes)
-        if found * found > _SMALL and len(sizes) <= _SMALL and math.prod(sorted(sizes)[-2:]) > _SMALL:
-            found = broadcast_elements([v for v in inputs if isinstance(v, np.ndarray)])
+    text = [v for v in inputs if is_text(v)]
+    if text or step.op.name == "AsString":
+        found = _text_bytes(step, inputs, args, text)
+        if found > limit:
+            check_bytes((found,), 1, "a constant that this node computes", limit=limit)
+        return
+    found = _elements(step, inputs, args)
     if found is not None:
         dtype = step.dtypes[0] if step.dtypes else None
         itemsize = 8 if dtype is None else dtype.itemsize
         if not 0 <= found * itemsize <= limit:
             check_bytes((found,), itemsize, "a constant that this node computes", limit=limit)
+
+
+def _text_bytes(step: Step, inputs: Sequence[Any], args: Sequence[Any], text: Sequence[Any]) -> int:
+    """Return an upper bound of the bytes of a node's results, of whose inputs ``text`` are strings."""
+    for value, name in zip(args, step.node.input_types, strict=False):
+        if isinstance(step.node.attrs.get(name), np.dtype) and is_text(value):
+            raise InvalidModelError(f"an input is an array of strings; expected {step.node.attrs[name]}.")
+    if step.op.name in COMPUTED_BYTES:
+        with contextlib.suppress(ValueError):  # shapes that do not broadcast
+            return COMPUTED_BYTES[step.op.name](args, step.kwargs)
+    found = _elements(step, inputs, args) or 0
+    longest = max(max(map(len, v.flat)) for v in text)
+    moved = sum(map(text_bytes, text))
+    return 8 * found + (moved if step.op.result_size is None else found * longest)
+
+
+def _elements(step: Step, inputs: Sequence[Any], args: Sequence[Any]) -> int | None:
+    if step.op.result_size is not None:
+        return step.op.result_size(*args, **step.kwargs)
+    sizes = [v.size if isinstance(v, np.ndarray) else 1 for v in inputs]
+    found = sum(sizes)
+    if found * found > _SMALL and len(sizes) <= _SMALL and math.prod(sorted(sizes)[-2:]) > _SMALL:
+        found = broadcast_elements([v for v in inputs if isinstance(v, np.ndarray)])
+    return found
 
 
 def check_results(results: Sequence[Any], limit: int) -> bool:
