@@ -101,7 +101,7 @@ def _padded_bytes(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
 
 
 def _concatenated(args: Sequence[Any], attrs: Mapping[str, Any]) -> int:
-    """Return a bound for strings joined element by element, each of them repeated by broadcasting."""
+    """Return a bound for strings joined element by element, with broadcasting."""
     flat = _flat(args)
     count = math.prod(np.broadcast_shapes(*(v.shape for v in flat)))
     text = sum(text_bytes(v) * (count // v.size) for v in flat if v.size)

@@ -1,4 +1,4 @@
-"""Indexes that TensorFlow would read in another way than a scan, or that take much memory; Snappy."""
+"""Indexes that have two readings, or that take much memory; Snappy."""
 
 import random
 import struct
@@ -215,7 +215,7 @@ def test_parts_of_tensors(parts):
     ],
 )
 def test_parts_that_are_not_those_of_their_tensor(parts, change):
-    """TensorFlow copies a part with the extents of its tensor's entry, whatever the part's own shape."""
+    """TensorFlow copies with the extents of the tensor, not with the part's shape."""
     prefix, _ = parts
     index = Path(f"{prefix}.index")
     pairs = dict(checkpoint_index._entries(index.read_bytes()))
@@ -228,7 +228,7 @@ def test_parts_that_are_not_those_of_their_tensor(parts, change):
 
 
 def stored_text(folder, lengths, *, count=None, dtype=7):
-    """Write a checkpoint with a tensor of strings (7) or variants (21); return its prefix."""
+    """Write a checkpoint of strings (7) or variants (21); return its prefix."""
     text = b"abc" * 5
     data = b"".join(map(varint, lengths)) + bytes(4) + text
     entry = tensor_bundle_pb2.BundleEntryProto(dtype=dtype, size=len(data))

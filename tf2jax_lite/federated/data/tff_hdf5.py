@@ -17,6 +17,7 @@ from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.npz_folder import MAX_CLIENT_BYTES
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.support.errors import DataError, MissingLibraryError, UnknownClientError
+from tf2jax_lite.support.hdf5 import memory_bytes
 from tf2jax_lite.support.limits import regular
 
 __all__ = ["TFFHDF5FederatedData"]
@@ -106,7 +107,12 @@ class TFFHDF5FederatedData(FederatedData):
     def _read(self, client_id: ClientId) -> Examples:
         where = f"{self.path}, client {client_id!r}"
         try:
-            arrays = {name: np.asarray(dataset[()]) for name, dataset in self._datasets(client_id).items()}
+            datasets, left = self._datasets(client_id), self._max_bytes
+            for dataset in datasets.values():
+                left -= memory_bytes(dataset, left)
+                if left < 0:
+                    raise ValueError(f"its arrays take more than max_client_bytes={self._max_bytes}")
+            arrays = {name: np.asarray(dataset[()]) for name, dataset in datasets.items()}
         except UnknownClientError:
             raise
         except _ERRORS as error:

@@ -112,7 +112,7 @@ def _ordered(number: int) -> bytes:
 
 
 def check_lengths(data: Any, count: int, are_strings: bool) -> None:
-    """Check strings or variants, whose lengths TensorFlow allocates before it reads them.
+    """Check strings or variants: TensorFlow allocates what they announce.
 
     Args:
       data: the bytes of a tensor: the lengths of all strings, a checksum, all strings; or each variant's length,

@@ -50,7 +50,7 @@ def check_growth(step: Step, inputs: Sequence[Any], args: Sequence[Any], limit: 
 
 
 def _text_bytes(step: Step, inputs: Sequence[Any], args: Sequence[Any], text: Sequence[Any]) -> int:
-    """Return an upper bound of the bytes of a node's results, of whose inputs ``text`` are strings."""
+    """Return a bound for the results of a node, whose inputs ``text`` are strings."""
     for value, name in zip(args, step.node.input_types, strict=False):
         if isinstance(step.node.attrs.get(name), np.dtype) and is_text(value):
             raise InvalidModelError(f"an input is an array of strings; expected {step.node.attrs[name]}.")
