@@ -575,12 +575,18 @@ def test_failing_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def write_metadata(folder, kind, files):
+    content = {"format": "tf2jax_lite artefact", "kind": kind, "files": {name: {} for name in files}}
+    (folder / "metadata.json").write_text(json.dumps(content))
+
+
 def write_slowly(out):
+    names = [f"part{i}" for i in range(40)]
     with atomic_dir.new_directory(out, overwrite=True) as folder:
-        for i in range(40):
-            (folder / f"part{i}").write_text("new")
+        for name in names:
+            (folder / name).write_text("new")
             time.sleep(0.002)
-        (folder / "metadata.json").write_text("new")
+        write_metadata(folder, "new", names)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
@@ -591,7 +597,7 @@ def test_killing_never_leaves_a_broken_directory(tmp_path):
         shutil.rmtree(out, ignore_errors=True)
         if attempt % 2:
             out.mkdir()
-            (out / "metadata.json").write_text("old")
+            write_metadata(out, "old", [])
         child = os.fork()
         if child == 0:
             write_slowly(out)
@@ -601,11 +607,11 @@ def test_killing_never_leaves_a_broken_directory(tmp_path):
         os.waitpid(child, 0)
         if out.exists():
             found = {p.name for p in out.iterdir()}
-            kind = (out / "metadata.json").read_text()
+            kind = json.loads((out / "metadata.json").read_text())["kind"]
             assert (kind == "old" and found == {"metadata.json"}) or (kind == "new" and len(found) == 41)
     # Leftovers of killed runs are removed by the next.
     with atomic_dir.new_directory(out, overwrite=True) as folder:
-        (folder / "metadata.json").write_text("{}")
+        write_metadata(folder, "last", [])
     assert os.listdir(tmp_path) == ["out"]
 
 

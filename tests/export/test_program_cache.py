@@ -35,6 +35,7 @@ def written(tmp_path_factory):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv(program_cache.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "cache" / "programs"
 
 
@@ -113,7 +114,8 @@ def test_programs_that_others_can_write_are_not_read(who, written, cache, compil
     run(written)
     (file,) = cache.iterdir()
     payload = pickle.dumps(Harmful(tmp_path / "harm"))
-    file.write_bytes(hashlib.sha256(payload).digest() + payload)
+    secret = (tmp_path / "state" / "tf2jax-lite" / "key").read_bytes()
+    file.write_bytes(program_cache._mac(secret, file.stem, payload) + payload)
     if who == "file":
         file.chmod(0o666)
     elif who == "folder":
@@ -125,6 +127,77 @@ def test_programs_that_others_can_write_are_not_read(who, written, cache, compil
         monkeypatch.setattr(os, "getuid", lambda: 12345)
     run(written)
     assert len(compilations) == 2 and not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("how", ["old", "none", "swapped", "other"])
+def test_programs_without_the_mac_of_this_user_run_nothing(how, written, cache, compilations, tmp_path):
+    run(written)
+    (file,) = cache.iterdir()
+    payload = pickle.dumps(Harmful(tmp_path / "harm"))
+    secret = (tmp_path / "state" / "tf2jax-lite" / "key").read_bytes()
+    mac = {
+        "old": hashlib.sha256(payload).digest(),
+        "none": b"",
+        "swapped": program_cache._mac(secret, "another program", payload),
+        "other": program_cache._mac(b"x" * 32, file.stem, payload),
+    }[how]
+    file.write_bytes(mac + payload)
+    run(written)
+    assert len(compilations) == 2 and not (tmp_path / "harm").exists()
+    run(written)
+    assert len(compilations) == 2
+
+
+def test_relative_cache_directory_is_no_cache(monkeypatch):
+    for relative in ("cache", "./cache", "../cache", "~/cache"):
+        monkeypatch.setenv(program_cache.CACHE, relative)
+        assert program_cache.directory() is None
+    monkeypatch.delenv(program_cache.CACHE)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert program_cache.directory() is None
+
+
+def use(cache, monkeypatch, tmp_path, how):
+    state = tmp_path / "state" / "tf2jax-lite"
+    if how == "below":
+        monkeypatch.setenv("XDG_STATE_HOME", str(cache.parent / "state"))
+    elif how == "link":
+        cache.parent.mkdir()
+        (tmp_path / "here").symlink_to(cache.parent)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here" / "state"))
+    elif how == "same":
+        monkeypatch.delenv(program_cache.CACHE)
+        for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+            monkeypatch.setenv(name, str(tmp_path / "one"))
+    elif how == "relative":
+        monkeypatch.setenv("XDG_STATE_HOME", "state")
+        monkeypatch.chdir(tmp_path)
+    else:
+        state.mkdir(parents=True, mode=0o700)
+        (state / "key").write_bytes(b"k" * (31 if how == "short" else 32))
+        (state / "key").chmod(0o644 if how == "readable" else 0o600)
+        if how == "folder":
+            state.chmod(0o777)
+        elif how == "linked":
+            (state / "key").rename(tmp_path / "key")
+            (state / "key").symlink_to(tmp_path / "key")
+
+
+@pytest.mark.default_cases("below", "readable")
+@pytest.mark.parametrize("how", ["below", "link", "same", "relative", "short", "readable", "folder", "linked"])
+def test_no_key_that_only_the_user_has_is_no_cache(how, written, cache, compilations, monkeypatch, tmp_path):
+    """What a cloned repository or a copied folder may bring."""
+    use(cache, monkeypatch, tmp_path, how)
+    run(written)
+    run(written)
+    assert len(compilations) == 2 and not list(tmp_path.rglob("*.program"))
+
+
+def test_key_is_made_once_and_is_private(cache, tmp_path):
+    first = program_cache._secret(cache)
+    assert first == program_cache._secret(cache) and len(first) == 32
+    (file,) = (tmp_path / "state" / "tf2jax-lite").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.full

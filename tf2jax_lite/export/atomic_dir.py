@@ -1,21 +1,36 @@
-"""Write directories and files atomically: they appear complete or not at all."""
+"""Write directories and files atomically: they appear complete or not at all.
+
+A directory is filled in a private one beside it, whose name nobody can foresee, and takes its name at the end. Nothing
+is replaced that was not there at the start, and of that only an artifact without files of the user.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import glob
+import fcntl
 import hashlib
 import os
+import re
+import secrets
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tf2jax_lite.support.errors import ExportError
+from tf2jax_lite.support.limits import read_json
 
-__all__ = ["METADATA", "new_directory", "refuse_existing", "sha256", "write_file"]
+__all__ = ["METADATA", "move_file", "new_directory", "refuse_existing", "sha256", "write_file"]
 
 METADATA = "metadata.json"
 _MAX_LINKS = 40  # as in Linux; links may form a cycle
+_MARK, _NEW, _OLD = ".tf2jax_lite", "new", "old"  # in a private directory
+_PRIVATE = re.compile(r"\.(.+)\.[a-z0-9_]{8}\.partial")
+_CHECKPOINT = re.compile(
+    r"_[A-Z_]+|_sharding|array_metadatas|d|manifest\.ocdbt|ocdbt\.process_\d+|descriptor"
+)  # of Orbax
+_Identity = tuple[int, int]
 
 
 @contextlib.contextmanager
@@ -30,48 +45,88 @@ def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
       ExportError: ``path`` exists and must not be replaced, or it cannot be written.
     """
     path = Path(os.path.abspath(path))
-    refuse_existing(path, overwrite=overwrite)
+    with contextlib.suppress(OSError):  # a parent that is missing or unreadable
+        _remove_stale(path)
+    replaced = refuse_existing(path, overwrite=overwrite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-            if not _is_running(stale):
-                shutil.rmtree(stale, ignore_errors=True)
-        work = path.parent / f".{path.name}.{os.getpid()}.partial"
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
+        private, lock = _private_directory(path)
     except OSError as error:
         raise ExportError(f"cannot write beside {path}: {error.strerror}") from error
     try:
-        yield work
-        _move(work, path)
+        yield private / _NEW
+        _finish(private / _NEW)
+        if replaced is None:
+            _place(private / _NEW, path)
+        else:
+            _replace(private, path, replaced)
     except OSError as error:
         raise ExportError(f"cannot write {path}: {error}") from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        if (private / _MARK).exists():
+            shutil.rmtree(private, ignore_errors=True)
+        os.close(lock)
 
 
-def refuse_existing(path: str | Path, *, overwrite: bool) -> None:
+def refuse_existing(path: str | Path, *, overwrite: bool) -> _Identity | None:
     """Check before hours of work that its result can be written.
 
     Args:
       path: the path of the result.
       overwrite: whether an existing artifact may be replaced.
 
+    Returns:
+      The identity of the artifact that is there; None if there is none.
+
     Raises:
       ExportError: ``path`` exists and must not be replaced, or it cannot be written.
     """
     path = Path(path)
     try:
-        if not (path.exists() or path.is_symlink()):
+        if not os.path.lexists(path):
             _check_parent(path)
-            return
-        artifact = not path.is_symlink() and (path / METADATA).is_file()
+            return None
+        if not overwrite:
+            raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
+        found = path.lstat()
+        foreign = _foreign_files(path) if stat.S_ISDIR(found.st_mode) else None
     except OSError as error:  # a name that is too long, a parent without permission
         raise ExportError(f"cannot write {path}: {error.strerror}") from error
-    if not overwrite:
-        raise ExportError(f"{path} exists; choose another name, or overwrite it (--force)")
-    if not artifact:
+    if foreign is None:
         raise ExportError(f"{path} is not an artifact of tf2jax_lite; it is left as it is")
+    if foreign:
+        names = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
+        raise ExportError(f"{path} has files that are not of the artifact: {names}. Move them, or choose another name.")
+    return found.st_dev, found.st_ino
+
+
+def _foreign_files(folder: Path) -> list[str] | None:
+    """Return the files in an artifact, or a directory of artifacts, that it did not write; None if it is neither."""
+    from .metadata import FAMILY, FAMILY_MEMBERS, FORMAT  # which imports this module
+
+    try:
+        metadata = read_json(folder / METADATA, ExportError)
+    except ExportError:
+        return None
+    kind = metadata.get("format") if isinstance(metadata, dict) else None
+    files = metadata.get("files", {}) if kind in (FORMAT, FAMILY) else None
+    if not isinstance(files, dict):
+        return None
+    members = metadata.get(FAMILY_MEMBERS) if kind == FAMILY else ()
+    foreign: list[str] = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if not entry.is_dir(follow_symlinks=False):
+            foreign += [] if entry.name in files or entry.name == METADATA else [entry.name]
+        elif isinstance(members, list) and entry.name in members:
+            inner = _foreign_files(Path(entry.path))
+            foreign += [entry.name] if inner is None else [f"{entry.name}/{name}" for name in inner]
+        elif entry.name == "__pycache__":
+            foreign += [f"{entry.name}/{n}" for n in os.listdir(entry.path) if not n.endswith(".pyc")]
+        elif entry.name == "checkpoint" and kind == FORMAT:
+            foreign += [f"{entry.name}/{n}" for n in os.listdir(entry.path) if not _CHECKPOINT.fullmatch(n)]
+        else:
+            foreign.append(entry.name)
+    return foreign
 
 
 def _check_parent(path: Path) -> None:
@@ -87,34 +142,110 @@ def _check_parent(path: Path) -> None:
         raise ExportError(f"cannot write {path}: {folder} may not be written to")
 
 
-def _is_running(stale: Path) -> bool:
-    """Return whether the process that writes a partial directory is running."""
-    number = stale.name.split(".")[-2]
+def _private_directory(path: Path) -> tuple[Path, int]:
+    """Make a private directory beside a path, with ``new`` to fill; return it and its lock, an open file.
+
+    The lock lasts as long as the process, which tells `_remove_stale` whether it is running.
+    """
+    while True:
+        private = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+        lock = _locked(private)
+        if lock is not None:
+            break
     try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return False
-    except (ValueError, OSError):
-        return True
-    return True
+        (private / _MARK).touch()
+        (private / _NEW).mkdir()
+    except OSError:
+        os.close(lock)
+        raise
+    return private, lock
 
 
-def _move(work: Path, path: Path) -> None:
-    mask = os.umask(0)
-    os.umask(mask)
-    for file in work.rglob("*"):
-        if not file.is_file():
+def _locked(private: Path) -> int | None:
+    """Return the lock of a private directory; None if another process has it, or removed the directory."""
+    try:
+        lock = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), private.lstat()):
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what killed processes left beside a path; an artifact that one was about to replace gets its name back."""
+    for entry in list(os.scandir(path.parent)):
+        match = _PRIVATE.fullmatch(entry.name)
+        if not match or match[1] != path.name or (lock := _locked(Path(entry.path))) is None:
             continue
-        os.chmod(file, 0o666 & ~mask)  # safetensors makes files that only their owner may read
-        _sync(file)
-    if path.exists():
-        old = path.parent / f".{path.name}.{os.getpid()}.old.partial"
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(path, old)
-        os.rename(work, path)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(work, path)
+        private = Path(entry.path)
+        try:
+            names = set(os.listdir(private))
+            if _MARK in names and names <= {_MARK, _NEW, _OLD}:
+                if _OLD in names and not os.path.lexists(path):
+                    _place(private / _OLD, path)
+                shutil.rmtree(private, ignore_errors=True)
+            elif not names:
+                private.rmdir()
+        except OSError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def _finish(work: Path) -> None:
+    mode = work.stat().st_mode & 0o666
+    for file in work.rglob("*"):
+        if file.is_file():
+            os.chmod(file, mode)  # safetensors makes files that only their owner may read
+            _sync(file)
+
+
+def _place(folder: Path, path: Path) -> None:
+    """Rename a directory to a name that does not exist.
+
+    A rename replaces an empty directory. This one is claimed before, which fails if anything has the name.
+
+    Raises:
+      ExportError: it exists.
+    """
+    try:
+        path.mkdir()
+    except FileExistsError:
+        raise ExportError(f"{path} was made meanwhile; it is left as it is") from None
+    try:
+        os.rename(folder, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        raise
+
+
+def _replace(private: Path, path: Path, replaced: _Identity) -> None:
+    """Rename the new directory to that of an artifact, if that one is still the same.
+
+    Raises:
+      ExportError: it is another one, or got files of the user.
+    """
+    old = private / _OLD
+    os.rename(path, old)
+    found = old.lstat()
+    try:
+        if (found.st_dev, found.st_ino) != replaced or _foreign_files(old) != []:
+            raise ExportError(f"{path} changed meanwhile; it is left as it is")
+        _place(private / _NEW, path)
+    except Exception as error:
+        try:
+            _place(old, path)
+        except (ExportError, OSError):
+            (private / _MARK).unlink()  # nothing removes the directory then
+            raise ExportError(f"{path} changed meanwhile; the artifact that it was is now {old}") from error
+        raise
 
 
 def _sync(path: Path) -> None:
@@ -125,14 +256,19 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, *, overwrite: bool = True) -> None:
     """Write a single file under a temporary name, then rename it.
 
     A link stays, and its target is written. Pipes, devices and open files of the process (``/dev/stdout``) are written
     directly.
 
+    Args:
+      path: the file.
+      content: its content.
+      overwrite: replace a file that exists.
+
     Raises:
-      ExportError: it cannot be written.
+      ExportError: it cannot be written, or exists.
     """
     path = Path(os.path.abspath(path))
     try:
@@ -140,16 +276,38 @@ def write_file(path: Path, content: bytes) -> None:
             path.write_bytes(content)
             return
         path = Path(os.path.realpath(path))
-        temporary = path.parent / f".{path.name}.{os.getpid()}.partial"
+        temporary = path.parent / f".{secrets.token_hex(8)}.partial"
         try:
-            temporary.write_bytes(content)
-            _sync(temporary)
-            os.replace(temporary, path)
+            with os.fdopen(_created(temporary), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            move_file(temporary, path, overwrite=overwrite)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
     except OSError as error:
         raise ExportError(f"cannot write {path}: {error.strerror}") from error
+
+
+def move_file(temporary: Path, path: Path, *, overwrite: bool) -> None:
+    """Rename a file; without ``overwrite`` only to a name that does not exist.
+
+    Raises:
+      OSError: it exists, or cannot be renamed.
+    """
+    if not overwrite:
+        os.close(_created(path))  # claimed, as a rename would replace a file
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        if not overwrite:
+            path.unlink()
+        raise
+
+
+def _created(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def _is_stream(path: Path) -> bool:

@@ -40,7 +40,8 @@ def write_family(
         for name, write in members.items():
             reports.append(write(work / name))
             files |= {f"{name}/{file}": size for file, size in reports[-1].files.items()}
-        metadata = {"format": FAMILY, "format_version": 1, FAMILY_MEMBERS: list(members)}
+        sizes = {name: {"bytes": len(content)} for name, content in (extra or {}).items()}
+        metadata = {"format": FAMILY, "format_version": 1, FAMILY_MEMBERS: list(members), "files": sizes}
         for name, content in {**(extra or {}), METADATA: (json.dumps(metadata, indent=2) + "\n").encode()}.items():
             (work / name).write_bytes(content)
             files[name] = len(content)

@@ -2,12 +2,14 @@
 
 JAX's serialized programs are pickles, which run code when they are read. They are never beside an artifact, which may
 come from others, and are read only from a directory and files that belong to the user and that no one else can write.
+An entry begins with a MAC, whose secret is outside of the cache: a cache that was copied or cloned brings no code.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import importlib.metadata
 import json
 import os
@@ -15,6 +17,7 @@ import pickle
 import platform
 import stat
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,12 @@ from tf2jax_lite.version import installed_version
 __all__ = ["CACHE", "directory", "program_key", "read_program", "write_program"]
 
 CACHE = "TF2JAX_LITE_CACHE"
-"""The environment variable with the cache directory; empty for no cache."""
+"""The environment variable with the absolute path of the cache directory; empty for no cache."""
 
 _MAX_PROGRAMS = 64
 _MAX_BYTES = 2 << 30
 _SUFFIX = ".program"
+_MAC_BYTES = 32  # of SHA-256
 _FORMAT = 2  # changes with the arguments of stored programs
 
 
@@ -39,13 +43,42 @@ def directory() -> Path | None:
     """Return the directory of programs; None without a cache.
 
     It is ``programs`` in the directory that `CACHE` names, in ``$XDG_CACHE_HOME/tf2jax-lite``, or in
-    ``~/.cache/tf2jax-lite``.
+    ``~/.cache/tf2jax-lite``. A relative path counts as none: it would be in any directory that a command runs in.
     """
     given = os.environ.get(CACHE)
-    if given is not None:
-        return Path(given) / "programs" if given else None
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "tf2jax-lite" / "programs" if os.path.isabs(home) else None
+    root = Path(given) if given is not None else _user_directory("XDG_CACHE_HOME", "~/.cache")
+    return root / "programs" if root.is_absolute() else None
+
+
+def _user_directory(variable: str, default: str) -> Path:
+    return Path(os.environ.get(variable) or os.path.expanduser(default)) / "tf2jax-lite"
+
+
+def _secret(folder: Path) -> bytes | None:
+    """Return the key of MACs, made on the first call; None if there is none that only the user can read.
+
+    It is ``key`` in ``$XDG_STATE_HOME/tf2jax-lite`` or ``~/.local/state/tf2jax-lite``, never in the cache.
+    """
+    state = _user_directory("XDG_STATE_HOME", "~/.local/state")
+    if not state.is_absolute() or state.resolve().is_relative_to(folder.parent.resolve()):
+        return None
+    file = state / "key"
+    if not os.path.lexists(file):
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=state)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(os.urandom(_MAC_BYTES))
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.link(temporary, file)
+        finally:
+            os.unlink(temporary)
+    secret = _read_private(file, others=0o077) if _is_private(state) else None
+    return secret if secret is not None and len(secret) == _MAC_BYTES else None
+
+
+def _mac(secret: bytes, key: str, payload: bytes) -> bytes:
+    return hmac.digest(secret, key.encode() + b"\0" + payload, "sha256")
 
 
 def program_key(metadata: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -91,11 +124,12 @@ def read_program(key: str) -> tuple[Any, Any] | None:
         return None
     file = folder / f"{key}{_SUFFIX}"
     try:
-        if not _is_private(file):
+        content = _read_private(file)
+        secret = None if content is None else _secret(folder)
+        if content is None or secret is None:
             return None
-        content = file.read_bytes()
-        digest, payload = content[:32], content[32:]
-        if hashlib.sha256(payload).digest() != digest:
+        mac, payload = content[:_MAC_BYTES], content[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, _mac(secret, key, payload)):
             return None
         program, in_tree, out_tree, more = pickle.loads(payload)
         loaded = serialize_executable.deserialize_and_load(
@@ -123,26 +157,45 @@ def write_program(key: str, compiled: Any, more: Any) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_private(folder):
             return
+        secret = _secret(folder)
+        if secret is None:
+            return
         payload = pickle.dumps((*serialize_executable.serialize(compiled), more))
-        partial = folder / f".{key}.{os.getpid()}"
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
-        os.replace(partial, folder / f"{key}{_SUFFIX}")
+        descriptor, partial = tempfile.mkstemp(prefix=".", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_mac(secret, key, payload) + payload)
+            os.replace(partial, folder / f"{key}{_SUFFIX}")
+        except BaseException:
+            os.unlink(partial)
+            raise
         _remove_old(folder)
     except Exception:  # a full disk, or a program that JAX cannot serialize
         return
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether only the user can write a file or directory, which is no link."""
+    """Return whether only the user can write a directory, which is no link."""
     try:
         found = path.lstat()
     except OSError:
         return False
-    if stat.S_ISLNK(found.st_mode) or not hasattr(os, "getuid"):
-        return not stat.S_ISLNK(found.st_mode)
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and _is_own(found, stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _read_private(file: Path, others: int = stat.S_IWGRP | stat.S_IWOTH) -> bytes | None:
+    """Return the content of the user's regular file, without the rights ``others``; None of any other file."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        return stream.read() if stat.S_ISREG(found.st_mode) and _is_own(found, others) else None
+
+
+def _is_own(found: os.stat_result, others: int) -> bool:
+    return found.st_uid == os.getuid() and not found.st_mode & others
 
 
 def _remove_old(folder: Path) -> None:

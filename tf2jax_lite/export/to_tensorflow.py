@@ -183,7 +183,7 @@ def _keras(source: Path, out: Path, params: Mapping[str, np.ndarray], signatures
             read = zip(load_keras(work).weights, model.weights, strict=True)  # without seeds, which files do not store
             if not all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in read):
                 raise ExportError(f"{out}: the file that Keras wrote differs from the artifact")
-            write_file(out, work.read_bytes())
+            write_file(out, work.read_bytes(), overwrite=False)
         return changed
     # Keras prints the temporary path.
     with new_directory(out, overwrite=False) as work, contextlib.redirect_stdout(io.StringIO()):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.frontend.safety.keras_config import imported, reject_code
-from tf2jax_lite.support.errors import InputError, InvalidModelError
+from tf2jax_lite.frontend.safety.keras_config import OWN_LAYERS, bounded_weights, imported, reject_code
+from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError
 from tf2jax_lite.support.text import size_text
 
 from . import convert
@@ -276,7 +276,8 @@ def load_keras(path: Path) -> Any:
 
     Raises:
       InvalidModelError: neither can load it.
-      UntrustedError: a layer contains code, and ``config.trusted`` does not name it.
+      LimitError: its weights would take more than ``config.max_constant_bytes``, and than the file allows for.
+      UntrustedError: the file names an object that does not only compute, and ``config.trusted`` does not name it.
     """
     modules = reject_code(path)
     problems = []
@@ -290,17 +291,14 @@ def load_keras(path: Path) -> Any:
             continue
         try:
             options = {"compile": False, "safe_mode": True} if path.suffix == ".keras" else {"compile": False}
-            with imported(modules):
+            with imported(modules), bounded_weights(path):
                 return library.models.load_model(path, **options)
-        except InputError:
+        except (InputError, LimitError):
             raise
         except Exception as error:  # Keras raises various errors for files that it cannot read
             problems.append(f"{name}: {type(error).__name__}: {_end_of(str(error))}")
     found = "; ".join(problems) or "Keras is not installed"
-    raise InvalidModelError(
-        f"{path}: not a model that Keras loads ({found}). If it has layers of a package, name their module (--import "
-        "MODULE); in Python, load it with custom_objects= and convert the loaded model."
-    )
+    raise InvalidModelError(f"{path}: not a model that Keras loads ({found}). {OWN_LAYERS}")
 
 
 def _is_keras_3(path: Path) -> bool:

@@ -52,6 +52,8 @@ def _off(against: str, file: str, condition: str, test: str) -> Guard:
 _GRAPHS = "tests/frontend/safety/test_hostile_graphs.py::"
 _UNSAFE = "tests/frontend/safety/test_unsafe_ops.py::"
 _NPZ = "tests/support/test_npz.py::test_other_files_are_refused"
+_KERAS = "tests/frontend/safety/test_keras_config.py::"
+_OUTPUT = "tests/export/test_atomic_dir.py::"
 _ARTIFACTS = "tests/export/test_artifact.py::test_damaged_artifacts_are_refused"
 _HERE = "tests/reliability/"
 _INDEX = "tests/frontend/safety/test_checkpoint_index.py::"
@@ -99,7 +101,53 @@ GUARDS = (
         "Keras layers that hold code",
         "tf2jax_lite/frontend/safety/keras_config.py",
         "    if found:",
-        "tests/frontend/safety/test_keras_config.py::test_layers_that_hold_code_are_refused",
+        f"{_KERAS}test_layers_that_hold_code_are_refused",
+    ),
+    Guard(
+        "layers of Keras that are not listed",
+        "tf2jax_lite/frontend/safety/keras_config.py",
+        "    elif not keras_names.is_class(name, module):",
+        "    elif False:",
+        f"{_KERAS}test_layer_of_a_new_release_is_refused_until_it_is_listed",
+    ),
+    Guard(
+        "functions of TensorFlow in layers",
+        "tf2jax_lite/frontend/safety/keras_config.py",
+        "        if not keras_names.computes_in_tensorflow(name):",
+        "        if False:",
+        f"{_KERAS}test_function_of_tensorflow_is_allowed_by_its_name",
+    ),
+    _off(
+        "layers that are called on constants",
+        "tf2jax_lite/frontend/safety/keras_config.py",
+        "        if not _is_symbolic(node):",
+        f"{_KERAS}test_layer_called_on_constants_alone_is_refused",
+    ),
+    _off(
+        "weights of Keras that no memory holds",
+        "tf2jax_lite/frontend/safety/keras_config.py",
+        "        if total > limit:",
+        f"{_KERAS}test_weights_are_counted_before_they_are_made",
+    ),
+    _off(
+        "compiled programs of others",
+        "tf2jax_lite/export/program_cache.py",
+        "        if not hmac.compare_digest(mac, _mac(secret, key, payload)):",
+        "tests/export/test_program_cache.py::test_programs_without_the_mac_of_this_user_run_nothing",
+    ),
+    Guard(
+        "folders of the user",
+        "tf2jax_lite/export/atomic_dir.py",
+        "    except FileExistsError:\n        raise ExportError",
+        "    except FileExistsError:\n        shutil.rmtree(path)\n    if False:\n        raise ExportError",
+        f"{_OUTPUT}test_new_directory_made_meanwhile_stays",
+    ),
+    Guard(
+        "files of the user beside an artifact's",
+        "tf2jax_lite/export/atomic_dir.py",
+        "    if foreign:\n",
+        "    if False:\n",
+        f"{_OUTPUT}test_overwrite_replaces_only_an_artifact_of_ours",
     ),
     _off("archives that unpack to very much", "tf2jax_lite/support/npz.py", "                    if left < 0:", _NPZ),
     _off("pickles in archives", "tf2jax_lite/support/npz.py", "                    if dtype.hasobject:", _NPZ),
@@ -232,8 +280,8 @@ GUARDS = (
     Guard(
         "pieces of an output",
         "tf2jax_lite/export/atomic_dir.py",
-        "        yield work\n        _move(work, path)\n",
-        "        try:\n            yield work\n        finally:\n            _move(work, path)\n",
+        "        yield private / _NEW\n        _finish(private / _NEW)\n",
+        "        try:\n            yield private / _NEW\n        finally:\n            _place(private / _NEW, path)\n",
         "tests/export/test_artifact.py::test_failing_leaves_nothing",
     ),
     Guard(

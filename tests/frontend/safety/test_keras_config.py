@@ -1,5 +1,6 @@
 """Keras files with code raise before Keras, or tf_keras, would run it."""
 
+import inspect
 import json
 import zipfile
 
@@ -9,8 +10,10 @@ import pytest
 
 import tf2jax_lite
 from tf2jax_lite.errors import InvalidModelError, LimitError, UntrustedError
+from tf2jax_lite.frontend.safety import keras_names
 from tf2jax_lite.frontend.safety.keras_config import reject_code
 from tf2jax_lite.pipeline import model_files
+from tf2jax_lite.support import limits
 
 
 def lambda_model(tmp_path, library, suffix):
@@ -173,3 +176,229 @@ def test_weights_that_the_file_does_not_hold(tmp_path, make, match):
         make(file["model_weights/dense"].create_group("more"))
     with pytest.raises(InvalidModelError, match=match):
         model_files.convert_file(path)
+
+
+def hdf5_file(path, config, version="2.15.0"):
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(config)
+        file.attrs["keras_version"] = version
+    return path
+
+
+def sequential(*layers, shape=(None, 4)):
+    first = named("keras.layers", "InputLayer", {"batch_input_shape": list(shape), "name": "in"})
+    return named("keras", "Sequential", {"name": "s", "layers": [first, *layers]})
+
+
+def _bare(config):
+    """Return a configuration as old files have it, without modules."""
+    if isinstance(config, dict):
+        return {key: _bare(value) for key, value in config.items() if key != "module"}
+    return [_bare(item) for item in config] if isinstance(config, list) else config
+
+
+def nested(kind, config):
+    layer = named("keras.layers", "TimeDistributed", {"layer": named("keras.layers", kind, config)})
+    return sequential(layer, shape=(None, 4, 4))
+
+
+CALLS = [
+    ("TFOpLambda", {"function": "io.write_file"}, "io.write_file"),
+    ("TFOpLambda", {"function": "compat.v1.write_file"}, "compat.v1.write_file"),
+    ("TFOpLambda", {"function": "io.gfile.rmtree"}, "io.gfile.rmtree"),
+    ("TFOpLambda", {"function": "load_op_library"}, "load_op_library"),
+    ("TFOpLambda", {"function": "print"}, "print"),  # with output_stream="file://..."
+    ("TFOpLambda", {"function": "raw_ops.WriteFile"}, "raw_ops.WriteFile"),
+    ("TFOpLambda", {"function": "keras.utils.get_file"}, "keras.utils.get_file"),
+    ("TFOpLambda", {"function": "numpy_function"}, "numpy_function"),
+    ("TFOpLambda", {"function": ["io.write_file"]}, "is no function of TensorFlow"),
+    ("SlicingOpLambda", {"function": "io.write_file"}, "io.write_file"),
+    ("InstanceMethod", {"attr_name": "numpy"}, "numpy"),
+    ("InstanceProperty", {"attr_name": "__class__"}, "__class__"),
+    ("ClassMethod", {"cls_symbol": "io.TFRecordWriter", "method_name": "write"}, "io.TFRecordWriter.write"),
+    ("ClassMethod", {"cls_symbol": "RaggedTensor", "method_name": "__init__"}, "RaggedTensor.__init__"),
+    ("TensorFlowOpLayer", {"node_def": {"op": "WriteFile"}}, "WriteFile"),
+    ("TensorFlowOpLayer", {"node_def": "\x12\x09WriteFile"}, "WriteFile"),
+    ("ResidualWrapper", {"residual_fn": "f", "residual_fn_type": "function", "residual_fn_module": "os"}, "Lambda"),
+    ("get_file", {}, "get_file"),
+    ("CSVLogger", {"filename": "x.csv"}, "CSVLogger"),
+    ("np.save", {}, "np.save"),
+    ("StringLookup", {"vocabulary": {"class_name": "__bytes__", "value": "/etc/passwd"}}, "/etc/passwd"),
+    ("DenseFeatures", {"feature_columns": [{"class_name": "VocabularyFileCategoricalColumn"}]}, "VocabularyFile"),
+]
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(("kind", "config", "match"), CALLS)
+def test_names_that_are_not_listed_are_refused_at_any_depth(tmp_path, kind, config, match, old):
+    config = nested(kind, config)
+    path = hdf5_file(tmp_path / "m.h5", _bare(config)) if old else keras_file(tmp_path / "m.keras", config)
+    with pytest.raises((UntrustedError, InvalidModelError), match=match):
+        model_files.convert_file(path)
+
+
+def test_function_of_tensorflow_is_allowed_by_its_name(tmp_path):
+    path = hdf5_file(tmp_path / "m.h5", nested("TFOpLambda", {"function": "io.write_file"}))
+    with pytest.raises(UntrustedError, match=r"override_config\(.trusted., 'io.write_file'\)"):
+        reject_code(path)
+    with tf2jax_lite.override_config("trusted", "io.write_file"):
+        reject_code(path)
+
+
+COMPUTING = """
+math.multiply compat.v1.nn.conv2d __operators__.getitem reshape keras.backend.sum strings.lower random.normal
+keras.activations.relu image.resize linalg.matmul math.special.dawsn
+"""
+
+
+@pytest.mark.parametrize("name", COMPUTING.split())
+def test_functions_of_tensorflow_that_compute_pass(tmp_path, name):
+    reject_code(hdf5_file(tmp_path / "m.h5", nested("TFOpLambda", {"function": name})))
+
+
+def functional(layer, node):
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 4], "name": "in"}, "inbound_nodes": []},
+        {**layer, "inbound_nodes": [node]},
+    ]
+    for item in layers:
+        item["name"] = item["config"]["name"]
+    ends = {"input_layers": [["in", 0, 0]], "output_layers": [["op", 0, 0]]}
+    return {"class_name": "Functional", "config": {"name": "m", "layers": layers, **ends}}
+
+
+@pytest.mark.parametrize(
+    ("node", "calls"),
+    [
+        (["_CONSTANT_VALUE", -1, [100_000, 100_000], {}], False),
+        (["_CONSTANT_VALUE", -1, ["in", 0, 0], {"name": "x"}], False),
+        (["_CONSTANT_VALUE", -1, 1.0, {"y": {"class_name": "__tuple__", "items": ["in", 0, 0]}}], False),
+        ({"args": [3], "kwargs": {}}, False),
+        ({"args": [{"class_name": "Dense", "config": {"x": {"class_name": "__keras_tensor__"}}}], "kwargs": {}}, False),
+        (["_CONSTANT_VALUE", -1, 1.0, {"y": ["in", 0, 0]}], True),
+        ([["in", 0, 0, {}]], True),
+        ({"args": [[{"class_name": "__keras_tensor__", "config": {}}]], "kwargs": {}}, True),
+    ],
+)
+def test_layer_called_on_constants_alone_is_refused(tmp_path, node, calls):
+    layer = {"class_name": "TFOpLambda", "config": {"name": "op", "function": "zeros"}}
+    path = hdf5_file(tmp_path / "m.h5", functional(layer, node))
+    if calls:
+        reject_code(path)
+    else:
+        with pytest.raises(InvalidModelError, match="'op' is called on no result of another layer"):
+            model_files.convert_file(path)
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_every_layer_and_named_object_of_keras_is_accepted(library):
+    keras = pytest.importorskip(library)
+    classes = {name for name, found in vars(keras.layers).items() if inspect.isclass(found)}
+    refused = {name for name in classes if not keras_names.is_class(name, None)}
+    assert refused <= keras_names.CODE
+    for namespace in ("activations", "constraints", "initializers", "losses", "metrics", "regularizers"):
+        for name, found in vars(getattr(keras, namespace)).items():
+            if callable(found) and name not in ("deserialize", "get", "serialize") and not name.startswith("_"):
+                accepted = keras_names.is_class if inspect.isclass(found) else keras_names.is_function
+                assert accepted(name, f"{library}.{namespace}"), name
+                assert keras_names.is_identifier(name), name
+
+
+def test_listed_functions_of_tensorflow_exist_and_no_class_is_among_them():
+    from tensorflow.python.util import tf_export
+
+    pytest.importorskip("tf_keras")
+    for name in keras_names._TENSORFLOW_NAMES:
+        found = [tf_export.get_symbol_from_name(prefix + name) for prefix in ("", "compat.v1.")]
+        assert any(found), name
+        assert not any(inspect.isclass(symbol) for symbol in found), name
+
+
+def test_layer_of_a_new_release_is_refused_until_it_is_listed(tmp_path, monkeypatch):
+    keras = pytest.importorskip("keras")
+    monkeypatch.setattr(keras.layers, "Downloader", keras.layers.Dense, raising=False)
+    for config in (sequential(named("keras.layers", "Downloader")), _bare(sequential(named("", "Downloader")))):
+        with pytest.raises(UntrustedError, match="Downloader: is no layer"):
+            reject_code(keras_file(tmp_path / "m.keras", config))
+
+
+GROWING = {
+    "dense": [named("keras.layers", "Dense", {"name": "a", "units": 40_000})] * 2,
+    "convolution": [
+        named("keras.layers", "Reshape", {"target_shape": [2, 2, 1]}),
+        named("keras.layers", "Conv2D", {"filters": 90, "kernel_size": [6000, 6000], "padding": "same"}),
+    ],
+    "recurrent": [
+        named("keras.layers", "Reshape", {"target_shape": [2, 2]}),
+        named("keras.layers", "GRU", {"units": 40_000}),
+    ],
+    "axes": [
+        named("keras.layers", "RepeatVector", {"n": 1_000_000_000}),
+        named("keras.layers", "LayerNormalization", {"axis": [1, 2]}),
+    ],
+    "initializer": [
+        named("keras.layers", "RepeatVector", {"n": 40_000}),
+        named("keras.layers", "Flatten"),
+        named("keras.layers", "Dense", {"units": 40_000, "kernel_initializer": "orthogonal"}),
+    ],
+    "together": [named("keras.layers", "Dense", {"units": 6_000})] * 40,
+}
+
+
+@pytest.mark.default_cases("2.15.0-dense", "3.0.0-together")
+@pytest.mark.parametrize("layers", GROWING.values(), ids=GROWING)
+@pytest.mark.parametrize("version", ["2.15.0", "3.0.0"])
+def test_weights_are_counted_before_they_are_made(tmp_path, layers, version):
+    """Sizes that no key of the configuration shows: of kernels, of axes of inputs, of all layers together."""
+    pytest.importorskip("keras" if version == "3.0.0" else "tf_keras")
+    config = sequential(*({**layer, "config": {**layer["config"], "name": f"l{i}"}} for i, layer in enumerate(layers)))
+    path = hdf5_file(tmp_path / "m.h5", config, version)
+    with (
+        tf2jax_lite.override_config("max_constant_bytes", 1 << 31),
+        pytest.raises(LimitError, match="max_constant_bytes"),
+    ):
+        model_files.convert_file(path)
+
+
+def test_weights_that_the_file_holds_are_within_the_limit(tmp_path):
+    keras = pytest.importorskip("keras")
+    path = tmp_path / "m.keras"
+    keras.Sequential([keras.Input((100,)), keras.layers.Dense(100)]).save(path)
+    with tf2jax_lite.override_config("max_constant_bytes", 1000):
+        model_files.load_keras(path)
+
+
+@pytest.mark.parametrize("member", ["config.json", "metadata.json"])
+def test_long_json_is_refused_before_it_is_unpacked(tmp_path, member):
+    path = tmp_path / "m.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, b" " * (limits.MAX_JSON_BYTES + 1))
+    with pytest.raises(InvalidModelError, match=f"{member}: .* bytes"):
+        reject_code(path)
+
+
+def test_strings_that_are_all_the_same_in_the_file_are_refused(tmp_path):
+    path = hdf5_file(tmp_path / "m.h5", _bare(sequential()))
+    with h5py.File(path, "r+") as file:
+        file.attrs["layer_names"] = ["x" * 1000] * 2000
+    with (
+        tf2jax_lite.override_config("max_constant_bytes", 1 << 20),
+        pytest.raises(LimitError, match="strings of variable length in /: layer_names"),
+    ):
+        reject_code(path)
+
+
+def test_arrays_of_an_archive_are_checked_as_those_of_hdf5(tmp_path):
+    keras = pytest.importorskip("keras")
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="dense")]).save(tmp_path / "good.keras")
+    with zipfile.ZipFile(tmp_path / "good.keras") as archive, zipfile.ZipFile(tmp_path / "m.keras", "w") as other:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name.endswith(".h5"):
+                (tmp_path / "w.h5").write_bytes(data)
+                with h5py.File(tmp_path / "w.h5", "r+") as file:
+                    file.create_dataset("more", (1 << 20, 1 << 20), "f4")
+                data = (tmp_path / "w.h5").read_bytes()
+            other.writestr(name, data)
+    with pytest.raises(InvalidModelError, match="declares 4398046511104 bytes"):
+        model_files.convert_file(tmp_path / "m.keras")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tf2jax_lite.export.atomic_dir import move_file
 from tf2jax_lite.federated.data.examples import check_examples, num_examples
 from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData
 from tf2jax_lite.federated.data.preprocessor import Examples
@@ -155,14 +157,13 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
     def __init__(self, path: str | os.PathLike, overwrite: bool = False):
         self.path = Path(os.path.abspath(path))
         self._overwrite = overwrite
-        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        self._partial = self.path.with_name(f".{secrets.token_hex(8)}.partial")
         self._connection: sqlite3.Connection | None = None
 
     def __enter__(self) -> SQLiteFederatedDataBuilder:
         self._refuse_existing()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._partial.unlink(missing_ok=True)
             self._connection = sqlite3.connect(self._partial, isolation_level=None)
             # The file is not read before it is complete, so it needs no journal; it is synced once, at the end.
             self._connection.executescript(
@@ -215,7 +216,7 @@ class SQLiteFederatedDataBuilder(contextlib.AbstractContextManager):
                 with open(self._partial, "rb+") as file:
                     os.fsync(file.fileno())
                 self._refuse_existing()
-                os.replace(self._partial, self.path)
+                move_file(self._partial, self.path, overwrite=self._overwrite)
         except (sqlite3.Error, OSError) as error:
             raise DataError(f"cannot write {self.path}: {error}") from error
         finally:

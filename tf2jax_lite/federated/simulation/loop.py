@@ -13,13 +13,14 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint, CheckpointStore, open_store
 from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.federated.simulation.plots import plot_history
 from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
 from tf2jax_lite.federated.templates.process import LearningProcess
-from tf2jax_lite.support.errors import CheckpointError, DataError, InputError
+from tf2jax_lite.support.errors import CheckpointError, DataError, ExportError, InputError
 from tf2jax_lite.support.limits import regular
 
 __all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds", "train_model"]
@@ -77,8 +78,8 @@ def read_history(path: str | Path) -> list[Record]:
 def _writing(path: Any) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except (OSError, ExportError) as error:
+        raise DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _clients(process: LearningProcess[Any], source: Any, round_number: int) -> Any:
@@ -277,9 +278,7 @@ def _resume_file(path: Path, done: int) -> list[Record]:
     """Keep records up to the checkpoint; later ones are written again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [r for r in read_history(path) if r["round"] <= done] if path.exists() else []
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-    fresh.replace(path)
+    write_file(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
     return kept
 
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.federated.simulation.events import EventWriter
-from tf2jax_lite.support.errors import DataError
+from tf2jax_lite.support.errors import DataError, ExportError
 
 __all__ = [
     "CSVFileReleaseManager",
@@ -91,11 +92,9 @@ class _FileReleaseManager:
         rows = [row for _, row in sorted(self._rows.items())]
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_name(self._path.name + ".new")
-            fresh.write_text(self._text(rows), encoding="utf-8")
-            fresh.replace(self._path)
-        except OSError as error:
-            raise DataError(f"{self._path}: cannot be written ({error.strerror or error})") from error
+            write_file(self._path, self._text(rows).encode())
+        except (OSError, ExportError) as error:
+            raise DataError(f"{self._path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
 
     def _text(self, rows: list[dict[str, Any]]) -> str:
         raise NotImplementedError

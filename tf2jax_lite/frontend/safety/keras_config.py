@@ -1,7 +1,7 @@
-"""Check of Keras files for code and outside references, before Keras opens them.
+"""Check of Keras files for code, outside references and sizes, before Keras opens them.
 
-Keras 3 only imports Keras, and has a safe mode. tf_keras, for files that Keras 3 cannot read, imports any module that a
-configuration names, calls functions of it, and runs marshalled lambdas of ``.h5`` files without a safe mode.
+A configuration names classes and functions, and Keras calls them: Keras 3 those of its own package, tf_keras also those
+of any module, of TensorFlow's API, and marshalled lambdas. `keras_names` lists those that only compute.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
-import json
+import math
 import re
 import sys
 import zipfile
@@ -17,24 +17,37 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tf2jax_lite.support.errors import InputError, InvalidModelError, UntrustedError
-from tf2jax_lite.support.limits import check_bytes, is_trusted, reading
+import numpy as np
 
-__all__ = ["imported", "reject_code"]
+from tf2jax_lite.frontend.graphdef.protos import message
+from tf2jax_lite.ops import registry
+from tf2jax_lite.support.config import current_config
+from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError, UntrustedError
+from tf2jax_lite.support.limits import MAX_JSON_BYTES, check_bytes, is_trusted, parse_json, reading
 
-# Classes whose configuration is code: a marshalled function, a torch pickle, or another SavedModel.
-_CODE = frozenset({"Lambda", "__lambda__", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "TFSMLayer"})
-_KERAS = frozenset({"keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp"})
-# Modules of functions in configurations, such as activations, which are called with tensors only.
-_FUNCTIONS = frozenset(
-    {"activations", "constraints", "initializers", "losses", "metrics", "optimizers", "regularizers", "ops", "nn"}
-)
-# Sizes of a layer's weights: a layer has at least their product of elements, of at least two bytes.
+from . import keras_names
+
+__all__ = ["OWN_LAYERS", "bounded_weights", "imported", "reject_code"]
+
+_KERAS = frozenset(keras_names.LIBRARIES)
+# Keys with sizes of a layer's weights or results, whose product bounds the elements of one of them from below.
 _SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")
+_SIZE = re.compile(r"(.*_)?(dims?|filters|heads|height|length|n|num_mel_bins|shape|sizes?|units|width)")
+_IDENTIFIER = re.compile(r"(.*_)?(activation|constraint|initializer|regularizer)")
+_FILES = ("ckpt_to_load_from", "filepath", "vocabulary", "vocabulary_file")
+_JSON_MEMBERS = ("config.json", "metadata.json")
+OWN_LAYERS = (
+    "If it has layers of a package, name their module (--import MODULE); in Python, load it with custom_objects= and "
+    "convert the loaded model."
+)
 _IMPORTED = "would be imported"
-_MOST_CONFIG = 256 * 1024**2
+_UNKNOWN = "Unknown"
+_NO_CLASS = "is no layer, and nothing else of Keras that only computes"
 _MOST_PACKED = 1100  # the maximum compression ratio of deflate
 _SMALL = 1 << 16
+_CONSTANT = "_CONSTANT_VALUE"  # in place of a layer's name in nodes of tf_keras
+
+Finding = tuple[str, str]
 
 
 def reject_code(path: Path) -> list[str]:
@@ -47,24 +60,25 @@ def reject_code(path: Path) -> list[str]:
       The modules of custom layers that the file names and ``config.trusted`` allows.
 
     Raises:
-      UntrustedError: a layer contains code, an object belongs to a module outside Keras and is not registered, or a
-        vocabulary is another file; and ``config.trusted`` does not name the class, the module or the file.
-      InvalidModelError: the file's configuration is damaged, or an array of an HDF5 file is in another file, or does
-        not have the size that it declares.
+      UntrustedError: a layer contains code, an object is neither registered nor one of Keras' that only compute, or a
+        vocabulary is another file; and ``config.trusted`` does not name the class, the function, the module or the
+        file.
+      InvalidModelError: the file's configuration is damaged or names an unknown layer, a layer is called on constants
+        alone, or an array of an HDF5 file is in another file, or does not have the size that it declares.
       LimitError: a layer's weights exceed ``config.max_constant_bytes``: Keras allocates them before it reads any.
     """
     found: dict[str, str] = {}
     modules: dict[str, None] = {}
+    unknown: dict[str, str] = {}
     with reading(str(path)):
-        for text in _configs(path):
-            config = json.loads(text)
-            _check_sizes(config)
-            for name, why in _code_in(config):
-                if is_trusted(name):
-                    if why.startswith(_IMPORTED):
-                        modules[name] = None
-                else:
-                    found.setdefault(name, why)
+        configs = list(_configs(path))
+        for name, why in (finding for item in _dicts(configs) for finding in _code_of(item)):
+            if why.startswith(_UNKNOWN):
+                unknown.setdefault(name, why)
+            elif not is_trusted(name):
+                found.setdefault(name, why)
+            elif why.startswith(_IMPORTED):
+                modules[name] = None
     if found:
         names = ",".join(sorted(found))
         lines = "".join(f"\n  {name}: {why}" for name, why in sorted(found.items()))
@@ -72,6 +86,14 @@ def reject_code(path: Path) -> list[str]:
             f"{path}: the model's configuration has more than plain layers:{lines}\nIf you trust the file, allow it by "
             f'name: override_config("trusted", {names!r}), or --trust (of a module with layers also --import).'
         )
+    if unknown:
+        name, why = next(iter(unknown.items()))
+        raise InvalidModelError(f"{path}: not a model that Keras loads ({why}: {name!r}). {OWN_LAYERS}")
+    with reading(str(path)):
+        for item in _dicts(configs):
+            _check_sizes(item, path)
+            _check_nodes(item, path)
+        _check_weights(path)
     return list(modules)
 
 
@@ -106,37 +128,117 @@ def imported(modules: Iterable[str]) -> Iterator[None]:
         yield
 
 
-def _configs(path: Path) -> Iterator[str | bytes]:
+@contextlib.contextmanager
+def bounded_weights(path: Path) -> Iterator[None]:
+    """Bound the bytes of the weights that Keras creates in the ``with`` block.
+
+    Keras creates all weights before it reads any; a file of 1 kB can ask for more than the memory holds. The weights of
+    a whole model are in its file: they take at most twice its size, or ``config.max_constant_bytes``.
+
+    Raises:
+      LimitError: they would take more; nothing is allocated for the weight that exceeds the limit.
+    """
+    import tensorflow as tf
+
+    limit = max(current_config().max_constant_bytes, 2 * path.stat().st_size)
+    total = 0
+    refused: LimitError | None = None
+
+    def creator(following: Any, **options: Any) -> Any:
+        nonlocal total, refused
+        shape, dtype = _shape_and_dtype(options)
+        total += math.prod(int(size) for size in shape) * tf.as_dtype(dtype).size
+        if total > limit:
+            refused = LimitError(
+                f"{path}: the weights up to {options.get('name')!r} of shape {list(shape)[:8]} take {total} bytes; "
+                f"max_constant_bytes allows {limit}. Raise it if you trust the model."
+            )
+            raise refused
+        return following(**options)
+
+    try:
+        with tf.variable_creator_scope(creator):
+            yield
+    except Exception as error:  # Keras rewrites errors of layers
+        if refused is not None:
+            raise refused from error
+        raise
+
+
+def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the shape and dtype of a variable from the arguments of ``tf.Variable``, without its value."""
+    import tensorflow as tf
+
+    value, shape = options.get("initial_value"), tf.TensorShape(options.get("shape"))
+    dtype = options.get("dtype")
+    if callable(value) and not (shape.is_fully_defined() and dtype):
+        for cell in getattr(value, "__closure__", None) or ():  # of Keras 3, which gives no shape
+            held = cell.cell_contents
+            if type(held).__module__.startswith("keras.src.backend."):
+                return held.shape, held.dtype
+        with tf.Graph().as_default():
+            value = tf.convert_to_tensor(value())
+    if not callable(value):
+        value = value if hasattr(value, "shape") else np.asarray(value)
+        shape, dtype = value.shape, dtype or value.dtype
+    return shape, dtype
+
+
+def _configs(path: Path) -> Iterator[Any]:
     """Yield the file's configurations: one that is both an archive and HDF5 has two."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
+                if member.filename not in _JSON_MEMBERS:
+                    continue
+                where = f"{path}: {member.filename}"
+                if member.file_size > MAX_JSON_BYTES:
+                    raise InvalidModelError(f"{where}: {member.file_size} bytes; at most {MAX_JSON_BYTES} are read.")
+                content = parse_json(archive.read(member), where)
                 if member.filename == "config.json":
-                    if member.file_size > _MOST_CONFIG:
-                        raise InvalidModelError(f"{path}: the configuration is too large.")
-                    yield archive.read(member)
+                    yield content
+    with _hdf5(path) as file:
+        if file is not None and "model_config" in file.attrs:
+            _check_attributes(path, file)
+            yield parse_json(file.attrs["model_config"], f"{path}: model_config")
+
+
+def _check_weights(path: Path) -> None:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.filename.endswith(".h5"):
+                    with archive.open(member) as stream, _hdf5(stream) as file:
+                        _check_arrays(path, file)
+    with _hdf5(path) as file:
+        _check_arrays(path, file)
+
+
+@contextlib.contextmanager
+def _hdf5(source: Any) -> Iterator[Any]:
+    """Open an HDF5 file; None if it is none, or h5py, without which Keras cannot read it either, is not installed."""
     try:
         import h5py
-    except ImportError:
-        return  # Keras cannot read it either
-    if h5py.is_hdf5(path):
-        with h5py.File(path, "r") as file:
-            config = file.attrs.get("model_config")
-            if config is not None:
-                yield config
-            _check_arrays(path, file)
+
+        file = h5py.File(source, "r")
+    except (ImportError, OSError):
+        yield None
+        return
+    with file:
+        yield file
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Raise an error for arrays in other files, or larger than the file.
+    """Raise an error for arrays and attributes in other files, or larger than the file.
 
-    Keras reads arrays whole.
+    Keras reads them whole.
     """
     import h5py
 
-    stack, seen = [file], set()
+    stack, seen = [] if file is None else [file], set()
     while stack:
         group = stack.pop()
+        _check_attributes(path, group)
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise InvalidModelError(f"{path}: {name!r} in {group.name} is a link.")
@@ -153,6 +255,18 @@ def _check_arrays(path: Path, file: Any) -> None:
                 held = child.id.get_storage_size()
                 if child.nbytes > _MOST_PACKED * held + _SMALL:
                     raise InvalidModelError(f"{path}: {child.name} declares {child.nbytes} bytes and has {held}.")
+                _check_strings(path, child.name, child.id)
+
+
+def _check_attributes(path: Path, item: Any) -> None:
+    for name in item.attrs:
+        _check_strings(path, f"{item.name}: {name}", item.attrs.get_id(name))
+
+
+def _check_strings(path: Path, name: str, item: Any) -> None:
+    """Raise an error for strings that, if all of them are one and the same in the file, unpack to very much."""
+    if item.dtype.hasobject and math.prod(item.shape) > 1:
+        check_bytes(item.shape, path.stat().st_size, f"{path}: strings of variable length in {name}")
 
 
 def _dicts(config: Any) -> Iterator[dict[str, Any]]:
@@ -167,69 +281,160 @@ def _dicts(config: Any) -> Iterator[dict[str, Any]]:
             stack.extend(item)
 
 
-def _check_sizes(config: Any) -> None:
-    for item in _dicts(config):
-        sizes = [item[key] for key in _SIZES if type(item.get(key)) is int]
-        if sizes and min(sizes) > 0:
-            check_bytes(sizes, 2, f"the layer {item.get('name')!r} with weights")
+def _check_sizes(item: dict[str, Any], path: Path) -> None:
+    """Raise an error for sizes of a layer that no memory holds.
 
-
-def _code_in(config: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name to trust, and the reason, of each object that is not plain Keras."""
-    for item in _dicts(config):
-        yield from _code_of(item)
-
-
-def _code_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    # tf_keras also looks up `registered_name`, and `outer.inner`.
-    names = [item[key] for key in ("class_name", "registered_name") if isinstance(item.get(key), str)]
-    for name in names:
-        last = re.split("[>.]", name)[-1]
-        if last in _CODE:
-            yield last, "layers of this class hold code that would be run"
-    for key, value in item.items():
-        if value == "lambda" and isinstance(key, str) and key.endswith("_type"):
-            yield "Lambda", f"{key.removesuffix('_type')!r} holds code that would be run"
-    vocabulary = item.get("vocabulary")
-    if isinstance(vocabulary, str):
-        yield vocabulary, "is a file outside of the model that a vocabulary would be read from"
-    module = item.get("module")
-    if isinstance(module, str) and "class_name" in item:
-        yield from _foreign(item, module)
-
-
-def _foreign(item: dict[str, Any], module: str) -> Iterator[tuple[str, str]]:
-    """Yield the objects of a configuration that are foreign to Keras.
-
-    They are neither Keras classes nor functions meant for configurations.
+    `bounded_weights` counts weights; this is for arrays besides, and for sizes beyond 64 bits.
     """
-    kind, inner = item["class_name"], item.get("config")
-    package, last = module.split(".")[0], module.split(".")[-1]
-    name = str(inner if kind == "function" else item.get("spec_name") if kind == "__typespec__" else kind)
-    if kind == "__typespec__" and package == "tensorflow":
+    what = f"{path}: the layer {item.get('name')!r}"
+    sizes = [item[key] for key in _SIZES if type(item.get(key)) is int]
+    if sizes and min(sizes) > 0:
+        check_bytes(sizes, 2, f"{what} with weights")
+    for key, value in item.items():
+        if _SIZE.fullmatch(key):
+            check_bytes([size for size in _integers(value) if size > 0], 2, f"{what}: {key}")
+
+
+def _integers(value: Any) -> Iterator[int]:
+    if type(value) is int:
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _integers(item)
+
+
+def _check_nodes(item: dict[str, Any], path: Path) -> None:
+    """Raise an error for a layer that is called on constants alone.
+
+    Such a call computes at once, with any arguments; no layer of a model that Keras saved has one. Calls on results of
+    other layers are traced, and compute nothing.
+    """
+    nodes = item.get("inbound_nodes")
+    for node in nodes if isinstance(nodes, list) else ():
+        if not _is_symbolic(node):
+            raise InvalidModelError(f"{path}: the layer {item.get('name')!r} is called on no result of another layer.")
+
+
+def _is_symbolic(node: Any) -> bool:
+    """Return whether an argument of a layer, or a part of it that Keras looks at, is a result of another layer."""
+    if isinstance(node, dict):
+        if "class_name" in node:
+            return node["class_name"] == "__keras_tensor__"
+        return any(_is_symbolic(value) for value in node.values())
+    if not isinstance(node, list):
+        return False
+    if 3 <= len(node) <= 4 and isinstance(node[0], str):  # [layer, node, result, keywords]
+        if node[0] != _CONSTANT and type(node[1]) is type(node[2]) is int:
+            return True
+        return len(node) == 4 and isinstance(node[3], dict) and _is_symbolic(node[3])
+    return any(_is_symbolic(value) for value in node)
+
+
+def _code_of(item: dict[str, Any]) -> Iterator[Finding]:
+    """Yield the name to trust, and the reason, of each object that does not only compute."""
+    for key, value in item.items():
+        if isinstance(key, str) and key.endswith("_type") and value in ("lambda", "function"):
+            yield "Lambda", f"{key.removesuffix('_type')!r} holds code that would be run"
+        elif key in _FILES and (path := _path_of(value)) is not None:
+            yield path, f"is a file outside of the model that a {key} would be read from"
+        elif isinstance(value, str) and _IDENTIFIER.fullmatch(key) and not _is_identifier(value):
+            yield value, f"{_UNKNOWN} {key}"
+    if "class_name" in item:
+        yield from _object(item)
+
+
+def _is_identifier(name: str) -> bool:
+    return keras_names.is_identifier(name) or _is_registered(name)
+
+
+def _path_of(value: Any) -> str | None:
+    """Return the path that a value is; None for a list of words, an array or nothing."""
+    if isinstance(value, dict) and value.get("class_name") == "__bytes__":
+        value = value.get("value", value.get("config"))
+        return str(value.get("value") if isinstance(value, dict) else value)
+    return value if isinstance(value, str) else None
+
+
+def _object(item: dict[str, Any]) -> Iterator[Finding]:
+    """Yield the findings of a configuration's object: a class or a function."""
+    kind, config, module = item["class_name"], item.get("config"), item.get("module")
+    registered = item.get("registered_name")
+    if not isinstance(kind, str) or not isinstance(module, str | None) or not isinstance(registered, str | None):
+        yield str(kind), _NO_CLASS
         return
-    if _is_registered(name) or _is_registered(item.get("registered_name")):
+    for name in (kind, registered or ""):
+        last = re.split("[>.]", name)[-1]  # tf_keras also looks up `outer.inner`
+        if last in keras_names.CODE:
+            yield last, "layers of this class hold code that would be run"
+    name = kind
+    if kind == "function":
+        name = str(config)
+    elif kind == "__typespec__":
+        name = str(item.get("spec_name"))
+    if _is_registered(name) or _is_registered(registered):
         return
-    if kind == "function" and module == "builtins":
-        if hasattr(builtins, name):
-            yield f"builtins.{name}", "is a function of Python's"
-    elif package not in _KERAS:
-        yield module, f"{_IMPORTED}, for {name!r}"
+    if kind in keras_names.FUNCTION_LAYERS | keras_names.METHOD_LAYERS | {"TensorFlowOpLayer"}:
+        yield from _call(kind, config if isinstance(config, dict) else {})
+    elif kind == "__typespec__" and (module or "").split(".")[0] == "tensorflow":
+        if name not in keras_names.TYPE_SPECS:
+            yield name, _NO_CLASS
     elif kind == "function":
-        if last not in _FUNCTIONS:
-            yield f"{module}.{name}", "is no function that layers take"
-    elif not re.fullmatch(r"(\w+>)*_*[A-Z]\w*", name):
-        # Keras calls any object that is not a class with the arguments in the file.
-        yield f"{module}.{name}", "is no layer"
+        yield from _function(name, module or "builtins", registered)
+    elif module is not None and module.split(".")[0] not in _KERAS:
+        yield module, f"{_IMPORTED}, for {name!r}"
+    elif not keras_names.is_class(name, module):
+        if module is None and re.fullmatch(r"(\w+>)*[A-Z]\w*", name) and not keras_names.is_known_layer(name):
+            yield name, f"{_UNKNOWN} layer"
+        elif name not in keras_names.CODE:
+            yield f"{module}.{name}" if module else name, _NO_CLASS
+    elif registered is not None and ">" not in registered and not keras_names.is_class(registered, module):
+        yield registered, _NO_CLASS
+
+
+def _function(name: str, module: str, registered: str | None) -> Iterator[Finding]:
+    if module != "builtins" and module.split(".")[0] not in _KERAS:
+        yield module, f"{_IMPORTED}, for {name!r}"
+    elif module == "builtins" and hasattr(builtins, name):
+        yield f"builtins.{name}", "is a function of Python's"
+    else:
+        for called in {name, registered or name} - {"function"}:
+            if not keras_names.is_function(called, module) and ">" not in called:
+                yield f"{module}.{called}", "is no function that only computes"
+
+
+def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
+    """Yield the function, method or op that a layer would call, unless it only computes."""
+    if kind in keras_names.FUNCTION_LAYERS:
+        name = config.get("function")
+        if not keras_names.computes_in_tensorflow(name):
+            yield str(name), f"is no function of TensorFlow that only computes, and a {kind} would call it"
+    elif kind in keras_names.METHOD_LAYERS:
+        if not keras_names.is_tensor_method(config):
+            parts = [str(config[key]) for key in ("cls_symbol", "method_name", "attr_name") if key in config]
+            yield ".".join(parts), f"is no method of tensors that only computes, and a {kind} would call it"
+    else:
+        node = config.get("node_def")
+        if isinstance(node, str):
+            parsed = message("GraphDef")().node.add()
+            parsed.ParseFromString(node.encode())
+            node = {"op": parsed.op}
+        op = node.get("op") if isinstance(node, dict) else None
+        if not isinstance(op, str) or registry.lookup(op) is None:
+            yield str(op), f"is no op that only computes, and a {kind} would run it"
 
 
 def _is_registered(name: Any) -> bool:
-    """Return whether an object of that name is registered with Keras.
+    """Return whether an object of that name is registered with Keras, so that no module is imported for it.
 
-    The module of a registered object is not imported.
+    Keras 3 also finds ``package>name`` by the name alone.
     """
-    for library in ("keras", "tf_keras"):
+    if not isinstance(name, str):
+        return False
+    for library in keras_names.LIBRARIES:
         saving = getattr(sys.modules.get(library), "saving", None)
-        if saving is not None and isinstance(name, str) and saving.get_registered_object(name) is not None:
-            return True
+        if saving is not None:
+            if saving.get_registered_object(name) is not None:
+                return True
+            if any(known.endswith(f">{name}") for known in saving.get_custom_objects()):
+                return True
     return False
