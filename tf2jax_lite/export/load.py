@@ -21,7 +21,7 @@ from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure, walk
 from tf2jax_lite.jaxprs.compat import ir
-from tf2jax_lite.stablehlo.parsing.exported import read_exported
+from tf2jax_lite.stablehlo.parsing.exported import checked_call, read_exported
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (
     DtypeMismatchError,
@@ -198,11 +198,13 @@ def _bound(
     # The module keeps the types that it was exported with, independent of jax_enable_x64.
     needs_x64 = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
 
+    call_module = checked_call(exported)
+
     def call(params: Mapping[str, Any], inputs: list[Any], key: list[Any]) -> Any:
         given = [_in_width(params[v], d) for v, d in zip(variables, held, strict=True)]
         arrays = [_as_dtype(v, d, interface) for v, d in zip(inputs, taken, strict=True)]
         try:
-            return exported.call(given, arrays, key)
+            return call_module(given, arrays, key)
         except (ValueError, ir.MLIRError) as error:  # MLIR's where a result would have a size below 0
             text = " ".join(str(error).split())
             empty = " An empty batch runs with backend='source'." if "Expected value >= 1" in text else ""

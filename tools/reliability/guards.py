@@ -53,6 +53,7 @@ _GRAPHS = "tests/frontend/safety/test_hostile_graphs.py::"
 _UNSAFE = "tests/frontend/safety/test_unsafe_ops.py::"
 _NPZ = "tests/support/test_npz.py::test_other_files_are_refused"
 _ARTIFACTS = "tests/export/test_artifact.py::test_damaged_artifacts_are_refused"
+_CALLS = "tests/stablehlo/parsing/test_custom_calls.py::"
 _HERE = "tests/reliability/"
 _DATA = "tests/federated/data/test_federated_data.py::"
 
@@ -137,6 +138,38 @@ GUARDS = (
         "tf2jax_lite/export/metadata.py",
         "        if sha256(inside(folder, name)) != expected:",
         _ARTIFACTS,
+    ),
+    _off(
+        "custom calls that are not listed",
+        "tf2jax_lite/stablehlo/parsing/child_process.py",
+        "        if target not in self.calls.TARGETS:",
+        _CALLS + "test_targets_that_are_not_listed",
+    ),
+    _off(
+        "custom calls with buffers that do not fit",
+        "tf2jax_lite/stablehlo/parsing/child_process.py",
+        "        if wrong is not None:",
+        _CALLS + "test_pivots_of_one_element",
+    ),
+    _off(
+        "custom calls whose sizes do not fit in a call",
+        "tf2jax_lite/stablehlo/parsing/exported.py",
+        "        if shapes not in checked:",
+        _CALLS + "test_sizes_that_only_a_call_determines",
+    ),
+    Guard(
+        "derivatives with custom calls that do not fit",
+        "tf2jax_lite/stablehlo/parsing/exported.py",
+        "    while exported.has_vjp():",
+        "    while False:",
+        _CALLS + "test_derivatives_are_looked_at_as_well",
+    ),
+    Guard(
+        "StableHLO functions that call the next one twice",
+        "tf2jax_lite/stablehlo/parsing/isolation.py",
+        "        current_config().max_nodes,",
+        "        1 << 100,",
+        _CALLS + "test_functions_that_call_the_next_one_twice",
     ),
     Guard(
         "StableHLO payloads that crash MLIR",
