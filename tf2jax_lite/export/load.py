@@ -36,14 +36,14 @@ from tf2jax_lite.support.limits import reading
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
-from .metadata import check_hashes, inside, named_signature, read_metadata
+from .metadata import artifact_file, check_hashes, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 from .stacks_metadata import read_stacks
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
-__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_params", "read_signature"]
+__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "module_file", "read_params", "read_signature"]
 
 
 def load(
@@ -88,7 +88,7 @@ def _load(
     if backend == "source":
         function = _from_source(folder, metadata, entry, interface, stacks, current_config())
     elif backend == "stablehlo":
-        exported = _from_stablehlo(folder, entry, name)
+        exported = _from_stablehlo(folder, metadata, name)
         _check_counts(exported, entry, interface, name)
         function = _bound(exported, entry, interface, stacks, current_config())
     else:
@@ -142,15 +142,9 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
     files: dict[str, dict[str, np.ndarray]] = {}
     params: dict[str, Any] = {}
     for name, info in metadata["params"].items():
-        try:
-            file, dtype, shape = info["file"], str(info["dtype"]), tuple(info["shape"])
-            trainable = bool(info["trainable"])
-        except (KeyError, TypeError) as error:
-            raise ExportError(f"the metadata of param {name!r} is damaged") from error
-        if file not in metadata["files"]:
-            raise ExportError(f"param {name!r} is in {file!r}, which is not a file of the artifact")
+        file, dtype, shape = info["file"], info["dtype"], tuple(info["shape"])
         if file not in files:
-            files[file] = read_tensors(inside(folder, file))
+            files[file] = read_tensors(artifact_file(folder, metadata, file))
         if name not in files[file]:
             raise ExportError(f"{file} lacks param {name!r}")
         value = as_complex(files[file][name], dtype)
@@ -158,19 +152,28 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
             raise ExportError(
                 f"param {name!r} is {value.dtype}{list(value.shape)}; the metadata says {dtype}{list(shape)}"
             )
-        params[VariableName(name, trainable)] = value
+        params[VariableName(name, info["trainable"])] = value
     return params
 
 
-def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
-    file = entry.get("stablehlo")
+def module_file(folder: Path, metadata: Mapping[str, Any], name: str) -> Path:
+    """Return the file with a function's StableHLO.
+
+    Raises:
+      ExportError: there is none.
+    """
+    file = metadata["signatures"][name].get("stablehlo")
     if file is None:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
-    content = inside(folder, file).read_bytes()
+    return artifact_file(folder, metadata, file)
+
+
+def _from_stablehlo(folder: Path, metadata: Mapping[str, Any], name: str) -> Any:
+    file = module_file(folder, metadata, name)
     try:
-        return read_exported(content)
+        return read_exported(file.read_bytes())
     except Tf2JaxError as error:
-        raise ExportError(f"{folder / file}: {error}") from error
+        raise ExportError(f"{file}: {error}") from error
 
 
 def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:
@@ -292,7 +295,7 @@ def _from_source(
     if modules:
         nnx = importlib.import_module(".nnx", __package__)
         nnx.import_nnx()
-    path = inside(folder, file)
+    path = artifact_file(folder, metadata, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
