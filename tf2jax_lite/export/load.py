@@ -19,7 +19,7 @@ from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure, walk
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.stablehlo.parsing.exported import checked_call, read_exported
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
@@ -419,8 +419,12 @@ def _placed(
 
 
 def flat_results(results: Any) -> dict[str, Any]:
-    """Return results by name: ``output_0``, or paths such as ``scores/0``."""
+    """Return results by name: ``output_0``, or paths such as ``scores/0``.
+
+    Raises:
+      InputError: two have the same name.
+    """
     if not isinstance(results, Mapping):
         several = results if isinstance(results, (list, tuple)) else [results]
         results = {f"output_{i}": value for i, value in enumerate(several)}
-    return {"/".join(map(str, path)): leaf for path, leaf in walk(results) if leaf is not None}
+    return by_name(results, lambda leaf: leaf is not None)
