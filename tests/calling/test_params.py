@@ -88,3 +88,8 @@ def test_nested_params_remember_which_train():
     again = flatten_params(found)
     assert again == flat
     assert {k: getattr(k, "trainable", None) for k in again} == {"a/b": True, "a/c": False, "d": None}
+
+
+def test_nested_params_of_one_name():
+    with pytest.raises(InputError, match="the name 'a/b'"):
+        flatten_params({"a/b": 1, "a": {"b": 2}})

@@ -5,7 +5,17 @@ import collections
 import numpy as np
 import pytest
 
-from tf2jax_lite.calling.structures import TensorArgument, describe, iter_arguments, map_structure, same_literal, walk
+from tf2jax_lite.calling.structures import (
+    TensorArgument,
+    by_name,
+    describe,
+    iter_arguments,
+    map_structure,
+    same_literal,
+    walk,
+)
+from tf2jax_lite.errors import InputError
+from tf2jax_lite.export.load import flat_results
 
 Pair = collections.namedtuple("Pair", ["second", "first"])
 
@@ -52,3 +62,12 @@ def test_iter_arguments_yields_tensors_in_order():
 )
 def test_same_literal(spec, value, same):
     assert same_literal(spec, value) is same
+
+
+@pytest.mark.parametrize("twice", [{"a/b": 1, "a": {"b": 2}}, {1: 1, "1": 2}, {"a": [1, 2], "a/1": 3}])
+def test_names_of_two_leaves(twice):
+    with pytest.raises(InputError, match="two arrays of"):
+        by_name(twice, lambda leaf: True)
+    with pytest.raises(InputError, match="two arrays of"):
+        flat_results(twice)
+    assert by_name(twice, lambda leaf: leaf == 2).popitem()[1] == 2

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf2jax_lite as tf2jax
 from tests._support import invoke
+from tf2jax_lite.cli.convert import _npz
 from tf2jax_lite.errors import ExportError, InputError, InvalidModelError, Tf2JaxError
 from tf2jax_lite.export import execution
 
@@ -431,3 +432,11 @@ def test_frozen_graph_of_named_inputs_finds_its_outputs(tmp_path):
     result = invoke("inspect", path, "--input", "x", "--json")
     assert result.exit_code == 0, result.output
     assert [o["name"] for o in json.loads(result.output)["signatures"][0]["outputs"]] == ["y"]
+
+
+@pytest.mark.parametrize("name", ["x" * 70_000, "a\0b", "\ud800"])
+def test_names_that_an_npz_cannot_hold(name):
+    with pytest.raises(InputError, match="npz cannot hold"):
+        _npz({"y": np.zeros(1), name: np.zeros(1)})
+    names = ["x" * 65_531, "file", "é/ü"]
+    assert np.load(io.BytesIO(_npz({name: np.zeros(1) for name in names}))).files == names

@@ -32,8 +32,15 @@ CHANGES = [
     (("params", "dense"), [], "param 'dense' is damaged"),
     (("params", "dense", "file"), {"a": 1}, "param 'dense': file is missing or damaged"),
     (("params", "dense", "shape"), [2, -3], "param 'dense': the shape is damaged"),
+    (("params", "dense", "shape"), [1] * 65, "param 'dense': the shape is damaged"),
     (("params", "dense", "shape"), ["2", 3], "param 'dense': the shape is damaged"),
     (("params", "dense", "trainable"), "yes", "trainable is missing or damaged"),
+    (("params", "a/" * 101), {"file": "x", "dtype": "float32", "shape": [], "trainable": True}, "more than 100 scopes"),
+    (("files", "model.stablehlo"), "5a", "file 'model.stablehlo' is damaged"),
+    (("files", "model.stablehlo", "sha256"), None, "'model.stablehlo': sha256 is missing"),
+    (("files", "model.stablehlo", "bytes"), -1, "bytes is missing or damaged"),
+    ((*SIGNATURE, "outputs"), [{"dtype": "float32"}], "outputs 0: shape is missing"),
+    (("signatures", "other"), {}, "'other': variables is missing"),
 ]
 
 
@@ -54,6 +61,20 @@ def test_entries_of_another_kind(where, value, text, tmp_path):
         named_signature(read_metadata(folder), None)
     with pytest.raises(ExportError, match=text):
         load(folder)
+
+
+@pytest.mark.parametrize("backend", ["stablehlo", "source"])
+def test_files_that_are_not_listed(tmp_path, backend):
+    """Their hashes are not known: anyone may have exchanged them."""
+    metadata = json.loads((STORED / "metadata.json").read_text())
+    unlisted = {"stablehlo": metadata["signatures"]["serving_default"]["stablehlo"], "source": metadata["source"]}
+    params = {info["file"] for info in metadata["params"].values()}
+    for number, name in enumerate([unlisted[backend], *params]):
+        folder = shutil.copytree(STORED, tmp_path / str(number))
+        files = {file: info for file, info in metadata["files"].items() if file != name}
+        (folder / "metadata.json").write_text(json.dumps({**metadata, "files": files}))
+        with pytest.raises(ExportError, match=f"{name!r} is not a file of the artifact"):
+            load(folder, backend=backend)
 
 
 @pytest.mark.default_cases("1-source", "1-stablehlo")

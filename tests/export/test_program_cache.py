@@ -1,6 +1,7 @@
 """Compiled programs are kept, and read only if no one else could write them."""
 
 import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -82,9 +83,22 @@ def test_other_shapes_options_and_artifacts_are_other_programs(written, cache, c
     with jax.default_matmul_precision("float32"):
         run(written)
     assert len(compilations) == 4
-    metadata = (written / "metadata.json").read_bytes()
-    keys = {program_cache.program_key(text, name, {}) for text in (metadata, metadata + b" ") for name in ("f", "g")}
+    metadata = json.loads((written / "metadata.json").read_text())
+    changed = {**metadata, "files": {**metadata["files"], "model.stablehlo": {"sha256": "0", "bytes": 1}}}
+    keys = {program_cache.program_key(data, name, {}) for data in (metadata, changed) for name in ("f", "g")}
     assert len(keys) == 4
+
+
+def test_a_module_that_the_metadata_does_not_list(written, cache, tmp_path):
+    """Nothing would tell that its program is that of another module."""
+    place = shutil.copytree(written, tmp_path / "artifact")
+    metadata = json.loads((place / "metadata.json").read_text())
+    del metadata["files"]["model.stablehlo"]
+    (place / "metadata.json").write_text(json.dumps(metadata))
+    for options in ({}, {"cache": False}):
+        with pytest.raises(ExportError, match=r"'model.stablehlo' is not a file of the artifact"):
+            run(place, **options)
+    assert not cache.exists()
 
 
 @pytest.mark.full

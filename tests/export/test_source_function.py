@@ -116,3 +116,31 @@ def test_damaged_stacks(found):
     with pytest.raises(ExportError, match="stacked params are damaged"):
         stacks_metadata.read_stacks({"params": params, "stacked": found})
     assert stacks_metadata.read_stacks({"params": params}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"), [("w\0", "l\0"), ("__class__", "__dict__"), ("a\nb", "{i.__class__}"), ("\0", "../l")]
+)
+def test_odd_names_of_params(name, scope, tmp_path):
+    """Only files have them: TensorFlow itself refuses such names."""
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    with tf.Graph().as_default() as graph:
+        y = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+        for i in range(4):
+            with tf.name_scope(f"SCOPE{i}"):
+                kernel = tf.constant(np.random.default_rng(i).normal(size=(4, 4)).astype(np.float32), name="NAME")
+                y = tf.nn.relu(tf.matmul(y, kernel) + tf.constant(np.arange(4.0, dtype=np.float32) + i, name="b"))
+        tf.identity(y, name="y")
+    proto = graph.as_graph_def()
+    for node in proto.node:
+        node.name = node.name.replace("NAME", name).replace("SCOPE", scope)
+        for i, text in enumerate(node.input):
+            node.input[i] = text.replace("NAME", name).replace("SCOPE", scope)
+    converted = tf2jax.convert_graph_def(proto.SerializeToString(), ["x"], ["y"])
+    expected = jax.tree.leaves(converted[0](converted[1], x)[0])[0]
+    report = tf2jax.export_functions({"f": converted}, tmp_path / "out", platforms=["cpu"], scan_layers=True)
+    assert not report.warnings
+    for backend in ("stablehlo", "source"):
+        loaded, params = tf2jax.load(tmp_path / "out", backend=backend)
+        assert params[f"{scope}0/{name}"].shape == (4, 4, 4)
+        np.testing.assert_allclose(jax.tree.leaves(loaded(params, x)[0])[0], expected, rtol=1e-5)

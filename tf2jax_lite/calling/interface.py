@@ -16,7 +16,7 @@ from tf2jax_lite.support.errors import ArgumentError, InputError
 
 from .binding import Binder, Bound
 from .coercion import is_key
-from .structures import OutputRef, TensorArgument, describe, iter_arguments, map_structure, walk
+from .structures import OutputRef, TensorArgument, by_name, describe, iter_arguments, map_structure
 
 __all__ = ["Interface", "OutputRef", "TensorArgument"]
 
@@ -174,9 +174,13 @@ class Interface:
         return f"It was converted for ({', '.join(expected)})."
 
     def tensors(self) -> dict[str, TensorArgument]:
-        """Return tensor arguments by name or, in structures, path (``inputs/ids``)."""
+        """Return tensor arguments by name or, in structures, path (``inputs/ids``).
+
+        Raises:
+          InputError: two have the same path.
+        """
         named = {self.argument_name(i): spec for i, spec in enumerate(self.args)} | dict(self.kwargs)
-        return {"/".join(map(str, path)): leaf for path, leaf in walk(named) if isinstance(leaf, TensorArgument)}
+        return by_name(named, lambda leaf: isinstance(leaf, TensorArgument))
 
     def result_names(self) -> list[str]:
         """Return the paths of flat results in the result structure, for messages."""

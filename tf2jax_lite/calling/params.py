@@ -150,6 +150,9 @@ def flatten_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
       A dict from name to array, whose keys are `VariableName` where those of the arrays were.
+
+    Raises:
+      InputError: two arrays have the same name.
     """
     flat: dict[str, Any] = {}
 
@@ -158,6 +161,8 @@ def flatten_params(params: Mapping[str, Any]) -> dict[str, Any]:
             name = f"{prefix}{key}"
             if isinstance(value, Mapping):
                 visit(f"{name}/", value)
+            elif name in flat:
+                raise InputError(f"two arrays of the params have the name {name[:100]!r}.")
             else:
                 flat[VariableName(name, key.trainable) if isinstance(key, VariableName) else name] = value
 

@@ -10,11 +10,13 @@ import jax
 import numpy as np
 
 from tf2jax_lite.jaxprs.compat import is_traced
+from tf2jax_lite.support.errors import InputError
 
 __all__ = [
     "OPAQUE",
     "OutputRef",
     "TensorArgument",
+    "by_name",
     "describe",
     "is_namedtuple",
     "iter_arguments",
@@ -100,6 +102,26 @@ def walk(structure: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         return
     for key, item in items:
         yield from walk(item, (*path, key))
+
+
+def by_name(structure: Any, wanted: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return the leaves of a structure by their paths as text, such as ``scores/0``.
+
+    Raises:
+      InputError: two have the same, such as those of ``{"a/b": x, "a": {"b": y}}``.
+    """
+    found: dict[str, Any] = {}
+    for path, leaf in walk(structure):
+        name = "/".join(map(str, path))
+        if not wanted(leaf):
+            continue
+        if name in found:
+            raise InputError(
+                f"two arrays of {describe(structure)[:300]} have the name {name[:100]!r}, which is made of keys and "
+                'positions with "/" between them. Give them keys that differ.'
+            )
+        found[name] = leaf
+    return found
 
 
 def iter_arguments(structure: Any) -> Iterator[TensorArgument]:

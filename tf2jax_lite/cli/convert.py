@@ -33,6 +33,7 @@ from .shared import (
     styled,
 )
 
+_MAX_MEMBER_NAME = (1 << 16) - 1  # bytes of UTF-8
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
@@ -304,9 +305,22 @@ def run(
 
 
 def _npz(arrays: dict[str, Any]) -> bytes:
-    """Return the bytes of an .npz; any name is allowed, ``file`` too."""
+    """Return the bytes of an .npz; any name is allowed, ``file`` too.
+
+    Raises:
+      InputError: a name does not fit: .zip files limit its length, and end it at a NUL character.
+    """
     import numpy as np
 
+    from tf2jax_lite.support.errors import InputError
+
+    for name in arrays:
+        size = len(f"{name}.npy".encode("utf-8", "replace"))
+        if size > _MAX_MEMBER_NAME or "\0" in name or name != name.encode("utf-8", "replace").decode():
+            raise InputError(
+                f"the result {name[:100]!r} has a name that an .npz cannot hold: it has text of at most "
+                f"{_MAX_MEMBER_NAME} bytes without NUL characters."
+            )
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, value in arrays.items():

@@ -19,9 +19,8 @@ from tf2jax_lite.support.errors import ExportError, LimitError
 from tf2jax_lite.support.limits import reading
 
 from . import program_cache
-from .atomic_dir import METADATA
 from .hub import local_artifact
-from .load import call_with_arrays, fitting_arrays, load, read_params, read_signature
+from .load import call_with_arrays, fitting_arrays, load, module_file, read_params, read_signature
 from .metadata import check_hashes
 from .stacks_metadata import read_stacks
 
@@ -64,7 +63,8 @@ def run_artifact(
             metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=False)
             with _hashed(folder, metadata):
                 shapes = {array: np.shape(value) for array, value in arrays.items()}
-                key = program_cache.program_key((folder / METADATA).read_bytes(), name, shapes)
+                module_file(folder, metadata, name)  # which the program stands for
+                key = program_cache.program_key(metadata, name, shapes)
                 found = program_cache.read_program(key)
                 if found is not None:
                     compiled, taken = found

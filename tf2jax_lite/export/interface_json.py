@@ -21,6 +21,7 @@ _KINDS = {
     "var_positional": inspect.Parameter.VAR_POSITIONAL,
     "var_keyword": inspect.Parameter.VAR_KEYWORD,
 }
+_MAX_RANK = 64  # NumPy's
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
@@ -80,7 +81,7 @@ def decode_interface(data: Any) -> Interface:
             raise ValueError(f"its arrays have the numbers {indices[:10]}")
         signature = inspect.Signature(parameters)
         return Interface(_text(data["name"]), signature, args, kwargs, count, decode(data["results"], 0))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ExportError(f"the metadata's interface is damaged: {type(error).__name__}: {error}") from error
 
 
@@ -98,6 +99,8 @@ def decode(data: Any, depth: int = 0) -> Any:
     if kind == "tensor":
         dtype = None if value["dtype"] is None else np.dtype(_text(value["dtype"]))
         shape = None if value["shape"] is None else tuple(None if d is None else int(d) for d in value["shape"])
+        if shape is not None and (len(shape) > _MAX_RANK or any(d is not None and d < 0 for d in shape)):
+            raise ValueError(f"an array of the shape {value['shape'][:8]}")
         known = None if value.get("value") is None else tuple(int(v) for v in value["value"])
         return TensorArgument(int(value["index"]), _text(value["name"]), dtype, shape, known)
     if kind == "result":

@@ -19,9 +19,9 @@ from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
-from tf2jax_lite.calling.structures import OutputRef, TensorArgument, map_structure, walk
+from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
-from tf2jax_lite.stablehlo.parsing.exported import read_exported
+from tf2jax_lite.stablehlo.parsing.exported import checked_call, read_exported
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (
     DtypeMismatchError,
@@ -36,14 +36,14 @@ from tf2jax_lite.support.limits import reading
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
 from .interface_json import decode, decode_interface
-from .metadata import check_hashes, inside, named_signature, read_metadata
+from .metadata import artifact_file, check_hashes, named_signature, read_metadata
 from .params_file import as_complex, read_tensors
 from .predictions import LOGITS, PROBABILITIES, UNKNOWN
 from .stacks_metadata import read_stacks
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
-__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "read_params", "read_signature"]
+__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "module_file", "read_params", "read_signature"]
 
 
 def load(
@@ -88,7 +88,7 @@ def _load(
     if backend == "source":
         function = _from_source(folder, metadata, entry, interface, stacks, current_config())
     elif backend == "stablehlo":
-        exported = _from_stablehlo(folder, entry, name)
+        exported = _from_stablehlo(folder, metadata, name)
         _check_counts(exported, entry, interface, name)
         function = _bound(exported, entry, interface, stacks, current_config())
     else:
@@ -142,15 +142,9 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
     files: dict[str, dict[str, np.ndarray]] = {}
     params: dict[str, Any] = {}
     for name, info in metadata["params"].items():
-        try:
-            file, dtype, shape = info["file"], str(info["dtype"]), tuple(info["shape"])
-            trainable = bool(info["trainable"])
-        except (KeyError, TypeError) as error:
-            raise ExportError(f"the metadata of param {name!r} is damaged") from error
-        if file not in metadata["files"]:
-            raise ExportError(f"param {name!r} is in {file!r}, which is not a file of the artifact")
+        file, dtype, shape = info["file"], info["dtype"], tuple(info["shape"])
         if file not in files:
-            files[file] = read_tensors(inside(folder, file))
+            files[file] = read_tensors(artifact_file(folder, metadata, file))
         if name not in files[file]:
             raise ExportError(f"{file} lacks param {name!r}")
         value = as_complex(files[file][name], dtype)
@@ -158,19 +152,28 @@ def read_params(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
             raise ExportError(
                 f"param {name!r} is {value.dtype}{list(value.shape)}; the metadata says {dtype}{list(shape)}"
             )
-        params[VariableName(name, trainable)] = value
+        params[VariableName(name, info["trainable"])] = value
     return params
 
 
-def _from_stablehlo(folder: Path, entry: Mapping[str, Any], name: str) -> Any:
-    file = entry.get("stablehlo")
+def module_file(folder: Path, metadata: Mapping[str, Any], name: str) -> Path:
+    """Return the file with a function's StableHLO.
+
+    Raises:
+      ExportError: there is none.
+    """
+    file = metadata["signatures"][name].get("stablehlo")
     if file is None:
         raise ExportError(f"{folder} has no StableHLO for {name!r}; load it with backend='source'")
-    content = inside(folder, file).read_bytes()
+    return artifact_file(folder, metadata, file)
+
+
+def _from_stablehlo(folder: Path, metadata: Mapping[str, Any], name: str) -> Any:
+    file = module_file(folder, metadata, name)
     try:
-        return read_exported(content)
+        return read_exported(file.read_bytes())
     except Tf2JaxError as error:
-        raise ExportError(f"{folder / file}: {error}") from error
+        raise ExportError(f"{file}: {error}") from error
 
 
 def _check_counts(exported: Any, entry: Mapping[str, Any], interface: Interface, name: str) -> None:
@@ -198,11 +201,13 @@ def _bound(
     # The module keeps the types that it was exported with, independent of jax_enable_x64.
     needs_x64 = any(_canonical_32(a.dtype) != a.dtype for a in (*exported.in_avals, *exported.out_avals))
 
+    call_module = checked_call(exported)
+
     def call(params: Mapping[str, Any], inputs: list[Any], key: list[Any]) -> Any:
         given = [_in_width(params[v], d) for v, d in zip(variables, held, strict=True)]
         arrays = [_as_dtype(v, d, interface) for v, d in zip(inputs, taken, strict=True)]
         try:
-            return exported.call(given, arrays, key)
+            return call_module(given, arrays, key)
         except (ValueError, ir.MLIRError) as error:  # MLIR's where a result would have a size below 0
             text = " ".join(str(error).split())
             empty = " An empty batch runs with backend='source'." if "Expected value >= 1" in text else ""
@@ -290,7 +295,7 @@ def _from_source(
     if modules:
         nnx = importlib.import_module(".nnx", __package__)
         nnx.import_nnx()
-    path = inside(folder, file)
+    path = artifact_file(folder, metadata, file)
     spec = importlib.util.spec_from_file_location("tf2jax_lite_model", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -414,8 +419,12 @@ def _placed(
 
 
 def flat_results(results: Any) -> dict[str, Any]:
-    """Return results by name: ``output_0``, or paths such as ``scores/0``."""
+    """Return results by name: ``output_0``, or paths such as ``scores/0``.
+
+    Raises:
+      InputError: two have the same name.
+    """
     if not isinstance(results, Mapping):
         several = results if isinstance(results, (list, tuple)) else [results]
         results = {f"output_{i}": value for i, value in enumerate(several)}
-    return {"/".join(map(str, path)): leaf for path, leaf in walk(results) if leaf is not None}
+    return by_name(results, lambda leaf: leaf is not None)

@@ -20,9 +20,9 @@ __all__ = [
     "FAMILY_MEMBERS",
     "FORMAT",
     "FORMAT_VERSION",
+    "artifact_file",
     "check_hashes",
     "hashed_files",
-    "inside",
     "named_signature",
     "read_metadata",
     "write_metadata",
@@ -42,8 +42,16 @@ It increases if a reader of the version before would fail, or compute something 
 ignore do not increase it.
 """
 
+_MAX_RANK = 64  # NumPy's
+_MAX_PATH = 100
+"""Maximum number of scopes in a param's name, which become nested dicts.
+
+Models have under twenty.
+"""
+_FILE = {"sha256": str, "bytes": int}
 _PARAM = {"file": str, "dtype": str, "shape": list, "trainable": bool}
 _SIGNATURE = {"variables": [str], "updates": [str], "rng": bool, "inputs": [{"name": str, "dtype": str, "shape": list}]}
+_OUTPUTS = {"outputs": [{"dtype": str, "shape": list}]}
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
@@ -70,13 +78,30 @@ def read_metadata(folder: Path) -> dict[str, Any]:
         raise ExportError(f"{file}: options are damaged")
     if not isinstance(metadata.get("warnings", []), list):
         raise ExportError(f"{file}: warnings are damaged")
-    for name in metadata["files"]:
-        inside(folder, name)
+    for name, info in metadata["files"].items():
+        _inside(folder, name)
+        _check(f"{file}: file {name!r}", info, _FILE)
     for name, info in metadata["params"].items():
-        _check(f"{file}: param {name!r}", info, _PARAM)
-        if not all(type(size) is int and size >= 0 for size in info["shape"]):
-            raise ExportError(f"{file}: param {name!r}: the shape is damaged")
+        where = f"{file}: param {name[:100]!r}"
+        _check(where, info, _PARAM)
+        if len(info["shape"]) > _MAX_RANK or not all(type(size) is int and size >= 0 for size in info["shape"]):
+            raise ExportError(f"{where}: the shape is damaged")
+        if name.count("/") > _MAX_PATH:
+            raise ExportError(f"{where}: the name has more than {_MAX_PATH} scopes")
+    for name, entry in metadata["signatures"].items():
+        _check_signature(f"the metadata of signature {name!r}", entry)
     return metadata
+
+
+def _check_signature(where: str, entry: Any) -> None:
+    _check(where, entry, _SIGNATURE)
+    if entry.get("outputs") is not None:
+        _check(where, entry, _OUTPUTS)
+    for item in entry["inputs"]:
+        try:
+            np.dtype(item["dtype"])
+        except TypeError as error:
+            raise ExportError(f"{where} names a dtype {item['dtype']!r}, which does not exist") from error
 
 
 def _check_older(folder: Path, version: Any) -> None:
@@ -108,7 +133,7 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
         if isinstance(kind, list):
             fits = isinstance(value, list) and (isinstance(kind[0], dict) or all(isinstance(v, kind[0]) for v in value))
         else:
-            fits = isinstance(value, kind)
+            fits = isinstance(value, kind) and not (kind is int and (value < 0 or isinstance(value, bool)))
         if not fits:
             raise ExportError(f"{where}: {key} is missing or damaged")
         if isinstance(kind, list) and isinstance(kind[0], dict):
@@ -116,7 +141,27 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
                 _check(f"{where}: {key} {number}", item, kind[0])
 
 
-def inside(folder: Path, name: Any) -> Path:
+def artifact_file(folder: Path, metadata: Mapping[str, Any], name: Any) -> Path:
+    """Return the path of a listed file of an artifact.
+
+    All that is read of an artifact, except for `METADATA`, goes through here.
+
+    Args:
+      folder: the artifact.
+      metadata: the result of `read_metadata`.
+      name: the file's name.
+
+    Raises:
+      ExportError: the metadata do not list the file, so that nothing vouches for its contents; or it is missing.
+    """
+    if not isinstance(name, str) or name not in metadata["files"]:
+        raise ExportError(
+            f"{str(name)[:200]!r} is not a file of the artifact {folder}: its {METADATA} does not list it"
+        )
+    return _inside(folder, name)
+
+
+def _inside(folder: Path, name: Any) -> Path:
     """Return an artifact's file; raise `ExportError` for names that hold a path."""
     if not isinstance(name, str) or not name or Path(name).name != name or name.startswith("."):
         raise ExportError(f"the metadata names a file {name!r}, which is not a plain name")
@@ -133,8 +178,7 @@ def check_hashes(folder: Path, metadata: Mapping[str, Any]) -> None:
       ExportError: one differs, or is missing.
     """
     for name, info in metadata["files"].items():
-        expected = info.get("sha256") if isinstance(info, dict) else None
-        if sha256(inside(folder, name)) != expected:
+        if sha256(artifact_file(folder, metadata, name)) != info["sha256"]:
             raise ExportError(f"{folder / name} is damaged: its SHA-256 is not the one in the metadata")
 
 
@@ -144,18 +188,11 @@ def named_signature(metadata: Mapping[str, Any], wanted: str | None) -> tuple[st
     Without a name, it is the only signature, or ``serving_default``.
 
     Raises:
-      ExportError: there is none of that name, or its entry is damaged.
+      ExportError: there is none of that name.
     """
     found = metadata["signatures"]
     if wanted is None:
         wanted = next(iter(found)) if len(found) == 1 else "serving_default"
-    if wanted not in found or not isinstance(found[wanted], dict):
+    if wanted not in found:
         raise ExportError(f"no signature {wanted!r}; there are {', '.join(sorted(found))}")
-    entry, where = found[wanted], f"the metadata of signature {wanted!r}"
-    _check(where, entry, _SIGNATURE)
-    for item in entry["inputs"]:
-        try:
-            np.dtype(item["dtype"])
-        except TypeError as error:
-            raise ExportError(f"{where} names a dtype {item['dtype']!r}, which does not exist") from error
-    return wanted, entry
+    return wanted, found[wanted]

@@ -81,21 +81,22 @@ def _mac(secret: bytes, key: str, payload: bytes) -> bytes:
     return hmac.digest(secret, key.encode() + b"\0" + payload, "sha256")
 
 
-def program_key(metadata: bytes, signature: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def program_key(metadata: Mapping[str, Any], signature: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Return the key of a program: a hash of all that it depends on.
 
-    These are the artifact, whose metadata has the hashes of its files; the function and the shapes of its arguments;
-    the versions of JAX, jaxlib and this package; the device and its runtime; and JAX's and XLA's options.
+    These are the artifact, by its metadata, which has the hash of each file that is read; the function and the shapes
+    of its arguments; the versions of JAX, jaxlib and this package; the device and its runtime; and JAX's and XLA's
+    options.
 
     Args:
-      metadata: the contents of the artifact's ``metadata.json``.
+      metadata: the artifact's, as `read_metadata` returns it; the caller compares its hashes with the files.
       signature: the function's name.
       shapes: of the arrays, by name.
     """
     device = jax.devices()[0]
     parts = {
         "format": _FORMAT,
-        "artifact": hashlib.sha256(metadata).hexdigest(),
+        "artifact": hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest(),
         "signature": signature,
         "shapes": {name: list(shape) for name, shape in shapes.items()},
         "versions": [jax.__version__, importlib.metadata.version("jaxlib"), installed_version(), sys.version],

@@ -28,7 +28,8 @@ def find_stacks(stack_layers: Callable[[Any], Any], params: Mapping[str, Mapping
     """
     names = list(params)
     numbers = flatten_params(stack_layers(nest_params({name: np.int32(i) for i, name in enumerate(names)})))
-    found = {str(k): np.asarray(names)[np.asarray(v)].tolist() for k, v in numbers.items() if np.ndim(v)}
+    listed = np.array(names, object)  # NumPy's own strings drop NUL characters at the end
+    found = {str(k): listed[np.asarray(v)].tolist() for k, v in numbers.items() if np.ndim(v)}
     for key, layers in found.items():
         if any(params[name][flag] != params[key][flag] for name in names_of(layers) for flag in _FLAGS):
             return {}

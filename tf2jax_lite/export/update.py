@@ -16,7 +16,7 @@ from tf2jax_lite.support.errors import ExportError
 from .artifact import ExportReport
 from .atomic_dir import new_directory
 from .load import read_params
-from .metadata import hashed_files, read_metadata, write_metadata
+from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, write_metadata
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .stacks_metadata import read_stacks
 
@@ -58,9 +58,9 @@ def write_trained(
         arrays[str(name)] = _fitting(arrays, str(name), value)
     stale = {info["file"] for info in metadata["params"].values()} | set(extra or {})
     with new_directory(Path(path), overwrite=overwrite) as work:
-        for name in metadata["files"]:
-            if name not in stale:
-                shutil.copyfile(folder / name, work / name)
+        kept = metadata["files"].keys() - stale
+        for name in kept:
+            shutil.copyfile(artifact_file(folder, metadata, name), work / name)
         placed = write_tensors({n: arrays[n] for n in sorted(arrays)}, work, shard_bytes=shard_bytes)
         for name, content in (extra or {}).items():
             if Path(name).name != name or name.startswith(".") or (work / name).exists():
@@ -70,6 +70,8 @@ def write_trained(
             else:
                 (work / name).write_bytes(content)
         files = hashed_files(work)
+        if any(files[name]["sha256"] != metadata["files"][name]["sha256"] for name in kept):
+            check_hashes(folder, metadata)  # which says the damaged file's name
         if (folder / "checkpoint").is_dir():
             # The old one holds the weights from before the training.
             write_checkpoint(arrays, work / "checkpoint")

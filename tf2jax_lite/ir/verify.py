@@ -8,7 +8,7 @@ from tf2jax_lite import ir
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, LimitError
 
-__all__ = ["MAX_CALL_DEPTH", "callees_first", "check_calls"]
+__all__ = ["MAX_CALL_DEPTH", "callees_first", "check_calls", "check_size"]
 
 MAX_CALL_DEPTH = 60
 """Maximum nesting of calls. One level of tracing takes up to 12 Python frames of the default 1000; models have under
@@ -38,10 +38,23 @@ def check_calls(graph: ir.Graph, *, everything: bool = False) -> None:
         callees[key] = [ref.name for node in function.callers for ref in node.functions]
         sizes[key] = len(function.nodes)
         pending += [graph.functions[n] for n in callees[key] if n in graph.functions and n not in callees]
-    _check_size(callees, sizes, current_config().max_nodes)
+    check_size(callees, sizes, current_config().max_nodes)
 
 
-def _check_size(callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max_nodes: int) -> None:
+def check_size(
+    callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max_nodes: int, *, max_depth: int = MAX_CALL_DEPTH
+) -> None:
+    """Raise an error for functions that are recursive, or too large expanded.
+
+    Args:
+      callees: for each function the names of those that it calls, one for each call.
+      sizes: for each function the number of its nodes; those of calls are added.
+      max_nodes: maximum number of nodes of a function with those of its calls.
+      max_depth: maximum nesting of calls.
+
+    Raises:
+      InvalidModelError, LimitError: see `check_calls`.
+    """
     depth: dict[str, int] = {}
     for name in callees_first(callees):
         depth[name] = 1 + max((depth[n] for n in callees[name] if n in depth), default=0)
@@ -52,9 +65,9 @@ def _check_size(callees: Mapping[str, Sequence[str]], sizes: dict[str, int], max
                 f"function {name!r} has {sizes[name]} nodes when calls are expanded; max_nodes allows {max_nodes}. "
                 "Raise it if you trust the model."
             )
-        if depth[name] > MAX_CALL_DEPTH + 1:
+        if depth[name] > max_depth + 1:
             raise LimitError(
-                f"function {name!r} calls functions more than {MAX_CALL_DEPTH} deep; that is too deep to trace."
+                f"function {name!r} calls functions more than {max_depth} deep; that is too deep to trace."
             )
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.stablehlo.interpreter.core import Run, is_static, materialize
-from tf2jax_lite.stablehlo.parsing.exported import read_exported
+from tf2jax_lite.stablehlo.parsing.exported import checked_call, read_exported
 from tf2jax_lite.stablehlo.parsing.isolation import check_payload
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, Function, Module, TensorType, TokenType
 from tf2jax_lite.stablehlo.raising.recognizer import parse
@@ -34,7 +34,7 @@ from .interpreter import (  # noqa: F401
     sort,
 )
 
-__all__ = ["check_payload", "evaluate", "from_stablehlo", "main_function", "parse", "read_exported"]
+__all__ = ["check_payload", "checked_call", "evaluate", "from_stablehlo", "main_function", "parse", "read_exported"]
 
 
 def main_function(module: Module) -> Function:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def make_corpus(folder: Path) -> None:
         ("artifact", _artifacts),
         ("clients", _clients),
         ("stablehlo", _stablehlo),
+        ("calls", _calls),
     ):
         (folder / name).mkdir(parents=True, exist_ok=True)
         make(folder)
@@ -261,6 +263,38 @@ def _stablehlo(folder: Path) -> None:
         (place / f"{name}.mlir").write_text(exported.mlir_module())
         (place / f"{name}.bin").write_bytes(exported.mlir_module_serialized)
         (place / f"{name}.export").write_bytes(bytes(exported.serialize()))
+
+
+def _calls(folder: Path) -> None:
+    """Write the custom calls that JAX makes for linear algebra on CPUs."""
+    import jax
+    import jax.export
+    from jax import lax
+
+    functions: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
+        "cholesky": (lax.linalg.cholesky, [(3, 3)]),
+        "lu": (lax.linalg.lu, [(4, 3)]),
+        "qr": (lambda x: lax.linalg.qr(x, full_matrices=False), [(4, 3)]),
+        "eigh": (lax.linalg.eigh, [(3, 3)]),
+        "eig": (lax.linalg.eig, [(3, 3)]),
+        "schur": (lax.linalg.schur, [(3, 3)]),
+        "hessenberg": (lax.linalg.hessenberg, [(3, 3)]),
+        "tridiagonal": (lax.linalg.tridiagonal, [(3, 3)]),
+        "svd": (lambda x: lax.linalg.svd(x, full_matrices=False), [(2, 4, 3)]),
+        "svd_full": (lambda x: lax.linalg.svd(x, full_matrices=True), [(4, 3)]),
+        "triangular": (lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True), [(2, 3, 3), (2, 3, 2)]),
+        "tridiagonal_solve": (lax.linalg.tridiagonal_solve, [(3,), (3,), (3,), (3, 2)]),
+    }
+    pattern = re.compile(r"custom_call @(lapack_\w+)\(.*?mhlo.backend_config = (\{.*?\}).* : \((.*)\) -> (.*) loc")
+    for name, (function, shapes) in functions.items():
+        for dtype in (np.float32, np.complex64):
+            specs = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+            text = jax.export.export(jax.jit(function), platforms=["cpu"])(*specs).mlir_module()
+            for target, config, *sides in pattern.findall(text):
+                types = [re.findall(r"tensor<((?:\d+x)*)(\w+(?:<f32>)?)>", side) for side in sides]
+                given, made = ([[e, [int(d) for d in dims.split("x")[:-1]]] for dims, e in side] for side in types)
+                call = {"target": target, "config": config, "operands": given, "results": made}
+                (folder / "calls" / f"{name}-{target}.json").write_text(json.dumps(call))
 
 
 if __name__ == "__main__":

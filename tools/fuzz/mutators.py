@@ -357,6 +357,52 @@ def _blocks(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
+# ---- custom calls ----
+
+_TARGETS = (
+    "xla_ffi_python_cpu_callback",
+    "xla_python_cpu_callback",
+    "PadToStatic",
+    "__cublas$gemm",
+    "x",
+    "a\0",
+    "TopK",
+)
+_ELEMENTS = ("f32", "f64", "i32", "i64", "i1", "ui8", "complex<f32>", "bf16")
+
+
+def custom_call(rng: random.Random, data: bytes) -> bytes:
+    """Change a custom call: sizes, ranks, dtypes, attributes, target, place."""
+    call = json.loads(data)
+    sides = call["operands"], call["results"]
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 4))):
+        side = rng.choice([s for s in sides if s] or [call["operands"]])
+        at = rng.randrange(len(side)) if side else 0
+        kind = rng.randrange(9)
+        if kind < 3 and side and side[at][1]:
+            side[at][1][rng.randrange(len(side[at][1]))] = rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 64, 2000))
+        elif kind == 3 and side:
+            side[at][0] = rng.choice(_ELEMENTS)
+        elif kind == 4 and side:
+            side[at][1] = rng.choice((side[at][1][1:], [rng.randrange(5), *side[at][1]]))
+        elif kind == 5 and side:
+            side.insert(at, [side[at][0], [*side[at][1]]]) if rng.random() < 0.5 else side.pop(at)
+        elif kind == 6:
+            letters = [i for i, c in enumerate(call["config"]) if c.isdigit() or c in "tf"]
+            if letters:
+                where = rng.choice(letters)
+                call["config"] = f"{call['config'][:where]}{rng.randrange(10)}{call['config'][where + 1 :]}"
+        elif kind == 7:
+            call["api_version"] = rng.randrange(5)
+        elif rng.random() < 0.3:
+            call["target"] = rng.choice((*_TARGETS, call["target"].replace("_s", "_d"), call["target"][:-1]))
+        else:
+            call["layout"] = rng.randrange(4)
+    call["order"] = rng.choice((0, 0, 1, 2))
+    call["dynamic"] = rng.random() < 0.4
+    return json.dumps(call).encode()
+
+
 # ---- text (StableHLO) ----
 
 _PIECES = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import random
 import sqlite3
@@ -30,6 +31,7 @@ NAMES = (
     "saved_model_tensorflow",
     "artifact_json",
     "artifact_stablehlo",
+    "artifact_calls",
     "safetensors",
     "sqlite",
     "tff_sqlite",
@@ -103,6 +105,7 @@ def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> di
     made = {**_graph_targets(corpus, work), **_artifact_targets(corpus, work), **_client_targets(corpus, work)}
     made.update(_stablehlo_targets(corpus))
     made.update(_checkpoint_targets(corpus, work))
+    made.update(_call_targets(corpus))
     return {name: made[name] for name in names}
 
 
@@ -219,6 +222,24 @@ def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
         finally:
             (folder / file).write_bytes((source / file).read_bytes())
 
+    def use(file: str, data: bytes) -> None:
+        """Load, call and describe an artifact, as `run`, `finetune` and `push_to_hub` do."""
+        import jax
+        import numpy as np
+
+        from tf2jax_lite.export.hub import model_card
+        from tf2jax_lite.export.load import call_with_arrays, fitting_arrays, flat_results, read_metadata
+
+        fn, params = load(file, data)
+        model_card(read_metadata(place(file, data)), "a/b")
+        arrays = {
+            name: np.zeros([d or 2 for d in spec.shape or ()], spec.dtype or np.float32)
+            for name, spec in fn.interface.tensors().items()
+            if math.prod(d or 2 for d in spec.shape or ()) < 1 << 16
+        }
+        found = jax.eval_shape(lambda p, a: call_with_arrays(fn, p, a)[0], dict(params), fitting_arrays(fn, arrays))
+        flat_results(found)
+
     def tensors(file: str, data: bytes) -> Any:
         from tf2jax_lite.errors import Tf2JaxError
         from tf2jax_lite.export.params_file import read_tensors
@@ -234,7 +255,7 @@ def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
     of_tensors = (mutators.safetensors_header, mutators.flip_bytes)
     return {
         "artifact_json": Target(
-            8, _seeds(source, "metadata.json"), (mutators.json_values, mutators.json_values, mutators.flip_bytes), load
+            8, _seeds(source, "metadata.json"), (mutators.json_values, mutators.json_values, mutators.flip_bytes), use
         ),
         "artifact_stablehlo": Target(0.5, _seeds(source, "model.stablehlo"), (mutators.flip_bytes,), load),
         "safetensors": Target(20, {**params, **_seeds(corpus / "clients", "*.safetensors")}, of_tensors, tensors),
@@ -355,3 +376,120 @@ def _stablehlo_targets(corpus: Path) -> dict[str, Target]:
         "stablehlo_bytes": Target(2, _seeds(folder, "*.bin"), (mutators.flip_bytes,), parse),
         "stablehlo_trace": Target(0.2, texts, (mutators.words,), trace),
     }
+
+
+def _call_targets(corpus: Path) -> dict[str, Target]:
+    """Return the target that runs a custom call, in a serialized function or in its derivative."""
+    containers: dict[bool, Any] = {}
+
+    def container(dynamic: bool) -> Any:
+        import jax
+        import jax.export
+        import numpy as np
+
+        if dynamic not in containers:
+            size = jax.export.symbolic_shape("n")[0] if dynamic else 3
+            spec = jax.ShapeDtypeStruct((size,), np.float32)
+            containers[dynamic] = jax.export.export(jax.jit(lambda x: x * x), platforms=["cpu"])(spec)
+        return containers[dynamic]
+
+    def serialized(call: dict[str, Any]) -> bytes:
+        from jax.extend.mlir.dialects import stablehlo
+
+        from tf2jax_lite.jaxprs.compat import serialize_portable_artifact
+
+        levels = [container(call["dynamic"])]
+        for _ in range(call["order"]):
+            levels.append(levels[-1].vjp())
+        text = _module(call, len(levels[-1].module_kept_var_idx), len(levels[-1].out_avals))
+        payload = serialize_portable_artifact(text, stablehlo.get_current_version())
+        made = dataclasses.replace(levels[-1], mlir_module_serialized=payload)
+        for level in levels[-2::-1]:
+            made = dataclasses.replace(level, _get_vjp=lambda _, inner=made: inner)
+        return bytes(made.serialize(vjp_order=call["order"]))
+
+    def run(name: str, data: bytes) -> Any:
+        import json
+
+        import jax
+        import numpy as np
+
+        from tf2jax_lite.stablehlo import api
+
+        call = json.loads(data)
+        try:
+            content = serialized(call)
+        except Exception:  # MLIR cannot read the text
+            return None
+        function = api.checked_call(api.read_exported(content))
+
+        def loss(x: Any) -> Any:
+            return function(x).sum()
+
+        for _ in range(call["order"]):
+            loss = jax.grad(lambda x, inner=loss: inner(x).sum())
+        try:
+            return jax.block_until_ready(jax.jit(loss)(np.ones(3, np.float32)))
+        except (ValueError, jax.errors.JaxRuntimeError):  # as `load` and `run_artifact` catch them
+            return None
+
+    return {"artifact_calls": Target(0.5, _seeds(corpus / "calls", "*.json"), (mutators.custom_call,), run)}
+
+
+def _module(call: Mapping[str, Any], inputs: int, outputs: int) -> str:
+    """Return a module that makes a call with constants, and returns its first argument."""
+    kind = "?xf32" if call["dynamic"] else "3xf32"
+    sides = {
+        side: [(e, dims, _tensor(e, dims, call["dynamic"])) for e, dims in call[side]]
+        for side in ("operands", "results")
+    }
+    lines = []
+    types = [kind for _, _, kind in sides["operands"]]
+    for number, (element, dims, wanted) in enumerate(sides["operands"]):
+        value = "false" if element == "i1" else "1" if "i" in element and "<" not in element else "1.0"
+        value = f"({value}, {value})" if "complex" in element else value
+        if not call["dynamic"] or not dims:
+            lines.append(f"%a{number} = stablehlo.constant dense<{value}> : {wanted}")
+            continue
+        lines.append(f"%c{number} = stablehlo.constant dense<{value}> : tensor<{element}>")
+        lines.append(f"%d{number} = stablehlo.constant dense<{dims}> : tensor<{len(dims)}xi32>")
+        lines.append(
+            f"%a{number} = stablehlo.dynamic_broadcast_in_dim %c{number}, %d{number}, dims = [] : "
+            f"(tensor<{element}>, tensor<{len(dims)}xi32>) -> {wanted}"
+        )
+    names = [f"%a{number}" for number in range(len(types))]
+    attributes = ["has_side_effect = true", f"mhlo.backend_config = {call['config']}"]
+    if "api_version" in call:
+        attributes.append(f"api_version = {call['api_version']} : i32")
+    if call["dynamic"]:
+        for number, (_, dims, _) in enumerate(sides["results"]):
+            lines.append(f"%s{number} = stablehlo.constant dense<{dims}> : tensor<{len(dims)}xi32>")
+            types.append(f"tensor<{len(dims)}xi32>")
+            names.append(f"%s{number}")
+        indices = list(range(len(types) - len(sides["results"]), len(types)))
+        attributes.append(f"indices_of_shape_operands = dense<{indices}> : tensor<{len(indices)}xi64>")
+    elif call.get("layout"):
+        for side, found in (("operand", sides["operands"]), ("result", sides["results"])):
+            layouts = [_layout(len(dims), call["layout"]) for _, dims, _ in found]
+            attributes.append(f"{side}_layouts = [{', '.join(layouts)}]")
+    made = ", ".join(wanted for _, _, wanted in sides["results"])
+    count = f"%r:{len(sides['results'])} = " if sides["results"] else ""
+    lines.append(
+        f'{count}stablehlo.custom_call @"{call["target"]}"({", ".join(names)}) {{{", ".join(attributes)}}} : '
+        f"({', '.join(types)}) -> ({made})"
+    )
+    args = ", ".join(f"%x{number}: tensor<{kind}>" for number in range(inputs))
+    results = ", ".join([f"tensor<{kind}>"] * outputs)
+    body = "\n".join(lines)
+    returned = ", ".join(["%x0"] * outputs)
+    return f"module {{ func.func public @main({args}) -> ({results}) {{\n{body}\nreturn {returned} : {results} }} }}"
+
+
+def _tensor(element: str, dims: list[int], dynamic: bool) -> str:
+    return f"tensor<{''.join('?x' if dynamic else f'{d}x' for d in dims)}{element}>"
+
+
+def _layout(rank: int, kind: int) -> str:
+    order = list(range(rank))[::-1]
+    order = {1: order, 2: [*order[1::-1], *order[2:]], 3: order[::-1]}[kind]
+    return f"dense<{order}> : tensor<{rank}xindex>"

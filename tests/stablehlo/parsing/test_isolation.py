@@ -114,7 +114,7 @@ def test_without_another_process_there_is_a_way(monkeypatch):
 def test_text_is_read_by_the_other_process_too():
     """MLIR allocates gigabytes for a dimension; this process never sees it."""
     text = jax.jit(lambda x: jax.lax.conv(x, x[:, :, :2, :2], (1, 1), "SAME")).lower(np.zeros((1, 1, 4, 4))).as_text()
-    assert isolation._Parser().answer(text.encode()) >= b"\x80"
+    assert isolation._Parser().answer(text.encode())["bytes"] > 0
     assert "[b, f, 0, 1]x" in text
     damaged = text.replace("[b, f, 0, 1]x", "[b, f, 2147483647, 1]x")
     with pytest.raises(InvalidModelError, match="takes too much"):

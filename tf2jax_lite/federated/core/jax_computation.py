@@ -20,7 +20,7 @@ from federated_language.proto import computation_pb2
 
 from tf2jax_lite.federated.core.types import infer_type, is_named_tuple, tensor_leaves, to_type
 from tf2jax_lite.federated.core.values import Ingest, to_struct
-from tf2jax_lite.stablehlo.api import read_exported
+from tf2jax_lite.stablehlo.api import checked_call, read_exported
 from tf2jax_lite.support.errors import FederatedTypeError, Tf2JaxError
 
 __all__ = ["JaxComputation", "jax_computation", "run_exported", "stablehlo"]
@@ -63,8 +63,8 @@ class _TracingContext(fl.framework.SyncContext):
                 " others in a federated_computation"
             )
         inputs = [] if parameter is None else _flatten(value, parameter)
-        exported, _ = _read(block.to_proto(), block.type_signature)
-        outputs = iter(exported.call(*inputs))
+        _, call = _read(block.to_proto(), block.type_signature)
+        outputs = iter(call(*inputs))
         return _python(comp.type_signature.result, lambda _: next(outputs))
 
 
@@ -276,12 +276,14 @@ _own: set[bytes] = set()  # hashes of modules exported by this process, which ar
 def _deserialize(content: bytes) -> tuple[jax.export.Exported, Callable[..., Any]]:
     if hashlib.sha256(content).digest() in _own:
         exported = jax.export.deserialize(bytearray(content))
+        call = exported.call
     else:
         try:
             exported = read_exported(content)
+            call = checked_call(exported)
         except Tf2JaxError as error:
             raise FederatedTypeError(f"the computation's proto is damaged: {error}") from error
-    return exported, jax.jit(exported.call)
+    return exported, jax.jit(call)
 
 
 def _content(proto: Any) -> bytes:

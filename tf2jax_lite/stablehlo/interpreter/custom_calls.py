@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.stablehlo.parsing.custom_calls import refusal
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, TensorType
 from tf2jax_lite.support.errors import OpError, UnsupportedError
 
@@ -43,14 +44,7 @@ def _custom_call(ctx: OpContext, *args: Any) -> Any:
         return [tuple(made)] if isinstance(ctx.op.types[0], str) else made
     if name.startswith("xla.sdy.") and len(args) == len(ctx.op.types):
         return args
-    if "callback" in name:
-        raise UnsupportedError(
-            f"{name!r} calls a Python function of the process that wrote the module (pure_callback, io_callback, "
-            "debug.print), which is not in the module"
-        )
-    if name.startswith(("lapack_", "blas_", "hipsolver_", "cusolver_", "hipblas_", "cublas_")):
-        raise UnsupportedError(f"custom call {name!r} is the form of an older jax; export the module again")
-    raise UnsupportedError(f"custom call {name!r} is not one that jax writes itself and that jax.lax has a name for")
+    raise UnsupportedError(refusal(name))
 
 
 # ---- annotations and side effects ----

@@ -8,28 +8,53 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import hashlib
+import json
 import os
 import select
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tf2jax_lite.support.errors import InvalidModelError
+from tf2jax_lite.ir.verify import check_size
+from tf2jax_lite.support.config import current_config
+from tf2jax_lite.support.errors import InvalidModelError, ShapeMismatchError, UnsupportedError
 from tf2jax_lite.support.limits import check_bytes, is_trusted
 
-__all__ = ["check_payload"]
+__all__ = ["Payload", "check_payload"]
 
 _SCRIPT = Path(__file__).with_name("child_process.py")
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_READ = 20.0
 _MOST_KNOWN = 4096
+_MAX_ANSWER = 1 << 28
+_MAX_CALL_DEPTH = 200  # as many calls as the interpreter nests
 _NO_START = (
     "the process that reads StableHLO first does not start. For modules that you trust, do without it: "
     'override_config("trusted", "StableHLO").'
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Payload:
+    """Facts of a payload that was read.
+
+    Attributes:
+      arguments: element type, as in MLIR, and shape of each array that ``main`` takes; None stands for a dynamic size.
+      results: the same of its results; None for tokens.
+      is_dynamic: whether any size is dynamic.
+      has_dynamic_calls: whether custom calls have dynamic sizes, so that each call's sizes are to be checked, too.
+    """
+
+    arguments: Sequence[Any]
+    results: Sequence[Any]
+    is_dynamic: bool
+    has_dynamic_calls: bool
 
 
 class _Parser:
@@ -39,27 +64,30 @@ class _Parser:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
-        self._known: dict[bytes, bytes] = {}
+        self._known: dict[bytes, Mapping[str, Any]] = {}
 
-    def answer(self, payload: bytes) -> bytes:
-        """Return the process's answer; "" if it ends or exceeds the time."""
-        key = hashlib.sha256(payload).digest()
+    def answer(self, payload: bytes, shapes: Sequence[Sequence[int]] | None = None) -> Mapping[str, Any]:
+        """Return the process's answer; nothing if it ends or exceeds the time."""
+        sizes = b"" if shapes is None else json.dumps([list(map(int, shape)) for shape in shapes]).encode()
+        key = hashlib.sha256(payload).digest() + sizes
         with self._lock:
             if key not in self._known:
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
-                self._known[key] = self._ask(payload)
+                self._known[key] = self._ask(payload, sizes)
             return self._known[key]
 
-    def _ask(self, payload: bytes) -> bytes:
+    def _ask(self, payload: bytes, sizes: bytes) -> Mapping[str, Any]:
         process = self._running()
         assert process.stdin is not None
+        seconds = _SECONDS_TO_READ + len(payload) / 1e6
         try:
-            process.stdin.write(len(payload).to_bytes(8, "little") + payload)
+            process.stdin.write(len(payload).to_bytes(8, "little") + len(sizes).to_bytes(8, "little") + payload + sizes)
             process.stdin.flush()
-            answer = _read_byte(process, _SECONDS_TO_READ + len(payload) / 1e6)
-        except OSError:
-            answer = b""
+            length = int.from_bytes(_read(process, 4, seconds), "little")
+            answer = json.loads(_read(process, length, seconds)) if 0 < length <= _MAX_ANSWER else {}
+        except (OSError, ValueError):
+            answer = {}
         if not answer:
             self.stop()
         return answer
@@ -77,7 +105,7 @@ class _Parser:
             except (OSError, TypeError, ValueError) as error:  # no processes here, or no Python of our own
                 raise InvalidModelError(_NO_START) from error
             self._owner = os.getpid()
-            if _read_byte(self._process, _SECONDS_TO_START) != b"r":
+            if _read(self._process, 1, _SECONDS_TO_START) != b"r":
                 self.stop()
                 raise InvalidModelError(_NO_START)
         return self._process
@@ -95,16 +123,20 @@ class _Parser:
                         stream.close()
 
 
-def _read_byte(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """Return an answer's byte; nothing if the process ends or works too long."""
+def _read(process: subprocess.Popen[bytes], length: int, seconds: float) -> bytes:
+    """Return a part of an answer; nothing if the process ends or works too long."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     begin = _seconds_used(process.pid)
-    while _seconds_used(process.pid) - begin < seconds:
+    parts: list[bytes] = []
+    while length and _seconds_used(process.pid) - begin < seconds:
         ready, _, _ = select.select([descriptor], [], [], 1.0)
         if ready:
-            return os.read(descriptor, 1)
-    return b""
+            parts.append(os.read(descriptor, length))
+            if not parts[-1]:
+                return b""
+            length -= len(parts[-1])
+    return b"" if length else b"".join(parts)
 
 
 def _seconds_used(pid: int) -> float:
@@ -120,31 +152,58 @@ _parser = _Parser()
 atexit.register(_parser.stop)
 
 
-def check_payload(payload: bytes | str) -> None:
-    """Refuse a payload that MLIR cannot read safely.
+def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None = None) -> Payload | None:
+    """Refuse a payload that MLIR cannot read, or XLA cannot run, safely.
 
-    Refused are payloads that make MLIR crash, hang or take very much memory, invalid bytecode, and modules without a
-    function to call.
+    Refused are payloads that make MLIR crash, hang or take very much memory, invalid bytecode, modules without a
+    function to call, functions that call themselves or are too large when calls are expanded, and custom calls other
+    than those in `custom_calls`.
 
     Text that MLIR cannot read is left to the reader, whose message says at which line. Nothing is looked at if
     ``config.trusted`` names "StableHLO".
 
+    Args:
+      payload: the module.
+      shapes: of all arrays of a call, to look at its custom calls with the sizes that these have then.
+
+    Returns:
+      Facts of the module; None if nothing was looked at.
+
     Raises:
       InvalidModelError: as said.
+      UnsupportedError: it calls what is not listed.
       LimitError: a tensor of it takes more than ``config.max_result_bytes``; XLA ends the process where sizes overflow.
+        Or it has more operations than ``config.max_nodes`` when calls are expanded.
+      ShapeMismatchError: its sizes are not known, or do not fit, for arrays of these shapes.
     """
     if is_trusted("StableHLO"):
-        return
+        return None
     content = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else bytes(payload)
-    answer = _parser.answer(content)
-    if answer == b"n" and content.startswith(b"ML\xefR"):
-        raise InvalidModelError("the StableHLO payload cannot be read: MLIR says that its bytecode is damaged.")
-    if answer == b"f":
-        raise InvalidModelError("the StableHLO module has no function 'main', which is the one that is called.")
-    if answer >= b"\x80":
-        largest = 1 << max(answer[0] - 129, 0)  # of so many binary digits
-        check_bytes((largest,), 1, "a tensor of the StableHLO payload", option="max_result_bytes")
-    elif answer != b"n":
+    answer = _parser.answer(content, shapes)
+    kind, text = answer.get("problem", ("", ""))
+    if kind == "unreadable":
+        if content.startswith(b"ML\xefR"):
+            raise InvalidModelError("the StableHLO payload cannot be read: MLIR says that its bytecode is damaged.")
+        return None
+    if kind == "nesting":
+        raise InvalidModelError("the StableHLO module nests its regions or attributes too deeply.")
+    if kind in _KINDS:
+        raise _KINDS[kind](text)
+    if not answer or kind:
         raise InvalidModelError(
             "the StableHLO payload is damaged: MLIR crashes, or takes too much time or memory, when it reads it."
         )
+    if answer["main"] is None:
+        raise InvalidModelError("the StableHLO module has no function 'main', which is the one that is called.")
+    check_bytes((answer["bytes"],), 1, "a tensor of the StableHLO payload", option="max_result_bytes")
+    functions = answer["functions"]
+    check_size(
+        {name: callees for name, (_, callees) in functions.items()},
+        {name: count for name, (count, _) in functions.items()},
+        current_config().max_nodes,
+        max_depth=_MAX_CALL_DEPTH,
+    )
+    return Payload(*answer["main"], answer["is_dynamic"], answer["has_dynamic_calls"])
+
+
+_KINDS = {"unsupported": UnsupportedError, "invalid": InvalidModelError, "sizes": ShapeMismatchError}

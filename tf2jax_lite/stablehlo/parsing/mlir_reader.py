@@ -23,12 +23,12 @@ from .isolation import check_payload
 from .module import TOKEN, Function, Module, Op, Region, TensorType, finish
 from .peepholes import restore
 
-__all__ = ["read"]
+__all__ = ["DTYPES", "read"]
 
 # Nested regions: compilers write a handful of levels; a crafted file could exhaust the stack.
 _MAX_DEPTH = 100
 
-_DTYPES: dict[str, Any] = {
+DTYPES: dict[str, Any] = {
     "i1": np.bool_,
     "f16": np.float16,
     "f32": np.float32,
@@ -271,10 +271,10 @@ class _Reader:
                 return key
             raise UnsupportedError(f"values of type {key} have no counterpart in JAX.")
         element = str(mlir_type.element_type)
-        if element not in _DTYPES:
+        if element not in DTYPES:
             raise UnsupportedError(f"tensors of {element} have no counterpart in JAX.")
         shape = tuple(None if mlir_type.is_dynamic_dim(i) else mlir_type.get_dim_size(i) for i in range(mlir_type.rank))
-        return TensorType(np.dtype(_DTYPES[element]), shape)
+        return TensorType(np.dtype(DTYPES[element]), shape)
 
     # ---- attributes ----
 
