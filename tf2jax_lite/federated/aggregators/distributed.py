@@ -27,7 +27,7 @@ from tf2jax_lite.federated.aggregators.base import (
 )
 from tf2jax_lite.federated.aggregators.clipping import clip
 from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, rotated_size
-from tf2jax_lite.federated.aggregators.privacy import adaptive_clip_noise_params
+from tf2jax_lite.federated.aggregators.privacy import adaptive_clip_noise_params, check_noise_seed
 from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
@@ -84,6 +84,7 @@ class DistributedDpSumFactory(Factory):
       auto_l2_target_quantile: the quantile.
       auto_l2_lr: the size of its steps.
       auto_l2_clip_count_stddev: noise on the count of clients within it; 0.05 of the clients if None.
+      noise_seed: see `DifferentiallyPrivateFactory`.
     """
 
     noise_multiplier: float
@@ -95,6 +96,7 @@ class DistributedDpSumFactory(Factory):
     auto_l2_target_quantile: float = 0.5
     auto_l2_lr: float = 0.2
     auto_l2_clip_count_stddev: float | None = None
+    noise_seed: int | None = None
 
     def __post_init__(self) -> None:
         check = functools.partial(check_number, "DistributedDpSumFactory")
@@ -109,6 +111,7 @@ class DistributedDpSumFactory(Factory):
                 "Raise bits or modclip_prob."
             )
         self._noise_and_clip()
+        check_noise_seed("DistributedDpSumFactory", self.noise_seed)
 
     @property
     def _stddevs(self) -> float:
@@ -215,4 +218,15 @@ class DistributedDpSumFactory(Factory):
 
         why = "differential privacy bounds each client's share"
         initialize = tuple if estimation is None else estimation.initialize
-        return AggregationProcess(initialize, zero, accumulate, merge, report, refuses_weights=why)
+        return AggregationProcess(
+            initialize,
+            zero,
+            accumulate,
+            merge,
+            report,
+            refuses_weights=why,
+            guarantees=frozenset({"secure aggregation", *(["differential privacy"] if self.noise_multiplier else [])}),
+            is_secret=True,
+            noise_seed=self.noise_seed,
+            covered=frozenset({"l2_clip", "scale_factor", "scaled_inflated_l2", "scaled_local_stddev", "padded_dim"}),
+        )
