@@ -93,17 +93,22 @@ CHACHA20 = define_prng_impl(
 )
 
 
-def fresh_key() -> jax.Array:
-    """Return a JAX key of 256 bits from the operating system.
+def fresh_words() -> list[int]:
+    """Return 256 bits from the operating system, as eight words.
 
-    It is the same in all processes of `jax.distributed`.
+    They are the same in all processes of `jax.distributed`.
     """
     words = np.frombuffer(secrets.token_bytes(32), np.uint32)
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
         words = multihost_utils.broadcast_one_to_all(words)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=CHACHA20)
+    return [int(word) for word in words]
+
+
+def fresh_key() -> jax.Array:
+    """Return a JAX key of `fresh_words`."""
+    return jax.random.wrap_key_data(jnp.asarray(fresh_words(), jnp.uint32), impl=CHACHA20)
 
 
 def aggregation_key(aggregation: AggregationProcess, key: Any) -> jax.Array:

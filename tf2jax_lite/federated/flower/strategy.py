@@ -16,7 +16,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.federated.aggregators.entropy import aggregation_key
+from tf2jax_lite.federated.aggregators.entropy import aggregation_key, fresh_words
 from tf2jax_lite.federated.data.seeds import numpy_rng
 from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.flower.records import (
@@ -104,6 +104,7 @@ class BlocksStrategy(Strategy):
         self._template = check_model(model).shapes
         self._route = update_route("BlocksStrategy", aggregator, self._template.trainable, check_model(model))
         self._aggregation = self._route.aggregation
+        self._is_private = "differential privacy" in self._aggregation.guarantees
         self._fold = jax.jit(functools.partial(accumulator.fold, self._aggregation))
         self._finalizer = finalizer or build_add_finalizer()
         self._distributor = distributor or build_broadcast_process()
@@ -227,6 +228,9 @@ class BlocksStrategy(Strategy):
                 continue
             for name, value in reply.metrics.items():
                 averages.setdefault(name, []).append((value, reply.weight))
+        if self._is_private:
+            self.not_private["evaluate"] = _means(averages)
+            return None
         return MetricRecord(_means(averages)) if averages else None
 
     def state_at(self, arrays: ArrayRecord) -> LearningState:
@@ -261,7 +265,7 @@ class BlocksStrategy(Strategy):
         if self._clients_per_round is None:
             return nodes
         # Privacy counts on nobody knowing who takes part.
-        seed = None if "differential privacy" in self._aggregation.guarantees else self._key
+        seed = fresh_words() if self._is_private else self._key
         drawn = numpy_rng(seed, self.rounds_before + server_round).choice(
             len(nodes), self._clients_per_round, replace=False
         )
