@@ -84,7 +84,10 @@ def test_noise_is_not_drawn_with_a_key_that_others_have():
 def test_a_resumed_training_draws_new_noise(tmp_path):
     def trained(rounds, folder):
         return fed.run_rounds(
-            process(FACTORIES["fixed"]()), lambda number: ZEROS, rounds, checkpoint_dir=CheckpointFile(tmp_path / folder)
+            process(FACTORIES["fixed"]()),
+            lambda number: ZEROS,
+            rounds,
+            checkpoint_dir=CheckpointFile(tmp_path / folder),
         )[0]
 
     trained(1, "a")
