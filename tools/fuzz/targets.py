@@ -31,6 +31,7 @@ NAMES = (
     "safetensors",
     "sqlite",
     "tff_sqlite",
+    "npy",
     "npz",
     "hdf5",
     "stablehlo_text",
@@ -237,6 +238,11 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         (work / "npz" / "client.npz").write_bytes(data)
         read_all(NpzFolderFederatedData(work / "npz", max_client_bytes=1 << 24))
 
+    def npy(name: str, data: bytes) -> None:
+        from tf2jax_lite.support.npz import read_npy
+
+        assert read_npy(data, (4, 3), "f", name).shape == (4, 3)
+
     def hdf5(name: str, data: bytes) -> None:
         from tf2jax_lite.federated.data import TFFHDF5FederatedData
 
@@ -247,6 +253,7 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         "sqlite": Target(3, _seeds(folder, "clients.sqlite"), flips, sqlite),
         "tff_sqlite": Target(3, _seeds(folder, "tff.sqlite"), flips, tff_sqlite),
         "npz": Target(6, _seeds(folder, "*.npz"), flips, npz),
+        "npy": Target(3, _seeds(folder, "*.npy"), flips, npy),
         "hdf5": Target(2, _seeds(folder, "*.h5"), flips, hdf5),
     }
 

@@ -24,8 +24,8 @@ _STATISTICS = "the model's statistics (of batch normalization)"
 _REMEDIES = {
     FIRST_PASS: "Give that pass an aggregator with the same guarantees (full_gradient_aggregator of Mime), or take "
     "another algorithm.",
-    _STATISTICS: "Take a model without them, or keep them at the clients (with_local_weights); for other guarantees "
-    "than privacy, give a factory as aggregator.",
+    _STATISTICS: "Take a model without them, keep them at the clients (with_local_weights), or train an artifact's "
+    "evaluation mode (--train-signature serving_default).",
 }
 
 
