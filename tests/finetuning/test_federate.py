@@ -120,6 +120,49 @@ def test_clients_from_files_are_the_same(files):
             jax.tree.map(np.testing.assert_array_equal, dataset.all_examples(), CLIENTS[client_id])
 
 
+def test_a_private_artifact_has_only_covered_values(artifact, files, tmp_path):
+    """Not the seed, counts, or losses of clients; in the directory's text or in what was reported."""
+    reported = []
+    federate_artifact(
+        artifact,
+        open_clients(files / "clients.sqlite"),
+        tmp_path / "out",
+        **{**OPTIONS, "rounds": 2},
+        algorithm="unweighted_fed_avg",
+        aggregator="dp",
+        noise_multiplier=0.5,
+        clip_norm=1.0,
+        train_signature="serving_default",  # the training mode changes statistics, which are not private
+        seed=271828,
+        eval_examples=TEST,
+        report=reported.append,
+        checkpoint_dir=tmp_path / "checkpoints",
+    )
+    training = json.loads((tmp_path / "out" / "metadata.json").read_text())["options"]["training"][-1]
+    assert "seed" not in training and training["privacy"]["noise_multiplier"] == 0.5
+    history = [json.loads(line) for line in (tmp_path / "out" / "history.jsonl").read_text().splitlines()]
+    names = {name for record in [*history, *reported, training["result"]] for name in record}
+    covered = {"aggregator/clipping_norm", "aggregator/noise_stddev", "finalizer/update_norm"}
+    assert names - covered == {"round", "eval/loss", "eval/accuracy"}
+    text = "".join(path.read_text(errors="replace") for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert "271828" not in text and "clipped_count" not in text and "train/loss" not in text
+
+
+@pytest.mark.parametrize("aggregator", ["dp", "median", "secure"])
+def test_clusters_that_begin_at_clients_are_not_protected(artifact, files, tmp_path, aggregator):
+    noise = {"noise_multiplier": 0.5, "clip_norm": 1.0} if aggregator == "dp" else {}
+    with pytest.raises(InputError, match=r"statistics|begins at the weights of single clients"):
+        federate_artifact(
+            artifact,
+            open_clients(files / "clients.sqlite"),
+            tmp_path / "out",
+            **OPTIONS,
+            algorithm="hyp_cluster",
+            aggregator=aggregator,
+            **noise,
+        )
+
+
 @pytest.mark.full
 def test_an_artifact_is_trained_interrupted_and_resumed(artifact, files, tmp_path):
     clients = open_clients(files / "clients.sqlite")

@@ -8,7 +8,7 @@ import pytest
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.errors import DataError, InputError
-from tf2jax_lite.support.npz import MAX_ARRAYS, read_npz, shapes_in_npz
+from tf2jax_lite.support.npz import MAX_ARRAYS, read_npy, read_npz, shapes_in_npz
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -127,3 +127,35 @@ def test_a_bomb_takes_no_memory(tmp_path):
 def test_no_such_file(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_npz(tmp_path / "x.npz")
+
+
+def _npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8"])
+def test_arrays_of_messages(kind, order):
+    array = np.arange(6).reshape(2, 3).astype(kind, order=order)
+    np.testing.assert_array_equal(read_npy(_npy(array), (2, 3), "f", "it"), array)
+    assert read_npy(_npy(array[:0]), (0, 3), "f", "it").shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"", "not an array"),
+        (b"PK", "not an array"),
+        (_npy(np.zeros((3, 2))), r"shape \[3, 2\] where the model has \[2, 3\]"),
+        (_npy(np.zeros((2, 3), int)), "dtype int64"),
+        (_npy(np.full((2, 3), None)), "dtype object"),
+        (_npy(np.zeros((2, 3)))[:-1], "does not have the size that it announces"),
+        (_npy(np.zeros((2, 3))) + b"0", "does not have the size that it announces"),
+        (_npy(np.zeros((2, 3))).replace(b"(2, 3)", b"(1<<9)"), "not an array"),
+    ],
+)
+def test_other_arrays_of_messages_are_refused(data, match):
+    with pytest.raises(InputError, match=f"^it.*{match}"):
+        read_npy(data, (2, 3), "f", "it")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ import jax
 
 from tf2jax_lite.export.atomic_dir import refuse_existing
 from tf2jax_lite.federated._utils.validation import check_seed
+from tf2jax_lite.federated.aggregators import gaussian_epsilon
 from tf2jax_lite.federated.algorithms import kmeans_init
 from tf2jax_lite.federated.data import FederatedData, UniformGetClientSampler
-from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.errors import InputError, MissingLibraryError
 
 from .algorithms import check_algorithm, client_batching, named_aggregator, named_process
 from .artifacts import TrainingReport, training_identity, write_result
@@ -104,7 +107,8 @@ def federate_artifact(
         by default. All clients are read once to count examples by domain.
       domain_learning_rate: of agnostic_fed_avg, the learning rate of the domains' weights, 0.1 by default.
       domain_window: of agnostic_fed_avg, the number of rounds over which examples are counted, 1 by default.
-      seed: for cohorts, orders and the model's random numbers.
+      seed: for cohorts, orders and the model's random numbers. With the aggregator "dp", cohorts and noise come from
+        the operating system's entropy, and the artifact has neither the seed nor a value that privacy does not cover.
       eval_examples: evaluated on the server.
       eval_every: evaluate after this many rounds.
       checkpoint_dir: the state is saved there, and training resumes from it; see `federate`.
@@ -173,6 +177,11 @@ def federate_artifact(
         domains=domains,
     )
     params = None
+    if algorithm == "hyp_cluster" and process.guarantees:
+        raise InputError(
+            f"the aggregator promises {' and '.join(sorted(process.guarantees))}, and hyp_cluster begins at the "
+            "weights of single clients. Take another algorithm or aggregator."
+        )
     if algorithm == "hyp_cluster":
         count = 2 if num_clusters is None else num_clusters
         candidates = min(max(clients_per_round, count), clients.num_clients())
@@ -223,7 +232,22 @@ def federate_artifact(
         params=params,
     )
     record = {"kind": "federate", **identity, "rounds": rounds, "clients_per_round": clients_per_round, "seed": seed}
+    if "differential privacy" in process.guarantees:
+        del record["seed"]  # of nothing that privacy rests on, and of no use: the training cannot be repeated
+        record["privacy"] = _privacy(noise_multiplier, rounds, clients_per_round, clients.num_clients())
     return write_result(artifact, out, process.get_model_weights(state), history, trainable, record, overwrite)
+
+
+def _privacy(noise_multiplier: Any, rounds: int, clients_per_round: int, num_clients: int) -> dict[str, Any]:
+    """Return what differential privacy of clients a training has; epsilon needs the extra ``dp``."""
+    found = {"unit": "client", "sampling": "fixed_size", "noise_multiplier": noise_multiplier}
+    with contextlib.suppress(MissingLibraryError):
+        delta = 1 / (10 * num_clients)
+        epsilon = gaussian_epsilon(
+            noise_multiplier, max(rounds, 1), clients_per_round, num_clients, delta, "fixed_size"
+        )
+        found |= {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": delta}
+    return found
 
 
 def _check_options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,17 @@ from typing import Any
 import jax
 
 from tf2jax_lite.federated._utils.validation import check_seed
+from tf2jax_lite.federated.aggregators.entropy import fresh_words
 from tf2jax_lite.federated.data import ClientDataset, FederatedData, UniformGetClientSampler
 from tf2jax_lite.federated.models.model import Model, evaluate_model
 from tf2jax_lite.federated.simulation.checkpoint import CheckpointFile
 from tf2jax_lite.federated.simulation.loop import run_rounds
-from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
+from tf2jax_lite.federated.templates.process import (
+    NOT_PRIVATE,
+    LearningProcess,
+    LearningProcessOutput,
+    ModelWeights,
+)
 from tf2jax_lite.support.errors import InputError, TrainingError
 
 from .history import History, plain
@@ -40,7 +47,8 @@ def federate(
     """Run rounds of a training process.
 
     Each round draws a cohort uniformly, from the seed and the round's number. Results depend only on the arguments,
-    even if a training was interrupted and resumed from a checkpoint.
+    even if a training was interrupted and resumed from a checkpoint. Under differential privacy the operating system's
+    entropy draws cohorts and noise, and records have only values that privacy covers.
 
     Args:
       process: the training process.
@@ -90,9 +98,17 @@ def federate(
                 "Lower the learning rates, or look for values in the clients' data that are not finite, or too large."
             )
 
+    def next_round(state: Any, client_data: Any) -> LearningProcessOutput:
+        output = process.next(state, client_data)
+        counts = output.metrics.get(NOT_PRIVATE, {}).get("clients", {})
+        if counts.get("non_finite") and not counts["participated"]:
+            raise TrainingError("in a round no client's update was finite, so nothing was learned.")
+        return output
+
+    private = "differential privacy" in process.guarantees
     state, records = run_rounds(
-        process,
-        UniformGetClientSampler(clients, clients_per_round, seed),
+        dataclasses.replace(process, next=next_round),
+        UniformGetClientSampler(clients, clients_per_round, fresh_words() if private else seed),
         rounds,
         key=jax.random.key(seed),
         params=params,
@@ -101,7 +117,7 @@ def federate(
         evaluate_first=True,
         checkpoint_dir=None if checkpoint_dir is None else CheckpointFile(checkpoint_dir, known),
         checkpoint_every=checkpoint_every,
-        timed=True,
+        timed=not private,
         summarize=lambda metrics: _without_empty_means(plain(_short(metrics))),
         report=watched,
     )

@@ -20,7 +20,7 @@ import jax
 from jax.core import AbstractValue, ShapedArray, Tracer, max_dim, min_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, Var, jaxpr_as_fun, primitives
 from jax.extend.mlir import ir
-from jax.extend.random import threefry2x32_p
+from jax.extend.random import define_prng_impl, threefry2x32_p
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 from jax.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal
@@ -41,6 +41,7 @@ __all__ = [
     "bind",
     "composite_jaxpr",
     "core_call_lowering",
+    "define_prng_impl",
     "instantiate_zeros",
     "ir",
     "is_traced",

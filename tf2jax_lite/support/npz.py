@@ -6,6 +6,8 @@ each array is read first, and must agree with the size in the archive's director
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import threading
 import zipfile
@@ -64,6 +66,36 @@ def shapes_in_npz(
       Tf2JaxError: as `read_npz`.
     """
     return _read(path, kind, limit, "max_input_bytes", data=False)
+
+
+def read_npy(data: bytes, shape: tuple[int, ...], kind: str, where: str) -> np.ndarray:
+    """Return the array that bytes in NumPy's format hold, if it is the one expected.
+
+    Args:
+      data: the bytes.
+      shape: the shape that the array must have.
+      kind: the kind of its dtype: "f" for floating point of any width.
+      where: the array, for messages.
+
+    Raises:
+      InputError: the bytes are damaged, hold another array, or not as many numbers as announced.
+    """
+    file = io.BytesIO(data)
+    try:
+        found, fortran, dtype = _header(file)
+    except Exception as error:  # NumPy's errors are of several kinds
+        raise InputError(
+            f"{where}: not an array in NumPy's format ({str(error) or type(error).__name__:.200})."
+        ) from error
+    if found != tuple(shape):
+        raise InputError(f"{where} has shape {list(found)!s:.200} where the model has {list(shape)}")
+    if dtype.kind != kind or dtype.hasobject:
+        raise InputError(f"{where} has dtype {dtype!s:.80} where the model has one of kind {kind!r}")
+    count = math.prod(found)
+    if file.tell() + count * dtype.itemsize != len(data):
+        raise InputError(f"{where} does not have the size that it announces")
+    flat = np.frombuffer(data, dtype, count, file.tell()) if count else np.empty(0, dtype)
+    return flat.reshape(found, order="F" if fortran else "C")
 
 
 def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, data: bool) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def _clients(folder: Path) -> None:
         buffer = io.BytesIO()
         save(buffer, **numbers)
         (place / name).write_bytes(buffer.getvalue())
+    for name, order in (("rows.npy", "C"), ("columns.npy", "F")):
+        np.save(place / name, np.asarray(numbers["x"], order=order))
     with h5py.File(place / "clients.h5", "w") as file:
         for i in range(2):
             for name, value in numbers.items():

@@ -35,6 +35,7 @@ NAMES = (
     "safetensors",
     "sqlite",
     "tff_sqlite",
+    "npy",
     "npz",
     "hdf5",
     "fedjax",
@@ -297,6 +298,11 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         (work / "npz" / "client.npz").write_bytes(data)
         read_all(NpzFolderFederatedData(work / "npz", max_client_bytes=1 << 24))
 
+    def npy(name: str, data: bytes) -> None:
+        from tf2jax_lite.support.npz import read_npy
+
+        assert read_npy(data, (4, 3), "f", name).shape == (4, 3)
+
     def hdf5(name: str, data: bytes) -> None:
         from tf2jax_lite.federated.data import TFFHDF5FederatedData
 
@@ -337,6 +343,7 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
         "sqlite": Target(3, _seeds(folder, "clients.sqlite"), flips, sqlite),
         "tff_sqlite": Target(3, _seeds(folder, "tff.sqlite"), flips, tff_sqlite),
         "npz": Target(6, _seeds(folder, "*.npz"), flips, npz),
+        "npy": Target(3, _seeds(folder, "*.npy"), flips, npy),
         "hdf5": Target(2, _seeds(folder, "*.h5"), flips, hdf5),
         "fedjax": Target(2, {**_seeds(folder, "fedjax.sqlite"), **_seeds(folder, "*.msgpack")}, flips, fedjax),
         "leaf": Target(2, _seeds(folder, "*.json"), (mutators.json_values, mutators.flip_bytes), leaf),

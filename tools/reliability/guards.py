@@ -56,6 +56,7 @@ _KERAS = "tests/frontend/safety/test_keras_config.py::"
 _OUTPUT = "tests/export/test_atomic_dir.py::"
 _ARTIFACTS = "tests/export/test_artifact.py::test_damaged_artifacts_are_refused"
 _CALLS = "tests/stablehlo/parsing/test_custom_calls.py::"
+_SCREENING = "tests/federated/aggregators/test_screening.py::"
 _HERE = "tests/reliability/"
 _INDEX = "tests/frontend/safety/test_checkpoint_index.py::"
 _DATA = "tests/federated/data/test_federated_data.py::"
@@ -149,6 +150,47 @@ GUARDS = (
         "    if foreign:\n",
         "    if False:\n",
         f"{_OUTPUT}test_overwrite_replaces_only_an_artifact_of_ours",
+    ),
+    _off(
+        "arrays in messages that announce more than there is",
+        "tf2jax_lite/support/npz.py",
+        "    if file.tell() + count * dtype.itemsize != len(data):",
+        "tests/support/test_npz.py::test_other_arrays_of_messages_are_refused",
+    ),
+    Guard(
+        "clients with weights beyond all bounds",
+        "tf2jax_lite/federated/_utils/screening.py",
+        "    return (weight >= 0) & (weight <= MAX_WEIGHT)",
+        "    return weight == weight",
+        f"{_SCREENING}test_the_others_aggregate_is_that_without_hostile_clients",
+    ),
+    Guard(
+        "clients whose sum overflows",
+        "tf2jax_lite/federated/_utils/screening.py",
+        "2.0 ** max(jnp.finfo(leaf.dtype).maxexp - _MAX_EXPONENT, 0)",
+        "1.0",
+        f"{_SCREENING}test_the_others_aggregate_is_that_without_hostile_clients",
+    ),
+    Guard(
+        "rounds that ruin the weights",
+        "tf2jax_lite/federated/templates/compose.py",
+        "    finite = remains_finite(old, new)",
+        "    finite = jnp.bool_(True)",
+        f"{_SCREENING}test_a_round_that_would_ruin_the_weights_is_refused",
+    ),
+    Guard(
+        "noise that is a function of public values",
+        "tf2jax_lite/federated/aggregators/entropy.py",
+        "    if not aggregation.is_secret:",
+        "    if True:",
+        "tests/federated/aggregators/test_entropy.py::test_a_round_never_has_the_same_noise_unless_a_test_asks",
+    ),
+    Guard(
+        "results that leave clients beside a private aggregation",
+        "tf2jax_lite/federated/templates/statistics.py",
+        "        if missing := sorted(aggregation.guarantees - guarantees):",
+        "        if missing := sorted(set()):",
+        "tests/federated/templates/test_guarantees.py",
     ),
     _off("archives that unpack to very much", "tf2jax_lite/support/npz.py", "                    if left < 0:", _NPZ),
     _off("pickles in archives", "tf2jax_lite/support/npz.py", "                    if dtype.hasobject:", _NPZ),

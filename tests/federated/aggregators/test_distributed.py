@@ -1,12 +1,16 @@
 """Distributed differential privacy against numpy."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.federated import aggregators as agg
+from tf2jax_lite.federated.aggregators import distributed
 from tf2jax_lite.federated.templates.process import ClientUpdates
 
 TEMPLATE = {"a": jax.ShapeDtypeStruct((3, 5), jnp.float32), "b": jax.ShapeDtypeStruct((4,), jnp.float32)}
@@ -97,3 +101,39 @@ def test_too_few_bits_raise():
         agg.DistributedDpSumFactory(1.0, 100, bits=4, l2_clip=1.0)
     with pytest.raises(InputError, match="bits is"):
         agg.DistributedDpSumFactory(1.0, 100, bits=23, l2_clip=1.0)
+
+
+def skellam_draws(stddev, count=2**21):
+    draw = jax.jit(distributed._skellam, static_argnums=2)
+    return np.asarray(draw(jax.random.key(int(stddev * 8)), jnp.float32(stddev), (count,)), np.int64)
+
+
+# Poisson variables of rate stddev**2 / 2 change their algorithm at a rate of 10, and become normal ones above 2048.
+@pytest.mark.default_cases("4.5", "64.5")
+@pytest.mark.parametrize("stddev", [0.5, 4.45, 4.5, 30.0, 63.5, 64.0, 64.5, 361.0, 363.0, 5000.0], ids=str)
+def test_noise_is_skellams_around_each_change_of_algorithm(stddev):
+    """Mean, variance, and chi-square by the exact probabilities."""
+    found = skellam_draws(stddev)
+    n, rate = len(found), stddev**2 / 2
+    assert abs(found.mean()) < 5 * stddev / math.sqrt(n)
+    assert abs(found.var() / stddev**2 - 1) < 5 * math.sqrt((2 + 1 / stddev**2) / n)
+    far = int(4 * stddev) + 1
+    values = np.arange(-far, far + 1)
+    # scipy's sums lose digits of wide distributions; the saddle point's error is of order 1 / stddev**4 there.
+    exact = stats.skellam.pmf(values, rate, rate) if stddev < 30 else saddle_point(values, rate)
+    width = max(1, len(values) // 200)
+    kept = len(values) // width * width
+    counted = np.bincount(found[np.abs(found) <= far] + far, minlength=len(values))
+    counted, expected = (x[:kept].reshape(-1, width).sum(1) for x in (counted, n * exact))
+    likely = expected > 10
+    statistic = np.sum((counted - expected)[likely] ** 2 / expected[likely])
+    assert statistic < likely.sum() + 5 * math.sqrt(2 * likely.sum())
+
+
+def saddle_point(x, rate):
+    """Return Skellam probabilities by the saddle point with its second-order term."""
+    t = np.arcsinh(x / (2 * rate))
+    variance = 2 * rate * np.cosh(t)
+    skew, kurtosis = 2 * rate * np.sinh(t) / variance**1.5, 1 / variance
+    log = 2 * rate * (np.cosh(t) - 1) - t * x
+    return np.exp(log) / np.sqrt(2 * np.pi * variance) * (1 + kurtosis / 8 - 5 * skew**2 / 24)

@@ -124,4 +124,5 @@ def test_weighted_algorithm_under_privacy_raises(build, around):
     args = (model, 2, optax.sgd(0.1)) if build is fed.build_hyp_cluster else (model, optax.sgd(0.1))
     with pytest.raises(InputError, match=r"takes no weights .*Use build_unweighted_fed_avg"):
         build(*args, aggregator=private)
-    build(*args, aggregator=private, client_weighting="uniform")
+    more = {"full_gradient_aggregator": private} if build is fed.build_mime else {}
+    build(*args, aggregator=private, client_weighting="uniform", **more)

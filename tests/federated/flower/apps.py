@@ -34,8 +34,15 @@ def _predict(weights, batch):
     return x @ weights.trainable["w"] + weights.trainable["b"]
 
 
-MODEL = create_model_from_fn(_init, _train, "sparse_categorical_crossentropy", apply_eval=_predict)
+LOSS = "sparse_categorical_crossentropy"
+MODEL = create_model_from_fn(_init, _train, LOSS, apply_eval=_predict)
 WORK = build_model_delta_client_work(MODEL, optax.sgd(0.3))
+
+
+def empty_config():
+    from flwr.app import ConfigRecord
+
+    return ConfigRecord()
 
 
 def aggregator():

@@ -125,6 +125,11 @@ def _assert_same(weights, expected):
         np.testing.assert_allclose(np.asarray(one, np.float64), np.asarray(other, np.float64), rtol=1e-5, atol=1e-6)
 
 
+def _same_round(weights, datasets):
+    """Compare weights with those of one round of the simulation."""
+    _assert_same(weights, _simulated(datasets, rounds=1)[0].weights)
+
+
 def _in_order_of_nodes(datasets):
     """Return datasets by falling node ids: rounds' cohorts are sorted by node."""
     return list(datasets)[::-1]

@@ -41,21 +41,28 @@ def _mechanism(dp: Any, clients_per_round: int, num_clients: int, sampling: str)
     _check("num_clients", num_clients, least=1, whole=True)
     if clients_per_round > num_clients:
         raise InputError(f"privacy accounting: {clients_per_round} clients a round of {num_clients}.")
+    everyone = clients_per_round == num_clients
     if sampling == "poisson":
-        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        relation, sensitivity = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, 1
 
         def sampled(gaussian: Any) -> Any:
             return dp.PoissonSampledDpEvent(clients_per_round / num_clients, gaussian)
     elif sampling == "fixed_size":
-        relation = dp.NeighboringRelation.REPLACE_ONE
+        _check("clients_per_round", clients_per_round, least=1, whole=True)
+        # One client's update leaves the sum and another's enters it: the sum moves by up to twice the clipping norm.
+        relation, sensitivity = dp.NeighboringRelation.REPLACE_ONE, 2
 
         def sampled(gaussian: Any) -> Any:
-            return dp.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, gaussian)
+            return (
+                gaussian if everyone else dp.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, gaussian)
+            )
     else:
         raise InputError(f'privacy accounting: sampling is "poisson" or "fixed_size", not {sampling!r}.')
 
     def event(noise: float) -> Any:
-        return dp.NonPrivateDpEvent() if noise < _LEAST else sampled(dp.GaussianDpEvent(min(noise, _MOST)))
+        if noise < _LEAST:
+            return dp.NonPrivateDpEvent()
+        return sampled(dp.GaussianDpEvent(min(noise, _MOST) / sensitivity))
 
     return (lambda: dp.rdp.RdpAccountant(neighboring_relation=relation)), event
 
@@ -78,8 +85,10 @@ def gaussian_epsilon(
       clients_per_round: expected number of clients a round (poisson), or the number (fixed_size).
       num_clients: how many clients there are.
       delta: in (0, 1); well below one over num_clients.
-      sampling: "poisson": each client takes part with the same probability, and neighbours differ by one client more.
-        "fixed_size": that many are drawn without replacement, and neighbours differ by one client exchanged.
+      sampling: "poisson": each client takes part with the same probability, and neighbors differ by one client more,
+        which moves the sum of updates by up to the clipping norm. "fixed_size": that many are drawn without
+        replacement, and neighbors differ by one client exchanged, which moves the sum by up to twice that norm. Both
+        hold if nobody learns which clients took part.
 
     Returns:
       Epsilon; infinity without noise.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.screening import all_finite, chosen, usable_clients
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.xla_cpu.reductions import reduce_axes
@@ -38,8 +40,15 @@ class Factory(abc.ABC):
     """Makes an aggregation for updates of a given form.
 
     See tff.aggregators.UnweightedAggregationFactory. Factories are frozen dataclasses of options; those that take
-    another factory compose.
+    another factory compose. The result of ``create`` screens clients and aggregates, see `screened`; factories and
+    processes, which screen once for all, take `as_aggregator`'s.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "create" in vars(cls):
+            cls._create = create = cls.create  # pyright: ignore[reportAttributeAccessIssue]
+            cls.create = functools.wraps(create)(lambda self, template: screened(create(self, template)))
 
     @abc.abstractmethod
     def create(self, template: PyTree) -> AggregationProcess:
@@ -54,7 +63,7 @@ class Factory(abc.ABC):
 
 
 def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
-    """Return an aggregation process, as given or made by a factory.
+    """Return an aggregation process, as given, or made by a factory and not screened.
 
     Raises:
       InputError: it is neither.
@@ -62,7 +71,7 @@ def as_aggregator(aggregator: Any, template: PyTree) -> AggregationProcess:
     if isinstance(aggregator, AggregationProcess):
         return aggregator
     if hasattr(aggregator, "create") and not isinstance(aggregator, type):
-        return aggregator.create(template)
+        return getattr(aggregator, "_create", aggregator.create)(template)
     raise InputError(
         f"an aggregator is an AggregationProcess or a factory with create(template), not {type(aggregator).__name__}"
         + (f" (make one: {aggregator.__name__}(...))" if isinstance(aggregator, type) else "")
@@ -177,6 +186,25 @@ def factor_to_one(largest: Any) -> Any:
     return jnp.ldexp(jnp.ones((), largest.dtype), jnp.clip(-exponent, 8 - most, most - 26))
 
 
+def screened(process: AggregationProcess) -> AggregationProcess:
+    """Return an aggregation that leaves out clients whose values are not usable.
+
+    See `usable_clients`. Where its aggregate is not finite, that is zero, and the state stays.
+    """
+
+    def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
+        mask = updates.mask & usable_clients(updates.update, updates.weight)
+        return process.accumulate(state, accumulator, updates._replace(mask=mask), key)
+
+    def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
+        found = process.report(state, accumulator, key)
+        finite = all_finite((found.result, found.state))
+        zeros = jax.tree.map(jnp.zeros_like, found.result)
+        return found._replace(state=chosen(finite, found.state, state), result=chosen(finite, found.result, zeros))
+
+    return dataclasses.replace(process, accumulate=accumulate, report=report)
+
+
 def client_keys(key: Any, index: Any) -> Any:
     """Return each client's key, (n,), by the round's key and the client's index."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
@@ -227,11 +255,11 @@ def before(stage: Stage, inner: AggregationProcess, name: str) -> AggregationPro
         nested = {name: found.measurements} if found.measurements else {}
         return MeasuredProcessOutput((changed, found.state), found.result, {**measured, **nested})
 
-    return AggregationProcess(
+    return dataclasses.replace(
+        inner,
         initialize=lambda: (stage.initialize(), inner.initialize()),
         zero=lambda state, num_clients: (stage.zero(), inner.zero(state[1], num_clients)),
         accumulate=accumulate,
         merge=merge,
         report=report,
-        refuses_weights=inner.refuses_weights,
     )

@@ -85,6 +85,20 @@ def _check(who: str, name: str, norm: Norm, order: float) -> None:
         raise InputError(f"{who}: norm_order is 1, 2 or math.inf, not {order}.")
 
 
+def _bounded(who: str, norm: Norm, stage: Stage, inner: Factory, template: Any, name: str) -> AggregationProcess:
+    """Return an aggregation of updates that a stage bounds."""
+    process = before(stage, as_aggregator(inner, template), name)
+    adapts = isinstance(norm, QuantileEstimation)
+    noised = adapts and norm.below_estimate_stddev > 0
+    return dataclasses.replace(
+        process,
+        guarantees=process.guarantees | {"robustness"},
+        is_secret=process.is_secret or noised,
+        covered=process.covered | ({f"{name}_norm"} if noised or not adapts else set()),
+        not_private=process.not_private if noised or not adapts else f"{who}'s norm follows the clients without noise",
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class ClippingFactory(Factory):
     """Scales updates down to a norm, taken over all leaves together.
@@ -108,7 +122,7 @@ class ClippingFactory(Factory):
         """See `Factory.create`."""
         float_template(template, "ClippingFactory")
         stage = norm_stage(self.clipping_norm, self.norm_order, clip, ("clipping_norm", "clipped_count"))
-        return before(stage, as_aggregator(self.inner_agg_factory, template), "clipping")
+        return _bounded("ClippingFactory", self.clipping_norm, stage, self.inner_agg_factory, template, "clipping")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +148,7 @@ class ZeroingFactory(Factory):
         """See `Factory.create`."""
         float_template(template, "ZeroingFactory")
         stage = norm_stage(self.zeroing_norm, self.norm_order, _zero, ("zeroing_norm", "zeroed_count"))
-        return before(stage, as_aggregator(self.inner_agg_factory, template), "zeroing")
+        return _bounded("ZeroingFactory", self.zeroing_norm, stage, self.inner_agg_factory, template, "zeroing")
 
 
 def clipping_factory(clipping_norm: Norm, inner_agg_factory: Factory | None = None) -> ClippingFactory:

@@ -27,7 +27,7 @@ from tf2jax_lite.federated.aggregators.base import (
 )
 from tf2jax_lite.federated.aggregators.clipping import clip
 from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, rotated_size
-from tf2jax_lite.federated.aggregators.privacy import adaptive_clip_noise_params
+from tf2jax_lite.federated.aggregators.privacy import adaptive_clip_noise_params, check_noise_seed
 from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
@@ -38,21 +38,25 @@ _NORM_LEEWAY = 1e-5  # TFF's: float32 rounding may exceed the norm
 _MAX_SCALE = 1e6  # TFF's: of larger ones, bounds of norms would overflow
 
 
-# jax.random.poisson's float32 acceptance test is inexact at high rates: at 2**24 the standard deviation is 8 % too
-# large and the kurtosis 5.3, while up to 2**16 no moment of 2**20 draws is off by more than they spread.
-_MAX_RATE = 2.0**16
+# jax.random.poisson accepts by a difference of numbers of about rate * log(rate) in float32. Its variance is 0.3 % too
+# large at a rate of 65160 (5 standard errors of 2**22 draws), and the chi-square statistic of 2**22 draws 3 of its
+# standard deviations too large at 8192; at 2048 and below neither is off.
+_MAX_RATE = 2.0**11
 
 
 def _skellam(key: Any, stddev: Any, shape: tuple[int, ...]) -> Any:
     """Draw int32 numbers of a symmetric Skellam distribution.
 
-    That is the difference of two Poisson variables. Above `_MAX_RATE` they are rounded normal ones. The distribution's
-    excess kurtosis is 1 / stddev**2, so the two differ there by less than float32 resolves.
+    That is the difference of two Poisson variables. Above `_MAX_RATE` it is a rounded normal one. The distribution's
+    excess kurtosis is 1 / stddev**2: relative to the other, probabilities differ there by 5e-5 in the mean.
     """
     rate = jnp.square(stddev) / 2
 
     def differences(key: Any) -> Any:
-        a, b = (jax.random.poisson(k, jnp.minimum(rate, _MAX_RATE), shape) for k in jax.random.split(key))
+        # The only keys for which JAX draws Poisson variables; the difference takes two of 64 bits.
+        words = jax.random.bits(key, (2, 2), jnp.uint32)
+        keys = jax.random.wrap_key_data(words, impl="threefry2x32")
+        a, b = (jax.random.poisson(k, jnp.minimum(rate, _MAX_RATE), shape) for k in keys)
         return a - b
 
     def rounded(key: Any) -> Any:
@@ -72,7 +76,7 @@ class DistributedDpSumFactory(Factory):
     Weights are ignored. Measures l2_clip, scale_factor, scaled_inflated_l2 (the norm's bound after the rounding, in
     integers), scaled_local_stddev (of a client's noise, in integers), actual_num_clients and padded_dim, for the
     accounting. Masks are not simulated. The noise is drawn with float32 arithmetic, and as a rounded normal where it is
-    wide (a variance of 2**17 or more, in integers): for research.
+    wide (a variance above 2**12, in integers): for research.
 
     Attributes:
       noise_multiplier: standard deviation of all noise over the clipping norm, 0 or more.
@@ -84,6 +88,7 @@ class DistributedDpSumFactory(Factory):
       auto_l2_target_quantile: the quantile.
       auto_l2_lr: the size of its steps.
       auto_l2_clip_count_stddev: noise on the count of clients within it; 0.05 of the clients if None.
+      noise_seed: see `DifferentiallyPrivateFactory`.
     """
 
     noise_multiplier: float
@@ -95,6 +100,7 @@ class DistributedDpSumFactory(Factory):
     auto_l2_target_quantile: float = 0.5
     auto_l2_lr: float = 0.2
     auto_l2_clip_count_stddev: float | None = None
+    noise_seed: int | None = None
 
     def __post_init__(self) -> None:
         check = functools.partial(check_number, "DistributedDpSumFactory")
@@ -109,6 +115,7 @@ class DistributedDpSumFactory(Factory):
                 "Raise bits or modclip_prob."
             )
         self._noise_and_clip()
+        check_noise_seed("DistributedDpSumFactory", self.noise_seed)
 
     @property
     def _stddevs(self) -> float:
@@ -215,4 +222,15 @@ class DistributedDpSumFactory(Factory):
 
         why = "differential privacy bounds each client's share"
         initialize = tuple if estimation is None else estimation.initialize
-        return AggregationProcess(initialize, zero, accumulate, merge, report, refuses_weights=why)
+        return AggregationProcess(
+            initialize,
+            zero,
+            accumulate,
+            merge,
+            report,
+            refuses_weights=why,
+            guarantees=frozenset({"secure aggregation", *(["differential privacy"] if self.noise_multiplier else [])}),
+            is_secret=True,
+            noise_seed=self.noise_seed,
+            covered=frozenset({"l2_clip", "scale_factor", "scaled_inflated_l2", "scaled_local_stddev", "padded_dim"}),
+        )

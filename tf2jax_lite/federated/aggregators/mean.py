@@ -6,7 +6,7 @@ See tff.aggregators.{SumFactory, MeanFactory, UnweightedMeanFactory}.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,13 @@ from tf2jax_lite.federated.aggregators.base import (
     scale_rows,
     sum_rows,
 )
-from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
+from tf2jax_lite.federated.templates.process import (
+    AggregationProcess,
+    ClientUpdates,
+    Guarantee,
+    MeasuredProcessOutput,
+)
+from tf2jax_lite.support.errors import InputError
 
 __all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
 
@@ -47,7 +53,10 @@ class SumFactory(Factory):
             kept = keep_rows(updates.update, updates.mask)
             return jax.tree.map(lambda a, x: a + sum_rows(x, a.dtype), accumulator, kept)
 
+        # A sum of nothing tells nothing.
+        guarantees = frozenset() if jax.tree.leaves(template) else frozenset(get_args(Guarantee))
         return AggregationProcess(
+            guarantees=guarantees,
             initialize=lambda: (),
             zero=lambda state, num_clients: jax.tree.map(lambda t: np.zeros(t.shape, t.dtype), wide),
             accumulate=accumulate,
@@ -73,6 +82,10 @@ class MeanFactory(Factory):
         """See `Factory.create`."""
         wide = float_template(template, type(self).__name__)
         inner = as_aggregator(self.value_sum_factory or SumFactory(), wide)
+        if self.weighted and inner.refuses_weights:
+            raise InputError(
+                f"MeanFactory: {inner.refuses_weights}, and a weighted mean does not. Use UnweightedMeanFactory."
+            )
 
         def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
             given = updates.weight if self.weighted else jnp.ones(updates.mask.shape, jnp.float32)
@@ -88,8 +101,8 @@ class MeanFactory(Factory):
             measured = {"mean_value": found.measurements} if found.measurements else {}
             return MeasuredProcessOutput(found.state, cast_like(mean, template), measured)
 
-        return AggregationProcess(
-            initialize=inner.initialize,
+        return dataclasses.replace(
+            inner,
             zero=lambda state, num_clients: (np.float32(0), inner.zero(state, num_clients)),
             accumulate=accumulate,
             merge=lambda a, b: (a[0] + b[0], inner.merge(a[1], b[1])),

@@ -1,8 +1,8 @@
 """Differential privacy of clients (DifferentiallyPrivateFactory in TFF).
 
-Clip each update, add them, add Gaussian noise, divide by the expected number of clients. Noise is drawn in floating
-point from JAX's generator: good for research; a deployment that has to resist attacks on floating-point noise
-(Mironov, 2012) needs a discrete mechanism.
+Clip each update, add them, add Gaussian noise, divide by the expected number of clients. Processes draw the noise with
+a key that nobody knows, see `entropy`, in floating point: a deployment that has to resist attacks on floating-point
+noise (Mironov, 2012) needs a discrete mechanism.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Self
 import jax
 
 from tf2jax_lite.federated._utils.validation import check_number
-from tf2jax_lite.federated.aggregators.base import Factory, cast_like, float_template
+from tf2jax_lite.federated.aggregators.base import Factory, as_aggregator, cast_like, float_template
 from tf2jax_lite.federated.aggregators.clipping import ClippingFactory
 from tf2jax_lite.federated.aggregators.mean import SumFactory
 from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
@@ -58,6 +58,12 @@ def adaptive_clip_noise_params(
     return noise_multiplier * (1 - (noise_multiplier / (2 * stddev)) ** 2) ** -0.5, stddev
 
 
+def check_noise_seed(who: str, noise_seed: Any) -> None:
+    """Raise `InputError` if it is neither None nor an integer of 32 bits."""
+    if noise_seed is not None:
+        check_number(who, "noise_seed", noise_seed, least=0, most=2**32 - 1, whole=True)
+
+
 @dataclasses.dataclass(frozen=True)
 class DifferentiallyPrivateFactory(Factory):
     """The mean of clipped updates with Gaussian noise.
@@ -72,12 +78,15 @@ class DifferentiallyPrivateFactory(Factory):
       clients_per_round: the expected number of clients.
       clip: the L2 norm, or a `QuantileEstimation` that adapts it.
       record_aggregation_factory: how clipped updates are summed; `SumFactory` by default.
+      noise_seed: for tests alone: the noise is a function of it and the training's key, and whoever knows both can
+        subtract it. By default processes draw each round's noise from the operating system's entropy.
     """
 
     noise_multiplier: float
     clients_per_round: float
     clip: float | QuantileEstimation
     record_aggregation_factory: Factory = dataclasses.field(default_factory=SumFactory)
+    noise_seed: int | None = None
 
     def __post_init__(self) -> None:
         check = functools.partial(check_number, type(self).__name__)
@@ -85,6 +94,7 @@ class DifferentiallyPrivateFactory(Factory):
         check("clients_per_round", self.clients_per_round, above=0)
         if not isinstance(self.clip, QuantileEstimation):
             check("clip, if no QuantileEstimation,", self.clip, above=0)  # the noise is in proportion to it
+        check_noise_seed(type(self).__name__, self.noise_seed)
 
     @classmethod
     def gaussian_fixed(cls, noise_multiplier: float, clients_per_round: float, clip: float) -> Self:
@@ -119,7 +129,7 @@ class DifferentiallyPrivateFactory(Factory):
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""
         wide = float_template(template, "DifferentiallyPrivateFactory")
-        inner = ClippingFactory(self.clip, self.record_aggregation_factory).create(wide)
+        inner = as_aggregator(ClippingFactory(self.clip, self.record_aggregation_factory), wide)
 
         def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:
             found = inner.report(state, accumulator, jax.random.fold_in(key, 1))
@@ -138,4 +148,13 @@ class DifferentiallyPrivateFactory(Factory):
             return inner.accumulate(state, accumulator, updates, jax.random.fold_in(key, 1))
 
         why = "differential privacy bounds each client's share"
-        return dataclasses.replace(inner, accumulate=accumulate, report=report, refuses_weights=why)
+        return dataclasses.replace(
+            inner,
+            accumulate=accumulate,
+            report=report,
+            refuses_weights=why,
+            guarantees=inner.guarantees | ({"differential privacy"} if self.noise_multiplier else set()),
+            is_secret=True,
+            noise_seed=self.noise_seed,
+            covered=inner.covered | {"noise_stddev"},
+        )

@@ -6,6 +6,7 @@ See tff.learning.{robust,dp,compression,secure}_aggregator.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tf2jax_lite.federated.aggregators.base import Factory
 from tf2jax_lite.federated.aggregators.clipping import ClippingFactory, ZeroingFactory
@@ -13,7 +14,7 @@ from tf2jax_lite.federated.aggregators.codecs import Codec, EliasGamma, UniformQ
 from tf2jax_lite.federated.aggregators.compression import CompressionFactory
 from tf2jax_lite.federated.aggregators.distributed import DistributedDpSumFactory
 from tf2jax_lite.federated.aggregators.mean import MeanFactory, SumFactory, UnweightedMeanFactory
-from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory
+from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFactory, adaptive_clip_noise_params
 from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
 
@@ -30,9 +31,21 @@ __all__ = [
 _MOST_UNCOMPRESSED = 20_000  # numbers of a tensor that is sent as it is
 
 
-def default_zeroing(inner: Factory) -> ZeroingFactory:
-    """Zero broken updates, far beyond the 98th percentile of magnitudes."""
-    return ZeroingFactory(QuantileEstimation(10.0, 0.98, math.log(10.0), multiplier=2.0, increment=1.0), inner)
+def default_zeroing(inner: Factory, stddev: float = 0.0, clients: float | None = None) -> ZeroingFactory:
+    """Zero broken updates, far beyond the 98th percentile of magnitudes.
+
+    Args:
+      inner: the aggregation of the others.
+      stddev: of noise on the count of clients from which the percentile follows.
+      clients: the expected number of clients; with noise.
+    """
+    return ZeroingFactory(QuantileEstimation(10.0, 0.98, math.log(10.0), 2.0, 1.0, stddev, clients), inner)
+
+
+def _private_zeroing(make: Callable[[float], Factory], noise_multiplier: float, clients: float) -> Factory:
+    """Return an aggregation after zeroing; both share a privacy budget."""
+    rest, stddev = adaptive_clip_noise_params(noise_multiplier, clients)
+    return default_zeroing(make(rest), stddev, clients if stddev else None)
 
 
 def default_clipping(inner: Factory) -> ClippingFactory:
@@ -102,11 +115,14 @@ def entropy_compression_aggregator(
 def dp_aggregator(noise_multiplier: float, clients_per_round: float, *, zeroing: bool = True) -> Factory:
     """Return the mean with adaptive clipping and Gaussian noise.
 
-    See tff.learning.dp_aggregator. The zeroing norm adapts without noise, as in TFF; without zeroing nothing escapes
-    the privacy guarantee.
+    See tff.learning.dp_aggregator. Unlike TFF's, the count from which the zeroing norm follows has noise, too:
+    ``noise_multiplier`` covers all.
     """
-    inner = DifferentiallyPrivateFactory.gaussian_adaptive(noise_multiplier, clients_per_round)
-    return default_zeroing(inner) if zeroing else inner
+
+    def adaptive(noise: float) -> Factory:
+        return DifferentiallyPrivateFactory.gaussian_adaptive(noise, clients_per_round)
+
+    return _private_zeroing(adaptive, noise_multiplier, clients_per_round) if zeroing else adaptive(noise_multiplier)
 
 
 def secure_aggregator(
@@ -140,7 +156,13 @@ def ddp_secure_aggregator(
     """Return the unweighted mean with noise of the clients' under secure aggregation.
 
     See tff.learning.ddp_secure_aggregator and `DistributedDpSumFactory`. Clipping follows the median norm, from 0.1.
+    For zeroing see `dp_aggregator`.
     """
-    private = DistributedDpSumFactory(noise_multiplier, expected_clients_per_round, bits, 0.1, auto_l2_clip=True)
-    inner = UnweightedMeanFactory(private)
-    return default_zeroing(inner) if zeroing else inner
+
+    def adaptive(noise: float) -> Factory:
+        clients = expected_clients_per_round
+        return UnweightedMeanFactory(DistributedDpSumFactory(noise, clients, bits, 0.1, auto_l2_clip=True))
+
+    if not zeroing:
+        return adaptive(noise_multiplier)
+    return _private_zeroing(adaptive, noise_multiplier, expected_clients_per_round)

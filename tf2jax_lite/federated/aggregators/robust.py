@@ -75,7 +75,7 @@ class BufferedFactory(Factory):
             result, measured = self.combine(*accumulator)
             return MeasuredProcessOutput((), cast_like(result, template), measured)
 
-        return AggregationProcess(lambda: (), zero, accumulate, merge, report)
+        return AggregationProcess(lambda: (), zero, accumulate, merge, report, guarantees=frozenset({"robustness"}))
 
 
 def _sorted_rows(x: Any, mask: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.screening import usable_rows, usable_weights
 from tf2jax_lite.federated.aggregators.base import Factory, Stage, as_aggregator, before, rows
 from tf2jax_lite.federated.aggregators.mean import MeanFactory
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
@@ -16,23 +17,18 @@ __all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
 
 
 def finite_clients(update: Any) -> Any:
-    """Return for each client whether every number of its update is finite, bool (n,).
+    """Return for each client whether its update can be summed, bool (n,).
 
-    Leaves have shape (n, ...).
+    Every number is finite, and of a magnitude below 2**61. Leaves have shape (n, ...).
     """
-    found = [
-        jnp.all(jnp.isfinite(x.reshape(x.shape[0], -1)), axis=1)
-        for x in jax.tree.leaves(update)
-        if jnp.issubdtype(x.dtype, jnp.inexact)
-    ]
-    count = jax.tree.leaves(update)[0].shape[0]
-    return jnp.all(jnp.stack([jnp.ones((count,), bool), *found]), axis=0)
+    return usable_rows(update, jax.tree.leaves(update)[0].shape[0])
 
 
 def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: Any = None) -> tuple[ClientUpdates, Any]:
     """Mask clients without a usable update.
 
-    These dropped out, have no data, or sent values that are not finite; each kind is counted.
+    These dropped out, have no data, or sent values that are not usable: not finite, of a magnitude of 2**61 or more, or
+    a weight that is not from 0 to 2**31. Each kind is counted, the last as num_non_finite.
 
     Args:
       updates: the updates; ``mask`` is False where nothing came from a client.
@@ -47,7 +43,7 @@ def screen_updates(updates: ClientUpdates, num_examples: Any = None, present: An
     present = jnp.ones(n, bool) if present is None else jnp.asarray(present, bool)
     came = updates.mask & present
     empty = came & (jnp.asarray(updates.weight if num_examples is None else num_examples) == 0)
-    usable = finite_clients(updates.update) & jnp.isfinite(updates.weight) & (updates.weight >= 0)
+    usable = finite_clients(updates.update) & usable_weights(jnp.asarray(updates.weight))
     mask = came & ~empty & usable
     kinds = {
         "num_clients": present,

@@ -5,7 +5,7 @@ some neighbors only). Numbers become integers modulo 2**k. Client i adds a mask 
 mask that both know: i adds it if i < j and subtracts it otherwise. In the sum pairs cancel. At the end
 the server learns only the own masks of clients that answered, and the pairwise masks between those and the others.
 Everything is arithmetic on integers, so the sum is exact. Key agreement and secret sharing, which would deliver the
-seeds, are not simulated: seeds come from the round's key.
+seeds, are not simulated: seeds come from the aggregation's key, which processes draw from the operating system.
 """
 
 from __future__ import annotations
@@ -168,7 +168,15 @@ class SecureSumFactory(Factory):
             return MeasuredProcessOutput(changed, result, measured)
 
         initialize = tuple if estimation is None else estimation.initialize
-        return AggregationProcess(initialize, zero, accumulate, merge, report)
+        return AggregationProcess(
+            initialize,
+            zero,
+            accumulate,
+            merge,
+            report,
+            guarantees=frozenset({"secure aggregation"}),
+            is_secret=True,
+        )
 
     def _unmask(self, template: Any, total: Any, survived: Any, key: Any) -> Any:
         """Remove the survivors' own masks, and those shared with dropped clients."""

@@ -15,13 +15,19 @@ import numpy as np
 from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.aggregators.base import as_aggregator
+from tf2jax_lite.federated.aggregators.entropy import aggregation_key
 from tf2jax_lite.federated.execution import CohortRunner, Execution
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
 from tf2jax_lite.federated.metrics import MASK_KEY
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import check_state, round_keys
-from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.templates.compose import check_state, keep_finite, round_keys
+from tf2jax_lite.federated.templates.process import (
+    LearningProcess,
+    LearningProcessOutput,
+    ModelWeights,
+    round_metrics,
+)
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["KMeansState", "build_fed_kmeans"]
@@ -137,9 +143,10 @@ def build_fed_kmeans(
     def next_fn(state: KMeansState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, KMeansState)
         keys = round_keys(state.key, state.round)
-        context = Context((), state.aggregator, state.centroids, keys.clients, keys.aggregator)
+        key = aggregation_key(aggregation, keys.aggregator)
+        context = Context((), state.aggregator, state.centroids, keys.clients, key)
         result = runner.run(context, cohort_of(as_entries(client_data), client_batching, state.key, int(state.round)))
-        found = aggregation.report(state.aggregator, result.total.aggregate, keys.aggregator)
+        found = aggregation.report(state.aggregator, result.total.aggregate, key)
         weights = state.weights + found.result["counts"]
 
         def column(values: Any) -> Any:
@@ -148,13 +155,14 @@ def build_fed_kmeans(
         some = weights > 0
         moved = (state.centroids * column(state.weights) + found.result["sums"]) / column(jnp.where(some, weights, 1))
         moved = jnp.where(column(some), moved, state.centroids)
-        new = KMeansState(state.round + 1, state.key, moved, weights, found.state)
+        kept, refused = keep_finite((state.centroids, state.weights, state.aggregator), (moved, weights, found.state))
+        new = KMeansState(state.round + 1, state.key, *kept)
         metrics = {
             "client_work": {"train": result.total.measurements},
             "aggregator": found.measurements,
-            "clients": result.counts,
+            "clients": result.counts | {"round_refused": refused},
         }
-        return LearningProcessOutput(new, metrics)
+        return LearningProcessOutput(new, round_metrics(aggregation, metrics, result.refused))
 
     def set_model_weights(state: KMeansState, weights: Any) -> KMeansState:
         check_state(state, KMeansState)
@@ -162,7 +170,11 @@ def build_fed_kmeans(
         return state._replace(centroids=new.trainable, weights=new.non_trainable)
 
     return LearningProcess(
-        initialize, next_fn, lambda state: ModelWeights(state.centroids, state.weights), set_model_weights
+        initialize,
+        next_fn,
+        lambda state: ModelWeights(state.centroids, state.weights),
+        set_model_weights,
+        guarantees=aggregation.guarantees,
     )
 
 

@@ -143,7 +143,9 @@ def build_mime(
       client_weighting: how clients' changes are weighted.
       train_metrics: see `build_weighted_fed_avg`.
       aggregator: of the changes; see `compose_learning_process`.
-      full_gradient_aggregator: of the first pass's gradients; their mean, weighted by examples, by default.
+      full_gradient_aggregator: of the first pass's gradients; their mean, weighted by examples, by default. If
+        ``aggregator`` is private, robust or secure, it must be as well; with differential privacy in both, a round
+        counts as two for the accountant.
       client_batching: of the training pass; the first pass takes each example once, in batches of the same size.
       lite: leave out the correction -g(x) + c: see `build_mime_lite`.
       **options: see `compose_learning_process`.
@@ -157,9 +159,10 @@ def build_mime(
     metrics = check_metrics("build_mime", "train_metrics", train_metrics)
     model = check_model(model)
     template = model.shapes.trainable
+    gradients = as_aggregator(MeanFactory() if full_gradient_aggregator is None else full_gradient_aggregator, template)
     survey = Survey(
-        build_fed_sgd_client_work(model),
-        as_aggregator(MeanFactory() if full_gradient_aggregator is None else full_gradient_aggregator, template),
+        build_fed_sgd_client_work(model, client_weighting="uniform" if gradients.refuses_weights else "num_examples"),
+        gradients,
         lambda weights, state, gradient: _Message(weights, state.base, gradient),
         None if client_batching is None else BatchHParams(client_batching.batch_size),
     )

@@ -15,7 +15,7 @@ import optax
 
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators import UnweightedMeanFactory
-from tf2jax_lite.federated.aggregators.base import as_aggregator
+from tf2jax_lite.federated.aggregators.entropy import aggregation_key
 from tf2jax_lite.federated.execution import CohortRunner, Execution
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, as_entries, cohort_of
@@ -29,13 +29,20 @@ from tf2jax_lite.federated.templates.compose import (
     checked_ids,
     finite_outputs,
     initial_weights,
+    keep_finite,
     replaced_weights,
     results_of,
     round_keys,
     split_diagnostics,
     with_diagnostics,
 )
-from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.federated.templates.process import (
+    LearningProcess,
+    LearningProcessOutput,
+    ModelWeights,
+    round_metrics,
+)
+from tf2jax_lite.federated.templates.statistics import update_route
 
 __all__ = ["ScaffoldState", "build_scaffold"]
 
@@ -153,9 +160,12 @@ def build_scaffold(
     template = model.shapes.trainable
     work = _client_work(model, client_rate, check_metrics("build_scaffold", "train_metrics", train_metrics))
     controls = jax.tree.map(lambda t: jax.ShapeDtypeStruct(t.shape, jnp.promote_types(t.dtype, jnp.float32)), template)
-    aggregation = as_aggregator(aggregator or UnweightedMeanFactory(), {"weights": template, "control": controls})
+    form = {"weights": template, "control": controls}
+    route = update_route("build_scaffold", aggregator or UnweightedMeanFactory(), form, model)
+    aggregation = route.aggregation
+    private = "differential privacy" in aggregation.guarantees
     training = with_diagnostics(work, lambda update: update["weights"]) if client_diagnostics else work
-    runner = CohortRunner(training, aggregation, client_execution, clients_per_chunk, mesh)
+    runner = CohortRunner(route.packed(training), aggregation, client_execution, clients_per_chunk, mesh)
     none = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), controls)
     controls_of_none = ByClient(none)
 
@@ -166,19 +176,19 @@ def build_scaffold(
         return ScaffoldState(jnp.int32(0), key, weights, zeros, controls_of_none, aggregation.initialize())
 
     @jax.jit
-    def end(state: ScaffoldState, total: Any, aggregator_key: Any) -> Any:
+    def end(state: ScaffoldState, total: Any, aggregator_key: Any, cohort_size: Any) -> Any:
         found = aggregation.report(state.aggregator, total.aggregate, aggregator_key)
-        share = total.participated.astype(jnp.float32) / num_clients
-        weights = apply_non_trainable(model, state.weights, total.non_trainable, total.weight)
-        step = jax.tree.map(lambda w, u: w - server_rate * u, weights.trainable, found.result["weights"])
-        control = jax.tree.map(lambda c, d: c - share * d, state.control, found.result["control"])
-        return (
-            weights._replace(trainable=step),
-            control,
-            found.state,
-            found.measurements,
-            results_of(total.measurements),
+        # How many took part is not private; how many were asked is no secret.
+        share = (cohort_size if private else total.participated).astype(jnp.float32) / num_clients
+        update, sums, weight = route.unpack(found.result, total)
+        weights = apply_non_trainable(model, state.weights, sums, weight)
+        step = jax.tree.map(lambda w, u: w - server_rate * u, weights.trainable, update["weights"])
+        control = jax.tree.map(lambda c, d: c - share * d, state.control, update["control"])
+        moved, refused = keep_finite(
+            (state.weights, state.control, state.aggregator),
+            (weights._replace(trainable=step), control, found.state),
         )
+        return *moved, found.measurements, results_of(total.measurements), refused
 
     def next_fn(state: ScaffoldState, client_data: Sequence[Any]) -> LearningProcessOutput:
         check_state(state, ScaffoldState)
@@ -187,23 +197,26 @@ def build_scaffold(
         keys = round_keys(state.key, state.round)
         inputs = [state.client_controls.of(i) for i in ids]
         message = _Message(state.weights, state.control)
-        context = Context(state.round, state.aggregator, message, keys.clients, keys.aggregator)
+        key = aggregation_key(aggregation, keys.aggregator)
+        context = Context(state.round, state.aggregator, message, keys.clients, key)
         cohort = cohort_of(entries, client_batching, state.key, int(state.round), inputs)
         result = runner.run(context, cohort)
         diagnostics = {}
         if client_diagnostics:
             diagnostics["client_diagnostics"], result = split_diagnostics(cohort, result)
         bare = state._replace(client_controls=controls_of_none)
-        weights, control, aggregator_state, measured, train = end(bare, result.total, keys.aggregator)
+        weights, control, aggregator_state, measured, train, refused = end(
+            bare, result.total, key, jnp.int32(len(cohort))
+        )
         controls = state.client_controls.updated(finite_outputs(ids, result))
         new = ScaffoldState(state.round + 1, state.key, weights, control, controls, aggregator_state)
         metrics = {
             "client_work": {"train": train},
             "aggregator": measured,
-            "clients": dict(result.counts),
+            "clients": dict(result.counts) | {"round_refused": refused},
             **diagnostics,
         }
-        return LearningProcessOutput(new, metrics)
+        return LearningProcessOutput(new, round_metrics(aggregation, metrics, result.refused))
 
     return LearningProcess(
         initialize,
@@ -211,4 +224,5 @@ def build_scaffold(
         lambda state: state.weights,
         lambda state, weights: state._replace(weights=replaced_weights(model, state.key, weights)),
         takes_client_ids=True,
+        guarantees=aggregation.guarantees,
     )

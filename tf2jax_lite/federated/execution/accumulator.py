@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.federated._utils.screening import usable_clients
 from tf2jax_lite.federated.metrics import Stat
 from tf2jax_lite.federated.templates.client_work import ClientResult
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
@@ -15,7 +16,6 @@ from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUp
 __all__ = ["Accumulator", "fold", "merge", "select", "zero"]
 
 PyTree = Any
-_PARTS = 16  # of a leaf, in the search for values that are not finite
 
 
 class Accumulator(NamedTuple):
@@ -27,7 +27,7 @@ class Accumulator(NamedTuple):
       weight: float32 scalar, the sum of weights.
       measurements: sums of clients' measurements.
       participated: int32 scalar, clients whose updates count.
-      non_finite: int32 scalar, clients whose updates had NaN or infinity.
+      non_finite: int32 scalar, clients whose results are not usable, see `usable_clients`.
     """
 
     aggregate: PyTree
@@ -69,23 +69,6 @@ def zero(
     return Accumulator(aggregate, list(zeros[0]), np.float32(0), zeros[1], np.int32(0), np.int32(0))
 
 
-def finite_rows(tree: PyTree, rows: int) -> Any:
-    """Return bool (rows,): whether all floats in a row of ``tree`` are finite."""
-    found = jnp.ones((rows,), bool)
-    for leaf in jax.tree.leaves(tree):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact) and leaf.size:
-            # x - x is 0, or NaN for a value that is not finite. The sum of equal parts runs in vector registers; XLA's
-            # CPU backend takes several times as long for a sum along an axis, so that comes last, over reduced data.
-            flat = leaf.reshape(rows, -1)
-            zeros = flat - flat
-            parts = min(_PARTS, flat.shape[1])
-            size = flat.shape[1] // parts
-            total = sum(zeros[:, i * size : (i + 1) * size] for i in range(parts))
-            found &= jnp.sum(total, axis=1) == 0
-            found &= jnp.sum(zeros[:, parts * size :], axis=1) == 0
-    return found
-
-
 def fold(
     aggregator: AggregationProcess,
     aggregator_state: PyTree,
@@ -94,8 +77,10 @@ def fold(
     exists: Any,
     index: Any,
     key: Any,
-) -> Accumulator:
+) -> tuple[Accumulator, Any]:
     """Add stacked results of ``n`` clients.
+
+    A client with an update, weight, statistic or measurement that is not usable has no part in any sum.
 
     Args:
       aggregator: the aggregation.
@@ -105,9 +90,14 @@ def fold(
       exists: bool (n,), False for padding.
       index: int32 (n,), indices in the cohort.
       key: the round's key of the aggregation.
+
+    Returns:
+      The accumulator, and which clients were left out, bool (n,).
     """
-    finite = finite_rows((results.update, results.update_weight, results.non_trainable), exists.shape[0])
-    mask = exists & finite
+    # An evaluation sends measurements alone, which must show a model that diverged.
+    measured = results.measurements if jax.tree.leaves(results.update) else ()
+    usable = usable_clients(results.update, results.update_weight, (results.non_trainable, measured))
+    mask, refused = exists & usable, exists & ~usable
     updates = ClientUpdates(results.update, results.update_weight, mask, index)
     weight = jnp.where(mask, results.update_weight, 0)
     zeros = jax.tree.map(jnp.zeros_like, (results.non_trainable, results.measurements))
@@ -121,14 +111,15 @@ def fold(
             return value
         return value + jnp.tensordot(weight.astype(value.dtype), rows.astype(value.dtype), 1)
 
-    return Accumulator(
+    total = Accumulator(
         aggregator.accumulate(aggregator_state, total.aggregate, updates, key),
         [add_changes(t, c) for t, c in zip(total.non_trainable, changes, strict=True)],
         total.weight + jnp.sum(weight),
         jax.tree.map(add_rows, total.measurements, measured, is_leaf=_is_stat),
         total.participated + jnp.sum(mask, dtype=jnp.int32),
-        total.non_finite + jnp.sum(exists & ~finite, dtype=jnp.int32),
+        total.non_finite + jnp.sum(refused, dtype=jnp.int32),
     )
+    return total, refused
 
 
 def merge(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:

@@ -20,7 +20,7 @@ from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.process import AggregationProcess
 
-__all__ = ["Context", "client_key", "fold_one", "make_scan", "make_unrolled", "make_vmap"]
+__all__ = ["Context", "Outcome", "client_key", "fold_one", "make_scan", "make_unrolled", "make_vmap"]
 
 PyTree = Any
 
@@ -46,6 +46,18 @@ class Context(NamedTuple):
     aggregator_key: Any
     shares: Any = None
     client_keys: Any = None
+
+
+class Outcome(NamedTuple):
+    """What is known of each client of a chunk.
+
+    Attributes:
+      output: the client work's output.
+      refused: bool, whether the client's result was left out, as it is not usable.
+    """
+
+    output: PyTree
+    refused: Any
 
 
 def client_key(context: Context, index: Any) -> Any:
@@ -109,10 +121,10 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
             context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
         )
         results = _weighed(context, results, chunk.index)
-        total = accumulator.fold(
+        total, refused = accumulator.fold(
             aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
         )
-        return total, results.output
+        return total, Outcome(results.output, refused)
 
     return run
 
@@ -126,10 +138,10 @@ def _weighed(context: Context, result: ClientResult, index: Any) -> ClientResult
 
 def fold_one(
     aggregator: AggregationProcess, context: Context, total: Accumulator, result: ClientResult, exists: Any, index: Any
-) -> Accumulator:
+) -> tuple[Accumulator, Outcome]:
     """Add one client's result to the accumulator; ``exists`` is False for padding."""
     rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], _weighed(context, result, index))
-    return accumulator.fold(
+    total, refused = accumulator.fold(
         aggregator,
         context.aggregator,
         total,
@@ -138,6 +150,7 @@ def fold_one(
         jnp.reshape(index, (1,)),
         context.aggregator_key,
     )
+    return total, Outcome(result.output, refused[0])
 
 
 def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[..., tuple[Accumulator, PyTree]]:
@@ -161,7 +174,7 @@ def make_scan(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
 
             carry = jax.lax.fori_loop(jnp.int32(0), steps, step, carry)
             result = work.client_final(context.work, context.message, carry)
-            return fold_one(aggregator, context, total, result, steps > 0, index), result.output
+            return fold_one(aggregator, context, total, result, steps > 0, index)
 
         rows = jnp.arange(chunk.steps.shape[0], dtype=jnp.int32)
         return jax.lax.scan(client, total, (rows, chunk.steps, chunk.index, chunk.client_input))
@@ -181,7 +194,7 @@ def make_unrolled(work: ClientWork, aggregator: AggregationProcess) -> Callable[
         for batch in batches:
             carry = work.client_step(context.work, context.message, carry, batch)
         result = work.client_final(context.work, context.message, carry)
-        return fold_one(aggregator, context, total, result, True, index), result.output
+        return fold_one(aggregator, context, total, result, True, index)
 
     return run
 
@@ -210,6 +223,6 @@ def make_loop(work: ClientWork, aggregator: AggregationProcess) -> LoopFunctions
 
     def finish(context: Context, total: Accumulator, carry: PyTree, index: Any) -> tuple[Accumulator, PyTree]:
         result = work.client_final(context.work, context.message, carry)
-        return fold_one(aggregator, context, total, result, True, index), result.output
+        return fold_one(aggregator, context, total, result, True, index)
 
     return LoopFunctions(jax.jit(start), jax.jit(step, donate_argnums=1), jax.jit(finish, donate_argnums=1))

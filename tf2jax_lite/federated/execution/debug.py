@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.execution.accumulator import Accumulator
-from tf2jax_lite.federated.execution.backends import Context, client_key, fold_one
+from tf2jax_lite.federated.execution.backends import Context, Outcome, client_key, fold_one
 from tf2jax_lite.federated.execution.cohort import Client, Cohort
 from tf2jax_lite.federated.execution.for_each_client import client_stage
 from tf2jax_lite.federated.templates.client_work import ClientWork
@@ -23,7 +23,7 @@ PyTree = Any
 
 def run_eagerly(
     work: ClientWork, aggregator: AggregationProcess, context: Context, cohort: Cohort, clients: Iterable[Client]
-) -> tuple[Accumulator, dict[int, PyTree]]:
+) -> tuple[Accumulator, dict[int, Outcome]]:
     """Run clients eagerly, so that prints and debuggers see values.
 
     Args:
@@ -34,7 +34,7 @@ def run_eagerly(
       clients: those that have data, at least one.
 
     Returns:
-      The accumulator, and each client's output by its index.
+      The accumulator, and each client's outcome by its index.
 
     Raises:
       ForEachClientError: a function of the client work fails.
@@ -47,8 +47,8 @@ def run_eagerly(
             if total is None:
                 total = accumulator.zero(aggregator, context.aggregator, len(cohort), result)
             with client_stage(name, "aggregation", result=result):
-                total = fold_one(aggregator, context, total, result, True, index)
-            outputs[client.index] = jax.device_get(result.output)
+                total, outcome = fold_one(aggregator, context, total, result, True, index)
+            outputs[client.index] = jax.device_get(outcome)
     assert total is not None
     return total, outputs
 

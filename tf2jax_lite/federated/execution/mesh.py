@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -94,7 +94,7 @@ class _RawKey:
     """A key as plain numbers: arrays of several processes are made of those alone."""
 
     data: Any
-    kind: str
+    kind: Hashable
 
 
 def _is_key(leaf: Any) -> bool:
@@ -103,7 +103,7 @@ def _is_key(leaf: Any) -> bool:
 
 def _without_keys(tree: PyTree) -> PyTree:
     def raw(leaf: Any) -> Any:
-        return _RawKey(jax.random.key_data(leaf), str(jax.random.key_impl(leaf))) if _is_key(leaf) else leaf
+        return _RawKey(jax.random.key_data(leaf), jax.random.key_impl(leaf)) if _is_key(leaf) else leaf
 
     return jax.tree.map(raw, tree)
 

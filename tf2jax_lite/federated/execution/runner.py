@@ -19,7 +19,15 @@ from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.execution.accumulator import Accumulator
-from tf2jax_lite.federated.execution.backends import Context, client_key, make_loop, make_scan, make_unrolled, make_vmap
+from tf2jax_lite.federated.execution.backends import (
+    Context,
+    Outcome,
+    client_key,
+    make_loop,
+    make_scan,
+    make_unrolled,
+    make_vmap,
+)
 from tf2jax_lite.federated.execution.batching import fill, lay_out, round_up
 from tf2jax_lite.federated.execution.cohort import Client, Cohort
 from tf2jax_lite.federated.execution.cpu_pool import CpuPool, signature
@@ -48,11 +56,13 @@ class CohortResult(NamedTuple):
       total: the folded results.
       counts: name to int32: ``participated``, ``dropped``, ``empty``, ``non_finite``.
       outputs: client index to its output (numpy), for works that have one.
+      refused: client index to its name, for those whose results are not usable and count as ``non_finite``.
     """
 
     total: Accumulator
     counts: dict[str, Any]
     outputs: dict[int, PyTree]
+    refused: dict[int, Any]
 
 
 @dataclasses.dataclass(eq=False)
@@ -116,35 +126,32 @@ class CohortRunner:
         context = context._replace(client_keys=cohort.stacked_keys())
         prepared = cohort.prepared()
         first = next(prepared, None)
-        outputs: dict[int, PyTree] = {}
-        seen = 0
+        outcomes: dict[int, Outcome] = {}
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
             total = accumulator.zero(self.aggregator, context.aggregator, len(cohort), nothing)
         elif self.execution == "debug":
-            total, outputs = run_eagerly(
+            total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
             )
-            seen = len(outputs)
-            outputs = {i: output for i, output in outputs.items() if jax.tree.leaves(output)}
         else:
             with ExitStack() as stack:
                 found = _Round(self, context, first, len(cohort), stack)
                 waiting = list(found.run(itertools.chain([first], prepared)))
                 total = found.total()
             for index, get in waiting:
-                seen += len(index)
-                output = jax.device_get(get())
-                if jax.tree.leaves(output):
-                    outputs |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], output) for r, i in enumerate(index)}
+                found = jax.device_get(get())
+                outcomes |= {i: jax.tree.map(lambda leaf, r=r: leaf[r], found) for r, i in enumerate(index)}
         dropped = cohort.count_dropped()
         counts = {
             "participated": total.participated,
             "non_finite": total.non_finite,
             "dropped": np.int32(dropped),
-            "empty": np.int32(len(cohort) - dropped - seen),
+            "empty": np.int32(len(cohort) - dropped - len(outcomes)),
         }
-        return CohortResult(total, counts, outputs)
+        refused = {index: cohort.name(index) for index in sorted(outcomes) if outcomes[index].refused}
+        outputs = {index: found.output for index, found in outcomes.items() if jax.tree.leaves(found.output)}
+        return CohortResult(total, counts, outputs, refused)
 
     def _backend(self, context: Context, batch: Any, client_input: PyTree) -> str:
         if self.execution == "cpu_pool" and jax.default_backend() != "cpu":

@@ -5,6 +5,7 @@ Entries: `client_app` and `server_app` return Flower's apps for a model and a pr
 Read in this order:
   records: pytrees as Flower's records of arrays, and back.
   client: one client's work in a Flower ``ClientApp``.
+  replies: clients' replies, checked before anything is made of them.
   strategy: a Flower strategy of distributor, aggregator and finalizer.
   server: a Flower server for that strategy, or for one of Flower's.
   secure: a server that sees only masked sums, by Flower's SecAgg+.

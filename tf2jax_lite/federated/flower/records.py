@@ -105,7 +105,8 @@ def _decode(array: np.ndarray, leaf: Any, where: str) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(array.astype(np.uint32)))
     if array.shape != jnp.shape(leaf):
         raise InputError(f"{where} has shape {list(array.shape)} where the model has {list(jnp.shape(leaf))}")
-    return jnp.asarray(array.astype(jnp.result_type(leaf)))
+    with np.errstate(over="ignore"):  # wider numbers become infinite, and are refused as such
+        return jnp.asarray(array.astype(jnp.result_type(leaf)))
 
 
 def content_of(record: Mapping[str, Any], kind: str, name: str, where: str) -> Any:

@@ -7,6 +7,7 @@ Flower offers it for its legacy messages only: a workflow at the server, which c
 from __future__ import annotations
 
 from collections.abc import Callable
+from logging import WARNING
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.app import Context as FlowerContext
-from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.common import FitIns, log, ndarrays_to_parameters, parameters_to_ndarrays
 from flwr.server import LegacyContext, ServerConfig
 from flwr.server.strategy import Strategy as FormerStrategy
 from flwr.server.workflow import DefaultWorkflow
@@ -25,7 +26,7 @@ from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.flower.records import UPDATE, array_names, from_arrays, to_arrays
 from tf2jax_lite.federated.models.model import Model, changing_values, check_model
 from tf2jax_lite.federated.templates.blocks import Finalizer, build_add_finalizer
-from tf2jax_lite.federated.templates.compose import apply_non_trainable, initial_weights
+from tf2jax_lite.federated.templates.compose import apply_non_trainable, initial_weights, keep_finite
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
@@ -134,7 +135,8 @@ class _MaskedMean(FormerStrategy):
         self._model, self.weights, self._finalizer, self._evaluate_fn = model, weights, finalizer, evaluate_fn
         self._state = finalizer.initialize(weights)
         zeros = jax.tree.map(jnp.zeros_like, (weights.trainable, changing_values(model, weights.non_trainable)))
-        self._unravel = ravel_pytree(zeros)[1]
+        flat, self._unravel = ravel_pytree(zeros)
+        self._size = flat.size
 
     def _sent(self) -> Any:
         return ndarrays_to_parameters([array.numpy() for array in to_arrays(self.weights).values()])
@@ -154,10 +156,13 @@ class _MaskedMean(FormerStrategy):
         if not results:
             return None, {}
         (mean,) = parameters_to_ndarrays(results[0][1].parameters)  # the workflow gives each client the same mean
+        if mean.shape != (self._size,):
+            log(WARNING, "round %s changes nothing: the clients' updates are not of this model", server_round)
+            return self._sent(), {}
         update, changes = self._unravel(jnp.asarray(mean, jnp.float32))
         done = self._finalizer.next(self._state, self.weights, update)
-        self._state = done.state
-        self.weights = apply_non_trainable(self._model, done.result, changes, jnp.float32(1))
+        weights = apply_non_trainable(self._model, done.result, changes, jnp.float32(1))
+        (self._state, self.weights), _ = keep_finite((self._state, self.weights), (done.state, weights))
         return self._sent(), {}
 
     def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:

@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from logging import WARNING
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from tf2jax_lite.federated.aggregators.base import as_aggregator
+from tf2jax_lite.federated.aggregators.entropy import aggregation_key, fresh_words
 from tf2jax_lite.federated.data.seeds import numpy_rng
 from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
-    METRICS,
     NEW_WEIGHTS,
-    NON_TRAINABLE,
     UPDATE,
     WEIGHTS,
-    content_of,
     from_arrays,
     scalars,
     to_arrays,
 )
-from tf2jax_lite.federated.models.model import Model, changing_values, check_model
+from tf2jax_lite.federated.flower.replies import Reply, evaluate_reply, train_reply
+from tf2jax_lite.federated.models.model import Model, check_model
 from tf2jax_lite.federated.templates.blocks import Distributor, Finalizer, build_add_finalizer, build_broadcast_process
-from tf2jax_lite.federated.templates.client_work import ClientResult, non_trainable_delta
-from tf2jax_lite.federated.templates.compose import LearningState, apply_non_trainable, round_keys
-from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.federated.templates.compose import (
+    LearningState,
+    apply_non_trainable,
+    keep_finite,
+    round_keys,
+)
+from tf2jax_lite.federated.templates.process import NOT_PRIVATE, ModelWeights, round_metrics
+from tf2jax_lite.federated.templates.statistics import update_route
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["BlocksStrategy"]
@@ -47,7 +51,12 @@ class BlocksStrategy(Strategy):
     """Federated training with `client_app` clients.
 
     A round's results equal those of `compose_learning_process`. Clients' updates are folded one after another, in
-    constant memory where the aggregator allows it. A client that fails, or sends NaN or infinity, is ignored.
+    constant memory where the aggregator allows it. A client that fails is ignored, as is one whose reply is malformed,
+    of another model, or not usable (see `usable_clients`); its node is named in the log, and in the metrics, which
+    count such clients as ``clients/refused``. A round with no usable reply changes nothing.
+
+    With a differentially private aggregator the noise and the draw of nodes come from the operating system's entropy,
+    and metrics that privacy does not cover are in ``not_private``, and not in Flower's result.
 
     Each round begins at the weights that Flower passes, so that one of its wrappers may change them:
     ``DifferentialPrivacyServerSideFixedClipping(BlocksStrategy(..., reply="weights"), ...)``.
@@ -68,6 +77,7 @@ class BlocksStrategy(Strategy):
       state: the `LearningState` after the last round; None before the first. Set it to go on with a training;
         `server_app` does so from a checkpoint.
       rounds_before: how many rounds there were before Flower's first.
+      not_private: the last round's metrics that differential privacy does not cover; they must stay on the server.
 
     Raises:
       InputError: a block or a number does not fit.
@@ -92,7 +102,9 @@ class BlocksStrategy(Strategy):
             raise InputError(f"BlocksStrategy: reply is one of {', '.join(_REPLIES)}; not {reply!r}")
         self._model = model
         self._template = check_model(model).shapes
-        self._aggregation = as_aggregator(aggregator, self._template.trainable)
+        self._route = update_route("BlocksStrategy", aggregator, self._template.trainable, check_model(model))
+        self._aggregation = self._route.aggregation
+        self._is_private = "differential privacy" in self._aggregation.guarantees
         self._fold = jax.jit(functools.partial(accumulator.fold, self._aggregation))
         self._finalizer = finalizer or build_add_finalizer()
         self._distributor = distributor or build_broadcast_process()
@@ -100,6 +112,8 @@ class BlocksStrategy(Strategy):
         self._key = jax.random.key(0) if key is None else key
         self._reply = _REPLIES[reply]
         self._indices: dict[int, int] = {}
+        self._cohort_size = 0
+        self.not_private: dict[str, Any] = {}
         self._sent: Any = None
         self._returned: ArrayRecord | None = None
         self.state: LearningState | None = None
@@ -119,6 +133,7 @@ class BlocksStrategy(Strategy):
         keys = round_keys(self.state.key, self.state.round)
         nodes = self._nodes(grid, server_round)
         self._indices = {node: index for index, node in enumerate(nodes)}
+        self._cohort_size = len(nodes)
         message = to_arrays(sent.result)
         # Not the training's key: from that one, clients could draw the noise that the aggregation adds.
         words = np.asarray(jax.random.key_data(keys.clients)).ravel().tolist()
@@ -135,43 +150,64 @@ class BlocksStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Fold the updates and take the round's step. Flower calls this."""
         assert self.state is not None, "configure_train comes first"
-        state, keys = self.state, round_keys(self.state.key, self.state.round)
+        state, key = (
+            self.state,
+            aggregation_key(self._aggregation, round_keys(self.state.key, self.state.round).aggregator),
+        )
         total, failed, empty = None, 0, 0
+        refused: list[int] = []
         averages: dict[str, list[tuple[float, float]]] = {}
         # In the order of client indices, so that sums do not depend on the order of replies.
         for message in sorted(replies, key=lambda m: self._indices.get(m.metadata.src_node_id, -1)):
-            index = self._indices.get(message.metadata.src_node_id)
+            node = message.metadata.src_node_id
+            index = self._indices.pop(node, None)  # a node's second reply is none of this round
             if message.has_error() or index is None:
                 failed += 1
                 continue
-            result, metrics = self._result(message)
-            if metrics.pop("steps", 0) == 0:
+            reply = _usable(train_reply, message, self._model, self._reply, self._sent)
+            if reply is None:
+                refused.append(node)
+                continue
+            if reply.metrics.pop("steps", 0) == 0:
                 empty += 1
                 continue
+            assert reply.result is not None
+            result = self._route.pack(reply.result)
             if total is None:
-                total = accumulator.zero(self._aggregation, state.aggregator, len(self._indices), result)
+                total = accumulator.zero(self._aggregation, state.aggregator, self._cohort_size, result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
             index = jnp.asarray([index], jnp.int32)
-            total = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, keys.aggregator)
-            for name, value in metrics.items():
-                averages.setdefault(name, []).append((value, float(result.update_weight)))
+            total, unusable = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, key)
+            if unusable[0]:
+                refused.append(node)
+                log(WARNING, "the reply of node %s is refused: its numbers are not finite, or too large", node)
+                continue
+            for name, value in reply.metrics.items():
+                averages.setdefault(name, []).append((value, reply.weight))
         if total is None:
             return None, None
-        found = self._aggregation.report(state.aggregator, total.aggregate, keys.aggregator)
-        done = self._finalizer.next(state.finalizer, state.weights, found.result)
-        weights = apply_non_trainable(self._model, done.result, total.non_trainable, total.weight)
-        self.state = state._replace(
-            round=state.round + 1, global_model_weights=weights, aggregator=found.state, finalizer=done.state
+        found = self._aggregation.report(state.aggregator, total.aggregate, key)
+        update, sums, weight = self._route.unpack(found.result, total)
+        done = self._finalizer.next(state.finalizer, state.weights, update)
+        weights = apply_non_trainable(self._model, done.result, sums, weight)
+        (weights, aggregator_state, finalizer_state), kept = keep_finite(
+            (state.weights, state.aggregator, state.finalizer), (weights, found.state, done.state)
         )
-        counts = {"participated": total.participated, "non_finite": total.non_finite}
-        metrics = {
-            **scalars({"aggregator": found.measurements, "finalizer": done.measurements, "clients": counts}),
-            "clients/failed": float(failed),
-            "clients/empty": float(empty),
-            **_means(averages),
-        }
+        self.state = state._replace(
+            round=state.round + 1, global_model_weights=weights, aggregator=aggregator_state, finalizer=finalizer_state
+        )
+        counts = {"participated": total.participated, "round_refused": kept, "failed": failed, "empty": empty}
+        counts |= {"non_finite": total.non_finite, "refused": len(refused)}
+        metrics = round_metrics(
+            self._aggregation,
+            {"aggregator": found.measurements, "finalizer": done.measurements, "clients": counts, **_means(averages)},
+            dict(enumerate(refused)),
+        )
+        self.not_private = metrics.pop(NOT_PRIVATE, {})
+        names = metrics.pop("refused_clients", [])
+        record = {**scalars(metrics), **({"clients/refused_nodes": names} if names else {})}
         self._returned = to_arrays(weights)
-        return self._returned, MetricRecord(metrics)
+        return self._returned, MetricRecord(record)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -187,12 +223,14 @@ class BlocksStrategy(Strategy):
         """Average the clients' metrics by their numbers of examples. Flower calls this."""
         averages: dict[str, list[tuple[float, float]]] = {}
         for message in replies:
-            if message.has_error():
+            reply = None if message.has_error() else _usable(evaluate_reply, message)
+            if reply is None:
                 continue
-            metrics = dict(content_of(message.content, "metric_records", METRICS, "a client's reply"))
-            weight = float(metrics.pop("num-examples"))  # pyright: ignore[reportArgumentType]
-            for name, value in metrics.items():
-                averages.setdefault(name, []).append((float(value), weight))  # pyright: ignore[reportArgumentType]
+            for name, value in reply.metrics.items():
+                averages.setdefault(name, []).append((value, reply.weight))
+        if self._is_private:
+            self.not_private["evaluate"] = _means(averages)
+            return None
         return MetricRecord(_means(averages)) if averages else None
 
     def state_at(self, arrays: ArrayRecord) -> LearningState:
@@ -226,27 +264,21 @@ class BlocksStrategy(Strategy):
             time.sleep(0.2)
         if self._clients_per_round is None:
             return nodes
-        drawn = numpy_rng(self._key, self.rounds_before + server_round).choice(
+        # Privacy counts on nobody knowing who takes part.
+        seed = fresh_words() if self._is_private else self._key
+        drawn = numpy_rng(seed, self.rounds_before + server_round).choice(
             len(nodes), self._clients_per_round, replace=False
         )
         return [nodes[index] for index in sorted(drawn)]
 
-    def _result(self, message: Message) -> tuple[ClientResult, dict[str, float]]:
-        where = f"the reply of node {message.metadata.src_node_id}"
-        content = message.content
-        metrics = dict(content_of(content, "metric_records", METRICS, where))
-        arrays = content_of(content, "array_records", WEIGHTS, where)
-        weight = jnp.float32(metrics.pop("num-examples"))
-        changing = changing_values(self._model, self._template.non_trainable)
-        if self._reply == UPDATE:
-            changes = content_of(content, "array_records", NON_TRAINABLE, where)
-            update, moved = from_arrays(arrays, self._template.trainable, where), from_arrays(changes, changing, where)
-        else:
-            new = from_arrays(arrays, self._template, where)
-            update = optax.tree.sub(self._sent.trainable, new.trainable)
-            moved = non_trainable_delta(self._model, self._sent, changing_values(self._model, new.non_trainable))
-        result = ClientResult(update, weight, moved, {})
-        return result, {name: float(value) for name, value in metrics.items()}  # pyright: ignore[reportArgumentType]
+
+def _usable(read: Callable[..., Reply], message: Message, *args: Any) -> Reply | None:
+    """Return a client's reply, or None for one that is not usable."""
+    try:
+        return read(message, *args)
+    except Exception as error:  # whatever a client sends, the round goes on with the others
+        log(WARNING, "%s is refused: %s", f"the reply of node {message.metadata.src_node_id}", str(error)[:500])
+        return None
 
 
 def _means(averages: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:

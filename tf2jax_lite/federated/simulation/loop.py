@@ -19,7 +19,7 @@ from tf2jax_lite.federated.simulation.checkpoint import Checkpoint, CheckpointSt
 from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.federated.simulation.plots import plot_history
 from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
-from tf2jax_lite.federated.templates.process import LearningProcess
+from tf2jax_lite.federated.templates.process import NOT_PRIVATE, LearningProcess
 from tf2jax_lite.support.errors import CheckpointError, DataError, ExportError, InputError
 from tf2jax_lite.support.limits import regular
 
@@ -115,7 +115,8 @@ def run_rounds(
 ) -> tuple[Any, list[Record]]:
     """Train for a number of rounds.
 
-    Killed at any moment and called again, it ends with the same bits.
+    Killed at any moment and called again, it ends with the same bits; under differential privacy with other noise, and
+    rounds that are run again count for the accountant. Metrics that privacy does not cover are not recorded.
 
     Args:
       process: the learning process.
@@ -203,8 +204,11 @@ def run_rounds(
             begin = time.perf_counter()
             output = process.next(state, _clients(process, clients, number - 1))
             state = output.state
-            metrics = {name: value for name, value in output.metrics.items() if name != "client_diagnostics"}
+            unrecorded = ("client_diagnostics", "refused_clients", NOT_PRIVATE)
+            metrics = {name: value for name, value in output.metrics.items() if name not in unrecorded}
             record: Record = {unit: number, **summarize(jax.device_get(metrics))}
+            if refused := output.metrics.get("refused_clients"):
+                record["refused_clients"] = [str(name) for name in refused]
             if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
                 record |= evaluated()
             if timed:

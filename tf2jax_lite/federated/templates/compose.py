@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.federated._utils.placement import commit_to_device
+from tf2jax_lite.federated._utils.screening import chosen, remains_finite
 from tf2jax_lite.federated._utils.validation import check_key
-from tf2jax_lite.federated.aggregators.base import as_aggregator, tree_norm
+from tf2jax_lite.federated.aggregators.base import tree_norm
+from tf2jax_lite.federated.aggregators.entropy import aggregation_key
 from tf2jax_lite.federated.execution import CohortResult, CohortRunner, Execution
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, Check, Cohort, Entry, as_entries, cohort_of
@@ -37,7 +39,9 @@ from tf2jax_lite.federated.templates.process import (
     LearningProcess,
     LearningProcessOutput,
     ModelWeights,
+    round_metrics,
 )
+from tf2jax_lite.federated.templates.statistics import FIRST_PASS, check_guarantees, update_route
 from tf2jax_lite.support.errors import InputError
 
 __all__ = [
@@ -253,7 +257,10 @@ def compose_learning_process(
       triples ``(client id, data, JAX key)``, as a sampler's ``sample()`` returns them. A client's key is then that of
       its ``client_init``. Metrics: ``distributor``, ``client_work`` (with
       ``train``: clients' measurements, summed), ``aggregator``, ``finalizer``, ``clients`` (counts of those that
-      participated, dropped out, had no data, or sent NaN or infinity; only the first count in the aggregate).
+      participated, dropped out, had no data, or sent what is not usable, as ``non_finite``; only the first count in the
+      aggregate; and ``round_refused``: 1 if the state would not have remained finite, and stayed), and
+      ``refused_clients``, the ids or indices of those that are ``non_finite``, if there are any. Under differential
+      privacy see `round_metrics`.
 
     Raises:
       InputError: a block or an option does not fit.
@@ -267,12 +274,14 @@ def compose_learning_process(
         raise InputError("client_states is a ByClient, and does not go with a survey")
     model = check_model(model)
     template = model.shapes.trainable
-    aggregation = as_aggregator(aggregator, template)
+    route = update_route("compose_learning_process", aggregator, template, model)
+    aggregation = route.aggregation
     distribution = distributor or build_broadcast_process()
     training = with_diagnostics(client_work) if client_diagnostics else client_work
-    runner = CohortRunner(training, aggregation, client_execution, clients_per_chunk, mesh)
+    runner = CohortRunner(route.packed(training), aggregation, client_execution, clients_per_chunk, mesh)
     surveyor = None
     if survey is not None:
+        check_guarantees("compose_learning_process", aggregation, {FIRST_PASS: survey.aggregator.guarantees})
         surveyor = CohortRunner(survey.client_work, survey.aggregator, client_execution, clients_per_chunk, mesh)
 
     def initialize(key: Any = None, *, params: Any = None) -> LearningState:
@@ -296,6 +305,9 @@ def compose_learning_process(
         context = Context(state.client_work, state.aggregator, sent.result, keys.clients, keys.aggregator)
         return sent.state, context, sent.measurements
 
+    def with_key(context: Context, aggregator: AggregationProcess) -> Context:
+        return context._replace(aggregator_key=aggregation_key(aggregator, context.aggregator_key))
+
     @jax.jit
     def survey_message(state: LearningState, context: Context, total: Any) -> Any:
         assert survey is not None
@@ -305,6 +317,7 @@ def compose_learning_process(
     def run_survey(state: LearningState, context: Context, cohort: Cohort) -> tuple[PyTree, Context, Cohort]:
         assert survey is not None and surveyor is not None
         first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
+        first = with_key(first, survey.aggregator)
         batching = survey.client_batching or cohort.batching
         result = surveyor.run(first, dataclasses.replace(cohort, batching=batching, check=survey.check))
         found, message = survey_message(state, first, result.total)
@@ -318,23 +331,27 @@ def compose_learning_process(
     ) -> Any:
         total = result.total
         found = aggregation.report(state.aggregator, total.aggregate, context.aggregator_key)
-        aggregate = found.result if surveyor is None else Surveyed(found.result, surveyed)
+        update, sums, weight = route.unpack(found.result, total)
+        aggregate = update if surveyor is None else Surveyed(update, surveyed)
         finished = finalizer.next(state.finalizer, state.weights, aggregate)
-        weights = apply_non_trainable(model, finished.result, total.non_trainable, total.weight)
+        weights = apply_non_trainable(model, finished.result, sums, weight)
+        (weights, aggregator_state, finalizer_state), kept = keep_finite(
+            (state.weights, state.aggregator, state.finalizer), (weights, found.state, finished.state)
+        )
         new = LearningState(
             state.round + 1,
             state.key,
             weights,
             distributor_state,
             client_work.advance(state.client_work),
-            found.state,
-            finished.state,
+            aggregator_state,
+            finalizer_state,
         )
         metrics = {
             "client_work": {"train": results_of(total.measurements)},
             "aggregator": found.measurements,
             "finalizer": finished.measurements,
-            "clients": dict(result.counts),
+            "clients": dict(result.counts) | {"round_refused": kept},
         }
         return new, metrics
 
@@ -348,13 +365,14 @@ def compose_learning_process(
         surveyed: PyTree = ()
         if surveyor is not None:
             surveyed, context, cohort = run_survey(state, context, cohort)
+        context = with_key(context, aggregation)
         result = runner.run(context, cohort)
-        new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
+        new, metrics = end(state, distributor_state, context, result._replace(outputs={}, refused={}), surveyed)
         metrics = {"distributor": sent, **metrics}
         if client_diagnostics:
             metrics["client_diagnostics"], result = split_diagnostics(cohort, result)
         new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
-        return LearningProcessOutput(new, metrics)
+        return LearningProcessOutput(new, round_metrics(aggregation, metrics, result.refused))
 
     return LearningProcess(
         initialize,
@@ -362,7 +380,17 @@ def compose_learning_process(
         lambda state: state.weights,
         lambda state, weights: state._replace(global_model_weights=replaced_weights(model, state.key, weights)),
         takes_client_ids=client_states is not None,
+        guarantees=aggregation.guarantees,
     )
+
+
+def keep_finite(old: PyTree, new: PyTree) -> tuple[PyTree, Any]:
+    """Return a state after a round, and whether the round was refused, int32 ().
+
+    It is where a number would no longer be finite; then all stays as it was.
+    """
+    finite = remains_finite(old, new)
+    return chosen(finite, new, old), (~finite).astype(jnp.int32)
 
 
 def with_diagnostics(work: ClientWork, weights_of: Callable[[PyTree], PyTree] = lambda update: update) -> ClientWork:
@@ -394,11 +422,11 @@ def split_diagnostics(cohort: Cohort, result: CohortResult) -> tuple[dict[Hashab
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
-    """Return the clients' states by id, without those that contain NaN or infinity."""
+    """Return the states of clients that are not refused, by id, if they are finite."""
     return {
         ids[index]: output
         for index, output in result.outputs.items()
-        if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
+        if index not in result.refused and all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(output))
     }
 
 

@@ -8,8 +8,8 @@ Sources: tff.templates.MeasuredProcess, tff.templates.AggregationProcess, tff.le
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 __all__ = [
     "AggregationProcess",
@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 State = TypeVar("State")
+Guarantee = Literal["differential privacy", "secure aggregation", "robustness"]
 PyTree = Any
 
 
@@ -98,6 +99,12 @@ class AggregationProcess:
       merge: ``(accumulator, accumulator) -> accumulator``.
       report: ``(state, accumulator, key) -> MeasuredProcessOutput`` with the aggregate in the form of one update.
       refuses_weights: why all clients must weigh the same (differential privacy), or "" if their weights may differ.
+      guarantees: `Guarantee`s that the aggregate has. All else that leaves a client must have them, too.
+      not_private: what of the aggregation itself differential privacy does not cover; "" if all is.
+      is_secret: whether a guarantee rests on nobody knowing the random numbers: the key is then
+        `entropy.aggregation_key`'s.
+      noise_seed: for tests: random numbers of such an aggregation are a function of this and the round's key.
+      covered: names of the measurements that differential privacy covers; others must stay on the server.
     """
 
     initialize: Callable[[], PyTree]
@@ -106,6 +113,11 @@ class AggregationProcess:
     merge: Callable[[PyTree, PyTree], PyTree]
     report: Callable[[PyTree, PyTree, Any], MeasuredProcessOutput]
     refuses_weights: str = ""
+    guarantees: frozenset[Guarantee] = frozenset()
+    not_private: str = ""
+    is_secret: bool = False
+    noise_seed: int | None = None
+    covered: frozenset[str] = frozenset()
 
     def next(self, state: PyTree, updates: ClientUpdates, key: Any) -> MeasuredProcessOutput:
         """Aggregate a whole cohort.
@@ -114,6 +126,39 @@ class AggregationProcess:
         """
         zero = self.zero(state, int(updates.mask.shape[0]))
         return self.report(state, self.accumulate(state, zero, updates, key), key)
+
+
+# The key of a round's metrics that differential privacy does not cover.
+NOT_PRIVATE = "not_private"
+
+
+def round_metrics(
+    aggregation: AggregationProcess, metrics: dict[str, Any], refused: Mapping[int, Any]
+) -> dict[str, Any]:
+    """Return a round's metrics, with the names of refused clients, if there are any.
+
+    Under differential privacy, all that it does not cover is under ``not_private``: it must stay on the server, and is
+    neither recorded nor written to artifacts.
+
+    Args:
+      aggregation: of the clients' updates.
+      metrics: the round's. Those of ``distributor`` and ``finalizer`` are functions of the aggregate.
+      refused: client index to name.
+    """
+    if refused:
+        metrics = {**metrics, "refused_clients": list(refused.values())}
+    if "differential privacy" not in aggregation.guarantees:
+        return metrics
+    public = {name: metrics[name] for name in ("distributor", "finalizer") if name in metrics}
+    public["aggregator"] = _only(metrics.get("aggregator", {}), aggregation.covered)
+    rest = {name: value for name, value in metrics.items() if name not in ("distributor", "finalizer")}
+    return {**public, NOT_PRIVATE: rest}
+
+
+def _only(measured: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    kept = {name: _only(value, names) for name, value in measured.items() if isinstance(value, Mapping)}
+    kept = {name: value for name, value in kept.items() if value}
+    return kept | {name: value for name, value in measured.items() if name in names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +173,7 @@ class LearningProcess(Generic[State]):
       get_model_weights: ``(state) -> ModelWeights``.
       set_model_weights: ``(state, ModelWeights) -> state``.
       takes_client_ids: whether ``client_data`` is a list of pairs ``(client id, data)``: clients keep a state.
+      guarantees: of the aggregation of updates; see `AggregationProcess`.
     """
 
     initialize: Callable[..., State]
@@ -135,3 +181,4 @@ class LearningProcess(Generic[State]):
     get_model_weights: Callable[[State], ModelWeights]
     set_model_weights: Callable[[State, ModelWeights], State]
     takes_client_ids: bool = False
+    guarantees: frozenset[Guarantee] = frozenset()
