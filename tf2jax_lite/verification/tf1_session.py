@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles
 
+from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.saved import meta_graph as tf1
 from tf2jax_lite.frontend.saved import saved_model
 from tf2jax_lite.frontend.saved.fetches import fetches
@@ -69,7 +70,8 @@ class Session:
     def of_saved_model(cls, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]) -> Session:
         """Return one signature of a TF1 SavedModel."""
         saved_model.check_before_tensorflow(meta_graph, path)
-        outputs = [info.name for _, info in sorted(meta_graph.signature_def[signature].outputs.items())]
+        parts = tensor_infos(meta_graph.signature_def[signature].outputs)
+        outputs = [info.name for part in parts.values() for info in part.values()]
         return cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), os.fspath(path)), outputs)
 
     @classmethod

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["ancestors", "called_functions"]
+__all__ = ["ancestors", "called_functions", "tensor_infos"]
+
+_INT64 = 9
 
 
 def called_functions(node: Any) -> set[str]:
@@ -32,3 +34,32 @@ def ancestors(graph: Any, ends: Iterable[str]) -> set[str]:
             seen.add(name)
             stack.extend(text.split(":")[0].lstrip("^") for text in nodes[name].input)
     return seen
+
+
+def tensor_infos(infos: Any) -> dict[str, dict[str, Any]]:
+    """Return the TensorInfos of a signature's inputs or outputs by sorted key.
+
+    A composite tensor has one for each component, under the name that TensorFlow gives the argument.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for key, info in sorted(infos.items()):
+        found[key] = {key: info}
+        if info.HasField("coo_sparse"):
+            found[key] = {f"{key}_{name}": part for name, part in _sparse_parts(info)}
+        elif info.HasField("composite_tensor"):
+            found[key] = {f"{key}_component_{i}": part for i, part in enumerate(info.composite_tensor.components)}
+    return found
+
+
+def _sparse_parts(info: Any) -> Iterable[tuple[str, Any]]:
+    rank = -1 if info.tensor_shape.unknown_rank else len(info.tensor_shape.dim)
+    tensors = info.coo_sparse
+    for name, tensor, dtype, sizes in (
+        ("indices", tensors.indices_tensor_name, _INT64, (-1, rank)),
+        ("values", tensors.values_tensor_name, info.dtype, (-1,)),
+        ("dense_shape", tensors.dense_shape_tensor_name, _INT64, (rank,)),
+    ):
+        part = type(info)(name=tensor, dtype=dtype)
+        for size in sizes:
+            part.tensor_shape.dim.add(size=size)
+        yield name, part

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from tf2jax_lite.calling.names import keyword_parameters
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions, protos
+from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
 from tf2jax_lite.ir.builder import handles_as_arguments
 from tf2jax_lite.ir.liveness import reached
@@ -107,14 +109,14 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
 
     Raises:
       InvalidModelError: there is no such signature, or the model is damaged.
-      UnsupportedError: an argument or result is a composite tensor.
+      UnsupportedError: two arguments are the same tensor.
     """
     signatures = {n: s for n, s in meta_graph.signature_def.items() if not n.startswith("__saved_model")}
     if name not in signatures:
         known = ", ".join(sorted(signatures)) or "none"
         raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {known}.")
-    ends = [_tensors(f"signature {name!r}", infos) for infos in (signatures[name].inputs, signatures[name].outputs)]
-    inputs, outputs = ends
+    parts = [item for part in tensor_infos(signatures[name].inputs).values() for item in part.items()]
+    inputs, outputs = dict(parts), tensor_infos(signatures[name].outputs)
     args: list[ir.Argument] = []
     protos = {node.name: node for node in meta_graph.graph_def.node}
     fed: dict[str, str] = {}
@@ -125,7 +127,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
         fed[key] = functions.fed(protos[node], index).name
         if all(arg.name != fed[key] for arg in args):
             args.append(ir.Argument(fed[key], dtypes.from_tf(info.dtype), attributes.shape_of(info.tensor_shape)))
-    wanted = [info.name for info in outputs.values()]
+    wanted = [info.name for part in outputs.values() for info in part.values()]
     proto = meta_graph.graph_def
     main = functions.load_main(proto, name, args, wanted)
     library = functions.load_library(proto.library)
@@ -141,17 +143,25 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
         arg = args[positions[fed[key]]]
         dtype = arg.dtype if isinstance(arg.dtype, np.dtype) else None
         kwargs[key] = TensorArgument(positions[arg.name], arg.name, dtype, arg.shape)
-    if len(set(positions)) != len(kwargs):
-        raise UnsupportedError(f"signature {name!r}: two of its inputs are the same tensor.")
-    interface = Interface(
-        name, _signature(kwargs), (), kwargs, len(args), {key: OutputRef(i) for i, key in enumerate(outputs)}
-    )
+    if not len(set(positions)) == len(kwargs) == len(parts):
+        raise UnsupportedError(f"signature {name!r}: two of its inputs are the same tensor, or have the same name.")
+    refs = map(OutputRef, itertools.count())
+    results = _structure(outputs, lambda *_: next(refs))
+    interface = Interface(name, _signature(kwargs), (), kwargs, len(args), results)
     return ImportedFunction(
         ir.Graph(main, library, tuple(captures)),
         interface,
         ((), {key: _spec(key, info) for key, info in inputs.items()}),
-        {key: _spec(key, info) for key, info in outputs.items()},
+        _structure(outputs, _spec),
     )
+
+
+def _structure(outputs: Mapping[str, Mapping[str, Any]], leaf: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """Return a signature's results: a leaf for a tensor, a tuple of them for a composite tensor."""
+    return {
+        key: leaf(key, part[key]) if list(part) == [key] else tuple(leaf(*item) for item in part.items())
+        for key, part in outputs.items()
+    }
 
 
 def lift_state(
@@ -260,17 +270,6 @@ def variable_trains(name: str, node: str, dtype: np.dtype, trainable: set[str] |
     if trainable is None:
         return bool(np.issubdtype(dtype, np.inexact))
     return name in trainable or node in trainable
-
-
-def _tensors(where: str, infos: Any) -> dict[str, Any]:
-    for key, info in infos.items():
-        if not info.name:
-            kind = info.WhichOneof("encoding")
-            raise UnsupportedError(
-                f"{where}: {key!r} is a composite tensor ({kind}). Name its component tensors with "
-                "convert_graph_def(graph_def, inputs, outputs) instead."
-            )
-    return dict(sorted(infos.items()))
 
 
 def _tensor_name(text: str) -> tuple[str, int]:
