@@ -56,7 +56,7 @@ class Session:
 
     def __init__(self, load: Callable[[Any], None], outputs: Sequence[str], operations: Sequence[str] = ()):
         self.graph = tf.Graph()
-        options = tf.compat.v1.ConfigProto()
+        options = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         # Graph optimizers break some v1 control flow ("Retval does not have value"); only the executor matters here.
         options.graph_options.rewrite_options.disable_meta_optimizer = True
         with self.graph.as_default():
@@ -72,18 +72,22 @@ class Session:
         saved_model.check_before_tensorflow(meta_graph, path)
         parts = tensor_infos(meta_graph.signature_def[signature].outputs)
         outputs = [info.name for part in parts.values() for info in part.values()]
-        return cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), os.fspath(path)), outputs)
+
+        def load(session: Any) -> None:
+            tf.compat.v1.saved_model.loader.load(session, list(tags), os.fspath(path), clear_devices=True)
+
+        return cls(load, outputs)
 
     @classmethod
     def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
         """Return the function of a ``.meta`` file with its checkpoint."""
         meta_graph = tf1.read_meta_graph(path)
-        saved_model.check_before_tensorflow(meta_graph, path)
         asked = fetches(meta_graph.graph_def, outputs)
+        saved_model.check_before_tensorflow(meta_graph, path, [*asked.tensors, *asked.operations])
         prefix = tf1.checkpoint_beside(path)
 
         def load(session: Any) -> None:
-            saver = tf.compat.v1.train.import_meta_graph(os.fspath(path))
+            saver = tf.compat.v1.train.import_meta_graph(os.fspath(path), clear_devices=True)
             if prefix is not None and saver is not None:
                 saver.restore(session, prefix)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["ancestors", "called_functions", "tensor_infos"]
+__all__ = [
+    "ancestors",
+    "called_functions",
+    "is_placed_elsewhere",
+    "reached_functions",
+    "tensor_infos",
+    "without_devices",
+]
 
 _INT64 = 9
 
@@ -21,6 +28,24 @@ def called_functions(node: Any) -> set[str]:
             found.add(value.func.name)
         found.update(item.name for item in value.list.func)
     return found
+
+
+def reached_functions(nodes: Iterable[Any], library: Any, names: Iterable[str] = ()) -> set[str]:
+    """Return the functions of a library that nodes may call, and those of ``names``, with all that these call.
+
+    They include the gradients of functions.
+    """
+    functions = {function.signature.name: function for function in library.function}
+    gradients = {item.function_name: item.gradient_func for item in library.gradient}
+    pending = [*names, *(name for node in nodes for name in called_functions(node))]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in functions and name not in seen:
+            seen.add(name)
+            pending += [called for node in functions[name].node_def for called in called_functions(node)]
+            pending += [gradients[name]] if name in gradients else []
+    return seen
 
 
 def ancestors(graph: Any, ends: Iterable[str]) -> set[str]:
@@ -63,3 +88,17 @@ def _sparse_parts(info: Any) -> Iterable[tuple[str, Any]]:
         for size in sizes:
             part.tensor_shape.dim.add(size=size)
         yield name, part
+
+
+def without_devices(graph: Any) -> Any:
+    """Clear the devices of a GraphDef's nodes: those of a cluster do not exist here."""
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        for node in nodes:
+            node.ClearField("device")
+    return graph
+
+
+def is_placed_elsewhere(graph: Any) -> bool:
+    """Return whether a GraphDef names devices of other processes, which no soft placement replaces."""
+    every = (graph.node, *(function.node_def for function in graph.library.function))
+    return any("/job:" in node.device and "/job:localhost" not in node.device for nodes in every for node in nodes)

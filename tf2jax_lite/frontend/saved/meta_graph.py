@@ -36,9 +36,9 @@ from tf2jax_lite.support.limits import read_bytes
 from tf2jax_lite.support.stored_array import StoredArray
 from tf2jax_lite.values.static import LOCAL
 
-from .checkpoint_reader import Checkpoint, restored_from
+from .checkpoint_reader import Checkpoint, Key, restored_from
 from .lookup_tables import TABLE_OPS, Tables
-from .ref_variables import without_references
+from .ref_variables import VARIABLE_OPS, without_references
 
 __all__ = [
     "Initializer",
@@ -51,6 +51,7 @@ __all__ = [
     "load_signature",
     "read_meta_graph",
     "trainable_names",
+    "variable_keys",
     "variable_trains",
 ]
 
@@ -228,9 +229,7 @@ def variable_values(
 
     Values are read once: signatures share them.
     """
-    prefix = os.path.join(path, "variables", "variables")
-    checkpoint = Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
-    keys = restored_from(meta_graph.graph_def) if checkpoint is not None else {}
+    prefix, checkpoint, keys = _restored(path, meta_graph)
 
     @functools.cache
     def value(name: str, node: str) -> Any:
@@ -246,6 +245,32 @@ def variable_values(
         return found
 
     return value
+
+
+def _restored(path: str | os.PathLike[str], meta_graph: Any) -> tuple[str, Checkpoint | None, dict[str, Key]]:
+    """Return the prefix and the checkpoint of a SavedModel, and its keys by the variables' nodes."""
+    prefix = os.path.join(path, "variables", "variables")
+    if not os.path.exists(f"{prefix}.index"):
+        return prefix, None, {}
+    checkpoint = Checkpoint(prefix)
+    return prefix, checkpoint, restored_from(meta_graph.graph_def, checkpoint, meta_graph.saver_def.restore_op_name)
+
+
+def variable_keys(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, tuple[str, Key | None]]:
+    """Return node and checkpoint key of each variable by its names, as params and as a node.
+
+    The key is None if the checkpoint of the SavedModel does not hold the variable.
+    """
+    _, checkpoint, keys = _restored(path, meta_graph)
+    found: dict[str, tuple[str, Key | None]] = {}
+    for node in meta_graph.graph_def.node:
+        if node.op == "VarHandleOp" or node.op in VARIABLE_OPS:
+            name = attributes.text_of(node.attr["shared_name"].s) or node.name
+            key = keys.get(node.name, (name, ""))
+            held = key if checkpoint is not None and key in checkpoint else None
+            found.setdefault(name, (node.name, held))
+            found.setdefault(node.name, (node.name, held))
+    return found
 
 
 def trainable_names(meta_graph: Any) -> set[str] | None:
@@ -287,13 +312,13 @@ def _spec(key: str, info: Any) -> Any:
     return tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.dtypes.as_dtype(info.dtype), key)
 
 
-def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None) -> Any:
+def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None, restore_op: str = "") -> Any:
     """Return a function that reads variables' values of a plain graph.
 
-    The values are None without a checkpoint.
+    The values are None without a checkpoint. Of several savers in the graph, that of ``restore_op`` wrote it.
     """
     checkpoint = None if prefix is None else Checkpoint(prefix)
-    keys = {} if checkpoint is None else restored_from(graph)
+    keys = {} if checkpoint is None else restored_from(graph, checkpoint, restore_op)
 
     def value(name: str, node: str) -> Any:
         key = keys.get(node, (name, ""))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from tf2jax_lite.frontend.graphdef import functions, protos
 from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.safety.raw_protos import is_placed_elsewhere, without_devices
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, reading, regular
 
@@ -118,10 +121,12 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
 
     proto = read_proto(path)
     wanted = chosen_tags(path, proto, tags)
-    check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
+    chosen = proto.meta_graphs[tag_sets(proto).index(wanted)]
+    check_before_tensorflow(chosen, path)
     try:
         options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not checkpoint)
-        return tf.saved_model.load(os.fspath(path), tags=wanted, options=options)
+        with _placed_here(path, proto) if is_placed_elsewhere(chosen.graph_def) else nullcontext(path) as folder:
+            return tf.saved_model.load(os.fspath(folder), tags=wanted, options=options)
     except Exception as error:
         text = str(error).strip().splitlines()
         raise InvalidModelError(
@@ -129,10 +134,31 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
         ) from error
 
 
-def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> None:
+@contextmanager
+def _placed_here(path: str | os.PathLike[str], proto: Any) -> Iterator[str]:
+    """Yield a directory with links to a SavedModel's files and a graph without devices."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    whole = saved_model_pb2.SavedModel.FromString(proto.SerializeToString())
+    for graph in whole.meta_graphs:
+        without_devices(graph.graph_def)
+    with tempfile.TemporaryDirectory(prefix="tf2jax_lite") as folder:
+        for name in ("assets", "variables"):
+            if os.path.exists(os.path.join(path, name)):
+                os.symlink(os.path.abspath(os.path.join(path, name)), os.path.join(folder, name))
+        Path(folder, "saved_model.pb").write_bytes(whole.SerializeToString())
+        yield folder
+
+
+def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str], ends: Sequence[str] = ()) -> None:
     """Raise an error for models that TensorFlow must not load.
 
     TensorFlow runs parts of a model, and aborts on some models.
+
+    Args:
+      meta_graph: the MetaGraph.
+      path: the model's directory, or its file.
+      ends: of a TF1 graph, nodes that are to run besides those of its signatures.
 
     Raises:
       InvalidModelError: the graph is damaged, too large, or recursive.
@@ -141,7 +167,7 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> No
     from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
 
     with reading(os.fspath(path)):
-        unsafe_ops.reject_unsafe_model(meta_graph, path)
+        unsafe_ops.reject_unsafe_model(meta_graph, path, ends)
         functions.check(meta_graph.graph_def, os.fspath(path))
         reject_at_load(meta_graph, path)
         prefix = os.path.join(path, "variables", "variables")
