@@ -1,4 +1,4 @@
-"""TF1 programs as they are exported: own savers, reference or partitioned variables, devices of a cluster.
+"""TF1 programs with own savers, partitioned variables, devices of a cluster.
 
 Each is verified, split, and gets the artifact's weights back.
 """
@@ -103,7 +103,7 @@ def _saves_first(graph):
 
 
 def _reads_a_constant_file(graph):
-    """Add a node that nothing reads; TensorFlow evaluates constants while it imports a graph."""
+    """Add a constant node that nothing reads; importing a graph evaluates such."""
     name = graph.node.add(name="name", op="Const")
     name.attr["dtype"].type = 7
     name.attr["value"].tensor.CopyFrom(tf.make_tensor_proto("/etc/hostname"))

@@ -289,7 +289,7 @@ def convert_imported(imported: ImportedFunction) -> ConvertedFunction:
 
 
 def initial_value(graph_def: Any, variable: str) -> Any:
-    """Return the value that a TF1 graph's initializer gives a variable; see `initial_values`."""
+    """Return the value that an initializer gives a variable; see `initial_values`."""
     config = current_config()
     return initial_values.initial_value(graph_def, variable, lambda graph: plan_graph(graph, config))
 

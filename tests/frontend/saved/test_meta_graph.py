@@ -480,7 +480,7 @@ def test_argument_of_a_queue_has_its_declared_shape(batch, expected):
 
 
 def _composite_signatures(path):
-    """Write a TF1 SavedModel whose arguments and results are sparse and ragged, under names that do not sort."""
+    """Write a TF1 SavedModel of sparse and ragged tensors; names do not sort."""
     with tf.Graph().as_default(), tf1.Session() as session:
         sparse, ragged = tf1.sparse_placeholder(tf.float32, [None, 9]), tf1.ragged.placeholder(tf.float32, 2, [])
         dense = tf1.placeholder(tf.float32, [None, 1])

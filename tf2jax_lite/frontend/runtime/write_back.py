@@ -75,7 +75,7 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
 
 
 def whole_values(path: Path, values: Mapping[Key, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return values by checkpoint key with parts of a tensor put into the SavedModel's."""
+    """Return whole tensors of a SavedModel's checkpoint with other values."""
     checkpoint = Checkpoint(path / "variables" / "variables")
     found: dict[str, np.ndarray] = {}
     for (name, part), value in values.items():

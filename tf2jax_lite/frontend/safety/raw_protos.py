@@ -31,9 +31,9 @@ def called_functions(node: Any) -> set[str]:
 
 
 def reached_functions(nodes: Iterable[Any], library: Any, names: Iterable[str] = ()) -> set[str]:
-    """Return the functions of a library that nodes may call, and those of ``names``, with all that these call.
+    """Return the functions of a library that nodes may call, directly or not.
 
-    They include the gradients of functions.
+    They include the gradients of functions. ``names`` are those of further functions that are called.
     """
     functions = {function.signature.name: function for function in library.function}
     gradients = {item.function_name: item.gradient_func for item in library.gradient}
@@ -99,6 +99,9 @@ def without_devices(graph: Any) -> Any:
 
 
 def is_placed_elsewhere(graph: Any) -> bool:
-    """Return whether a GraphDef names devices of other processes, which no soft placement replaces."""
+    """Return whether a GraphDef names devices of other processes.
+
+    Soft placement does not replace them.
+    """
     every = (graph.node, *(function.node_def for function in graph.library.function))
     return any("/job:" in node.device and "/job:localhost" not in node.device for nodes in every for node in nodes)

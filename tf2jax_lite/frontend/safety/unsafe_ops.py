@@ -185,7 +185,7 @@ def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
 
 
 def reject_unsafe_graph(graph: Any, where: str, ends: Iterable[str]) -> None:
-    """Raise an error for unsafe ops in a GraphDef of which TensorFlow is to run some nodes.
+    """Raise an error for unsafe ops that TensorFlow runs for some nodes.
 
     See `reject_unsafe_ops`.
     """
@@ -193,7 +193,7 @@ def reject_unsafe_graph(graph: Any, where: str, ends: Iterable[str]) -> None:
 
 
 def _running(graph: Any, ends: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the nodes that TensorFlow runs to reach some nodes of a GraphDef, by function.
+    """Yield function and node of all that TensorFlow runs for some nodes.
 
     Nodes of ops without state always count: TensorFlow evaluates constant ones when it imports a graph.
     """
@@ -221,7 +221,9 @@ def _entry(node: Any, function: str) -> Entry:
 
 
 def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str], ends: Iterable[str] = ()) -> None:
-    """Raise an error for unsafe ops that loading or calling a SavedModel runs, besides savers.
+    """Raise an error for unsafe ops that TensorFlow runs in a SavedModel.
+
+    Savers may read and write checkpoints.
 
     Args:
       meta_graph: the MetaGraph.

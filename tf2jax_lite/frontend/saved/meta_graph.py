@@ -158,7 +158,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
 
 
 def _structure(outputs: Mapping[str, Mapping[str, Any]], leaf: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """Return a signature's results: a leaf for a tensor, a tuple of them for a composite tensor."""
+    """Return a signature's results; those of a composite tensor are a tuple."""
     return {
         key: leaf(key, part[key]) if list(part) == [key] else tuple(leaf(*item) for item in part.items())
         for key, part in outputs.items()
@@ -248,7 +248,7 @@ def variable_values(
 
 
 def _restored(path: str | os.PathLike[str], meta_graph: Any) -> tuple[str, Checkpoint | None, dict[str, Key]]:
-    """Return the prefix and the checkpoint of a SavedModel, and its keys by the variables' nodes."""
+    """Return prefix and checkpoint of a SavedModel, and its keys by node."""
     prefix = os.path.join(path, "variables", "variables")
     if not os.path.exists(f"{prefix}.index"):
         return prefix, None, {}
@@ -257,9 +257,9 @@ def _restored(path: str | os.PathLike[str], meta_graph: Any) -> tuple[str, Check
 
 
 def variable_keys(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, tuple[str, Key | None]]:
-    """Return node and checkpoint key of each variable by its names, as params and as a node.
+    """Return node and checkpoint key of each variable by its names.
 
-    The key is None if the checkpoint of the SavedModel does not hold the variable.
+    These are the name of the param, and of the node. The key is None if the checkpoint does not hold the variable.
     """
     _, checkpoint, keys = _restored(path, meta_graph)
     found: dict[str, tuple[str, Key | None]] = {}

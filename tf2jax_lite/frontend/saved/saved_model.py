@@ -136,7 +136,10 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
 
 @contextmanager
 def _placed_here(path: str | os.PathLike[str], proto: Any) -> Iterator[str]:
-    """Yield a directory with links to a SavedModel's files and a graph without devices."""
+    """Yield a directory with a SavedModel's graph without devices.
+
+    The other files are links.
+    """
     from tensorflow.core.protobuf import saved_model_pb2
 
     whole = saved_model_pb2.SavedModel.FromString(proto.SerializeToString())
