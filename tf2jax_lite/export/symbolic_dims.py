@@ -207,7 +207,8 @@ def _with_equal_sizes(
     while named := _named(failed, names):
         equalities = _equalities(failed, named, guess=len(named) <= guessed)
         equal = [{name: min(group, key=names.index) for group in sets for name in group} for sets in equalities]
-        for renaming in [*_solutions(failed, names), *equal]:
+        known = _dimension_names(size for spec in specs for size in spec.shape)
+        for renaming in [*_solutions(failed, names, known), *equal]:
             if any(renaming.get(name, name) != name for name in fixed):
                 continue
             equal_specs = _renamed(specs, renaming)
@@ -223,13 +224,21 @@ def _with_equal_sizes(
     return specs
 
 
-def _solutions(error: Exception, names: Sequence[str]) -> list[dict[str, str]]:
+def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> list[dict[str, str]]:
     """Return dimensions as sums of others that make the shapes in an error equal.
 
     The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
     row splits beside a batch.
+
+    Args:
+      error: the error.
+      names: the dimensions that may be replaced.
+      known: all symbolic dimensions.
     """
-    axes = [[size for part in axis if any(size := linear(part) or ())] for axis in _axes(error)]
+    axes = [
+        [size for part in axis if any(size := linear(part) or ()) and size.keys() <= {"", *known}]
+        for axis in _axes(error)
+    ]
     equations = [[(axis[0], size) for size in axis[1:]] for axis in axes if len(axis) > 1]
     found: list[dict[str, str]] = []
     for count in range(1, len(equations) + 1):
