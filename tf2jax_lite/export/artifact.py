@@ -204,7 +204,7 @@ def _traced(
     left_out: dict[str, Exception] | None,
     progress: Callable[[str], None],
 ) -> dict[str, Staged]:
-    """Trace functions; those that fail are left out if that is allowed and others do not."""
+    """Trace functions; leave out those that fail if that is allowed."""
     traced: dict[str, Staged] = {}
     failed: dict[str, Exception] = {}
     for name, (fn, _) in functions.items():
