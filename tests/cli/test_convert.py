@@ -440,3 +440,72 @@ def test_names_that_an_npz_cannot_hold(name):
         _npz({"y": np.zeros(1), name: np.zeros(1)})
     names = ["x" * 65_531, "file", "é/ü"]
     assert np.load(io.BytesIO(_npz({name: np.zeros(1) for name in names}))).files == names
+
+
+def _signatures(path, **functions):
+    """Write a SavedModel with functions of a vector."""
+    module = tf.Module()
+    specs = [tf.TensorSpec([None], tf.float32, "x")]
+    module.made = {name: tf.function(function, input_signature=specs) for name, function in functions.items()}
+    tf.saved_model.save(module, str(path), signatures=module.made)
+    return path
+
+
+def _text(x):
+    return {"words": tf.strings.as_string(x)}
+
+
+def _matrix(x):
+    return {"y": tf.linalg.diag(x, k=tf.shape(x)[0])}
+
+
+def test_signatures_that_cannot_be_converted_are_left_out(tmp_path):
+    model = _signatures(tmp_path / "model", double=lambda x: {"y": 2 * x}, text=_text, matrix=_matrix)
+    out = tmp_path / "out"
+    result = invoke("convert", model, out, "--platforms", "cpu", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["signatures"] == ["double"] and set(report["left_out"]) == {"text", "matrix"}
+    metadata = json.loads((out / "metadata.json").read_text())
+    assert list(metadata["signatures"]) == ["double"]
+    for name, reason in (("text", "AsString"), ("matrix", "MatrixDiag")):
+        (warning,) = [w for w in metadata["warnings"] if w.startswith(f"{name} is left out: ")]
+        assert reason in warning and "--signature" in warning
+    fn, params = tf2jax.load(out)
+    np.testing.assert_array_equal(fn(params, X[0])[0]["y"], 2 * X[0])
+    shown = invoke("convert", model, tmp_path / "shown", "--platforms", "cpu")
+    assert "text is left out" in " ".join(shown.output.split())
+
+
+@pytest.mark.parametrize("signatures", [["text"], ["double", "text"], ["double", "matrix"], []])
+def test_signatures_that_have_to_convert(tmp_path, signatures):
+    """These are the named ones, and one of all."""
+    functions = {"double": lambda x: {"y": 2 * x}} if signatures else {}
+    model = _signatures(tmp_path / "model", text=_text, matrix=_matrix, **functions)
+    asked = [part for name in signatures for part in ("--signature", name)]
+    result = invoke("convert", model, tmp_path / "out", *asked)
+    assert isinstance(result.exception, Tf2JaxError) and not (tmp_path / "out").exists()
+
+
+_NEED_A_DEVICE = {
+    "convert": ["model.keras", "out"],
+    "run": ["artifact", "--input", "x.npz", "--output", "out"],
+    "verify": ["model.keras"],
+    "finetune": ["artifact", "--data", "x.npz", "--out", "out", "--loss", "mse"],
+    "federate": ["artifact", "--data", "x.npz", "--out", "out", "--loss", "mse"],
+    "merge-adapters": ["artifact", "adapters.safetensors", "--out", "out"],
+    "demo": [],
+}
+
+
+@pytest.mark.parametrize("command", _NEED_A_DEVICE)
+def test_a_platform_that_jax_lacks_is_the_first_error(command, tmp_path, monkeypatch):
+    def fail():
+        raise AssertionError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jax, "devices", fail)
+    result = invoke(command, *_NEED_A_DEVICE[command])
+    assert isinstance(result.exception, InputError), result.exception
+    assert "cannot use the platform" in str(result.exception) and "JAX_PLATFORMS" in str(result.exception)
+    assert "Installed are: cpu" in str(result.exception) and not list(tmp_path.iterdir())

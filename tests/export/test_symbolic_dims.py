@@ -1,5 +1,7 @@
 """Artifacts of functions with unknown sizes: which of them are one."""
 
+import re
+
 import jax
 import jax.export
 import numpy as np
@@ -70,11 +72,15 @@ AT_ONE_NODE = {
     "three, two of which are one": (lambda x, y: x + y, [[None, None, 5], [None, 5]], [("b", "d1", 5), ("d1", 5)]),
     "a square": (lambda x: tf.matmul(x, x), [[None, None]], [("b", "b")]),
     "squares": (lambda x: tf.matmul(x, x), [[None] * 3], [("b", "d1", "d1")]),
-    "of three arrays": (lambda *xs: tf.concat(xs, 0), [[None] * 3] * 3, [("b", "d1", "d2")] * 3),
+    "of three arrays": (
+        lambda *xs: tf.concat(xs, 0),
+        [[None] * 3] * 3,
+        [("b", "d1", "d2"), ("d3", "d1", "d2"), ("d6", "d1", "d2")],
+    ),
     "of three arrays, one place": (
         lambda *xs: tf.concat(xs, 1),
         [[None] * 3] * 3,
-        [("b", "d1", "d2"), ("b", "d3", "d2"), ("b", "d5", "d2")],
+        [("b", "d1", "d2"), ("b", "d4", "d2"), ("b", "d7", "d2")],
     ),
 }
 
@@ -275,6 +281,95 @@ def test_shapes_with_offset_are_row_splits_beside_a_batch(tmp_path, backend, sha
     np.testing.assert_array_equal(fn(params, splits, x)[0], function(splits, x))
     with pytest.raises(InputError):
         fn(params, splits[:0], x)
+
+
+i32, i64, f32 = tf.int32, tf.int64, tf.float32
+EMBEDDINGS = np.random.default_rng(2).normal(size=(9, 4)).astype(np.float32)
+
+
+def sparse_product(indices, values, shape, dense=EMBEDDINGS):
+    return tf.sparse.sparse_dense_matmul(tf.SparseTensor(indices, values, shape), dense)
+
+
+def ragged_mean(values, splits):
+    return tf.reduce_mean(tf.RaggedTensor.from_row_splits(values, splits, validate=False), 1)
+
+
+def masked_text(ids, mask):
+    return tf.reduce_sum(tf.gather(EMBEDDINGS, ids) * mask[:, :, None], 1)
+
+
+def attended(x, past, mask):
+    keys = tf.concat([past, x], 1)
+    scores = tf.matmul(x, keys, transpose_b=True) + (mask[:, None, :] - 1) * 1e9
+    return tf.matmul(tf.nn.softmax(scores), keys)
+
+
+def messages(x, source, target, edges):
+    return x + tf.math.unsorted_segment_sum(tf.gather(x, source) * edges, target, tf.shape(x)[0])
+
+
+COO = [([None, 2], i64), ([None], f32), ([2], i64)]
+RAGGED = [([None], f32), ([None], i32)]
+TEXT = [([None, None], i32), ([None, None], f32)]
+# Function, shapes and dtypes of arguments, their expected shapes, and sizes of the symbols.
+SIZES_OF_ARGUMENTS = {
+    "a graph convolution": (
+        lambda x, *adjacency: x + sparse_product(*adjacency, x),
+        [([None, 4], f32), *COO],
+        ["b,4", "d1,2", "d1", "2"],
+    ),
+    "sparse beside dense features": (
+        lambda dense, *sparse: dense + sparse_product(*sparse),
+        [([None, 1], f32), *COO],
+        ["b,1", "d1,2", "d1", "2"],
+    ),
+    "two sparse features and a dense one": (
+        lambda a, b, c, d, e, f, x: sparse_product(a, b, c) + sparse_product(d, e, f) + x,
+        [*COO, *COO, ([None, 4], f32)],
+        ["b,2", "b", "2", "d2,2", "d2", "2", "d4,4"],
+    ),
+    "edges": (
+        messages,
+        [([None, 4], f32), ([None], i32), ([None], i32), ([None, 4], f32)],
+        ["b,4", "d1", "d1", "d1,4"],
+    ),
+    "two ragged features": (
+        lambda a, b, c, d: ragged_mean(a, b) + ragged_mean(c, d),
+        [*RAGGED, *RAGGED],
+        ["b", "d1", "d2", "d1"],
+    ),
+    "ragged beside a masked text": (
+        lambda a, b, *text: ragged_mean(a, b)[:, None] + masked_text(*text),
+        [*RAGGED, *TEXT],
+        ["b", "d2+1", "d2,d3", "d2,d3"],
+    ),
+    "a mask of past and present": (
+        attended,
+        [([None, None, 4], f32), ([None, None, 4], f32), ([None, None], f32)],
+        ["b,d1,4", "b,d3,4", "b,d1+d3"],
+    ),
+}
+
+
+@pytest.mark.default_cases("a graph convolution", "ragged beside a masked text", "a mask of past and present")
+@pytest.mark.parametrize("name", SIZES_OF_ARGUMENTS)
+def test_sizes_of_arguments_are_equal_only_if_they_need_to_be(name):
+    function, types, expected = SIZES_OF_ARGUMENTS[name]
+    specs = [tf.TensorSpec(*kind, f"x{i}") for i, kind in enumerate(types)]
+    fn, params = tf2jax.convert(tf.function(lambda *args: function(*args), autograph=False), *specs)
+    staged = symbolic_dims.stage_symbolic(artifact.converted_function(fn), None, params)
+    found = [",".join(map(str, spec.shape)) for spec in staged.inputs]
+    assert _in_order(found) == _in_order(expected)
+
+
+def _in_order(shapes):
+    """Number the symbols of shapes by their order; sums are sorted."""
+    names = {}
+    for symbol in re.findall("[a-z][a-z0-9]*", ",".join(shapes)):
+        names.setdefault(symbol, f"s{len(names)}")
+    renamed = [re.sub("[a-z][a-z0-9]*", lambda match: names[match[0]], shape) for shape in shapes]
+    return [["+".join(sorted(size.split("+"))) for size in shape.split(",")] for shape in renamed]
 
 
 def weighted(values, splits, x):

@@ -142,6 +142,8 @@ def demo(
     """
     import_tensorflow()
     from tf2jax_lite.demo import run_demo
+    from tf2jax_lite.support.extras import require_device
 
+    require_device()
     with quiet_stderr():
         run_demo(console, steps)

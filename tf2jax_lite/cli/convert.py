@@ -45,7 +45,8 @@ def convert(
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to create.")],
     signature: Annotated[
-        list[str] | None, typer.Option("--signature", help="Only this one; repeat for several.")
+        list[str] | None,
+        typer.Option("--signature", help="Only this one; repeat for several. Default: all that can be converted."),
     ] = None,
     tag: Tag = None,
     shapes: Annotated[
@@ -112,10 +113,13 @@ def convert(
     from tf2jax_lite.export.atomic_dir import refuse_existing
     from tf2jax_lite.pipeline.model_files import convert_file
     from tf2jax_lite.support.config import override_config
+    from tf2jax_lite.support.extras import require_device
 
+    require_device()
     refuse_existing(out, overwrite=force)
     check_framework(framework, scan_layers=scan_layers)
     target = _dtype(dtype)
+    left_out: dict[str, Exception] | None = None if signature or train else {}
     chosen = _settings(settings)
     if target is not None and target.name == "bfloat16":
         chosen.setdefault("force_const_float32_to_bfloat16", True)
@@ -137,6 +141,7 @@ def convert(
             split_host=split_host,
             shapes=_shapes(shapes),
             stored=True,
+            left_out=left_out,
             progress=step,
         )
         cuts = {name: _cut(fn.host) for name, (fn, _) in functions.items() if fn.host is not None}
@@ -161,8 +166,10 @@ def convert(
             shape_comments=shape_comments,
             scan_layers=scan_layers,
             framework=framework,
+            left_out=left_out,
             progress=step,
         )
+    cuts = {name: cut for name, cut in cuts.items() if name in report.signatures}
     total = time.perf_counter() - begin
     if as_json:
         print_json(
@@ -172,6 +179,7 @@ def convert(
                 "parameters": report.parameters,
                 "files": report.files,
                 "warnings": report.warnings,
+                "left_out": {name: str(error) for name, error in (left_out or {}).items()},
                 **({"split_host": cuts} if split_host else {}),
                 "seconds": {**{k: round(v, 3) for k, v in seconds.items()}, "total": round(total, 3)},
             }
@@ -288,8 +296,10 @@ def run(
     from tf2jax_lite.export.execution import run_artifact
     from tf2jax_lite.export.load import flat_results
     from tf2jax_lite.support.errors import InputError
+    from tf2jax_lite.support.extras import require_device
     from tf2jax_lite.support.npz import read_npz
 
+    require_device()
     if not -(2**63) <= seed < 2**63:
         raise InputError(f"--seed is a 64-bit integer, not {seed}")
     with limits(max_input_bytes=max_input_bytes):

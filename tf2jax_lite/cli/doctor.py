@@ -11,6 +11,8 @@ from typing import Any
 
 from rich.table import Table
 
+from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.version import installed_version
 
 from .quiet import import_tensorflow, quiet_stderr
@@ -88,10 +90,11 @@ def _jax() -> dict[str, Any]:
     try:
         import jax
 
+        require_device()
         devices = [f"{device.platform} {device.id}: {device.device_kind}" for device in jax.devices()]
         return {"devices": devices, "x64": bool(jax.config.jax_enable_x64)}
-    except Exception as error:  # a plugin or driver that does not fit raises all kinds
-        return {"error": _first_line(error)}
+    except InputError as error:
+        return {"error": str(error)}
 
 
 def _tensorflow() -> dict[str, Any]:
@@ -99,7 +102,7 @@ def _tensorflow() -> dict[str, Any]:
         import_tensorflow()
         gpus = sys.modules["tensorflow"].config.list_physical_devices("GPU")
         return {"gpus": [gpu.name for gpu in gpus]}
-    except Exception as error:  # as above
+    except Exception as error:  # a driver that does not fit raises all kinds
         return {"error": _first_line(error)}
 
 

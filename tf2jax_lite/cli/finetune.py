@@ -220,9 +220,11 @@ def finetune(
     from tf2jax_lite.finetuning import finetune_artifact
     from tf2jax_lite.finetuning.data import open_data
     from tf2jax_lite.finetuning.sharding import join_processes
+    from tf2jax_lite.support.extras import require_device
 
     import_from_here([loss, *(output_loss or ())])
     join_processes(coordinator, num_processes, process_id)
+    require_device()
     quiet = quiet or (coordinator is not None and jax.process_index() > 0)
     with limits(max_input_bytes=max_input_bytes):
         examples = open_data(data, workers=data_workers)
@@ -316,7 +318,9 @@ def merge_adapters(
 ) -> None:
     """Add trained adapters to an artifact's params, and write a new artifact."""
     from tf2jax_lite.finetuning.adapters import merge_adapters as merge
+    from tf2jax_lite.support.extras import require_device
 
+    require_device()
     report = merge(artifact, adapters, out, overwrite=force)
     if as_json:
         print_json({"path": report.path, "files": report.files})

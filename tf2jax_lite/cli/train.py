@@ -271,7 +271,9 @@ def federate(
     """
     from tf2jax_lite.finetuning import federate_artifact
     from tf2jax_lite.finetuning.data.clients import open_clients, read_arrays
+    from tf2jax_lite.support.extras import require_device
 
+    require_device()
     import_from_here([loss])
     with limits(max_input_bytes=max_input_bytes):
         clients = open_clients(data, client_key, split)

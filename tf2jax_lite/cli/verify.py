@@ -99,9 +99,11 @@ def verify(
     """
     import_tensorflow()
     from tf2jax_lite.support.errors import InputError
+    from tf2jax_lite.support.extras import require_device
     from tf2jax_lite.support.npz import read_npz
     from tf2jax_lite.verification import verify as verify_model
 
+    require_device()
     if source and artifact is None:
         raise InputError("--source runs the code of an artifact, but OUT is missing")
     held = limits(max_nodes, max_constant_bytes, trust, max_input_bytes, modules)

@@ -22,9 +22,11 @@ __all__ = [
     "HAS_TO_HOLD",
     "MAX_SAMPLED_VARIABLES",
     "SIZES",
+    "comparison",
     "constraint_asked_for",
     "constraint_of_shapes",
     "constraint_of_sizes",
+    "holds",
     "holds_for_all",
     "largest",
     "names",
@@ -163,10 +165,16 @@ def constraint_of_sizes(problem: str) -> str | None:
 
 def _asked(problem: str, tried: Sequence[int] = SIZES) -> tuple[str | None, list[bool]]:
     """Return the constraint that an error asks for, and the samples it holds for."""
-    asked = _INCONCLUSIVE.search(problem)
-    if asked is None or DYNAMIC in asked[0]:
+    asked = comparison(problem)
+    if asked is None:
         return None, [False]
-    return f"{asked[1]} >= {asked[2]}", _compared(parsed(f"({asked[1]}) - ({asked[2]})"), tried)
+    return "{} >= {}".format(*asked), _compared(parsed("({}) - ({})".format(*asked)), tried)
+
+
+def comparison(problem: str) -> tuple[str, str] | None:
+    """Return the sizes of an inconclusive comparison, the larger one first."""
+    asked = _INCONCLUSIVE.search(problem)
+    return None if asked is None or DYNAMIC in asked[0] else (asked[1], asked[2])
 
 
 def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
@@ -180,8 +188,18 @@ def _compared(tree: ast.expr, tried: Sequence[int] = SIZES) -> list[bool]:
 
 def holds_for_all(constraint: str) -> bool:
     """Return whether a constraint of the functions above holds for all samples."""
+    return all(_compared(_difference(constraint)))
+
+
+def holds(constraint: str, sizes: Mapping[str, int]) -> bool:
+    """Return whether a constraint of the functions above holds for given sizes."""
+    return bool(value(_difference(constraint), sizes) >= 0)
+
+
+def _difference(constraint: str) -> ast.expr:
+    """Return an expression that is not negative where a constraint holds."""
     left, sign, right = re.split("(>=|<=)", constraint)
-    return all(_compared(parsed(f"({left}) - ({right})" if sign == ">=" else f"({right}) - ({left})")))
+    return parsed(f"({left}) - ({right})" if sign == ">=" else f"({right}) - ({left})")
 
 
 def constraint_of_shapes(problem: str) -> str | None:

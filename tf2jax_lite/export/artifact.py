@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +17,8 @@ from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
-from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
+from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
+from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.support.stored_array import StoredArray
 from tf2jax_lite.support.text import size_text
 
@@ -28,8 +30,8 @@ from .predictions import prediction_kinds
 from .source_function import from_source, returns_all, run_source
 from .stablehlo_module import serialize
 from .stacks_metadata import find_stacks
-from .stage import Staged, argument_names
-from .symbolic_dims import stage_symbolic
+from .stage import InputSpec, Staged, argument_names, stage
+from .symbolic_dims import stage_symbolic, with_offset
 
 __all__ = ["ExportReport", "check_framework", "converted_function", "entry", "export_functions"]
 
@@ -75,6 +77,7 @@ def export_functions(
     shape_comments: bool = False,
     scan_layers: bool = False,
     framework: str = "jax",
+    left_out: dict[str, Exception] | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
     """Write converted functions as an artifact.
@@ -98,6 +101,8 @@ def export_functions(
       scan_layers: run repeated layers of one shape by `jax.lax.scan` over stacked params, in source and StableHLO.
         Gradients compile faster. `load` and the source's ``load_params`` stack the params; functions take both forms.
       framework: of the source: ``"jax"`` for functions of params, ``"nnx"`` for `flax.nnx` modules.
+      left_out: errors of functions that could not be converted, which become warnings; those that cannot be traced are
+        added, as long as others can.
       progress: called with the name of each step as it begins.
 
     Raises:
@@ -109,27 +114,30 @@ def export_functions(
         raise InputError("mlir=True writes the text of the StableHLO, so it needs stablehlo=True")
     platforms = _platforms(platforms)
     check_framework(framework, scan_layers=scan_layers)
+    loose = dtype is not None
     given = dict.fromkeys(functions, shapes) if not isinstance(shapes, Mapping) else _by_function(functions, shapes)
     params = _merged(functions)
     if dtype is not None:
         params = {name: _cast(value, np.dtype(dtype)) for name, value in params.items()}
+    require_device()
     warnings: list[str] = []
     with new_directory(Path(path), overwrite=overwrite) as folder:
-        entries, traced, signatures, problems = {}, {}, {}, []
+        traced = _traced(functions, given, params, dtype, left_out, progress)
+        functions = {name: functions[name] for name in traced}
+        params = {name: value for name, value in params.items() if any(name in own for _, own in functions.values())}
+        warnings += [_LEFT_OUT.format(name, str(error).rstrip(".")) for name, error in (left_out or {}).items()]
+        entries, signatures, problems = {}, {}, []
         names = codegen.Names()
         identifiers = {name: names.new(name, "model") for name in functions}
         public = codegen.class_names(identifiers) if framework == "nnx" else identifiers
-        for name, (fn, _) in functions.items():
-            progress(f"trace {name}")
-            converted = converted_function(fn)
-            staged = stage_symbolic(converted, given[name], params, dtype)
+        for name, staged in traced.items():
+            converted = converted_function(functions[name][0])
             try:
                 entries[name] = entry(name, converted, staged, public[name], framework=framework)
             except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
                 raise
             except Exception as error:  # an artifact without source is useful, too
                 problems.append(f"{name}: {type(error).__name__}: {error}")
-            traced[name] = staged
             signatures[name] = _signature(converted, staged)
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
@@ -154,7 +162,8 @@ def export_functions(
             if stablehlo:
                 progress(f"lower {name} for {', '.join(platforms)}")
                 file = folder / ("model.stablehlo" if len(functions) == 1 else f"model.{identifiers[name]}.stablehlo")
-                warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], mlir=mlir)
+                again = functools.partial(stage, converted_function(functions[name][0]), params=params, loose=loose)
+                warnings += _write_stablehlo(file, name, staged, held, platforms, signatures[name], again, mlir=mlir)
         warnings += [f"no source: {problem}" for problem in problems]
         lost = [name for name, found in signatures.items() if problems and found["stablehlo"] is None]
         if lost:
@@ -184,6 +193,35 @@ def export_functions(
     return ExportReport(str(path), sizes, list(functions), count, warnings)
 
 
+_LEFT_OUT = "{} is left out: {}. --signature names the functions to convert, all of which then have to."
+
+
+def _traced(
+    functions: Mapping[str, tuple[AnnotatedFunction, Any]],
+    given: Mapping[str, Any],
+    params: Mapping[str, Any],
+    dtype: Any,
+    left_out: dict[str, Exception] | None,
+    progress: Callable[[str], None],
+) -> dict[str, Staged]:
+    """Trace functions; leave out those that fail if that is allowed."""
+    traced: dict[str, Staged] = {}
+    failed: dict[str, Exception] = {}
+    for name, (fn, _) in functions.items():
+        progress(f"trace {name}")
+        try:
+            traced[name] = stage_symbolic(converted_function(fn), given[name], params, dtype)
+        except (UnsupportedError, LoweringError, ExportError) as error:
+            if left_out is None:
+                raise
+            failed[name] = error
+    if failed and not traced:
+        raise next(iter(failed.values()))
+    if left_out is not None:
+        left_out.update(failed)
+    return traced
+
+
 def check_framework(framework: str, *, scan_layers: bool = False) -> None:
     """Check the framework of source.
 
@@ -203,14 +241,29 @@ def _write_stablehlo(
     params: Mapping[str, Any],
     platforms: Sequence[str],
     signature: dict[str, Any],
+    again: Callable[[Sequence[InputSpec]], Staged],
     *,
     mlir: bool,
 ) -> list[str]:
-    """Write a function's StableHLO, record the file; return warnings."""
-    try:
-        module, problem, exported = serialize(staged, params, platforms)
-    except ExportError as error:
-        return [f"{name}: {error}"]
+    """Write a function's StableHLO, record the file; return warnings.
+
+    If JAX has to know that a size is larger than 1, ``again`` traces with an offset for it.
+    """
+    while True:
+        try:
+            module, problem, exported = serialize(staged, params, platforms)
+        except ExportError as error:
+            module, problem, exported = b"", str(error), None
+        larger = with_offset(staged.inputs, problem)
+        if larger is None:
+            break
+        try:
+            staged = again(larger)
+        except (LoweringError, ExportError):
+            break
+        signature["inputs"], signature["outputs"] = _arrays(staged)
+    if exported is None:
+        return [f"{name}: {problem}"]
     file.write_bytes(module)
     if mlir:
         file.with_suffix(".mlir").write_text(exported.mlir_module(), "utf-8")
@@ -396,19 +449,23 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> li
     return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
 
 
+def _arrays(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the metadata of a function's arguments and results."""
+    kinds = prediction_kinds(staged.jaxpr)
+    inputs = [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in staged.inputs]
+    outputs = [
+        {"dtype": np.dtype(r.dtype).name, "shape": [d if isinstance(d, int) else str(d) for d in r.shape], "kind": kind}
+        for r, kind in zip(staged.results, kinds, strict=False)  # updates stand after the results
+    ]
+    return inputs, outputs
+
+
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:
     interface = converted.interface
-    kinds = prediction_kinds(staged.jaxpr)
+    inputs, outputs = _arrays(staged)
     return {
-        "inputs": [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in staged.inputs],
-        "outputs": [
-            {
-                "dtype": np.dtype(r.dtype).name,
-                "shape": [d if isinstance(d, int) else str(d) for d in r.shape],
-                "kind": kind,
-            }
-            for r, kind in zip(staged.results, kinds, strict=False)  # updates stand after the results
-        ],
+        "inputs": inputs,
+        "outputs": outputs,
         "interface": interface_json.encode_interface(interface),
         "variables": [str(v) for v in staged.variables],
         "updates": [str(v) for v in staged.updates],

@@ -16,6 +16,7 @@ import numpy as np
 
 from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.support.errors import ExportError, LimitError
+from tf2jax_lite.support.extras import require_device
 from tf2jax_lite.support.limits import reading
 
 from . import program_cache
@@ -53,9 +54,10 @@ def run_artifact(
 
     Raises:
       ExportError: the artifact is damaged, has no such function or backend, or XLA cannot compile or run it.
-      InputError: the arrays do not fit.
+      InputError: the arrays do not fit, or JAX cannot use its platform.
       LimitError: it needs more memory than available.
     """
+    require_device()
     folder = local_artifact(path)
     key = None
     if backend == "stablehlo" and cache and program_cache.directory() is not None:

@@ -10,10 +10,12 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.dynamic_shapes.dim_expr import holds
 from tf2jax_lite.jaxprs.compat import without_source_paths
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.values import static
 
+from .dimension_syntax import dimension_names, evaluated
 from .stage import Staged
 
 __all__ = ["serialize"]
@@ -46,12 +48,39 @@ def serialize(
         exported = jax.export.export(jax.jit(function), platforms=list(platforms))(variables, inputs, key)
     except Exception as error:  # each primitive has its own errors
         raise ExportError(f"no StableHLO for {', '.join(platforms)}: {type(error).__name__}: {error}") from error
+    _check_sizes(staged, exported, variables, key)
     if floating:
         try:
             return bytes(exported.serialize(vjp_order=1)), "", exported
         except Exception as error:  # a loop without a known trip count, or a primitive without a transpose
             return _serialized(exported), f"the StableHLO cannot be differentiated: {error}", exported
     return _serialized(exported), "", exported
+
+
+def _check_sizes(staged: Staged, exported: jax.export.Exported, variables: list[Any], key: list[Any]) -> None:
+    """Call the function, without computing, with another size for each symbol.
+
+    Raises:
+      ExportError: it does not accept them.
+    """
+    names = dict.fromkeys(name for spec in staged.inputs for size in spec.shape for name in dimension_names(str(size)))
+    for least in _SIZES:
+        sizes = {name: least + i for i, name in enumerate(names)}
+        if all(holds(constraint, sizes) for constraint in staged.constraints):
+            break
+    else:
+        return
+    inputs = [
+        jax.ShapeDtypeStruct([evaluated(str(size), sizes) for size in spec.shape], given.dtype)
+        for spec, given in zip(staged.inputs, staged.arguments(), strict=True)
+    ]
+    try:
+        jax.eval_shape(exported.call, variables, inputs, key)
+    except Exception as error:  # JAX has various errors for sizes
+        raise ExportError(f"the StableHLO does not accept the sizes {sizes}: {error}") from error
+
+
+_SIZES = (2, 5, 16, 100)
 
 
 def _serialized(exported: jax.export.Exported) -> bytes:

@@ -26,7 +26,7 @@ from tf2jax_lite.support.errors import ExportError, InputError
 from tf2jax_lite.values import static
 
 from .codegen import identifier
-from .dimension_syntax import MULTIPLE
+from .dimension_syntax import is_size
 
 __all__ = ["InputSpec", "Staged", "argument_names", "given_shapes", "input_specs", "stage"]
 
@@ -38,7 +38,7 @@ class InputSpec:
     Attributes:
       name: the argument's name (a path such as ``inputs/ids`` inside structures).
       dtype: numpy dtype.
-      shape: ints, names of symbolic dimensions, multiples of such (``8*h``), and offsets (``b+1``).
+      shape: ints, names of symbolic dimensions, multiples of such (``8*h``), and sums (``b+1``, ``p+n``).
     """
 
     name: str
@@ -186,8 +186,10 @@ def _parsed(name: str, text: str, declared: tuple[int | None, ...] | None) -> tu
     parts = [part.strip() for part in text.strip().strip("()[]").split(",") if part.strip()]
     shape: list[int | str] = []
     for part in parts:
-        if not part.isdigit() and not MULTIPLE.fullmatch(part):
-            raise InputError(f"shape {text!r} of argument {name}: {part!r} is neither a number nor like b, 8*h or b+1")
+        if not part.isdigit() and not is_size(part):
+            raise InputError(
+                f"shape {text!r} of argument {name}: {part!r} is neither a number nor like b, 8*h, b+1 or p+n"
+            )
         shape.append(int(part) if part.isdigit() else part.replace(" ", ""))
     if declared is not None:
         fits = len(declared) == len(shape) and all(

@@ -10,15 +10,20 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tf2jax_lite.dynamic_shapes.dim_expr import comparison
+from tf2jax_lite.lowering.interpreter.diagnostics import SYMBOLIC_SHAPES
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, LoweringError
 
-from .dimension_syntax import dimension_name, substituted
+from .dimension_syntax import Linear, combined, dimension_names, formatted, linear
 from .stage import InputSpec, Staged, given_shapes, input_specs, stage
 
-__all__ = ["stage_symbolic"]
-
 _MULTIPLES = (2, 4, 8, 16, 32, 64)
+_MAX_SPLITS = 100
+"""Maximum number of traces that try whether equal sizes may differ."""
+
+_Run = Callable[[list[InputSpec]], Staged]
+_Place = tuple[int, int]  # position of an argument, axis
 
 
 def stage_symbolic(
@@ -30,12 +35,13 @@ def stage_symbolic(
     """Trace a function with symbols for its unknown dimensions.
 
     The first of these attempts that succeeds counts:
-      1. Each dimension is a symbol of its own, except for two or three that an error names (the components of a sparse
-         tensor have equal lengths), or for offsets from each other (row splits and a batch).
-      2. One batch dimension, with the offsets of the first attempt.
+      1. Each dimension is a symbol of its own, except where an error tells that sizes are equal, or sums of others:
+         the components of a sparse tensor, row splits and a batch, a mask of past and present.
+      2. One batch dimension, with the sums of the first attempt.
       3. Other dimensions that errors name are equal (a text and its mask, an adjacency matrix).
       4. All other dimensions are multiples of 2, 4, ..., as an encoder and a decoder of images need.
       5. Some dimensions equal the batch (a square matrix).
+    After the second attempt, dimensions of different arguments that need not be equal become different symbols.
 
     Raises:
       Tf2JaxError: all attempts failed.
@@ -48,12 +54,41 @@ def stage_symbolic(
     def run(chosen: list[InputSpec]) -> Staged:
         return stage(converted, chosen, params, loose=loose)
 
-    if specs != together:
-        with contextlib.suppress(Exception):  # raised again below, for one batch
-            separate = _separate_dims(specs, given, run)
-            if isinstance(separate, Staged):
-                return separate
-            together = _with_offsets(together, separate, given)
+    if specs == together:
+        return _with_one_batch(together, given, run)
+    with contextlib.suppress(Exception):  # raised again below, for one batch
+        separate = _separate_dims(specs, given, run)
+        if isinstance(separate, Staged):
+            return separate
+        together = _with_sums(together, separate, given)
+    return _with_fewer_equalities(_with_one_batch(together, given, run), given, run)
+
+
+def with_offset(specs: Sequence[InputSpec], problem: str) -> list[InputSpec] | None:
+    """Return arguments of which one size is larger, as an error asks for.
+
+    Row splits have at least two elements, so that there is a row: ``d1`` becomes ``d1+1``.
+
+    Args:
+      specs: the arguments.
+      problem: the text of an error; that of an inconclusive comparison asks for a larger size.
+
+    Returns:
+      The arguments; None if the error asks for something else.
+    """
+    left, right = (linear(text) for text in comparison(problem) or ("", ""))
+    if not left or not right or len(left.keys() - {""}) != 1 or any(right):
+        return None
+    (name,) = left.keys() - {""}
+    least = right.get("", 0) - left.get("", 0)
+    larger = _renamed(specs, {name: f"{name}+{least - 1}"})
+    return larger if left[name] == 1 and 1 < least <= _MAX_OFFSET and larger != list(specs) else None
+
+
+_MAX_OFFSET = 16
+
+
+def _with_one_batch(together: list[InputSpec], given: Mapping[str, str], run: _Run) -> Staged:
     try:
         return run(together)
     except (LoweringError, ExportError) as error:
@@ -73,10 +108,8 @@ def stage_symbolic(
         raise
 
 
-def _separate_dims(
-    specs: list[InputSpec], given: Mapping[str, str], run: Callable[[list[InputSpec]], Staged]
-) -> Staged | list[InputSpec]:
-    """Trace with separate dimensions, except for two or three that an error names.
+def _separate_dims(specs: list[InputSpec], given: Mapping[str, str], run: _Run) -> Staged | list[InputSpec]:
+    """Trace with separate dimensions, except for those that errors tell about.
 
     Returns:
       The traced function, or the arguments with which it fails for other reasons.
@@ -86,25 +119,66 @@ def _separate_dims(
     except (LoweringError, ExportError) as error:
         fixed = _given_names(specs, given)
         names = [*fixed, *(name for name in _names(specs, given) if name not in fixed)]
-        return _with_equal_sizes(specs, names, error, run, fixed=fixed, guessed=2, max_named=3)
+        return _with_equal_sizes(specs, names, error, run, fixed=fixed, guessed=2)
 
 
-def _with_offsets(specs: list[InputSpec], found: list[InputSpec], given: Mapping[str, str]) -> list[InputSpec]:
-    """Copy the offsets of dimensions from arguments that name dimensions differently."""
+def _with_sums(specs: list[InputSpec], found: list[InputSpec], given: Mapping[str, str]) -> list[InputSpec]:
+    """Copy the sums of dimensions from arguments that name dimensions differently."""
     pairs = [(d, e) for s, f in zip(specs, found, strict=True) for d, e in zip(s.shape, f.shape, strict=True)]
     bases: dict[str, str] = {}
     for own, other in pairs:
-        if isinstance(own, str) and isinstance(other, str) and "+" not in other:
+        if isinstance(own, str) and isinstance(other, str) and other.isidentifier():
             bases.setdefault(other, own)
 
     def sized(own: int | str, other: int | str) -> int | str:
-        has_base = isinstance(other, str) and "+" in other and dimension_name(other) in bases
-        return substituted(str(other), bases) if has_base else own
+        is_sum = isinstance(other, str) and not other.isidentifier() and bases.keys() >= set(dimension_names(other))
+        return _substituted(str(other), bases) if is_sum else own
 
     return [
         s if s.name in given else dataclasses.replace(s, shape=tuple(map(sized, s.shape, f.shape)))
         for s, f in zip(specs, found, strict=True)
     ]
+
+
+def _with_fewer_equalities(staged: Staged, given: Mapping[str, str], run: _Run) -> Staged:
+    """Trace with different symbols where sizes of arguments may differ."""
+    left = _MAX_SPLITS
+    taken = set(_dimension_names(size for spec in staged.inputs for size in spec.shape))
+    fresh = (name for name in (f"d{i}" for i in itertools.count(1)) if name not in taken)
+
+    def apart(kept: Sequence[_Place], others: Sequence[_Place], name: str) -> Staged | None:
+        """Trace with another name for the others; None if that fails or restricts."""
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return None
+        specs = [
+            dataclasses.replace(s, shape=tuple(name if (i, axis) in others else d for axis, d in enumerate(s.shape)))
+            for i, s in enumerate(staged.inputs)
+        ]
+        with contextlib.suppress(LoweringError, ExportError):
+            found = run(specs)
+            return found if len(found.restrictions()) <= len(staged.restrictions()) else None
+        return None
+
+    for symbol in sorted(taken):
+        rest = [
+            (i, axis)
+            for i, spec in enumerate(staged.inputs)
+            for axis, size in enumerate(spec.shape)
+            if size == symbol and spec.name not in given
+        ]
+        name = next(fresh)
+        while len({i for i, _ in rest}) > 1:
+            first, *others = rest
+            for kept in [[first], *([first, other] for other in others)]:
+                others = [place for place in rest if place not in kept]
+                if others and (found := apart(kept, others, name)) is not None:
+                    staged, rest, name = found, others, next(fresh)
+                    break
+            else:
+                rest = rest[1:]  # it equals several: with one of these it is tried again
+    return staged
 
 
 def _with_equal_sizes(
@@ -114,7 +188,6 @@ def _with_equal_sizes(
     run: Callable[[list[InputSpec]], Staged],
     fixed: Sequence[str] = (),
     guessed: int = sys.maxsize,
-    max_named: int = sys.maxsize,
 ) -> Staged | list[InputSpec]:
     """Equate dimensions that an error names, while traces fail at another node.
 
@@ -126,16 +199,16 @@ def _with_equal_sizes(
       fixed: those of the names, at their start, that must stay.
       guessed: if an error names at most so many dimensions, any of them may be equal; otherwise only those on one axis
         of the shapes in the error.
-      max_named: give up if an error names more dimensions.
 
     Returns:
       The traced function for the arguments with equal dimensions, or the arguments with which it fails otherwise.
     """
     names = list(free)
-    while len(named := _named(failed, names)) <= max_named:
+    while named := _named(failed, names):
         equalities = _equalities(failed, named, guess=len(named) <= guessed)
         equal = [{name: min(group, key=names.index) for group in sets for name in group} for sets in equalities]
-        for renaming in [*_offsets(failed, names), *equal]:
+        known = _dimension_names(size for spec in specs for size in spec.shape)
+        for renaming in [*_solutions(failed, names, known), *equal]:
             if any(renaming.get(name, name) != name for name in fixed):
                 continue
             equal_specs = _renamed(specs, renaming)
@@ -151,23 +224,46 @@ def _with_equal_sizes(
     return specs
 
 
-def _offsets(error: Exception, names: Sequence[str]) -> list[dict[str, str]]:
-    """Return dimensions that are others plus offsets, by the shapes in an error.
+def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> list[dict[str, str]]:
+    """Return dimensions as sums of others that make the shapes in an error equal.
 
-    Row splits and a batch are such: ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``.
+    The candidates are for one axis, for two, and so on. ``(d1 - 1, 5)`` and ``(b, 5)`` make ``d1`` equal to ``b+1``:
+    row splits beside a batch.
+
+    Args:
+      error: the error.
+      names: the dimensions that may be replaced.
+      known: all symbolic dimensions.
     """
+    axes = [
+        [size for part in axis if any(size := linear(part) or ()) and size.keys() <= {"", *known}]
+        for axis in _axes(error)
+    ]
+    equations = [[(axis[0], size) for size in axis[1:]] for axis in axes if len(axis) > 1]
     found: list[dict[str, str]] = []
-    for axis in _axes(error):
-        terms = [match for part in axis if (match := _TERM.fullmatch(part))]
-        sizes = [(match["name"], int((match["more"] or "0").replace(" ", ""))) for match in terms]
-        for (name, more), (other, other_more) in itertools.permutations(sizes, 2):
-            renaming = {name: f"{other}+{other_more - more}"}
-            if name in names and name != other and other_more > more and renaming not in found:
+    for count in range(1, len(equations) + 1):
+        for chosen in itertools.combinations(equations, count):
+            solved = _solved(list(itertools.chain(*chosen)), names)
+            renaming = {name: formatted(size) for name, size in solved.items()}
+            if renaming and renaming not in found:
                 found.append(renaming)
     return found
 
 
-_TERM = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(?P<more> [+-] \d+)?")
+def _solved(equations: Sequence[tuple[Linear, Linear]], names: Sequence[str]) -> dict[str, Linear]:
+    """Return dimensions as sums of others that satisfy the solvable equations."""
+    solved: dict[str, Linear] = {}
+    for left, right in equations:
+        difference = combined(left, solved)
+        for name, value in combined(right, solved).items():
+            difference[name] = difference.get(name, 0) - value
+        for name in sorted(difference, key=lambda n: names.index(n) if n in names else -1, reverse=True):
+            value = difference[name]
+            size = {n: -v * value for n, v in difference.items() if n != name and v}
+            if name in names and abs(value) == 1 and any(size) and min(size.values()) > 0:
+                solved = {n: combined(s, {name: size}) for n, s in solved.items()} | {name: size}
+                break
+    return solved
 
 
 def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[list[set[str]]]:
@@ -176,7 +272,7 @@ def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[
     With ``guess``: each pair. Then the names on one axis of the shapes in the error (aligned at the last axis), the
     names on all axes, and with ``guess`` all names.
     """
-    axes = [axis & set(named) for axis in _axes(error)]
+    axes = [{*axis} & {*named} for axis in _axes(error)]
     axes = [axis for axis in axes if len(axis) > 1]
     candidates = [[{*pair}] for pair in itertools.combinations(named, 2)] if guess else []
     candidates += [*([axis] for axis in axes), _disjoint(axes)]
@@ -185,11 +281,11 @@ def _equalities(error: Exception, named: Sequence[str], *, guess: bool) -> list[
     return [sets for i, sets in enumerate(candidates) if sets and sets not in candidates[:i]]
 
 
-def _axes(error: Exception) -> list[set[str]]:
+def _axes(error: Exception) -> list[list[str]]:
     """Return the sizes on each axis of the shapes in an error, from the last axis."""
     shapes = [[part.strip() for part in inner.split(",")] for inner in re.findall(r"\(([^()]*)\)", _text(error))]
     backwards = [[part for part in reversed(shape) if part] for shape in shapes]
-    return [{part for part in axis if part} for axis in itertools.zip_longest(*backwards)]
+    return [list(dict.fromkeys(filter(None, axis))) for axis in itertools.zip_longest(*backwards)]
 
 
 def _disjoint(sets: Sequence[set[str]]) -> list[set[str]]:
@@ -206,8 +302,13 @@ def _named(error: Exception, names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*\b", _text(error))) if name in names]
 
 
-def _text(error: Exception) -> str:
-    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+def _text(error: BaseException | None) -> str:
+    """Return the texts of an error of ours and of those that caused it."""
+    texts: list[str] = []
+    while isinstance(error, (LoweringError, ExportError)):
+        texts += [str(error).replace(SYMBOLIC_SHAPES, ""), *getattr(error, "__notes__", ())]
+        error = error.__cause__
+    return "\n".join(texts)
 
 
 def _failed_node(error: BaseException) -> Any:
@@ -235,11 +336,15 @@ def _free_names(specs: Sequence[InputSpec], given: Mapping[str, str]) -> list[st
 
 
 def _dimension_names(sizes: Iterable[int | str]) -> list[str]:
-    return list(dict.fromkeys(dimension_name(size) for size in sizes if isinstance(size, str)))
+    return list(dict.fromkeys(name for size in sizes if isinstance(size, str) for name in dimension_names(size)))
 
 
 def _renamed(specs: Sequence[InputSpec], names: Mapping[str, str]) -> list[InputSpec]:
     return [
-        dataclasses.replace(s, shape=tuple(substituted(d, names) if isinstance(d, str) else d for d in s.shape))
+        dataclasses.replace(s, shape=tuple(_substituted(d, names) if isinstance(d, str) else d for d in s.shape))
         for s in specs
     ]
+
+
+def _substituted(size: str, names: Mapping[str, str]) -> str:
+    return formatted(combined(linear(size) or {}, {name: linear(text) or {} for name, text in names.items()}))

@@ -108,6 +108,15 @@ def _variables(functions: Mapping[str, Any], params: Mapping[str, Any], source: 
     from tf2jax_lite.frontend.runtime.write_back import function_variables
 
     variables = function_variables(functions)
+    return _matched(params, variables, source)
+
+
+def _matched(params: Mapping[str, Any], variables: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """Return a model's variables by the artifact's names.
+
+    Raises:
+      ExportError: a param is none of them.
+    """
     names = match_names(params, variables)
     missing = sorted(params.keys() - names.keys())
     if missing:
@@ -146,8 +155,11 @@ def _saved_model(
     source: Path, out: Path, params: Mapping[str, np.ndarray], signatures: Sequence[str], tags: Sequence[str] | None
 ) -> list[str]:
     from tf2jax_lite.frontend.runtime import write_back
-    from tf2jax_lite.frontend.saved import saved_model
+    from tf2jax_lite.frontend.saved import meta_graph, saved_model
 
+    proto = saved_model.meta_graph(source, tags)
+    if meta_graph.is_tf1(proto):
+        return _tf1_saved_model(source, out, params, proto)
     restored = saved_model.load(source, tags)
     functions = {name: saved_model.signature(restored, name, source) for name in signatures}
     variables = _variables(functions, params, source)
@@ -158,7 +170,29 @@ def _saved_model(
         write_back.copy_saved_model(source, work, {keys[name]: values[name] for name in changed})
         again = saved_model.load(work, tags)
         written = _variables({n: saved_model.signature(again, n, work) for n in signatures}, params, work)
-        _check(written, values, out)
+        _check({name: variable.numpy() for name, variable in written.items()}, values, out)
+    return changed
+
+
+def _tf1_saved_model(source: Path, out: Path, params: Mapping[str, np.ndarray], proto: Any) -> list[str]:
+    """Write weights into a TF1 SavedModel; TensorFlow does not load its graph."""
+    from tf2jax_lite.frontend.runtime import write_back
+    from tf2jax_lite.frontend.saved import meta_graph
+    from tf2jax_lite.pipeline.convert import initial_value
+
+    variables = _matched(params, meta_graph.variable_keys(source, proto), source)
+    read = meta_graph.variable_values(source, proto, initial_value)
+    before = {name: np.asarray(read(name, node)) for name, (node, _) in variables.items()}
+    values = {n: write_back.fitting(v, params[n], n) for n, v in before.items()}
+    changed = [name for name in sorted(values) if not np.array_equal(before[name], values[name])]
+    lost = [name for name in changed if variables[name][1] is None]
+    if lost:
+        raise ExportError(f"{source}: its checkpoint holds no variables {lost}, which the artifact has changed")
+    with new_directory(out, overwrite=False) as work:
+        parts = {variables[name][1]: values[name] for name in changed}
+        write_back.copy_saved_model(source, work, write_back.whole_values(source, parts))
+        again = meta_graph.variable_values(work, proto, initial_value)
+        _check({name: np.asarray(again(name, node)) for name, (node, _) in variables.items()}, values, out)
     return changed
 
 
@@ -192,6 +226,6 @@ def _keras(source: Path, out: Path, params: Mapping[str, np.ndarray], signatures
 
 
 def _check(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], out: Path) -> None:
-    wrong = [name for name, value in values.items() if not np.array_equal(variables[name].numpy(), value)]
+    wrong = [name for name, value in values.items() if not np.array_equal(variables[name], value)]
     if wrong:
         raise ExportError(f"{out}: the variables {wrong[:5]} were not written with the artifact's values")

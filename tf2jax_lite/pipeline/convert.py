@@ -46,6 +46,7 @@ __all__ = [
     "convert_imported",
     "convert_saved_model",
     "graph_of",
+    "initial_value",
     "signature_converter",
     "split_concrete",
 ]
@@ -200,7 +201,7 @@ def signature_converter(
       stored: params of real numbers are `StoredArray`s, which stay in the checkpoint; only `export` takes them.
     """
     with reading(os.fspath(path)):
-        load = signature_loader(path, tags, _initial_value, stored=stored)
+        load = signature_loader(path, tags, initial_value, stored=stored)
 
     def convert_signature(name: str) -> tuple[AnnotatedFunction, dict[str, Any]]:
         with reading(os.fspath(path)):
@@ -287,7 +288,8 @@ def convert_imported(imported: ImportedFunction) -> ConvertedFunction:
     return converted
 
 
-def _initial_value(graph_def: Any, variable: str) -> Any:
+def initial_value(graph_def: Any, variable: str) -> Any:
+    """Return the value that an initializer gives a variable; see `initial_values`."""
     config = current_config()
     return initial_values.initial_value(graph_def, variable, lambda graph: plan_graph(graph, config))
 

@@ -20,6 +20,7 @@ from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
 from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.saved import graph_def_file, meta_graph, ref_variables, saved_model
 from tf2jax_lite.frontend.saved.fetches import fetches
 from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
@@ -314,10 +315,11 @@ _VARIABLE_OPS = ("VarHandleOp", *sorted(ref_variables.VARIABLE_OPS))
 
 
 def _signature(name: str, proto: Any, graph: Any, library: dict[str, ir.Function]) -> SignatureDescription:
-    inputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.inputs.items())]
-    outputs = [_tensor(key, info.dtype, info.tensor_shape) for key, info in sorted(proto.outputs.items())]
-    fed = [info.name for _, info in sorted(proto.inputs.items()) if info.name]
-    wanted = [info.name for _, info in sorted(proto.outputs.items()) if info.name]
+    ends = [
+        [i for part in tensor_infos(infos).values() for i in part.items()] for infos in (proto.inputs, proto.outputs)
+    ]
+    inputs, outputs = ([_tensor(key, info.dtype, info.tensor_shape) for key, info in end] for end in ends)
+    fed, wanted = ([info.name for _, info in end if info.name] for end in ends)
     nodes = {node.name: node for node in graph.node}
     args = {arg.name: arg for arg in (graph_def_file.argument(nodes, tensor) for tensor in fed)}
     main = functions.load_main(graph, name, list(args.values()), wanted)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tf2jax_lite.frontend.safety.keras_config import OWN_LAYERS, bounded_weights, imported, reject_code
-from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError
+from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError, UnsupportedError, UntrustedError
 from tf2jax_lite.support.text import size_text
 
 from . import convert
@@ -40,6 +40,7 @@ def convert_file(
     split_host: bool = False,
     shapes: Any = None,
     stored: bool = False,
+    left_out: dict[str, Exception] | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Functions:
     """Convert a model file.
@@ -57,6 +58,7 @@ def convert_file(
         attribute ``host`` the prefix.
       shapes: of a Keras file whose model has no symbolic inputs, their shapes; see `keras_specs`.
       stored: of a SavedModel, leave params in its checkpoint; see `convert.signature_converter`.
+      left_out: gets the errors of signatures that are not supported, which otherwise are raised.
       progress: called with the name of each step as it begins.
 
     Returns:
@@ -75,7 +77,7 @@ def convert_file(
         _reject(not constants_as_params, "--no-constants-as-params goes with .pb and .meta files")
     if path.is_dir():
         _reject(train, "--train needs a Keras file: a SavedModel holds the modes that it was saved with")
-        return _saved_model(path, signatures, tags, split_host, stored, progress)
+        return _saved_model(path, signatures, tags, split_host, stored, left_out, progress)
     _reject(bool(tags), "--tag goes with SavedModels")
     if path.suffix in KERAS_SUFFIXES:
         return _chosen(_keras(path, train, split_host, shapes, progress), signatures)
@@ -113,6 +115,7 @@ def _saved_model(
     tags: Sequence[str] | None,
     split_host: bool,
     stored: bool,
+    left_out: dict[str, Exception] | None,
     progress: Callable[[str], None],
 ) -> Functions:
     from tf2jax_lite.frontend.saved import saved_model
@@ -128,10 +131,17 @@ def _saved_model(
     converter = None if split_host else convert.signature_converter(path, tags, stored=stored)
     for name in signatures:
         progress(f"convert {name}")
-        if converter is None:
-            found[name] = convert.convert_saved_model(path, name, tags, split_host=True)[1:]
-        else:
-            found[name] = converter(name)
+        try:
+            if converter is None:
+                found[name] = convert.convert_saved_model(path, name, tags, split_host=True)[1:]
+            else:
+                found[name] = converter(name)
+        except UnsupportedError as error:
+            if left_out is None or isinstance(error, UntrustedError):
+                raise
+            left_out[name] = error
+    if not found:
+        raise next(iter(left_out.values()))
     return found
 
 

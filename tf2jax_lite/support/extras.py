@@ -1,12 +1,34 @@
-"""Libraries that are extras of the installation."""
+"""Libraries and devices that an environment may lack."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import re
 
-from .errors import MissingLibraryError
+from .errors import InputError, MissingLibraryError
 
-__all__ = ["require_tensorflow"]
+__all__ = ["require_device", "require_tensorflow"]
+
+
+def require_device() -> None:
+    """Let JAX find its devices.
+
+    Raises:
+      InputError: JAX cannot use the platform that it was told to use.
+    """
+    import jax
+
+    try:
+        jax.devices()
+    except Exception as error:  # a plugin or driver that does not fit raises all kinds
+        asked = jax.config.jax_platforms or "its default"
+        plugins = {re.sub(r"^xla_|\d+$", "", p.name) for p in importlib.metadata.entry_points(group="jax_plugins")}
+        reason = next(iter(str(error).splitlines()), "").rstrip(".") or type(error).__name__
+        raise InputError(
+            f"JAX cannot use the platform {asked} ({reason}). Installed are: {', '.join(['cpu', *sorted(plugins)])}. "
+            "Install JAX for it, as pip install 'jax[cuda12]' does for CUDA, or unset JAX_PLATFORMS."
+        ) from error
 
 
 def require_tensorflow() -> None:

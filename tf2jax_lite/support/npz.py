@@ -82,7 +82,7 @@ def read_npy(data: bytes, shape: tuple[int, ...], kind: str, where: str) -> np.n
     """
     file = io.BytesIO(data)
     try:
-        found, fortran, dtype = _header(file)
+        found, fortran, dtype = read_header(file)
     except Exception as error:  # NumPy's errors are of several kinds
         raise InputError(
             f"{where}: not an array in NumPy's format ({str(error) or type(error).__name__:.200})."

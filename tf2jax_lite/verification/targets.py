@@ -17,7 +17,7 @@ from tf2jax_lite.calling.structures import TensorArgument
 from tf2jax_lite.export.to_tensorflow import match_names
 from tf2jax_lite.frontend.graphdef import functions
 from tf2jax_lite.frontend.runtime.host_function import HostFunction
-from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.safety import raw_protos, unsafe_ops
 from tf2jax_lite.frontend.saved import graph_def_file, saved_model
 from tf2jax_lite.frontend.saved import meta_graph as tf1
 from tf2jax_lite.frontend.saved.fetches import fetches
@@ -336,9 +336,10 @@ def _of_graph(path: Path, inputs: Sequence[str] | None, outputs: Sequence[str] |
     feeds, asked = [_tensor_name(n) for n in inputs], fetches(proto, outputs)
 
     def make() -> Any:
-        unsafe_ops.reject_unsafe_graph(proto, str(path))
+        unsafe_ops.reject_unsafe_graph(proto, str(path), [*asked.tensors, *asked.operations])
         functions.check(proto, str(path))
-        wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(proto, name=""), [])
+        local = raw_protos.without_devices(tf.compat.v1.GraphDef.FromString(proto.SerializeToString()))
+        wrapped = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(local, name=""), [])
         graph = wrapped.graph
         tensors = [graph.get_tensor_by_name(_tensor_name(n)) for n in asked.tensors]
         operations = [graph.get_operation_by_name(n) for n in asked.operations]

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_toggles
 
+from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.saved import meta_graph as tf1
 from tf2jax_lite.frontend.saved import saved_model
 from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
@@ -56,13 +57,13 @@ class Session:
 
     def __init__(self, load: Callable[[Any], None], outputs: Sequence[str], operations: Sequence[str] = ()):
         self.graph = tf.Graph()
-        options = tf.compat.v1.ConfigProto()
+        options = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         # Graph optimizers break some v1 control flow ("Retval does not have value"); only the executor matters here.
         options.graph_options.rewrite_options.disable_meta_optimizer = True
         with self.graph.as_default():
             self._session = tf.compat.v1.Session(graph=self.graph, config=options)
             load(self._session)
-        self._checkpoint: Any = None
+        self._files: Any = None
         self._outputs = list(outputs)
         self._operations = list(operations)
         self._setters: dict[str, tuple[Any, Any]] = {}
@@ -71,23 +72,28 @@ class Session:
     def of_saved_model(cls, path: Path, meta_graph: Any, signature: str, tags: Sequence[str]) -> Session:
         """Return one signature of a TF1 SavedModel."""
         checkpoint = saved_model.check_before_tensorflow(meta_graph, path)
-        place = saved_model.with_checked(path, checkpoint)
-        outputs = [info.name for _, info in sorted(meta_graph.signature_def[signature].outputs.items())]
-        found = cls(lambda session: tf.compat.v1.saved_model.loader.load(session, list(tags), place), outputs)
-        found._checkpoint = checkpoint  # the graph may read assets at `place`
+        place, holder = saved_model.with_checked(path, checkpoint)
+        parts = tensor_infos(meta_graph.signature_def[signature].outputs)
+        outputs = [info.name for part in parts.values() for info in part.values()]
+
+        def load(session: Any) -> None:
+            tf.compat.v1.saved_model.loader.load(session, list(tags), place, clear_devices=True)
+
+        found = cls(load, outputs)
+        found._files = holder  # the graph may read assets at `place`
         return found
 
     @classmethod
     def of_meta_graph(cls, path: Path, outputs: Sequence[str]) -> Session:
         """Return the function of a ``.meta`` file with its checkpoint."""
         meta_graph = tf1.read_meta_graph(path)
-        saved_model.check_before_tensorflow(meta_graph, path)
         asked = fetches(meta_graph.graph_def, outputs)
+        saved_model.check_before_tensorflow(meta_graph, path, [*asked.tensors, *asked.operations])
         prefix = tf1.checkpoint_beside(path)
         checkpoint = None if prefix is None else Checkpoint(prefix)
 
         def load(session: Any) -> None:
-            saver = tf.compat.v1.train.import_meta_graph(os.fspath(path))
+            saver = tf.compat.v1.train.import_meta_graph(os.fspath(path), clear_devices=True)
             if checkpoint is not None and saver is not None:
                 saver.restore(session, checkpoint.checked_prefix)
 

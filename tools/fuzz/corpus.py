@@ -106,6 +106,10 @@ def _saved_models(folder: Path) -> None:
         y = tf.identity(tf.matmul(x, w), name="y")
         session.run(tf.compat.v1.global_variables_initializer())
         tf.compat.v1.saved_model.simple_save(session, str(folder / "saved_model" / "v1"), {"x": x}, {"y": y})
+        sparse = tf.compat.v1.sparse_placeholder(tf.float32, [None, 4])
+        ragged = tf.compat.v1.ragged.placeholder(tf.float32, 1, [])
+        ends = {"s": sparse, "r": ragged}, {"y": tf.sparse.sparse_dense_matmul(sparse, w), "r": ragged * 2.0}
+        tf.compat.v1.saved_model.simple_save(session, str(folder / "saved_model" / "v1_composite"), *ends)
 
 
 def _checkpoints(folder: Path) -> None:

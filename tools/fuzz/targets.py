@@ -159,14 +159,14 @@ def _graph_targets(corpus: Path, work: Path) -> dict[str, Target]:
         return tf2jax_lite.convert_saved_model(model(name, data))
 
     graphs = _seeds(corpus / "graph", "*.pb")
-    models = {v: (corpus / "saved_model" / v / "saved_model.pb").read_bytes() for v in ("v1", "v2")}
+    models = {v: (corpus / "saved_model" / v / "saved_model.pb").read_bytes() for v in ("v1", "v1_composite", "v2")}
     of_graph = (mutators.proto_fields(graph_proto), mutators.rewire(graph_proto), mutators.flip_bytes)
     of_model = (mutators.proto_fields(model_proto), mutators.rewire(model_proto), mutators.flip_bytes)
     return {
         "graph": Target(4, graphs, of_graph, convert),
         "graph_trace": Target(0.3, graphs, of_graph, trace),
         "saved_model": Target(1, models, of_model, describe),
-        "saved_model_convert": Target(1, {"v1": models["v1"]}, of_model, convert_model),
+        "saved_model_convert": Target(1, {v: models[v] for v in ("v1", "v1_composite")}, of_model, convert_model),
         "saved_model_tensorflow": Target(0.05, {"v2": models["v2"]}, of_model, convert_model),
     }
 

@@ -477,3 +477,49 @@ def test_argument_of_a_queue_has_its_declared_shape(batch, expected):
     nodes = {node.name: node for node in graph.as_graph_def().node}
     assert graph_def_file.argument(nodes, "image").shape == expected
     assert graph_def_file.argument(nodes, taken[1].name).shape == expected
+
+
+def _composite_signatures(path):
+    """Write a TF1 SavedModel of sparse and ragged tensors; names do not sort."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        sparse, ragged = tf1.sparse_placeholder(tf.float32, [None, 9]), tf1.ragged.placeholder(tf.float32, 2, [])
+        dense = tf1.placeholder(tf.float32, [None, 1])
+        kernel = tf1.get_variable("kernel", [9, 1], initializer=tf1.ones_initializer(), use_resource=True)
+        results = {
+            "product": tf.sparse.sparse_dense_matmul(sparse, kernel) + dense,
+            "twice": sparse * 2.0,
+            "sums": tf.reduce_sum(ragged, -1),
+        }
+        session.run(tf1.global_variables_initializer())
+        tf1.saved_model.simple_save(session, str(path), {"s": sparse, "s_k": dense, "r": ragged}, results)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("restored", [True, False])
+def test_composite_tensors_of_signatures(tmp_path, restored, by_name):
+    _composite_signatures(tmp_path / "m")
+    signature = tf.saved_model.load(str(tmp_path / "m")).signatures["serving_default"]
+    f32 = np.float32
+    given = {
+        "r_component_0": np.array([1, 2, 4, 8], f32),
+        "r_component_1": np.array([0, 2, 3]),
+        "r_component_2": np.array([0, 1, 3, 4]),
+        "s_indices": np.array([[0, 1], [1, 2], [1, 3]]),
+        "s_values": np.array([5, 200, 500], f32),
+        "s_dense_shape": np.array([2, 9]),
+        "s_k": np.array([[1], [4]], f32),
+    }
+    want = {
+        k: tf.nest.flatten(v, expand_composites=True)
+        for k, v in signature(**tf.nest.map_structure(tf.constant, given)).items()
+    }
+    fn, params = (
+        tf2jax_lite.convert_from_restored(signature) if restored else tf2jax_lite.convert_saved_model(tmp_path / "m")
+    )
+    found = fn(params, **given)[0] if by_name else fn(params, *given.values())[0]
+    assert found.keys() == want.keys() and want["product"][0].numpy().ravel().tolist() == [6, 704]
+    for key, value in found.items():
+        for part, expected in zip(jax.tree.leaves(value), want[key], strict=True):
+            close(part, expected.numpy())
+    described = describe_saved_model(tmp_path / "m").signatures[0]
+    assert [tensor.name for tensor in described.inputs] == list(given)

@@ -28,6 +28,7 @@ from .composite_specs import stacked, with_constants
 from .graph_state import with_captured_state
 from .structures import (
     ArgumentBuilder,
+    flat_keywords,
     node_name,
     output_structure,
     plain_structure,
@@ -115,7 +116,7 @@ def load_concrete(
         name=name,
         signature=signature if signature is not None else _own_signature(concrete, structured_args, structured_kwargs),
         args=tuple(arguments.convert(structured_args)),
-        kwargs=arguments.convert(dict(structured_kwargs)),
+        kwargs=arguments.convert(dict(structured_kwargs), flat_keywords(concrete, structured_kwargs)),
         count=count,
         outputs=outputs,
     )

@@ -20,6 +20,7 @@ from .composite_specs import as_record, component_specs, static_components
 
 __all__ = [
     "ArgumentBuilder",
+    "flat_keywords",
     "node_name",
     "output_structure",
     "plain_structure",
@@ -35,6 +36,15 @@ def structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mappi
     if structured is None:  # pruned functions take their feeds, in order
         return tuple(tf.TensorSpec(t.shape, t.dtype, node_name(t)) for t in concrete.inputs[:count]), {}
     return structured
+
+
+def flat_keywords(concrete: Any, kwargs: Mapping[str, Any]) -> list[str]:
+    """Return keyword arguments in the order of the flat inputs.
+
+    It is that of sorted keys, except for signatures with composite tensors, of which TensorFlow records the order.
+    """
+    recorded = getattr(concrete, "_arg_keywords", None) or ()
+    return list(recorded) if len(recorded) == len(kwargs) and set(recorded) == set(kwargs) else _sorted_keys(kwargs)
 
 
 def node_name(tensor: Any) -> str:
@@ -105,12 +115,16 @@ class ArgumentBuilder:
         self._args = iter(enumerate(args))
         self.static_values: dict[str, np.ndarray] = {}
 
-    def convert(self, structure: Any) -> Any:
-        """Return a structure with `TensorArgument` leaves for tensors; literals stay."""
+    def convert(self, structure: Any, order: Sequence[str] = ()) -> Any:
+        """Return a structure with `TensorArgument` leaves for tensors; literals stay.
+
+        Args:
+          structure: the structure.
+          order: its keys in the order of the flat inputs; sorted keys by default.
+        """
         structure = plain_structure(structure)
         if isinstance(structure, dict):
-            # Flat inputs have the order of sorted keys.
-            found = {key: self.convert(structure[key]) for key in _sorted_keys(structure)}
+            found = {key: self.convert(structure[key]) for key in order or _sorted_keys(structure)}
             return {key: found[key] for key in structure}
         if isinstance(structure, tuple) and hasattr(structure, "_fields"):
             return type(structure)(*[self.convert(item) for item in structure])

@@ -77,7 +77,7 @@ OpDef name=1:string input_arg=2:ArgDef* output_arg=3:ArgDef* control_output=20:s
   is_stateful=17:bool
 ArgDef name=1:string type=3:int32 type_attr=4:string number_attr=5:string type_list_attr=6:string is_ref=16:bool
 AttrDef name=1:string type=2:string default_value=3:AttrValue allowed_values=7:AttrValue
-VariableDef variable_name=1:string
+VariableDef variable_name=1:string initializer_name=2:string
 BundleHeaderProto num_shards=1:int32 endianness=2:int32 version=3:VersionDef
 VersionDef producer=1:int32 min_consumer=2:int32 bad_consumers=3:int32*
 BundleEntryProto dtype=1:int32 shape=2:TensorShapeProto shard_id=3:int32 offset=4:int64 size=5:int64 crc32c=6:fixed32

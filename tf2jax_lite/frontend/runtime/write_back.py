@@ -12,11 +12,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tf2jax_lite.frontend.concrete.concrete_function import variables_by_name
-from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
+from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint, Key, part_slices
 from tf2jax_lite.frontend.saved.object_graph import checkpointed
 from tf2jax_lite.support.errors import ExportError
 
-__all__ = ["checkpoint_keys", "copy_saved_model", "fitting", "function_variables"]
+__all__ = ["checkpoint_keys", "copy_saved_model", "fitting", "function_variables", "whole_values"]
 
 
 def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,16 +34,16 @@ def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fitting(variable: Any, value: np.ndarray, name: str) -> np.ndarray:
-    """Return a value in the variable's dtype.
+    """Return a value in the dtype of a variable, or of its value.
 
     Raises:
       ExportError: the shape does not fit.
     """
-    if not variable.shape.is_compatible_with(value.shape):
+    if not tf.TensorShape(variable.shape).is_compatible_with(value.shape):
         raise ExportError(
             f"variable {name!r} has shape {variable.shape} in TensorFlow and {value.shape} in the artifact"
         )
-    return value.astype(variable.dtype.as_numpy_dtype)
+    return value.astype(tf.as_dtype(variable.dtype).as_numpy_dtype)
 
 
 def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> dict[str, str]:
@@ -65,11 +65,20 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
         keys = {id(item): key for item, key in checkpointed(graph, restored)}
     found = {}
     for name, variable in variables.items():
-        # A TF1 model has no object graph: its checkpoint uses the variables' names.
         key = keys.get(id(variable), variable.name.split(":")[0])
         if (key, "") not in there:
             raise ExportError(f"{path}: its checkpoint holds no variable {name!r} (looked for {key!r})")
         found[name] = key
+    return found
+
+
+def whole_values(path: Path, values: Mapping[Key, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return whole tensors of a SavedModel's checkpoint with other values."""
+    checkpoint = Checkpoint(path / "variables" / "variables")
+    found: dict[str, np.ndarray] = {}
+    for (name, part), value in values.items():
+        whole = found.setdefault(name, np.array(checkpoint.read((name, ""))))
+        whole[part_slices(part, whole.shape, name) if part else ...] = value
     return found
 
 

@@ -9,18 +9,19 @@ names others.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, variable_pb2
+from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
 
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, LimitError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted
 
-from .raw_protos import ancestors, called_functions
+from .raw_protos import ancestors, reached_functions
+from .unsafe_ops import loading_ends
 
 __all__ = ["reject_at_load"]
 
@@ -58,8 +59,6 @@ _LONGEST_KEY = 1 << 16
 """Functions that save and restore take keys of the checkpoint, which are attribute paths."""
 
 _CALLED = ("_create_resource", "_initialize", "_destroy_resource")
-_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer")
-_LOCAL_VARIABLES = "local_variables"
 
 
 def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
@@ -81,10 +80,10 @@ def reject_at_load(meta_graph: Any, path: str | os.PathLike[str]) -> None:
         main: list[Any] = []
         names = set(_functions_of_objects(meta_graph.object_graph_def))
     else:
-        running = ancestors(graph, _ends(meta_graph))
+        running = ancestors(graph, loading_ends(meta_graph))
         main = [node for node in graph.node if node.name in running]
         names = set()
-    names = _reached(names, main, library)
+    names = reached_functions(main, graph.library, names)
     restoring = ancestors(graph, [meta_graph.saver_def.restore_op_name]) if main else set()
     found = [(n.op, n.name, "graph") for n in main if not _is_allowed(n, n.name in restoring)]
     for name in sorted(names):
@@ -120,37 +119,6 @@ def _functions_of_objects(objects: Any) -> Iterator[str]:
             called = nodes[position]
             yield from called.function.concrete_functions
             yield called.bare_concrete_function.concrete_function_name
-
-
-def _ends(meta_graph: Any) -> Iterator[str]:
-    """Yield the names of the nodes that the loader runs in a TF1 graph."""
-    yield meta_graph.saver_def.restore_op_name
-    for key, signature in meta_graph.signature_def.items():
-        if key.startswith("__saved_model"):
-            yield from (info.name for info in signature.outputs.values())
-    for key in _INIT_COLLECTIONS:
-        if key in meta_graph.collection_def:
-            yield from meta_graph.collection_def[key].node_list.value
-    if _LOCAL_VARIABLES in meta_graph.collection_def:
-        for data in meta_graph.collection_def[_LOCAL_VARIABLES].bytes_list.value:
-            try:
-                yield variable_pb2.VariableDef.FromString(data).initializer_name
-            except Exception as error:  # the container classes of protobuf differ between its implementations
-                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
-
-
-def _reached(names: Iterable[str], main: Iterable[Any], library: dict[str, Any]) -> set[str]:
-    pending = [*names]
-    for node in main:
-        pending += called_functions(node)
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in library and name not in seen:
-            seen.add(name)
-            for node in library[name].node_def:
-                pending += called_functions(node)
-    return seen
 
 
 def _reject_large(meta_graph: Any, main: list[Any], names: list[str], where: str) -> None:

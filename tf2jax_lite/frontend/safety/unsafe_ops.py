@@ -8,22 +8,23 @@ files to allow.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tf2jax_lite.frontend.graphdef import attributes, protos
+from tf2jax_lite.frontend.graphdef import attributes, op_defs, protos
 from tf2jax_lite.support.errors import InvalidModelError, UntrustedError
 from tf2jax_lite.support.limits import is_trusted, regular
 
-from .raw_protos import ancestors, called_functions
+from .raw_protos import ancestors, called_functions, reached_functions, tensor_infos
 
 __all__ = [
     "UNSAFE",
     "asset_path",
     "assets_of",
+    "loading_ends",
     "outside_file",
     "reject_unsafe_graph",
     "reject_unsafe_model",
@@ -183,20 +184,31 @@ def reject_unsafe_ops(nodes: Iterable[Entry], where: str) -> None:
     )
 
 
-def reject_unsafe_graph(graph: Any, where: str) -> None:
-    """Raise an error for unsafe ops in a GraphDef that TensorFlow is to run.
+def reject_unsafe_graph(graph: Any, where: str, ends: Iterable[str]) -> None:
+    """Raise an error for unsafe ops that TensorFlow runs for some nodes.
 
     See `reject_unsafe_ops`.
     """
-    reject_unsafe_ops(_all_nodes(graph), where)
+    reject_unsafe_ops([_entry(node, function) for function, node in _running(graph, ends)], where)
 
 
-def _all_nodes(graph: Any) -> Iterable[Entry]:
-    for node in graph.node:
-        yield _entry(node, "graph")
-    for function in graph.library.function:
-        for node in function.node_def:
-            yield _entry(node, function.signature.name)
+def _running(graph: Any, ends: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield function and node of all that TensorFlow runs for some nodes.
+
+    Nodes of ops without state always count: TensorFlow evaluates constant ones when it imports a graph.
+    """
+    names = ancestors(graph, ends)
+    main = [node for node in graph.node if node.name in names or not _has_state(node.op)]
+    inner = [(f.signature.name, node, _has_state(node.op)) for f in graph.library.function for node in f.node_def]
+    stateless = [node for _, node, has_state in inner if not has_state]
+    called = reached_functions([*main, *stateless], graph.library)
+    yield from (("graph", node) for node in main)
+    yield from ((name, node) for name, node, has_state in inner if name in called or not has_state)
+
+
+def _has_state(op: str) -> bool:
+    found = op_defs.definition(op)
+    return found is not None and found.stateful
 
 
 def _entry(node: Any, function: str) -> Entry:
@@ -208,12 +220,15 @@ def _entry(node: Any, function: str) -> Entry:
     )
 
 
-def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
-    """Raise an error for unsafe ops in the functions of a SavedModel besides savers.
+def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str], ends: Iterable[str] = ()) -> None:
+    """Raise an error for unsafe ops that TensorFlow runs in a SavedModel.
+
+    Savers may read and write checkpoints.
 
     Args:
       meta_graph: the MetaGraph.
       path: the model's directory.
+      ends: of a TF1 graph, nodes that run besides those of its signatures.
 
     Raises:
       UntrustedError: there is such an op, or a table's file is outside of the model's directory.
@@ -223,30 +238,32 @@ def reject_unsafe_model(meta_graph: Any, path: str | os.PathLike[str]) -> None:
     graph = meta_graph.graph_def
     assets = set(assets_of(path, meta_graph))
     savers = _saver_functions(meta_graph)
-    main = graph.node
-    if meta_graph.object_graph_def.nodes:
-        main = ()  # TensorFlow 2 loads functions and objects; the top-level graph is for TensorFlow 1
-    saving = ancestors(graph, _saver_ends(meta_graph)) if main else set()
-    running = ancestors(graph, _run_ends(meta_graph)) if main else set()
+    if meta_graph.object_graph_def.nodes:  # TensorFlow 2 loads functions; the top-level graph is for TensorFlow 1
+        nodes = [(function.signature.name, node) for function in graph.library.function for node in function.node_def]
+        saving: set[str] = set()
+    else:
+        asked = ancestors(graph, [*_run_ends(meta_graph), *ends])
+        nodes = list(_running(graph, [*asked, *loading_ends(meta_graph)]))
+        saving = ancestors(graph, _saver_ends(meta_graph)) - asked
     found = [
-        _entry(node, "graph")
-        for node in main
-        if not (node.op in _SAVER_OPS and node.name in saving and node.name not in running)
+        _entry(node, name)
+        for name, node in nodes
+        if not (node.op in _SAVER_OPS and (name in savers or (name == "graph" and node.name in saving)))
     ]
+    reject_unsafe_ops(found, where)
+    running = {(name, node.name) for name, node in nodes}
+    main = () if meta_graph.object_graph_def.nodes else graph.node
+    _reject_files(main, assets, path, lambda node: ("graph", node) in running)
     for function in graph.library.function:
         name = function.signature.name
-        for node in function.node_def:
-            if not (node.op in _SAVER_OPS and name in savers):
-                found.append(_entry(node, name))
-    reject_unsafe_ops(found, where)
-    _reject_files(main, assets, path)
-    for function in graph.library.function:
-        _reject_files(function.node_def, set(), path)
+        _reject_files(function.node_def, set(), path, lambda node, name=name: (name, node) in running)
 
 
-def _reject_files(protos: Any, assets: set[str], path: str | os.PathLike[str]) -> None:
+def _reject_files(
+    protos: Any, assets: set[str], path: str | os.PathLike[str], is_running: Callable[[str], bool]
+) -> None:
     """Raise an error for tables filled from files other than arguments and assets."""
-    fillers = [node for node in protos if node.op in _FROM_FILE]
+    fillers = [node for node in protos if node.op in _FROM_FILE and is_running(node.name)]
     nodes = {node.name: node for node in protos} if fillers else {}
     for filler in fillers:
         seen: set[str] = set()
@@ -337,11 +354,32 @@ def _run_ends(meta_graph: Any) -> list[str]:
     """Return the nodes that run besides savers: signatures' results and initializers."""
     ends = []
     for signature in meta_graph.signature_def.values():
-        ends += [info.name for info in signature.outputs.values()]
+        ends += [info.name for part in tensor_infos(signature.outputs).values() for info in part.values()]
     for key, collection in meta_graph.collection_def.items():
         if "init" in key or "main_op" in key or "table" in key:
             ends += list(collection.node_list.value)
     return ends
+
+
+_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer")
+_LOCAL_VARIABLES = "local_variables"
+
+
+def loading_ends(meta_graph: Any) -> Iterator[str]:
+    """Yield the names of the nodes that TensorFlow's loader runs in a TF1 graph."""
+    yield meta_graph.saver_def.restore_op_name
+    for key, signature in meta_graph.signature_def.items():
+        if key.startswith("__saved_model"):
+            yield from (info.name for info in signature.outputs.values())
+    for key in _INIT_COLLECTIONS:
+        if key in meta_graph.collection_def:
+            yield from meta_graph.collection_def[key].node_list.value
+    if _LOCAL_VARIABLES in meta_graph.collection_def:
+        for data in meta_graph.collection_def[_LOCAL_VARIABLES].bytes_list.value:
+            try:
+                yield protos.message("VariableDef").FromString(data).initializer_name
+            except DecodeError as error:
+                raise InvalidModelError(f"the collection {_LOCAL_VARIABLES!r} is damaged ({error}).") from error
 
 
 def outside_file(path: str, model: str | os.PathLike[str] | None) -> Path:

@@ -17,12 +17,13 @@ import numpy as np
 
 from tf2jax_lite.frontend.graphdef import attributes, dtypes
 from tf2jax_lite.frontend.safety.checkpoint_index import check_lengths, read_index
+from tf2jax_lite.frontend.safety.raw_protos import ancestors
 from tf2jax_lite.support import crc32c
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, regular
 from tf2jax_lite.support.stored_array import StoredArray
 
-__all__ = ["Checkpoint", "Key", "restored_from"]
+__all__ = ["Checkpoint", "Key", "part_slices", "restored_from"]
 
 Key = tuple[str, str]
 """The key of a variable in a checkpoint: the tensor's name, and the slice of it (empty for all)."""
@@ -174,7 +175,7 @@ class Checkpoint:
             raise
         except Exception as error:
             raise InvalidModelError(f"{self._prefix}: {name!r} cannot be read ({error}).") from error
-        return value if not part else value[_slices(part, value.shape, name)]
+        return value if not part else value[part_slices(part, value.shape, name)]
 
     def object_graph(self) -> bytes | None:
         """Return the serialized TrackableObjectGraph; None if there is none."""
@@ -208,7 +209,7 @@ def _newest(folder: str) -> str:
     return os.path.join(folder, name)
 
 
-def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
+def part_slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
     """Parse a slice of a partitioned variable.
 
     The text has the whole shape, then ``start,length`` or ``-`` for each axis.
@@ -226,22 +227,30 @@ def _slices(part: str, shape: tuple[int, ...], name: str) -> tuple[slice, ...]:
         raise InvalidModelError(f"the part {part!r} of {name!r} cannot be taken ({error}).") from error
 
 
-def restored_from(graph_def: Any) -> dict[str, Key]:
-    """Return the checkpoint key from which a graph restores each variable's node.
+def restored_from(graph_def: Any, checkpoint: Checkpoint, restore_op: str = "") -> dict[str, Key]:
+    """Return the key in a checkpoint from which a graph restores each variable's node.
 
     Savers write RestoreV2 nodes whose results are assigned to variables. They contain the name under which a variable
     was saved, and the slice of a partitioned one. Nothing runs.
+
+    Args:
+      graph_def: the GraphDef.
+      checkpoint: the checkpoint.
+      restore_op: the node that restores this checkpoint; the graph may have savers of other checkpoints.
     """
     nodes = {node.name: node for node in graph_def.node}
+    own = ancestors(graph_def, [restore_op])
     found: dict[str, Key] = {}
-    for node in nodes.values():
+    for node in sorted(nodes.values(), key=lambda node: node.name not in own):
         if node.op in ("Assign", "AssignVariableOp") and len(node.input) >= 2:
             source, index = _source(nodes, node.input[1], ("Identity", "Cast"))
             if source is not None and source.op == "RestoreV2":
                 variable, _ = _source(nodes, node.input[0], ("Identity", "RefIdentity"))
                 names, parts = (_strings(nodes, source.input[i]) for i in (1, 2))
                 if variable is not None and names and parts and index < len(names) and index < len(parts):
-                    found.setdefault(variable.name, (names[index], parts[index]))
+                    key = (names[index], parts[index])
+                    if key in checkpoint:
+                        found.setdefault(variable.name, key)
     return found
 
 

@@ -95,11 +95,11 @@ def load_frozen(
 
     from tf2jax_lite.frontend.gradients.rewrite import report_missing
 
-    trainable = None
+    trainable, restore_op = None, ""
     if is_meta_graph(source):
         meta_graph = tf1.read_meta_graph(source)
         trainable = tf1.trainable_names(meta_graph)
-        proto = meta_graph.graph_def
+        proto, restore_op = meta_graph.graph_def, meta_graph.saver_def.restore_op_name
         checkpoint = checkpoint or tf1.checkpoint_beside(source)
     else:
         proto = read_graph_def(source)
@@ -110,7 +110,7 @@ def load_frozen(
     if len({a.name for a in args}) != len(args):
         raise InvalidModelError(f"an input is named twice in {names}.")
     main = functions.load_main(proto, "graph", args, asked.tensors, asked.operations)
-    values = tf1.checkpoint_values(proto, checkpoint)
+    values = tf1.checkpoint_values(proto, checkpoint, restore_op)
     main, captures = tf1.lift_state(main, values, trainable, Tables(proto))
     if constants_as_params:
         main, captures = _lift_constants(main, captures)

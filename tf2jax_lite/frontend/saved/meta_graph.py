@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from tf2jax_lite.calling.names import keyword_parameters
 from tf2jax_lite.calling.params import Variable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions, protos
+from tf2jax_lite.frontend.safety.raw_protos import tensor_infos
 from tf2jax_lite.frontend.safety.unsafe_ops import assets_of
 from tf2jax_lite.ir.builder import handles_as_arguments
 from tf2jax_lite.ir.liveness import reached
@@ -34,9 +36,9 @@ from tf2jax_lite.support.limits import read_bytes
 from tf2jax_lite.support.stored_array import StoredArray
 from tf2jax_lite.values.static import LOCAL
 
-from .checkpoint_reader import Checkpoint, restored_from
+from .checkpoint_reader import Checkpoint, Key, restored_from
 from .lookup_tables import TABLE_OPS, Tables
-from .ref_variables import without_references
+from .ref_variables import VARIABLE_OPS, without_references
 
 __all__ = [
     "Initializer",
@@ -49,6 +51,7 @@ __all__ = [
     "load_signature",
     "read_meta_graph",
     "trainable_names",
+    "variable_keys",
     "variable_trains",
 ]
 
@@ -107,14 +110,14 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
 
     Raises:
       InvalidModelError: there is no such signature, or the model is damaged.
-      UnsupportedError: an argument or result is a composite tensor.
+      UnsupportedError: two arguments are the same tensor.
     """
     signatures = {n: s for n, s in meta_graph.signature_def.items() if not n.startswith("__saved_model")}
     if name not in signatures:
         known = ", ".join(sorted(signatures)) or "none"
         raise InvalidModelError(f"{os.fspath(path)}: there is no signature {name!r}. Signatures: {known}.")
-    ends = [_tensors(f"signature {name!r}", infos) for infos in (signatures[name].inputs, signatures[name].outputs)]
-    inputs, outputs = ends
+    parts = [item for part in tensor_infos(signatures[name].inputs).values() for item in part.items()]
+    inputs, outputs = dict(parts), tensor_infos(signatures[name].outputs)
     args: list[ir.Argument] = []
     protos = {node.name: node for node in meta_graph.graph_def.node}
     fed: dict[str, str] = {}
@@ -125,7 +128,7 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
         fed[key] = functions.fed(protos[node], index).name
         if all(arg.name != fed[key] for arg in args):
             args.append(ir.Argument(fed[key], dtypes.from_tf(info.dtype), attributes.shape_of(info.tensor_shape)))
-    wanted = [info.name for info in outputs.values()]
+    wanted = [info.name for part in outputs.values() for info in part.values()]
     proto = meta_graph.graph_def
     main = functions.load_main(proto, name, args, wanted)
     library = functions.load_library(proto.library)
@@ -141,17 +144,25 @@ def load_signature(path: str | os.PathLike[str], meta_graph: Any, name: str, val
         arg = args[positions[fed[key]]]
         dtype = arg.dtype if isinstance(arg.dtype, np.dtype) else None
         kwargs[key] = TensorArgument(positions[arg.name], arg.name, dtype, arg.shape)
-    if len(set(positions)) != len(kwargs):
-        raise UnsupportedError(f"signature {name!r}: two of its inputs are the same tensor.")
-    interface = Interface(
-        name, _signature(kwargs), (), kwargs, len(args), {key: OutputRef(i) for i, key in enumerate(outputs)}
-    )
+    if not len(set(positions)) == len(kwargs) == len(parts):
+        raise UnsupportedError(f"signature {name!r}: two of its inputs are the same tensor, or have the same name.")
+    refs = map(OutputRef, itertools.count())
+    results = _structure(outputs, lambda *_: next(refs))
+    interface = Interface(name, _signature(kwargs), (), kwargs, len(args), results)
     return ImportedFunction(
         ir.Graph(main, library, tuple(captures)),
         interface,
         ((), {key: _spec(key, info) for key, info in inputs.items()}),
-        {key: _spec(key, info) for key, info in outputs.items()},
+        _structure(outputs, _spec),
     )
+
+
+def _structure(outputs: Mapping[str, Mapping[str, Any]], leaf: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """Return a signature's results; those of a composite tensor are a tuple."""
+    return {
+        key: leaf(key, part[key]) if list(part) == [key] else tuple(leaf(*item) for item in part.items())
+        for key, part in outputs.items()
+    }
 
 
 def lift_state(
@@ -218,9 +229,7 @@ def variable_values(
 
     Values are read once: signatures share them.
     """
-    prefix = os.path.join(path, "variables", "variables")
-    checkpoint = Checkpoint(prefix) if os.path.exists(f"{prefix}.index") else None
-    keys = restored_from(meta_graph.graph_def) if checkpoint is not None else {}
+    prefix, checkpoint, keys = _restored(path, meta_graph)
 
     @functools.cache
     def value(name: str, node: str) -> Any:
@@ -236,6 +245,32 @@ def variable_values(
         return found
 
     return value
+
+
+def _restored(path: str | os.PathLike[str], meta_graph: Any) -> tuple[str, Checkpoint | None, dict[str, Key]]:
+    """Return prefix and checkpoint of a SavedModel, and its keys by node."""
+    prefix = os.path.join(path, "variables", "variables")
+    if not os.path.exists(f"{prefix}.index"):
+        return prefix, None, {}
+    checkpoint = Checkpoint(prefix)
+    return prefix, checkpoint, restored_from(meta_graph.graph_def, checkpoint, meta_graph.saver_def.restore_op_name)
+
+
+def variable_keys(path: str | os.PathLike[str], meta_graph: Any) -> dict[str, tuple[str, Key | None]]:
+    """Return node and checkpoint key of each variable by its names.
+
+    These are the name of the param, and of the node. The key is None if the checkpoint does not hold the variable.
+    """
+    _, checkpoint, keys = _restored(path, meta_graph)
+    found: dict[str, tuple[str, Key | None]] = {}
+    for node in meta_graph.graph_def.node:
+        if node.op == "VarHandleOp" or node.op in VARIABLE_OPS:
+            name = attributes.text_of(node.attr["shared_name"].s) or node.name
+            key = keys.get(node.name, (name, ""))
+            held = key if checkpoint is not None and key in checkpoint else None
+            found.setdefault(name, (node.name, held))
+            found.setdefault(node.name, (node.name, held))
+    return found
 
 
 def trainable_names(meta_graph: Any) -> set[str] | None:
@@ -262,17 +297,6 @@ def variable_trains(name: str, node: str, dtype: np.dtype, trainable: set[str] |
     return name in trainable or node in trainable
 
 
-def _tensors(where: str, infos: Any) -> dict[str, Any]:
-    for key, info in infos.items():
-        if not info.name:
-            kind = info.WhichOneof("encoding")
-            raise UnsupportedError(
-                f"{where}: {key!r} is a composite tensor ({kind}). Name its component tensors with "
-                "convert_graph_def(graph_def, inputs, outputs) instead."
-            )
-    return dict(sorted(infos.items()))
-
-
 def _tensor_name(text: str) -> tuple[str, int]:
     name, _, index = text.partition(":")
     return name, int(index or 0)
@@ -288,13 +312,13 @@ def _spec(key: str, info: Any) -> Any:
     return tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.dtypes.as_dtype(info.dtype), key)
 
 
-def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None) -> Any:
+def checkpoint_values(graph: Any, prefix: str | os.PathLike[str] | None, restore_op: str = "") -> Any:
     """Return a function that reads variables' values of a plain graph.
 
-    The values are None without a checkpoint.
+    The values are None without a checkpoint. Of several savers in the graph, that of ``restore_op`` wrote it.
     """
     checkpoint = None if prefix is None else Checkpoint(prefix)
-    keys = {} if checkpoint is None else restored_from(graph)
+    keys = {} if checkpoint is None else restored_from(graph, checkpoint, restore_op)
 
     def value(name: str, node: str) -> Any:
         key = keys.get(node, (name, ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from tf2jax_lite.frontend.graphdef import functions, protos
 from tf2jax_lite.frontend.safety import unsafe_ops
+from tf2jax_lite.frontend.safety.raw_protos import is_placed_elsewhere, without_devices
 from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, reading, regular
 
@@ -118,8 +120,10 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
 
     proto = read_proto(path)
     wanted = chosen_tags(path, proto, tags)
-    checked = check_before_tensorflow(proto.meta_graphs[tag_sets(proto).index(wanted)], path)
-    place = with_checked(path, checked) if checkpoint else os.fspath(path)
+    chosen = proto.meta_graphs[tag_sets(proto).index(wanted)]
+    checked = check_before_tensorflow(chosen, path)
+    local = proto if is_placed_elsewhere(chosen.graph_def) else None
+    place, holder = with_checked(path, checked if checkpoint else None, local)
     try:
         options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not checkpoint)
         restored = tf.saved_model.load(place, tags=wanted, options=options)
@@ -128,28 +132,55 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
         raise InvalidModelError(
             f"{os.fspath(path)}: TensorFlow cannot load it ({type(error).__name__}: {text[0] if text else ''})."
         ) from error
-    restored._tf2jax_lite_checkpoint = checked  # its functions may read assets at `place`
+    restored._tf2jax_lite_files = holder  # its functions may read assets at `place`
     return restored
 
 
-def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None) -> str:
-    """Return a directory of links to a model's files, with the checked checkpoint.
+def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None, local: Any = None) -> tuple[str, Any]:
+    """Return a directory of links to a model's files, and an object as long as which it exists.
 
-    It exists as long as the checkpoint, and is the model's own without one.
+    Args:
+      path: the model's own directory, which is returned where nothing is to be replaced.
+      checkpoint: the checked one, in place of the model's.
+      local: the model's proto if its graph is to be without devices.
     """
+    if checkpoint is None and local is None:
+        return os.fspath(path), None
     if checkpoint is None:
-        return os.fspath(path)
-    place = Path(checkpoint.checked_prefix).parent.parent
+        holder: Any = tempfile.TemporaryDirectory(prefix="tf2jax_lite")
+        place = Path(holder.name)
+    else:
+        holder, place = checkpoint, Path(checkpoint.checked_prefix).parent.parent
+    replaced = ["variables"] if checkpoint is not None else []
+    if local is not None:
+        replaced += ["saved_model.pb", "saved_model.pbtxt"]
+        (place / "saved_model.pb").write_bytes(_without_devices(local))
     for file in Path(path).resolve().iterdir():
-        if file.name != "variables":
+        if file.name not in replaced:
             (place / file.name).symlink_to(file)
-    return str(place)
+    return str(place), holder
 
 
-def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> Checkpoint | None:
+def _without_devices(proto: Any) -> bytes:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    whole = saved_model_pb2.SavedModel.FromString(proto.SerializeToString())
+    for graph in whole.meta_graphs:
+        without_devices(graph.graph_def)
+    return whole.SerializeToString()
+
+
+def check_before_tensorflow(
+    meta_graph: Any, path: str | os.PathLike[str], ends: Sequence[str] = ()
+) -> Checkpoint | None:
     """Return the checkpoint of a model that TensorFlow may load.
 
     TensorFlow runs parts of a model, and aborts on some models.
+
+    Args:
+      meta_graph: the MetaGraph.
+      path: the model's directory, or its file.
+      ends: of a TF1 graph, nodes that are to run besides those of its signatures.
 
     Raises:
       InvalidModelError: the graph is damaged, too large, or recursive.
@@ -158,7 +189,7 @@ def check_before_tensorflow(meta_graph: Any, path: str | os.PathLike[str]) -> Ch
     from tf2jax_lite.frontend.safety.load_time_ops import reject_at_load
 
     with reading(os.fspath(path)):
-        unsafe_ops.reject_unsafe_model(meta_graph, path)
+        unsafe_ops.reject_unsafe_model(meta_graph, path, ends)
         functions.check(meta_graph.graph_def, os.fspath(path))
         reject_at_load(meta_graph, path)
         prefix = os.path.join(path, "variables", "variables")

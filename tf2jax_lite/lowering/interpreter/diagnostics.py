@@ -34,9 +34,9 @@ NOT_LINEAR = (
     "convert with override_config('convert_custom_gradient', False) to differentiate the forward code instead"
 )
 # Shapes with symbolic dimensions that do not fit each other, although they may be equal.
-_SYMBOLIC_SHAPES = (
+SYMBOLIC_SHAPES = (
     " Symbolic sizes are equal if they are written the same: a size may be a multiple (8*h), where it is divided, or "
-    "have an offset (b+1), as row splits beside a batch. Fixed sizes always work."
+    "a sum (b+1, p+n), as row splits beside a batch, or past and present. Fixed sizes always work."
 )
 _EXPLICIT_AXES = (
     "the sharding of its result is ambiguous over mesh axes of type Explicit. Make the mesh with "
@@ -110,7 +110,7 @@ def explain(
     if isinstance(error, Tf2JaxError):
         return located(error, step, frame)
     is_about_shapes = isinstance(error, (TypeError, ValueError)) and "shape" in str(error)
-    hint = _SYMBOLIC_SHAPES if is_about_shapes and any(map(_has_symbolic_shape, inputs)) else _variant_hint(inputs)
+    hint = SYMBOLIC_SHAPES if is_about_shapes and any(map(_has_symbolic_shape, inputs)) else _variant_hint(inputs)
     return located(error, step, frame, hint)
 
 
