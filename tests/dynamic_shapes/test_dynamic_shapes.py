@@ -625,7 +625,7 @@ def test_second_derivatives():
 
 
 def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
-    """With a bound it does not fail: the function is padded as plainly as possible."""
+    """With a bound, too: results of padded arrays would be wrong."""
 
     def failing(ev, eqn, args):
         raise ValueError("shapes do not fit")
@@ -636,4 +636,19 @@ def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
     assert refused.value.op == "Where"
     with tf2jax.override_config("dynamic_shape_bound", 9):
         padded = converted(CASES["sum"])
-    np.testing.assert_allclose(jax.jit(padded)(X), X[X > 0].sum(), rtol=1e-6)
+    with pytest.raises(LoweringError, match=r"reduce_sum.*shapes do not fit.*without jax.jit") as refused:
+        jax.jit(padded)(X)
+    assert "override_config" not in str(refused.value)
+
+
+def test_a_bound_does_not_change_loops_outside_jit():
+    """Values inside of a loop are traced, and their sizes are not padded, either."""
+
+    def body(i, total):
+        kept = tf.boolean_mask(X, tf.cast(i, tf.float32) - 1 < X)
+        return i + 1, total + tf.reduce_mean(tf.cos(kept))
+
+    graph = tf.function(lambda: tf.while_loop(lambda i, total: total < 1, body, (0, 0.0))[1])
+    with tf2jax.override_config("dynamic_shape_bound", 9):
+        own = tf2jax.convert_functional(graph)
+    np.testing.assert_allclose(own(), graph().numpy(), rtol=1e-6)

@@ -55,7 +55,6 @@ class Trace:
         to the initial value (TensorFlow's rule); if None, with respect to the assigned value (JAX's rule).
       suppress_effects: whether nothing is printed or asserted, as another run of the same call does it.
       tracker: makes symbols of data-dependent sizes. None: there are none, and ops that could use them have no bound.
-      pads: whether results of such sizes are padded to the bound that was configured, instead.
       inconclusive: gets the name of each node that compares sizes without a result at trace time; the comparison is
         traced then. None: such sizes count as different.
     """
@@ -70,7 +69,6 @@ class Trace:
         initial: Mapping[str, Any] | None = None,
         suppress_effects: bool = False,
         tracker: DynamicShapes | None = None,
-        pads: bool = True,
         inconclusive: list[str] | None = None,
     ):
         self.program = program
@@ -79,7 +77,6 @@ class Trace:
         self.initial = initial
         self.suppress_effects = suppress_effects
         self.tracker = tracker
-        self.pads = pads
         self.inconclusive = inconclusive
         self.budget = FoldingBudget()
         self._in_mesh = in_mesh()
@@ -221,7 +218,7 @@ class Trace:
         args, runs_per_word = prepare(self, step, inputs, frame)
         if self._in_mesh and not op.writes:
             args = same_varying_axes(args)
-        bound = None if op.always_pads or self.pads else op.bound
+        bound = None if op.always_pads else op.bound
         shapes = None if self.tracker is None else op.shapes
         if op.plain and not step.functions and not runs_per_word and bound is None and shapes is None:
             return flat_results(op.fn(*args, **step.kwargs))
