@@ -116,18 +116,19 @@ class DynamicShapes:
         self.unbounded.add(name)
         return self._dim(f"{name} - 1")
 
-    def as_dims(self, value: Any) -> np.ndarray:
+    def as_dims(self, value: Any, expected_bound: Any = None) -> np.ndarray:
         """Return traced integers that become sizes as dimensions.
 
         Args:
           value: a traced scalar or vector of integers.
+          expected_bound: see `as_dim`.
         """
         if value.shape == ():
             found = [Entry(value, 0)]
         else:
             found = entries(value, value.shape[0])
         out = np.empty(len(found), object)
-        out[:] = [e.offset if e.is_known else self._size(e) for e in found]
+        out[:] = [e.offset if e.is_known else self._size(e, expected_bound) for e in found]
         return out.reshape(value.shape)
 
     def as_dim(self, count: Any, expected_bound: Any = None) -> Any:
