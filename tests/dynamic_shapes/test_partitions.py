@@ -141,14 +141,14 @@ def test_classes_that_do_not_cover_labels_are_nan(name):
 
 
 def test_comparisons_do_not_cover_nan():
-    """Neither x > 0 nor x <= 0 is true for NaN: the sizes are assumed to add up, and do not."""
+    """Neither x > 0 nor x <= 0 is true for NaN, so the sizes are assumed."""
     own = jax.jit(converted(lambda x, labels: parts(x, x[:, 0] > 0, x[:, 0] <= 0) + tf.ones([6, 3])))
     assert np.isfinite(own(X, LABELS)).all()
     assert np.isnan(own(np.where(np.arange(18).reshape(6, 3) == 6, np.nan, X), LABELS)).all()
 
 
 def test_casts_of_nan_leave_their_interval():
-    """An interval of integers does not hold for NaN that was cast, so it proves nothing."""
+    """An interval of integers does not hold for NaN that was cast."""
 
     def function(x, labels):
         k = tf.cast(tf.clip_by_value(x[:, 0], 0.0, 1.0), tf.int32)

@@ -1,4 +1,4 @@
-"""Each CPU lowering rule off alone, or evaluated without jit: values and derivatives stay equal."""
+"""Each CPU rule off alone, or without jit: values and derivatives are equal."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Masks that partition an array: the counts of their true values add up to its size.
+"""Masks that partition an array: their counts add up to its size.
 
 A mask is read as a formula (see provenance.py): logical ops and comparisons over values that are not analyzed further.
 Each of these takes sample values, of which at least one stands for every possible value: the constants that it is
@@ -57,7 +57,7 @@ class _Leaf:
     is_certain: bool = True
 
     def add_around(self, number: Any) -> None:
-        """Add a constant that the value is compared with, and its neighbors in the value's range."""
+        """Add a constant that the value is compared with, and its neighbors."""
         dtype = np.dtype(self.value.dtype)
         if dtype.kind not in "iu" or not isinstance(number, int):
             wide = np.float64(number)
@@ -86,7 +86,7 @@ class Partitions:
         self._masks: list[_Mask] = []
 
     def add(self, mask: Any, dim: Any) -> Iterator[tuple[list[Any], bool]]:
-        """Add a mask; yield each set of masks, this one included, that partitions the array.
+        """Add a mask; yield each set of masks with it that partitions the array.
 
         Args:
           mask: traced bools.
@@ -112,7 +112,7 @@ class Partitions:
 
 
 def _tables(masks: list[_Mask]) -> list[int] | None:
-    """Return each mask's truth table as the bits of an int; None if it is too large."""
+    """Return masks' truth tables as bits of ints; None if they are too large."""
     samples: dict[Any, set[Any]] = {}
     for mask in masks:
         for key, leaf in mask.leaves.items():
@@ -127,7 +127,7 @@ def _tables(masks: list[_Mask]) -> list[int] | None:
 
 
 def _covers(tables: list[int]) -> Iterator[list[int]]:
-    """Yield sets of disjoint tables, the first one included, that cover all; the last item is the union."""
+    """Yield sets of disjoint tables, with the first, whose union is the last."""
     *masks, everything = tables
     left, found = _MAX_STEPS, 0
     pending = [([0], masks[0], 1)]
@@ -143,7 +143,7 @@ def _covers(tables: list[int]) -> Iterator[list[int]]:
 
 
 def _formula(value: Any, leaves: dict[Any, _Leaf], depth: int) -> _Evaluate:
-    """Return a function from samples of leaves to bools; it adds the leaves that it has."""
+    """Return a function from samples of leaves to bools; add its leaves."""
     constant = _uniform(value)
     if constant is not None:
         return lambda _: constant
@@ -174,7 +174,7 @@ def _comparison(name: str, operands: Sequence[Any], leaves: dict[Any, _Leaf], de
 
 
 def _side(source: Any, number: Any, other: Any, leaves: dict[Any, _Leaf], depth: int) -> _Evaluate:
-    """Return an operand of a comparison with the number ``other``, or with another bool."""
+    """Return an operand of a comparison with a number or another bool."""
     if number is not None:
         return lambda _: number
     if source.dtype == bool:
@@ -186,7 +186,7 @@ def _side(source: Any, number: Any, other: Any, leaves: dict[Any, _Leaf], depth:
 
 
 def _sign_comparison(name: str, sources: Sequence[Any], leaves: dict[Any, _Leaf]) -> _Evaluate:
-    """Compare two values by samples of the sign of their difference, NaN if they have no order."""
+    """Compare two values by samples of the sign of their difference, and NaN."""
     keys = [name_of(source) for source in sources]
     turned = str(keys[0]) > str(keys[1])
     key = ("sign", *(keys[::-1] if turned else keys))
@@ -196,7 +196,7 @@ def _sign_comparison(name: str, sources: Sequence[Any], leaves: dict[Any, _Leaf]
 
 
 def _source(value: Any) -> Any:
-    """Return the value that was only reshaped, or cast to a dtype that has all its numbers."""
+    """Return the value that was only reshaped, or cast to a wider dtype."""
     for _ in range(_MAX_DEPTH):
         name, operands, _ = equation_of(value)
         if name not in FORWARDING or operands[0].size != value.size:

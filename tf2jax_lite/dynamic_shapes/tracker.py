@@ -314,7 +314,7 @@ class DynamicShapes:
         return self._unifier.unify(shapes, problem, fitting)
 
     def apply_equalities(self, value: Any) -> Any:
-        """Return an array, or symbolic integers, with dimensions replaced by equal ones or constants."""
+        """Return an array or a shape with dimensions replaced by equal ones."""
         if is_symbolic(value) and self._certain_totals:
             found = np.empty_like(value)
             found.flat[:] = [self._simplified(dim) if is_data_dependent(dim) else dim for dim in value.flat]
@@ -336,7 +336,7 @@ class DynamicShapes:
         return value
 
     def _simplified(self, dim: Any) -> Any:
-        """Return a dimension by what is certain about it: constant, or sums replaced by their totals."""
+        """Return a dimension with certain sums replaced by totals, or constant."""
         for parts, total in self._certain_totals:
             name = min(names_in(parts))
             if name in names_in(dim):
@@ -419,7 +419,7 @@ def row_capacity(bound: int | DynamicShapes | None, upper_bound: Any, problem: s
 
 
 def keep_rows(bound: int | DynamicShapes | None, mask: Any, *arrays: Any, of: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `truncate_rows` to the number of true values of a mask, which is recorded."""
+    """Return `truncate_rows` to the count of a mask, which is recorded."""
     arrays = truncate_rows(bound, lambda: jnp.count_nonzero(mask), *arrays, of=of)
     if isinstance(bound, DynamicShapes):
         bound.record_mask(mask, arrays[0].shape[0])

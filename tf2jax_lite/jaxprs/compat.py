@@ -153,7 +153,7 @@ def _compiled(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Call
 
 
 def evaluate_compiled(primitive: Primitive, /, *args: Any, **params: Any) -> Any:
-    """Evaluate a primitive by its lowering; `jax.disable_jit` does not apply, as to JAX's own.
+    """Evaluate a primitive by its lowering, as JAX does, also in `jax.disable_jit`.
 
     Args:
       primitive: a primitive with a lowering rule.

@@ -1,4 +1,4 @@
-"""Converted functions under `jax.disable_jit` return the values and gradients of compiled ones."""
+"""Converted functions under `jax.disable_jit`: values and gradients."""
 
 import jax
 import numpy as np

@@ -134,7 +134,7 @@ def test_unique_fixed_unigrams():
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("sampled", [[4, 7, 4, 0], [9], []], ids=["hits", "none", "no candidates"])
 def test_accidental_hits_under_jit(sampled, x64, bound):
-    """Results that leave jit have the size of the bound; sizes and sums do not count their padding."""
+    """Results that leave jit are padded to the bound; their sizes are not."""
     candidates = np.array(sampled, np.int64)
     function = tf.function(lambda t, c: tuple(tf.nn.compute_accidental_hits(t, c, 2)), autograph=False)
     expected = function(TRUE, candidates)

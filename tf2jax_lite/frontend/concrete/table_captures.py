@@ -38,7 +38,7 @@ def table_dtypes(main: ir.Function, functions: Mapping[str, ir.Function]) -> lis
 
 
 def initialize_tables(graph: ir.Graph, func_graph: Any) -> ir.Graph:
-    """Initialize captured tables that the function fills with known contents, as its first call does.
+    """Initialize tables that the function fills, as its first call does.
 
     A table that is made while a function is traced is created outside of the graph, and filled inside of it.
 
@@ -72,7 +72,7 @@ def initialize_tables(graph: ir.Graph, func_graph: Any) -> ir.Graph:
 
 
 def _known_value(tensor: Any) -> Any:
-    """Return the captured or constant value of a tensor in a function's graph, or None."""
+    """Return a graph tensor's captured or constant value, or None."""
     while not isinstance(tensor, tf.__internal__.EagerTensor):
         captures = getattr(tensor.graph, "captures", ())
         outer = next((external for external, internal in captures if internal is tensor), None)

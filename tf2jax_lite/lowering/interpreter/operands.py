@@ -117,7 +117,7 @@ def _static_or_traced(value: Any) -> Any:
 
 
 def _expected_bound(op: Any, index: int, args: Sequence[Any]) -> Any:
-    """Return the upper bound of a size for valid inputs: unless many are empty, there are no more segments than ids."""
+    """Return the upper bound of a size: most segments have an id."""
     if op.inputs[index] != "num_segments" or "segment_ids" not in op.inputs:
         return None
     return math.prod(np.shape(args[op.inputs.index("segment_ids")]))

@@ -24,7 +24,7 @@ from tf2jax_lite.lowering.merging.branch_merge import merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
-from tf2jax_lite.ops.index_checks import check_indices
+from tf2jax_lite.ops.common.index_checks import check_indices
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import U32Pair, per_word, to_32_bits, to_u32_pair
