@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import as_size, row_capacity, truncate_rows
+from tf2jax_lite.dynamic_shapes.tracker import as_size, keep_rows, row_capacity
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.common.static_shape import is_int
@@ -94,7 +94,7 @@ def where(input: Operand, *, bound: Bound = None) -> Array:
     size = row_capacity(bound, input.size, "the number of results depends on traced values")
     mask = lax.ne(input, lax.full_like(input, 0))
     index = nonzero(lax.reshape(mask, (input.size,)) if input.ndim > 1 else mask, size, -1)
-    (index,) = truncate_rows(bound, lambda: jnp.count_nonzero(mask), index, of=(input,))
+    (index,) = keep_rows(bound, mask, index, of=(input,))
     return _coordinates(index.astype(canonical(np.int64)), input.shape)
 
 

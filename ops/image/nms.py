@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound, is_data_dependent
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.static import static_value
+from tf2jax_lite.values.static import dims, static_value
 from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
@@ -23,17 +24,21 @@ from ._greedy_nms import intersection_over_union, suppress, suppress_by_class
 _F32 = np.float32
 
 
-def _check(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int:
+def _check(boxes: Any, scores: Any, limit: Any, threshold: Any) -> int | None:
+    """Return the upper bound of the number of results."""
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise OpError(f"boxes are rows of 4, not of shape {tuple(boxes.shape)}")
     if scores.ndim != 1:
         raise OpError(f"scores are a vector, not of rank {scores.ndim}")
-    if int(limit) < 0:
-        raise OpError("output size must be non-negative")
     value = static_value(threshold)
     if value is not None and not 0 <= float(value) <= 1:
         raise OpError(f"iou_threshold must be in [0, 1], not {float(value)}")
-    return int(limit)
+    (count,) = dims(limit)
+    if is_data_dependent(count):
+        return dim_upper_bound(count)
+    if int(count) < 0:
+        raise OpError("output size must be non-negative")
+    return int(count)
 
 
 def _run(
@@ -47,6 +52,11 @@ def _run(
     padded: bool,
 ) -> tuple[Any, Any, Any]:
     count = _check(boxes, scores, limit, threshold)
+    (allowed,) = dims(limit)
+    if count is None or (padded and is_data_dependent(allowed)):
+        raise OpError(
+            "the output size depends on traced values" + (", and has no upper bound" if count is None else "")
+        )
     static_sigma = None if sigma is None else static_value(sigma)
     if static_sigma is not None and not float(static_sigma) > 0:
         sigma = None
@@ -54,7 +64,12 @@ def _run(
     def best(boxes: Any, scores: Any, threshold: Any, score_threshold: Any, sigma: Any, count: int) -> Any:
         boxes, scores = jnp.asarray(boxes), jnp.asarray(scores)
         threshold, score_threshold = (jnp.asarray(t).astype(scores.dtype) for t in (threshold, score_threshold))
-        return suppress(scores, intersection_over_union(boxes), count, threshold, score_threshold, sigma)
+        indices, chosen, valid = suppress(
+            scores, intersection_over_union(boxes), count, threshold, score_threshold, sigma
+        )
+        if is_data_dependent(allowed):
+            valid = jnp.minimum(valid, jnp.asarray(allowed).astype(np.int32))
+        return indices, chosen, valid
 
     if padded:
         return best(boxes, scores, threshold, score_threshold, sigma, count)

@@ -30,6 +30,7 @@ def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
         raise OpError("strings cannot be cast")
     if is_symbolic(x):
         return _fold_cast_of_sizes(x, np.dtype(DstT))
+    given = x
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(DstT, jnp.complexfloating):
         x = np.real(x)
     to_integer = jnp.issubdtype(x.dtype, jnp.floating) and np.issubdtype(DstT, np.integer)
@@ -39,7 +40,7 @@ def _fold_cast(x: Any, *, DstT: Any, Truncate: bool = False) -> Any:
         limits = np.iinfo(DstT) if to_integer else None
         if limits is None or not np.all((whole > limits.min - 1.0) & (whole < limits.max + 1.0)):
             # NumPy's result outside of the range depends on the machine.
-            return cast(as_array(x), DstT=DstT, Truncate=Truncate)
+            return cast(as_array(given), DstT=DstT, Truncate=Truncate)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(x.astype(DstT))
 
@@ -78,15 +79,17 @@ def _truncated(x: Any, bits: int) -> Any:
 
 
 def _to_integer(x: Any, dtype: np.dtype) -> Any:
-    """Convert floats to integers as x86 processors do for TensorFlow's CPU kernel.
+    """Convert floats to integers as TensorFlow does on x86 processors.
 
-    Outside of the dtype's range the result is the minimum of int32 or int64 (XLA saturates, and gives 0 for NaN);
-    narrower dtypes are the low bits of an int32; negative numbers wrap in unsigned dtypes.
+    Outside of the range of 8 and 16 bits the result saturates, and NaN is 0, as in XLA. TensorFlow's vectorized kernel
+    saturates within the range of int32; it wraps the elements that do not fill a vector, which depends on the size.
+    Outside of the range of 32 and 64 bits the result is the minimum of int32 or int64; negative numbers wrap in
+    unsigned dtypes.
     """
+    if dtype.itemsize < 4:
+        return lax.convert_element_type(x, dtype)
     if x.dtype.itemsize < 4:
         x = lax.convert_element_type(x, np.float32)  # the bounds below are out of range for 16 bits
-    if dtype.itemsize < 4:
-        return lax.convert_element_type(_to_integer(x, np.dtype(np.int32)), dtype)
     out = lax.convert_element_type(x, dtype)
     if dtype.kind == "u":
         signed = lax.convert_element_type(x, np.dtype(f"int{8 * dtype.itemsize}"))
@@ -119,6 +122,8 @@ def cast(x: ArrayOrPair, *, DstT: DTypeLike, Truncate: bool = False) -> ArrayOrP
         return x
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
         x = lax.real(x)
+        if dtype.kind in "iu" and dtype.itemsize < 4:
+            x = _to_integer(x, np.dtype(np.int32))  # TensorFlow has no vectorized kernel, and wraps
     if dtype == np.bool_:
         return lax.ne(x, jnp.zeros_like(x))
     if jnp.issubdtype(x.dtype, jnp.floating) and dtype.kind in "iu":

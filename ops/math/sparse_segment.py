@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite.dynamic_shapes.tracker import UnboundedError
+from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import Static, op
-from tf2jax_lite.ops.traits import Bound, StaticBound
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
 from tf2jax_lite.values.tensors import Operand
@@ -62,7 +62,7 @@ def _sparse_grad(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any
     return segment_reduce("Sum", take(grad, segment_ids, 0), indices, rows)
 
 
-def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any, bound: int | None) -> Any:
+def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: Any, bound: Any) -> Any:
     static = static_value(indices)
     limit = static_value(rows)
     if static is not None:
@@ -70,13 +70,13 @@ def _sparse_grad_v2(kind: str, grad: Any, indices: Any, segment_ids: Any, rows: 
             _check_rows(indices, int(limit))
         unique, row = np.unique(static, return_inverse=True)
         row = row.reshape(-1).astype(np.int32)
-    elif bound is None:
-        raise UnboundedError("the number of distinct indices depends on traced values")
     else:
+        size = row_capacity(bound, indices.shape[0], "the number of distinct indices depends on traced values")
         # Padding is the index of a row past the end, which a scatter drops.
         past = np.iinfo(indices.dtype).max if limit is None else int(limit)
-        unique = jnp.unique(indices, size=bound, fill_value=past)
+        unique = jnp.unique(indices, size=size, fill_value=past)
         row = jnp.searchsorted(unique, indices).astype(np.int32)
+        (unique,) = truncate_rows(bound, lambda: jnp.count_nonzero(unique != past), unique, of=(indices,))
     unique = jnp.asarray(unique, indices.dtype)
     return _sparse_grad(kind, grad, row, segment_ids, unique.shape[0]), unique
 
@@ -132,7 +132,7 @@ def _register(kind: str) -> None:
 
     @op(f"{name}GradV2")
     def grad_of_rows(
-        grad: Operand, indices: Operand, segment_ids: Operand, dense_output_dim0: Operand, *, bound: StaticBound
+        grad: Operand, indices: Operand, segment_ids: Operand, dense_output_dim0: Operand, *, bound: Bound
     ) -> tuple[Array, Array]:
         """Return the gradient of `call` for the rows in use.
 
@@ -143,7 +143,7 @@ def _register(kind: str) -> None:
           indices: ``[m]``, ints in ``[0, dense_output_dim0)``.
           segment_ids: ``[m]``.
           dense_output_dim0: scalar int, the number of rows of the data.
-          bound: the number of distinct indices if they are traced.
+          bound: see `segment_sum`.
 
         Returns:
           The gradients of the rows, and the distinct indices of the rows, in ascending order.

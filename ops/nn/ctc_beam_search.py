@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.traits import StaticBound
+from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
 from tf2jax_lite.values.tensors import Operand
@@ -133,7 +133,7 @@ def ctc_beam_search_decoder(
     beam_width: int,
     top_paths: int,
     merge_repeated: bool = True,
-    bound: StaticBound,
+    bound: Bound,
 ) -> tuple[list[Operand], list[Operand], list[Operand], Operand]:
     """Find the most probable label sequences by beam search, outside ``jit``.
 

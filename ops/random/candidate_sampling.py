@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tf2jax_lite.dynamic_shapes.tracker import row_capacity, truncate_rows
 from tf2jax_lite.loops.shard_map import while_loop
+from tf2jax_lite.ops.common.nonzero import nonzero
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.ops.traits import Key, StaticBound
+from tf2jax_lite.ops.traits import Bound, Key
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, static_value
 from tf2jax_lite.values.tensors import Operand
@@ -235,15 +237,14 @@ def compute_accidental_hits(
     num_true: int,
     seed: int = 0,
     seed2: int = 0,
-    bound: StaticBound,
+    bound: Bound,
 ) -> tuple[Operand, Operand, Operand]:
     """Find sampled candidates that are true classes.
 
     TF: tf.raw_ops.ComputeAccidentalHits (core/kernels/candidate_sampler_ops.cc).
 
-    Each true class matches at most one candidate (the last, if they repeat), so that results of traced inputs have the
-    size of ``true_classes`` at most. Past the last hit, rows and positions are -1, which scatters drop, and weights are
-    0.
+    Each true class matches at most one candidate (the last, if they repeat), so that there are at most as many
+    hits as ``true_classes``.
 
     Args:
       true_classes: int64 [batch, num_true].
@@ -251,7 +252,7 @@ def compute_accidental_hits(
       num_true: columns of ``true_classes``.
       seed: ignored.
       seed2: ignored.
-      bound: size of the results for traced inputs; None: that of ``true_classes``.
+      bound: see `row_capacity`.
 
     Returns:
       int32 rows, int64 positions in ``sampled_candidates``, and float32 weights, the lowest finite float.
@@ -273,16 +274,10 @@ def compute_accidental_hits(
     sampled = jnp.asarray(sampled_candidates)[None]
     index = lax.broadcasted_iota(np.int32, (1, sampled.shape[1]), 1)
     position = jnp.max(jnp.where(flat_classes == sampled, index, -1), axis=1, initial=-1)
-    order = jnp.argsort(position < 0, stable=True)  # hits first, in their order
-    position = position[order]
-    row = jnp.where(position < 0, -1, (order // max(num_true, 1)).astype(np.int32))
-    weights = jnp.where(position < 0, np.float32(0), weight)
-    results = row, position.astype(canonical(np.int64)), weights
-    if bound is None:
-        return results
-    fills = (-1, -1, 0)
-    return tuple(_pad_to(result, bound, fill) for result, fill in zip(results, fills, strict=True))  # type: ignore[return-value]
-
-
-def _pad_to(vector: Any, length: int, fill: int) -> Any:
-    return jnp.concatenate([vector, jnp.full((length,), fill, vector.dtype)])[:length]
+    found = position >= 0
+    size = row_capacity(bound, position.shape[0], "the number of accidental hits depends on traced values")
+    hits = nonzero(found, size, position.shape[0])
+    (hits,) = truncate_rows(bound, lambda: jnp.count_nonzero(found), hits, of=(position,))
+    position = position.at[hits].get(mode="fill", fill_value=-1).astype(canonical(np.int64))
+    row = jnp.where(position < 0, -1, (hits // max(num_true, 1)).astype(np.int32))
+    return row, position, jnp.where(position < 0, np.float32(0), weight)

@@ -85,6 +85,16 @@ def one_at_most(x):
     return tf.reduce_sum(tf.image.non_max_suppression(tf.stack([x, x, x + 2, x + 2], 1), x, 3, 0.1))
 
 
+def boxes_of_classes(x):
+    def of_class(scores):
+        above = tf.where(scores > 0)[:, 0]
+        boxes, scores = tf.gather(tf.stack([x, x, x + 2, x + 2], 1), above), tf.gather(scores, above)
+        chosen = tf.image.non_max_suppression(boxes, scores, tf.minimum(3, tf.shape(boxes)[0]), 0.1)
+        return tf.pad(tf.gather(scores, chosen), [[0, 3 - tf.size(chosen)]])
+
+    return tf.map_fn(of_class, tf.stack([x, -x, x * 0]))
+
+
 # The results have static sizes.
 CASES = {
     "sum": lambda x: tf.reduce_sum(kept(x)),
@@ -216,6 +226,7 @@ CASES |= {
     "boxes left over": lambda x: tf.reduce_sum(
         tf.image.non_max_suppression(kept(x, tf.stack([x, x, x + 2, x + 2], 1)), kept(x), 3, 0.1)
     ),
+    "boxes of a class": boxes_of_classes,
     "searched": lambda x: tf.searchsorted(tf.sort(kept(x)), [0.5, 2.0, 9.0]),
     "inverted": lambda x: tf.reduce_sum(tf.math.invert_permutation(tf.argsort(kept(x)))[:1]),
     "histogram": lambda x: tf.histogram_fixed_width(kept(x), [0.0, 5.0], 4),
@@ -523,7 +534,7 @@ BOUNDED = {
     "reshape": (lambda n: tf.reduce_sum(tf.reshape(tf.tile(X, [n]), [n, 6]), 0), np.int32(2)),
     "one hot": (lambda n: tf.reduce_sum(tf.one_hot(n, tf.reduce_max(n) + 1), 1), LENGTHS),
     "repeat": (lambda n: tf.reduce_sum(tf.repeat([5, 6, 7], n)), LENGTHS),
-    "segments": (lambda n: tf.reduce_min(tf.math.unsorted_segment_sum(X, tf.range(6) // 2, n)), np.int32(3)),
+    "bins": (lambda n: tf.reduce_max(tf.math.bincount(n)), LENGTHS),
     "eye": (lambda n: tf.reduce_sum(tf.eye(n)), np.int32(5)),
     "random": (lambda n: tf.reduce_sum(tf.random.stateless_normal([n], [1, 2])), np.int32(5)),
     "mapped": (lambda n: tf.reduce_sum(tf.map_fn(lambda i: i * i, tf.range(n))), np.int32(5)),
@@ -531,7 +542,33 @@ BOUNDED = {
 }
 
 
-@pytest.mark.default_cases("reshape", "segments")
+IDS = np.int32([0, 0, 2, 1, 2, 2])
+SEGMENT_COUNTS = {
+    "largest id": lambda x, ids: tf.reduce_sum(tf.math.unsorted_segment_sum(x, ids, tf.reduce_max(ids) + 1) ** 2),
+    "gathered": lambda x, ids: tf.gather(tf.math.unsorted_segment_max(x, ids, tf.reduce_max(ids) + 1), ids),
+    "softmax": lambda x, ids: x / tf.gather(tf.math.unsorted_segment_sum(x, ids, tf.reduce_max(ids) + 1), ids),
+    "last id": lambda x, ids: tf.reduce_max(tf.math.unsorted_segment_prod(x, tf.sort(ids), tf.sort(ids)[-1] + 1)),
+    "of another size": lambda x, ids: tf.reduce_sum(
+        tf.math.unsorted_segment_sum(x, ids, tf.reduce_max(ids) + 1) * tf.ones([tf.reduce_max(ids) + 1])
+    ),
+    "sparse": lambda x, ids: tf.reduce_sum(
+        tf.sparse.segment_mean(x, ids, tf.sort(ids), num_segments=tf.reduce_max(ids) + 1) ** 2
+    ),
+}
+
+
+@pytest.mark.default_cases("gathered", "sparse")
+@pytest.mark.parametrize("name", SEGMENT_COUNTS)
+def test_segments_are_at_most_as_many_as_ids(name):
+    graph = tf.function(SEGMENT_COUNTS[name], autograph=False)
+    own = jax.jit(tf2jax.convert_functional(graph, tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32)))
+    assert_close(own(X, IDS), graph(tf.constant(X), tf.constant(IDS)).numpy())
+    assert_close(own(X[:1], IDS[:1]), graph(tf.constant(X[:1]), tf.constant(IDS[:1])).numpy())
+    if name != "sparse":
+        assert np.isnan(own(X, IDS * 4)).all()  # 9 segments of 6 ids: most of them are empty
+
+
+@pytest.mark.default_cases("reshape", "bins")
 @pytest.mark.parametrize("name", BOUNDED)
 def test_sizes_with_a_bound(name):
     function, value = BOUNDED[name]
@@ -625,7 +662,7 @@ def test_second_derivatives():
 
 
 def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
-    """With a bound it does not fail: the function is padded as plainly as possible."""
+    """With a bound, too: results of padded arrays would be wrong."""
 
     def failing(ev, eqn, args):
         raise ValueError("shapes do not fit")
@@ -636,4 +673,19 @@ def test_what_jax_says_of_a_rule_is_said_of_its_equation(monkeypatch):
     assert refused.value.op == "Where"
     with tf2jax.override_config("dynamic_shape_bound", 9):
         padded = converted(CASES["sum"])
-    np.testing.assert_allclose(jax.jit(padded)(X), X[X > 0].sum(), rtol=1e-6)
+    with pytest.raises(LoweringError, match=r"reduce_sum.*shapes do not fit.*without jax.jit") as refused:
+        jax.jit(padded)(X)
+    assert "override_config" not in str(refused.value)
+
+
+def test_a_bound_does_not_change_loops_outside_jit():
+    """Values inside of a loop are traced, and their sizes are not padded, either."""
+
+    def body(i, total):
+        kept = tf.boolean_mask(X, tf.cast(i, tf.float32) - 1 < X)
+        return i + 1, total + tf.reduce_mean(tf.cos(kept))
+
+    graph = tf.function(lambda: tf.while_loop(lambda i, total: total < 1, body, (0, 0.0))[1])
+    with tf2jax.override_config("dynamic_shape_bound", 9):
+        own = tf2jax.convert_functional(graph)
+    np.testing.assert_allclose(own(), graph().numpy(), rtol=1e-6)

@@ -182,6 +182,26 @@ def test_a_number_of_rows_that_meets_labels():
     assert np.isnan(run((*components(x)[:2], np.int64([6, 5])), labels))
 
 
+@pytest.mark.parametrize(
+    "combiner", ["mean", pytest.param("sum", marks=pytest.mark.full), pytest.param("sqrtn", marks=pytest.mark.full)]
+)
+def test_weighted_embeddings_of_any_number_of_rows(combiner):
+    """Rows of ids and of weights are filled up to one number, which labels tell."""
+
+    def function(x, scale):
+        weights = tf.sparse.map_values(lambda v: tf.abs(v) + 0.1, x)
+        return looked_up(x, sparse_weights=weights, combiner=combiner) * scale[:, None]
+
+    specs = tf.SparseTensorSpec([None, None], tf.float32), tf.TensorSpec([None])
+    own, params = tf2jax.convert(tf.function(function), *specs)
+    scale = np.arange(1, 5, dtype=np.float32)
+    for x in SPARSE.values():
+        found = jax.jit(lambda *args: own(params, *args)[0])(components(x), scale)
+        np.testing.assert_allclose(found, function(x, scale), rtol=1e-5, atol=1e-6)
+    more = *components(SPARSE["some"])[:2], np.int64([6, 5])
+    assert np.isnan(jax.jit(lambda *args: own(params, *args)[0])(more, scale)).all()
+
+
 @pytest.mark.full
 def test_a_product_has_as_many_rows_as_what_it_is_added_to():
     """The sparse matrix's other size is unknown and unread; the check remains."""

@@ -1,4 +1,4 @@
-"""Each CPU lowering rule off alone: values and derivatives stay equal."""
+"""Each CPU rule off alone, or without jit: values and derivatives are equal."""
 
 import jax
 import jax.numpy as jnp
@@ -92,14 +92,19 @@ def _gradient(fn):
     return lambda *args: jax.grad(total, tuple(range(len(args))))(*args)
 
 
+def _functions_of(case):
+    """Return a case's function, and its gradient where it has one, and arguments."""
+    fn, shapes = ablation.cases("full")[case]
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    return [fn] if case in _NO_GRADIENT or case.endswith(_DERIVATIVES) else [fn, _gradient(fn)], args
+
+
 @pytest.mark.default_cases("sum_pool_dilated")
 @pytest.mark.parametrize("rule", CASES)
 def test_values_and_derivatives_without_the_rule(rule):
     case = CASES[rule]
-    fn, shapes = ablation.cases("full")[case]
-    rng = np.random.default_rng(0)
-    args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    functions = [fn] if case in _NO_GRADIENT or case.endswith(_DERIVATIVES) else [fn, _gradient(fn)]
+    functions, args = _functions_of(case)
     changed = False
     for function in functions:
         text, expected = _compiled(function, args, catalog.NAMES - {rule})
@@ -108,3 +113,19 @@ def test_values_and_derivatives_without_the_rule(rule):
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=_TOLERANCES.get(rule, _TOLERANCE) * np.abs(b).max())
     assert changed, f"{case} does not take {rule}"
+
+
+@pytest.mark.default_cases(
+    "sum_pool_dilated", "argmax_two_reductions", "top_k_packed_sort", "swap_loop", "constant_dot_gather", "dot_order"
+)
+@pytest.mark.parametrize("rule", CASES)
+def test_disable_jit_keeps_values_and_derivatives(rule):
+    """Without `jax.jit`, a CPU variant is evaluated by its lowering."""
+    functions, args = _functions_of(CASES[rule])
+    for function in functions:
+        expected = jax.tree.leaves(jax.jit(function)(*args))
+        with jax.disable_jit():
+            found = jax.tree.leaves(function(*args))
+        for a, b in zip(found, expected, strict=True):
+            tolerance = _TOLERANCES.get(rule, _TOLERANCE) * np.abs(np.asarray(b, np.float64)).max()
+            np.testing.assert_allclose(np.asarray(a, np.float64), b, rtol=0, atol=tolerance)

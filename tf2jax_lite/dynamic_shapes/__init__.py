@@ -8,6 +8,7 @@ Read in this order:
   bounds: upper and lower bounds of dimensions.
   primitives: truncate, extend and reshape with data-dependent sizes.
   provenance, intervals, row_bounds: bounds of traced values, from the equations that compute them.
+  partitions: masks whose counts add up to the array's size.
   unification: equality assumptions between dimensions, collected across retraces.
   tracker: `DynamicShapes`, the dimensions of one trace.
   driver: retracing; then evaluation.

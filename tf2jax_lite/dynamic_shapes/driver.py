@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,10 +27,11 @@ from .unification import SINGLE, Equalities
 
 __all__ = ["trace_and_evaluate"]
 
-_log = logging.getLogger("tf2jax_lite")
-
-
 _MAX_EQUALITIES = 32  # each costs one more trace
+_ADVICE = (
+    "A padded result would change its numbers, with dynamic_shape_bound, too: call the function without jax.jit, or "
+    "select elements by weights (tf.where) instead of removing them"
+)
 
 
 class _DynamicResultError(Exception):
@@ -63,9 +63,9 @@ def trace_and_evaluate(
     traced again with a symbol for that size, and the jaxpr is evaluated with arrays padded to upper bounds.
 
     Args:
-      run: called as ``run(*args, tracker=..., pads=...)``; see `Trace`.
+      run: called as ``run(*args, tracker=...)``; see `Trace`.
       args: its arguments: pytrees of arrays.
-      limit: the length to which results of such sizes are padded; None: they are not supported.
+      limit: the length to which the function's results of such sizes are padded; None: they are not supported.
       names: returns the names of the results, for messages.
       single: for inputs, by position in the second of ``args``, the axes of size 1 that are symbolic in the signature.
 
@@ -75,9 +75,9 @@ def trace_and_evaluate(
     leaves, tree = jax.tree.flatten(args)
     traced = [i for i, v in enumerate(leaves) if is_traced(v)]
     if not traced:
-        return run(*args, pads=True)
+        return run(*args)
     try:
-        return run(*args, pads=False)
+        return run(*args)
     except StaticInputError as error:
         first_error = error
     except LoweringError as error:
@@ -96,18 +96,9 @@ def trace_and_evaluate(
         if limit is None:
             text = f"Without that it fails at {error}" if getattr(error, "node", "") != first_error.node else ""
             raise _with_text(first_error, text) from error
-        reason = error
-    try:
-        results = run(*args, pads=True)
-    except LoweringError as error:
-        if not isinstance(error, StaticInputError) and not isinstance(error.__cause__, UnboundedError):
-            raise
-        # That error advises to set the bound, which is set.
-        why = f"results padded to {limit} fail, too: node {error.node!r} ({error.op}) does not support them"
-        message = f"{str(reason).rstrip('.')}; {why}"
+        # The first error advises to set the bound, which is set.
+        message = f"{str(error).rstrip('.')}. {_ADVICE}"
         raise LoweringError(message, node=first_error.node, op=first_error.op, path=first_error.path) from error
-    _log.warning("Results are padded to %d, and later nodes include the padding: %s", limit, reason)
-    return results
 
 
 def _with_text(first_error: LoweringError, text: str) -> LoweringError:
@@ -153,7 +144,7 @@ def _with_symbols(
         given = list(leaves)
         for i, value in zip(traced, chosen, strict=True):
             given[i] = value
-        results = run(*jax.tree.unflatten(tree, given), tracker=tracker, pads=False)
+        results = run(*jax.tree.unflatten(tree, given), tracker=tracker)
         returned[:] = [results]
         found, structure = jax.tree.flatten(results, is_leaf=lambda v: v is None)
         arrays = [i for i, v in enumerate(found) if isinstance(v, jax.Array)]

@@ -20,7 +20,7 @@ truncate_p = Primitive("truncate")
 Operands: the array and ``count``, an int32 scalar. Parameters: ``dim``, the first dimension of the result; ``name``,
 the variable that this equation defines as ``dim + 1`` (a variable is at least 1, a size at least 0), or "" where
 ``count`` is assumed to equal ``dim``; ``is_sure``, whether ``count`` never exceeds the capacity. If ``count`` is a
-constant, it equals ``dim``.
+constant, the array is known to have ``dim`` rows.
 """
 
 

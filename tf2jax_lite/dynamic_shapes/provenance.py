@@ -32,7 +32,7 @@ __all__ = [
 
 FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
 _PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
-_OF_ARRAYS = ("reduce_max", "reduce_min", "reduce_sum")
+_OF_ARRAYS = ("reduce_max", "reduce_min", "reduce_sum", "slice", "squeeze")
 _OF_VECTORS = {"reduce_max": max, "reduce_min": min, "reduce_sum": sum, "reduce_prod": math.prod}
 _MAX_DEPTH = 32
 _MAX_LENGTH = 32

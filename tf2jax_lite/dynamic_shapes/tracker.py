@@ -18,6 +18,7 @@ import numpy as np
 from jax import export, lax
 
 from tf2jax_lite.support.errors import OpError
+from tf2jax_lite.values.static import is_symbolic
 
 from .bounds import (
     VARIABLE_BOUNDS,
@@ -30,11 +31,12 @@ from .bounds import (
 )
 from .dim_expr import DYNAMIC, largest, names, names_in, parsed, value
 from .intervals import interval_of
+from .partitions import Partitions
 from .primitives import dynamic_reshape_p, truncate_p
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .unification import Equalities, Unifier, variable_of
 
-__all__ = ["DynamicShapes", "UnboundedError", "inferred_bound", "row_capacity", "truncate_rows"]
+__all__ = ["DynamicShapes", "UnboundedError", "inferred_bound", "keep_rows", "row_capacity", "truncate_rows"]
 
 # An inferred upper bound above this is no reason to allocate as many rows.
 _MAX_CAPACITY = 1 << 26
@@ -82,6 +84,8 @@ class DynamicShapes:
         self._reserved: str | None = None
         self._totals: dict[frozenset[Any], Any] = {}
         self._totals_of_sums: dict[str, str] = {}
+        self._partitions = Partitions()
+        self._certain_totals: list[tuple[Any, Any]] = []  # sums of dimensions, and the totals that they are
         self._products: dict[str, Any] = {}
         self._row_ids: dict[Any, tuple[Any, Any]] = {}
         self._capacities: dict[str, Any] = {}
@@ -112,18 +116,19 @@ class DynamicShapes:
         self.unbounded.add(name)
         return self._dim(f"{name} - 1")
 
-    def as_dims(self, value: Any) -> np.ndarray:
+    def as_dims(self, value: Any, expected_bound: Any = None) -> np.ndarray:
         """Return traced integers that become sizes as dimensions.
 
         Args:
           value: a traced scalar or vector of integers.
+          expected_bound: see `as_dim`.
         """
         if value.shape == ():
             found = [Entry(value, 0)]
         else:
             found = entries(value, value.shape[0])
         out = np.empty(len(found), object)
-        out[:] = [e.offset if e.is_known else self._size(e) for e in found]
+        out[:] = [e.offset if e.is_known else self._size(e, expected_bound) for e in found]
         return out.reshape(value.shape)
 
     def as_dim(self, count: Any, expected_bound: Any = None) -> Any:
@@ -309,15 +314,19 @@ class DynamicShapes:
         return self._unifier.unify(shapes, problem, fitting)
 
     def apply_equalities(self, value: Any) -> Any:
-        """Return an array with its dimensions replaced by equal ones or constants."""
+        """Return an array or a shape with dimensions replaced by equal ones."""
+        if is_symbolic(value) and self._certain_totals:
+            found = np.empty_like(value)
+            found.flat[:] = [self._simplified(dim) if is_data_dependent(dim) else dim for dim in value.flat]
+            return found
         if not isinstance(value, jax.Array):
             return value
         expressions = {**self._totals_of_sums, **self._equalities.expressions}
         for axis, size in enumerate(value.shape):
             if not is_data_dependent(size):
                 continue
-            if isinstance(same := constant_size(size), int):
-                count: Any = np.int32(same)
+            if (same := self._simplified(size)) is not size:
+                count: Any = np.int32(0)  # certain
             elif (text := expressions.get(str(size))) is not None:
                 same, count = self._dim(text), jnp.asarray(size).astype(np.int32)
             else:
@@ -325,6 +334,31 @@ class DynamicShapes:
             rows = truncate_p.bind(jnp.moveaxis(value, axis, 0), count, dim=same, name="", is_sure=True)
             value = jnp.moveaxis(rows, 0, axis)
         return value
+
+    def _simplified(self, dim: Any) -> Any:
+        """Return a dimension with certain sums replaced by totals, or constant."""
+        for parts, total in self._certain_totals:
+            name = min(names_in(parts))
+            if name in names_in(dim):
+                variables = {n: self._dim(n) for n in names_in(dim) | names_in(parts)}
+                tree = parsed(str(dim))
+                times = value(tree, {**variables, name: variables[name] + 1}) - value(tree, variables)
+                rest = dim - times * parts if isinstance(times, int) else dim
+                if names_in(rest).isdisjoint(names_in(parts)):
+                    dim = rest + times * total
+        return constant_size(dim)
+
+    def record_mask(self, mask: Any, size: Any) -> None:
+        """Record that ``size`` is the number of true values of a mask.
+
+        With masks that were recorded before it may partition the array: then the sizes add up to the array's.
+        """
+        if is_data_dependent(size):
+            total = math.prod(mask.shape)
+            for sizes, is_certain in self._partitions.add(mask, size):
+                self.record_split(sizes, total)
+                if is_certain and (self.limit is None or (isinstance(total, int) and total <= self.limit)):
+                    self._certain_totals.append((sum(sizes), total))
 
     def record_split(self, sizes: list[Any], total: Any) -> None:
         """Record that ``total`` rows were split into parts of these sizes."""
@@ -382,6 +416,14 @@ def row_capacity(bound: int | DynamicShapes | None, upper_bound: Any, problem: s
     if isinstance(bound, int):
         return bound
     raise UnboundedError(problem)
+
+
+def keep_rows(bound: int | DynamicShapes | None, mask: Any, *arrays: Any, of: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `truncate_rows` to the count of a mask, which is recorded."""
+    arrays = truncate_rows(bound, lambda: jnp.count_nonzero(mask), *arrays, of=of)
+    if isinstance(bound, DynamicShapes):
+        bound.record_mask(mask, arrays[0].shape[0])
+    return arrays
 
 
 def truncate_rows(

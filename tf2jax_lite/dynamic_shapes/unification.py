@@ -124,14 +124,26 @@ class Unifier:
         if len(b) != 2 or not b[0] or a[0] % b[0] or (len(a) == 2 and a[0] != b[0]):
             return False
         size = a[1] if len(a) == 2 else a[0] // b[0]
-        return self._equate(b[1], size, must=True) or self._equate(size, b[1], must=True)
+        return (
+            self._equate(b[1], size, must=True)
+            or self._equate(size, b[1], must=True)
+            or (not is_data_dependent(size) and self._replace_by_fixed(b[1], size))
+        )
 
     def _equate_to_fixed(self, one: Any, other: Any, *, is_needed: bool) -> bool:
         """Equate a dynamic to a fixed dimension; to 1 only if it does not broadcast."""
         fixed, dim = sorted((one, other), key=is_data_dependent)
-        return (
-            not is_data_dependent(fixed) and (is_needed or fixed not in (0, 1)) and self._equate(dim, fixed, must=True)
-        )
+        if is_data_dependent(fixed) or not (is_needed or fixed not in (0, 1)):
+            return False
+        return self._equate(dim, fixed, must=True) or self._replace_by_fixed(dim, fixed)
+
+    def _replace_by_fixed(self, dim: Any, fixed: Any) -> bool:
+        """Replace a sum of dimensions by a fixed one."""
+        known = not is_data_dependent(dim) or variable_of(dim) or str(dim) in self.equalities.expressions
+        if known or SINGLE in f"{dim} {fixed}":
+            return False
+        self.equalities.expressions[str(dim)] = str(fixed)
+        return True
 
     def _replace(self, dim: Any, other: Any) -> bool:
         """Replace a dimension that is not a single variable by another one that is older."""

@@ -12,6 +12,7 @@ that rules of a primitive meet (`Zero`, `instantiate_zeros`, `is_undefined_prima
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -42,6 +43,7 @@ __all__ = [
     "composite_jaxpr",
     "core_call_lowering",
     "define_prng_impl",
+    "evaluate_compiled",
     "instantiate_zeros",
     "ir",
     "is_traced",
@@ -146,11 +148,28 @@ def named_primitive(name: str) -> Primitive | None:
     return getattr(primitives, name, None)
 
 
+@functools.lru_cache(maxsize=4096)
+def _compiled(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    return jax.jit(functools.partial(primitive.bind, **dict(params)))
+
+
+def evaluate_compiled(primitive: Primitive, /, *args: Any, **params: Any) -> Any:
+    """Evaluate a primitive by its lowering, as JAX does, also in `jax.disable_jit`.
+
+    Args:
+      primitive: a primitive with a lowering rule.
+      *args: arrays.
+      **params: its parameters, hashable values.
+    """
+    with jax.disable_jit(False):
+        return _compiled(primitive, tuple(sorted(params.items())))(*args)
+
+
 def register(
     primitive: Primitive,
     *,
     multiple_results: bool | None = None,
-    impl: Callable[..., Any] | None = None,
+    impl: Callable[..., Any] | str | None = None,
     abstract: Callable[..., Any] | Primitive | None = None,
     jvp: Callable[..., Any] | None = None,
     transpose: Callable[..., Any] | None = None,
@@ -165,7 +184,7 @@ def register(
     Args:
       primitive: a primitive of our own.
       multiple_results: whether it returns a list.
-      impl: evaluates it on arrays.
+      impl: evaluates it on arrays; or ``"compiled"``, see `evaluate_compiled`.
       abstract: returns the abstract value (or the list of them) of the result from those of the operands; or another
         primitive with the same abstract evaluation.
       jvp: ``(primals, tangents, **params) -> (results, tangents)``; tangents may be `Zero`.
@@ -180,7 +199,7 @@ def register(
     if multiple_results is not None:
         primitive.multiple_results = multiple_results
     if impl is not None:
-        primitive.def_impl(impl)
+        primitive.def_impl(functools.partial(evaluate_compiled, primitive) if isinstance(impl, str) else impl)
     if isinstance(abstract, Primitive):
         primitive.def_effectful_abstract_eval(abstract.abstract_eval)
     elif abstract is not None:

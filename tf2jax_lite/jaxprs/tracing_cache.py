@@ -29,6 +29,7 @@ _OPTIONS = (
     "jax_threefry_partitionable",
     "jax_default_device",
     "jax_debug_nans",
+    "jax_disable_jit",
 )
 
 

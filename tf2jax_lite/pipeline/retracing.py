@@ -44,8 +44,8 @@ class Retracing:
       program: the planned graph.
       interface: its calling interface.
       config: the options at conversion.
-      once: evaluates the program: ``once(params, inputs, key, promote_dtypes, wanted, inconclusive=..., tracker=...,
-        pads=...)``; see `Trace`.
+      once: evaluates the program: ``once(params, inputs, key, promote_dtypes, wanted, inconclusive=..., tracker=...)``;
+        see `Trace`.
 
     Attributes:
       separates_state: whether traced calls have the first reason: a variable may be read after an assignment.
@@ -89,7 +89,7 @@ class Retracing:
         def run(params: Any, inputs: Any, key: Any, promote_dtypes: bool) -> Results:
             # Without `driver.trace_and_evaluate`: results with data-dependent sizes must not be padded.
             flat, state = size_comparisons.with_deferred_comparisons(
-                lambda met: self._once(params, inputs, key, promote_dtypes, "both", inconclusive=met, pads=False)
+                lambda met: self._once(params, inputs, key, promote_dtypes, "both", inconclusive=met)
             )
             return flat, {name: value for name, value in state.items() if value is not params.get(name)}
 
@@ -136,7 +136,7 @@ class Retracing:
                 return self._once(given, inputs, key, promote_dtypes, wanted, inconclusive=met, **sized)
 
             if not self._program.has_dynamic_sizes:
-                return once(params, inputs, key, pads=False)
+                return once(params, inputs, key)
             limit = self._config.dynamic_shape_bound or None
             single = _unit_axes(inputs, self._program.graph.main.args)
             return driver.trace_and_evaluate(once, (dict(params), list(inputs), key), limit, self._names, single)

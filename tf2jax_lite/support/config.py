@@ -49,7 +49,8 @@ class Config:
       raise_on_lost_effect: raise for a stateful node without an implementation that TensorFlow would run for its side
         effect (an insertion into a table); otherwise warn and remove it.
       resize_bilinear_precision: matmul precision inside bilinear resizing: "default", "high" or "highest".
-      enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks.
+      enable_checkify_for_asserts: ``Assert`` and ``CheckNumerics`` nodes become ``jax.experimental.checkify`` checks,
+        and so do indices, segment ids and labels out of range, which TensorFlow refuses on CPU.
       xlacallmodule_strict_checks: raise when a serialized module runs on a platform that it was not lowered for.
       disable_assert_in_tensor_list_get_item: do not compare the element dtype of a tensor list with the node's.
       skip_variables_evaluation_inside_tf_tracing: while another tf.function is traced, return params as

@@ -224,7 +224,7 @@ def _abstract(x: Any, matrix: Any, *, weights: _Weights, **params: Any) -> Any:
 _constant_dot_p = Primitive("dot_general")  # on all platforms but CPU it is lowered as that one
 register(
     _constant_dot_p,
-    impl=lambda *args, **params: jax.jit(functools.partial(_constant_dot_p.bind, **params))(*args),
+    impl="compiled",
     abstract=_abstract,
     jvp=_jvp,
     transpose=_transpose,

@@ -60,7 +60,7 @@ def _variant(primitive: Any, selected: Selection) -> Any:
     variant = Primitive(primitive.name)
     register(
         variant,
-        impl=functools.partial(_run, variant),
+        impl="compiled",
         abstract=primitive,
         jvp=functools.partial(_jvp, primitive, selected),
         transpose=functools.partial(_transpose, primitive, selected),
@@ -121,15 +121,6 @@ def _trace(fn: Callable[..., Any], params: tuple[tuple[str, Any], ...], structs:
 @functools.lru_cache(maxsize=4096)
 def _trace_once(fn: Any, params: Any, structs: Any, settings: Any) -> ClosedJaxpr:
     return _trace(fn, params, structs)
-
-
-@functools.lru_cache(maxsize=4096)
-def _compiled(variant: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
-    return jax.jit(functools.partial(variant.bind, **dict(params)))
-
-
-def _run(variant: Any, /, *args: Any, **params: Any) -> Any:
-    return _compiled(variant, _frozen(params))(*args)
 
 
 # A primitive's rules as functions of arrays alone; ``chosen`` are the operands that have tangents.

@@ -103,7 +103,7 @@ RULES = (
 _swaps_p = Primitive("closed_call")
 register(
     _swaps_p,
-    impl=lambda targets, **params: jax.jit(lambda t: _swaps_p.bind(t, **params))(targets),
+    impl="compiled",
     abstract=lambda targets, **_: targets,
     batch=lambda args, dims, **_: (permutation_of_swaps(jnp.moveaxis(args[0], dims[0], 0)), 0),
     lowering=lower_fun(_by_chains, multiple_results=False),

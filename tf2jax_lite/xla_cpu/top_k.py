@@ -148,7 +148,7 @@ _top_k_p = Primitive("top_k")  # on all platforms but CPU it is lowered as that 
 register(
     _top_k_p,
     multiple_results=True,
-    impl=lambda x, **params: jax.jit(lambda x: _top_k_p.bind(x, **params))(x),
+    impl="compiled",
     abstract=lax.top_k_p,
     jvp=_jvp,
     batch=_batch,

@@ -53,6 +53,68 @@ def loop(i, x):
     return x + tf.cast(TABLES[3].size(), tf.float32)
 
 
+def _made(keys, values, default=-1.0):
+    return static(keys, values, default).lookup
+
+
+class Layer(tf.Module):
+    table = None
+
+    @tf.function
+    def __call__(self, i):
+        if self.table is None:
+            self.table = static([5, 7], [0.5, 0.75], -1.0)
+        return self.table.lookup(i)
+
+
+KEYS = tf.constant([5, 7], tf.int64)
+
+
+def _of_vocabulary(i):
+    initializer = tf.lookup.KeyValueTensorInitializer(KEYS, tf.range(2, dtype=tf.int64))
+    return tf.cast(tf.lookup.StaticVocabularyTable(initializer, 3).lookup(i), tf.float32)
+
+
+def _in_a_branch(i):
+    return tf.cond(tf.size(i) > 2, lambda: _made([5], [0.5])(i), lambda: _made([7], [4.0])(i))
+
+
+MADE_WHILE_TRACED = {
+    "constants": lambda: lambda i: _made([5, 7], [0.5, 0.75])(i),
+    "captured": lambda: (
+        lambda i: tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(KEYS, tf.constant([0.5, 0.75])), -1.0
+        ).lookup(i)
+    ),
+    "vocabulary": lambda: _of_vocabulary,
+    "by the first call": Layer,
+    "in a call": lambda: lambda i: Layer()(i) + tf.function(lambda i: _made([9], [2.0])(i))(i),
+    "in a branch": lambda: _in_a_branch,
+}
+
+
+@pytest.mark.default_cases("False-constants", "False-by the first call")
+@pytest.mark.parametrize("name", MADE_WHILE_TRACED)
+@pytest.mark.parametrize("called_first", [False, True])
+def test_table_made_while_the_function_is_traced(name, called_first):
+    fn = MADE_WHILE_TRACED[name]()
+    function = fn if isinstance(fn, tf.Module) else tf.function(fn, autograph=False)
+    i = np.array([5, 7, 9], np.int64)
+    expected = function(tf.constant(i)).numpy() if called_first else None
+    jax_fn, params = tf2jax.convert(function, tf.TensorSpec([3], tf.int64))
+    found = jax.jit(jax_fn)(params, i)[0]
+    np.testing.assert_array_equal(found, function(tf.constant(i)).numpy() if expected is None else expected)
+
+
+def test_table_filled_with_unknown_contents_is_not_supported():
+    @tf.function
+    def function(keys):
+        return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, keys * 2), -1).lookup(keys)
+
+    with pytest.raises(UnsupportedError, match="captures the resource"):
+        tf2jax.convert(function, tf.TensorSpec([3], tf.int64))
+
+
 @pytest.mark.default_cases("branches")
 @pytest.mark.parametrize("fn", [branches, loop])
 def test_lookup(fn):

@@ -24,6 +24,9 @@ T = {t: tf.dtypes.as_dtype(t) for t in ALL}
 PLAIN = np.array([[0, 1, -1, 3], [0.5, -0.5, 2.75, 120.9]])
 # Out of range. Results of float64 and 16-bit floats depend on the position in a vector, so they are not compared.
 WILD = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 1e20, 300.0, -300.0, 70000.0, -70000.0, -1.0, -1.5, 2.0**31])
+# A multiple of the vector length: TensorFlow saturates (it wraps the elements that do not fill a vector).
+BEYOND = np.tile([300.0, -300.0, 255.9, 256.0, 128.0, -129.0, 40000.0, -40000.0, -1.0, -0.9, 65504.0, -65504.0], 16)
+NARROW = [t for t in INTS if t.itemsize < 4]
 NEGATIVE = np.array([-1.0, -1.5, -300.0, -70000.0, -0.5])
 # Halfway cases, overflow, underflow, and mantissas that end in ones.
 HARD = np.array([1 / 3, -2 / 3, 0.3334, 1e-7, 1e-41, 65519.9, 65520, 1e30, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8])
@@ -55,8 +58,16 @@ CASES = [
         for b in ("int32", "int64")
     ),
     *(
-        case("Cast", WILD.astype(np.float32), DstT=T[np.dtype(b)]).using(name=f"wild-{b}")
-        for b in ("int8", "int16", "uint8", "uint16")
+        case("Cast", BEYOND.astype(a), DstT=T[b]).using(name=f"beyond-{a}-{b}-{baked}", baked=baked)
+        for a in FLOATS
+        for b in NARROW
+        for baked in ((), ("x",))
+        if b != np.uint8 or a.name in ("float32", "bfloat16")  # other kernels saturate within int16's range only
+    ),
+    *(
+        case("Cast", BEYOND.astype(np.complex64), DstT=T[b]).using(name=f"beyond-complex-{b}-{baked}", baked=baked)
+        for b in NARROW
+        for baked in ((), ("x",))
     ),
     *(
         case("Cast", NEGATIVE.astype(np.float32), DstT=T[np.dtype(b)]).using(name=f"negative-{b}")
@@ -174,3 +185,25 @@ def test_folding_keeps_symbolic_dimensions():
 
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((b,), np.float32))
     np.testing.assert_array_equal(exported.call(jnp.ones(5, np.float32)), np.float32(5))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("source", FLOATS, ids=str)
+def test_cast_beyond_32_bits_equals_xla(source, dtype):
+    """XLA saturates everywhere; TensorFlow's kernel returns the minimum."""
+    x = np.array([1e10, -1e10, np.inf, -np.inf, np.nan, *WILD], source)
+    want = tf.function(lambda x: tf.cast(x, T[dtype]), jit_compile=True)(x).numpy()
+    convert = tf.function(lambda x: tf.cast(x, T[dtype]))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(
+            jax.jit(tf2jax.convert_functional(convert, tf.TensorSpec(x.shape, source)))(x), want
+        )
+        folded = tf2jax.convert_functional(tf.function(lambda: convert(tf.constant(x))))()
+    np.testing.assert_array_equal(folded, want)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_saturate_cast(dtype):
+    x = BEYOND.astype(np.float32)
+    fn = tf2jax.convert_functional(tf.function(lambda x: tf.saturate_cast(x, T[dtype])), tf.TensorSpec(x.shape))
+    np.testing.assert_array_equal(jax.jit(fn)(x), tf.saturate_cast(x, T[dtype]).numpy())

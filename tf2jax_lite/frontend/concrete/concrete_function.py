@@ -36,7 +36,7 @@ from .structures import (
     structured_inputs,
     structured_outputs,
 )
-from .table_captures import captured_table, table_dtypes
+from .table_captures import captured_table, initialize_tables, table_dtypes
 from .trainable import Trains, trained_variables
 from .variable_paths import variable_paths
 from .variable_values import is_numeric, read_value, read_values
@@ -103,6 +103,7 @@ def load_concrete(
         captured += more
         variables += read
     # In a split model, tables stay in TensorFlow.
+    graph = graph if opaque else initialize_tables(graph, func_graph)
     pairs = [] if opaque else table_dtypes(graph.main, graph.functions)
     model = getattr(concrete, "_tf2jax_lite_model", model)
     trains = trained_variables(variables, model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf2jax_lite import ir
+from tf2jax_lite.frontend.gradients.capture_threading import MAIN
+from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 
-__all__ = ["captured_table", "table_dtypes"]
+__all__ = ["captured_table", "initialize_tables", "table_dtypes"]
 
 _FIND = frozenset({"LookupTableFind", "LookupTableFindV2"})
+_INITIALIZE = frozenset({"InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2"})
 _WRITE = frozenset({"LookupTableInsert", "LookupTableImport", "LookupTableRemove"})
 
 
@@ -30,6 +35,51 @@ def table_dtypes(main: ir.Function, functions: Mapping[str, ir.Function]) -> lis
         return []  # contents that change while the function runs cannot be constants
     pairs = {(node.attrs.get("Tin"), node.attrs.get("Tout")): None for node in nodes if node.op in _FIND}
     return list(pairs)
+
+
+def initialize_tables(graph: ir.Graph, func_graph: Any) -> ir.Graph:
+    """Initialize tables that the function fills, as its first call does.
+
+    A table that is made while a function is traced is created outside of the graph, and filled inside of it.
+
+    Args:
+      graph: the imported graph.
+      func_graph: TensorFlow's graph of the function.
+
+    Returns:
+      The graph without the nodes that fill these tables.
+    """
+    if graph.ops.isdisjoint(_INITIALIZE):
+        return graph
+    graphs = FunctionGraphs(func_graph)
+    filled: dict[str | None, set[str]] = {}
+    for traced in graphs.all():
+        for node in traced.get_operations():
+            inputs = list(map(_known_value, node.inputs)) if node.type in _INITIALIZE else [None]
+            if not any(value is None for value in inputs):
+                with tf.init_scope(), contextlib.suppress(tf.errors.OpError):  # it has other contents
+                    tf.raw_ops.LookupTableImportV2(**dict(zip(("table_handle", "keys", "values"), inputs, strict=True)))
+                filled.setdefault(graphs.name_of(traced), set()).add(node.name)
+
+    def without(key: str, function: ir.Function) -> ir.Function:
+        if not (names := filled.get(key)):
+            return function
+        nodes = [ir.Node(n.name, "NoOp", (), (), n.control, {}) if n.name in names else n for n in function.nodes]
+        return dataclasses.replace(function, nodes=tuple(nodes))
+
+    library = {name: without(name, function) for name, function in graph.functions.items()}
+    return dataclasses.replace(graph, main=without(MAIN, graph.main), functions=library)
+
+
+def _known_value(tensor: Any) -> Any:
+    """Return a graph tensor's captured or constant value, or None."""
+    while not isinstance(tensor, tf.__internal__.EagerTensor):
+        captures = getattr(tensor.graph, "captures", ())
+        outer = next((external for external, internal in captures if internal is tensor), None)
+        if outer is None:
+            return tf.get_static_value(tensor)
+        tensor = outer
+    return tensor
 
 
 def captured_table(handle: Any, pairs: list[tuple[Any, Any]]) -> Table | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def prepare(trace: Trace, step: Step, inputs: Sequence[Any], frame: Frame) -> tu
                 continue
             arg = args[index] = each(to_32_bits, arg)
         if step.static[index]:
-            args[index] = _static_input(arg, step, index, frame, trace.tracker)
+            args[index] = _static_input(arg, step, index, frame, trace.tracker, _expected_bound(op, index, args))
         elif index < len(op.inputs) and op.inputs[index] in op.reads:
             args[index] = trace.read(arg, step, frame)
         elif unconverted:
@@ -115,7 +116,16 @@ def _static_or_traced(value: Any) -> Any:
     return values.as_array(value) if found is None else found
 
 
-def _static_input(arg: Any, step: Step, index: int, frame: Frame, tracker: DynamicShapes | None) -> Any:
+def _expected_bound(op: Any, index: int, args: Sequence[Any]) -> Any:
+    """Return the upper bound of a size: most segments have an id."""
+    if op.inputs[index] != "num_segments" or "segment_ids" not in op.inputs:
+        return None
+    return math.prod(np.shape(args[op.inputs.index("segment_ids")]))
+
+
+def _static_input(
+    arg: Any, step: Step, index: int, frame: Frame, tracker: DynamicShapes | None, expected_bound: Any
+) -> Any:
     def convert(value: Any) -> Any:
         found = values.static_value(value)
         if found is not None:
@@ -123,7 +133,7 @@ def _static_input(arg: Any, step: Step, index: int, frame: Frame, tracker: Dynam
         if not isinstance(value, jax.Array):
             return value
         if tracker is not None and _may_be_sizes(value):
-            return tracker.as_dims(value)
+            return tracker.as_dims(value, expected_bound)
         name = step.op.inputs[index]
         advice = "pass what it depends on as a static argument (jax.jit(..., static_argnums=...))"
         if "Sparse" in step.op.name and "shape" in name:

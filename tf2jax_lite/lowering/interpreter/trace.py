@@ -24,6 +24,7 @@ from tf2jax_lite.lowering.merging.branch_merge import merge_branches
 from tf2jax_lite.lowering.merging.rank_variants import RankVariants, expand_variants
 from tf2jax_lite.lowering.planning.plan import Plan, Step
 from tf2jax_lite.lowering.planning.program import Program
+from tf2jax_lite.ops.common.index_checks import check_indices
 from tf2jax_lite.support.errors import MissingParamError, PreventedGradientError
 from tf2jax_lite.values import static as values
 from tf2jax_lite.values.int64 import U32Pair, per_word, to_32_bits, to_u32_pair
@@ -34,7 +35,7 @@ from tf2jax_lite.xla_cpu.selection import using
 from .assigned_variables import as_variable
 from .constant_folding import fold
 from .constant_size import check_results
-from .diagnostics import cause, explain, is_explained, located, missing_key
+from .diagnostics import cause, describe, explain, is_explained, located, missing_key
 from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
 from .partial_eval import FoldingBudget
@@ -55,7 +56,6 @@ class Trace:
         to the initial value (TensorFlow's rule); if None, with respect to the assigned value (JAX's rule).
       suppress_effects: whether nothing is printed or asserted, as another run of the same call does it.
       tracker: makes symbols of data-dependent sizes. None: there are none, and ops that could use them have no bound.
-      pads: whether results of such sizes are padded to the bound that was configured, instead.
       inconclusive: gets the name of each node that compares sizes without a result at trace time; the comparison is
         traced then. None: such sizes count as different.
     """
@@ -70,7 +70,6 @@ class Trace:
         initial: Mapping[str, Any] | None = None,
         suppress_effects: bool = False,
         tracker: DynamicShapes | None = None,
-        pads: bool = True,
         inconclusive: list[str] | None = None,
     ):
         self.program = program
@@ -79,7 +78,6 @@ class Trace:
         self.initial = initial
         self.suppress_effects = suppress_effects
         self.tracker = tracker
-        self.pads = pads
         self.inconclusive = inconclusive
         self.budget = FoldingBudget()
         self._in_mesh = in_mesh()
@@ -221,7 +219,9 @@ class Trace:
         args, runs_per_word = prepare(self, step, inputs, frame)
         if self._in_mesh and not op.writes:
             args = same_varying_axes(args)
-        bound = None if op.always_pads or self.pads else op.bound
+        if self.program.config.enable_checkify_for_asserts and not self.suppress_effects:
+            check_indices(op.name, op.inputs, args, step.kwargs, describe(step, frame))
+        bound = None if op.always_pads else op.bound
         shapes = None if self.tracker is None else op.shapes
         if op.plain and not step.functions and not runs_per_word and bound is None and shapes is None:
             return flat_results(op.fn(*args, **step.kwargs))

@@ -243,7 +243,6 @@ def _inside(trace: Trace, variables: Variables, key: Any, frame: Frame) -> tuple
         initial=initial,
         suppress_effects=trace.suppress_effects,
         tracker=trace.tracker,
-        pads=trace.pads,
         inconclusive=trace.inconclusive,
     )
     return inner, Frame(frame.path, inner.root_frame().key, frame.unconditional)

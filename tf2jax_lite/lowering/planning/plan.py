@@ -225,7 +225,7 @@ def _prepare(
             raise UnsupportedAttributeError(f"node {node.name!r} ({node.op}) in {where!r}: {error}") from None
     for name in entry.config_options:
         kwargs[name] = getattr(config, name)
-    if entry.bound is not None:
+    if entry.always_pads and entry.bound is not None:
         kwargs[entry.bound] = config.dynamic_shape_bound or None
     names = entry.inputs
     static = tuple(i < len(names) and names[i] in entry.static for i in range(len(node.groups)))
