@@ -32,6 +32,7 @@ from tf2jax_lite.support.errors import (
     Tf2JaxError,
 )
 from tf2jax_lite.support.limits import reading
+from tf2jax_lite.values.int64 import fit_integers
 
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact
@@ -385,13 +386,10 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
     if not (have and want and have <= want):
         raise InputError(f"array {name!r} is {array.dtype}; the function takes {wanted}")
     dtype = _canonical(computed)
+    if want == [1]:
+        return fit_integers(array, dtype, f"array {name!r}", wanted)
     with np.errstate(over="ignore"):
-        found = array.astype(dtype)
-    if want == [1] and not np.array_equal(found, array):
-        cause = f", which {wanted} becomes without JAX_ENABLE_X64=1, here and at conversion"
-        cause = cause if dtype != wanted else ""
-        raise InputError(f"array {name!r} has values from {array.min()} to {array.max()}, too large for {dtype}{cause}")
-    return found
+        return array.astype(dtype)
 
 
 def _placed(

@@ -27,10 +27,11 @@ from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
+from tf2jax_lite.values.int64 import check_integers
 
 from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
-from .data import Examples, as_training_data
+from .data import Batch, Examples, as_training_data
 from .exports import expanded
 from .history import History, plain
 from .sharding import Sharding, make_placement, placed
@@ -173,7 +174,8 @@ def finetune(
 
     def evaluate(found: ModelWeights) -> dict[str, Any]:
         assert held_out is not None
-        return evaluate_model(model, found, map(place, held_out.in_order(max(batch_size, 128))))
+        batches = held_out.in_order(max(batch_size, 128))
+        return evaluate_model(model, found, (place(_checked(batch, "the evaluation data")) for batch in batches))
 
     def resume(checkpoint: Checkpoint) -> None:
         nonlocal restored, steps, position
@@ -191,7 +193,7 @@ def finetune(
             zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
             state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
         for batch in data.epoch(epoch, batch_size, seed, skip=position):
-            on_devices = place_share(batch)
+            on_devices = place_share(_checked(batch, "the examples"))
             num_examples = len(next(iter(on_devices.values())))  # of all processes
             if not begun:
                 left = epochs * -(-len(data) // batch_size) - steps
@@ -264,6 +266,11 @@ def _first_batch(model: Model, state: FinetuneState, batch: Mapping[str, Any], n
     devices = sorted(state.loss_sum.sharding.device_set, key=lambda device: device.id)
     flops = functools.partial(gradient_flops, model, *shapes)
     return FirstBatch(len(next(iter(batch.values()))), flops, devices, num_steps)
+
+
+def _checked(batch: Batch, where: str) -> Batch:
+    check_integers(batch, where)
+    return batch
 
 
 def _zeros_like(value: jax.Array) -> jax.Array:

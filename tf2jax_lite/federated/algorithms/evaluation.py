@@ -24,11 +24,11 @@ from tf2jax_lite.federated.execution.for_each_client import for_each_client
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Stat
 from tf2jax_lite.federated.models.model import (
     Model,
-    as_model_weights,
     check_model,
     check_weights,
     evaluate_model,
     evaluate_stats,
+    whole_weights,
 )
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.compose import (
@@ -187,7 +187,7 @@ class ModelEvaluator:
         work = evaluation_work(model)
 
         def client_init(shared: Any, own: Any) -> Any:
-            return as_model_weights(own if shared is None else shared), _zero(model)
+            return whole_weights(model, own if shared is None else shared), _zero(model)
 
         def client_step(state: Any, batch: Mapping[str, Any]) -> Any:
             return state[0], work.client_step((), state[0], state[1], batch)
@@ -204,7 +204,7 @@ class ModelEvaluator:
           params: the model's weights, or its plain params.
           clients: pairs (client id, batches).
         """
-        check_weights(self._model, as_model_weights(params), "params")
+        check_weights(self._model, whole_weights(self._model, params), "params")
         yield from self._each(params, ((client_id, batches, ()) for client_id, batches in clients))
 
     def evaluate_per_client_params(
@@ -296,7 +296,7 @@ def build_personalization_eval(
     steps = {name: jax.jit(work.client_step) for name, (work, _) in strategies.items()}
 
     def evaluate(weights: Any, client_data: Sequence[Any], key: Any = None) -> dict[str, dict[str, Any]]:
-        weights = as_model_weights(weights)
+        weights = whole_weights(model, weights)
         key = jax.random.key(0) if key is None else key
         check_key(key)
         rows: dict[str, list[Any]] = {name: [] for name in ("baseline", *strategies)}

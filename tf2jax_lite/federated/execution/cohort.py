@@ -22,6 +22,7 @@ from tf2jax_lite.federated.data import (
 from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
 from tf2jax_lite.federated.data.seeds import seed_words
 from tf2jax_lite.support.errors import DataError, InputError
+from tf2jax_lite.values.int64 import check_integers
 
 __all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "Entry", "as_entries", "client_seed", "cohort_of"]
 
@@ -246,7 +247,7 @@ class Cohort:
             if len(item) == 0:
                 return None
             # A batch preprocessor treats each example alone, so it may run once for all.
-            examples = _numeric(item.all_examples(), index)
+            examples = _numeric(item.all_examples() if item.preprocessor else item.raw_examples, index)
             size = len(next(iter(examples.values())))
             return Client(index, examples, self._rows(size, index), client_input)
         if isinstance(item, Mapping) or not isinstance(item, Iterable):
@@ -349,6 +350,7 @@ def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
                 f"client {index} of the round: feature {name!r} is {array.dtype}, which JAX has not; a preprocessor "
                 "must make numbers of it"
             )
+        check_integers({name: array}, f"client {index} of the round", DataError)
         found[name] = np.asarray(array, jax.dtypes.canonicalize_dtype(dtype))
     sizes = {name: value.shape[0] for name, value in found.items()}
     if len(set(sizes.values())) != 1:

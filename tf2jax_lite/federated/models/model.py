@@ -19,6 +19,7 @@ from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
+from tf2jax_lite.values.int64 import check_integers
 
 __all__ = [
     "BatchLoss",
@@ -39,6 +40,7 @@ __all__ = [
     "model_value_and_grad",
     "replace_leaves",
     "split_mask",
+    "whole_weights",
 ]
 
 PyTree = Any
@@ -102,6 +104,19 @@ class Model:
         return jax.eval_shape(self.init, jax.random.key(0))
 
     @functools.cached_property
+    def constants(self) -> PyTree:
+        """The non-trainable weights, if neither training nor the key of `init` changes them; None otherwise."""
+        shapes = self.shapes.non_trainable
+        if not jax.tree.leaves(shapes):
+            return shapes
+        if any(changing_leaves(self, shapes)):
+            return None
+        with jax.ensure_compile_time_eval():  # under jit, too
+            found, other = (as_model_weights(self.init(jax.random.key(seed))).non_trainable for seed in (0, 1))
+        same = jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True), found, other)
+        return found if all(jax.tree.leaves(same)) else None
+
+    @functools.cached_property
     def of_weights(self) -> Model:
         """The model with functions of `ModelWeights`: itself, or one around it."""
         return self if isinstance(self._given_shapes, ModelWeights) else _of_weights(self)
@@ -151,6 +166,28 @@ class BatchLoss(NamedTuple):
 def as_model_weights(params: Any) -> ModelWeights:
     """Return ``params`` as weights: all of them train if they are a bare pytree."""
     return params if isinstance(params, ModelWeights) else ModelWeights(params, ())
+
+
+def whole_weights(model: Model, params: Any) -> ModelWeights:
+    """Return weights of a model, given as `ModelWeights` or as its trainable weights alone.
+
+    Raises:
+      InputError: they are the trainable ones, and the model's others are not known without a state.
+    """
+    if isinstance(params, ModelWeights):
+        return params
+    constants = model.constants
+    if constants is None:
+        names = [jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in _leaves(model.shapes.non_trainable)]
+        raise InputError(
+            f"these are trainable weights alone, and the model has others, which training or a key determine "
+            f"({', '.join(names[:5])}). Give a training's state.weights instead of its state.params."
+        )
+    return ModelWeights(params, constants)
+
+
+def _leaves(tree: PyTree) -> list[Any]:
+    return jax.tree.leaves_with_path(tree)
 
 
 def check_model(model: Any) -> Model:
@@ -263,6 +300,7 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
     Returns:
       ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.
     """
+    check_integers(batch, "a batch")
     examples = {name: jnp.asarray(value) for name, value in batch.items() if name != MASK_KEY}
     if MASK_KEY not in batch:
         return examples, None
@@ -276,11 +314,16 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
     return {name: fill(value) for name, value in examples.items()}, mask
 
 
+def _unshared(tree: PyTree) -> PyTree:
+    """Return a pytree in containers of its own: a function may assign to those that it gets."""
+    return jax.tree.map(lambda leaf: leaf, tree)
+
+
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
     """Return per-example float32 losses, the train output, and mask or None."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_train):
-        output = model.apply_for_train(weights, examples, rng)
+        output = model.apply_for_train(_unshared(weights), dict(examples), rng)
     if not isinstance(output, TrainOutput):
         raise InputError(
             f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
@@ -288,7 +331,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
         )
     # A sum of losses, or a number of examples, may overflow half precision.
     with raised_by("train_loss", model.train_loss):
-        losses = as_float(model.train_loss(examples, output.predictions))
+        losses = as_float(model.train_loss(dict(examples), _unshared(output.predictions)))
     count = jnp.shape(next(iter(examples.values())))[0]
     if losses.shape != (count,):
         raise InputError(
@@ -309,7 +352,7 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     model = check_model(model)
 
     def per_example_loss(weights: Any, batch: Batch, rng: Any) -> jax.Array:
-        return _losses(model, as_model_weights(weights), batch, rng)[0]
+        return _losses(model, whole_weights(model, weights), batch, rng)[0]
 
     return per_example_loss
 
@@ -352,7 +395,7 @@ def model_value_and_grad(
         return minimized + regularization, BatchLoss(loss, count, weight, output.non_trainable, output.predictions)
 
     def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:
-        weights = as_model_weights(weights)
+        weights = whole_weights(model, weights)
         differentiated = jax.value_and_grad(loss_fn, has_aux=True)
         try:
             (_, aux), grads = differentiated(weights.trainable, weights.non_trainable, batch, rng)
@@ -384,11 +427,13 @@ def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[st
     """Return each metric's statistic, and the mean ``loss``'s, over a batch."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_eval):
-        predictions = model.apply_for_eval(weights, examples)
-    stats = {name: evaluate_batch(m, examples, predictions, mask) for name, m in model.eval_metrics.items()}
+        predictions = model.apply_for_eval(_unshared(weights), dict(examples))
+    stats = {}
+    for name, metric in model.eval_metrics.items():
+        stats[name] = evaluate_batch(metric, examples, _unshared(predictions), mask)
     if "loss" not in stats:
         with raised_by("train_loss", model.train_loss):
-            losses = jnp.asarray(model.train_loss(examples, predictions))
+            losses = jnp.asarray(model.train_loss(dict(examples), _unshared(predictions)))
         kept = jnp.ones(losses.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
         stats["loss"] = MeanStat.new(losses, kept).reduce()
     return stats
@@ -399,7 +444,7 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
 
     Args:
       model: the model.
-      weights: its `ModelWeights`, or a bare pytree of parameters.
+      weights: its `ModelWeights`, or its trainable weights, such as ``state.params``, if no others change in training.
       batches: dicts of arrays, padded (with ``"__mask__"``) or not.
 
     Returns:
@@ -408,12 +453,14 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
     Raises:
       InputError: there is no batch, or one does not fit the model, or the weights do not.
     """
-    weights, model = as_model_weights(weights), check_model(model)
+    model = check_model(model)
+    weights = whole_weights(model, weights)
     check_weights(model, weights)
     total: dict[str, Stat] | None = None
     for number, batch in enumerate(batches):
         if not isinstance(batch, Mapping):
             raise InputError(f"evaluate_model: a batch is a dict of arrays, not {type(batch).__name__}")
+        check_integers(batch, f"evaluate_model: batch {number}")
         with fitting(batch, f"batch {number}"):
             stats = _evaluate(model, weights, dict(batch))
         total = stats if total is None else {name: total[name].merge(stat) for name, stat in stats.items()}
@@ -445,6 +492,7 @@ def evaluate_average_loss(
     total = None
     step = _jitted_sum(per_example_loss)
     for i, batch in enumerate(batches):
+        check_integers(batch, f"evaluate_average_loss: batch {i}")
         stat = step(weights, dict(batch), jax.random.fold_in(rng, i))
         total = stat if total is None else total.merge(stat)
     if total is None:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
@@ -120,7 +121,7 @@ class ClientWork:
         """
         carry = self.client_init(state, message, key, client_input)
         for batch in batches:
-            carry = self.client_step(state, message, carry, batch)
+            carry = self.client_step(state, message, carry, immutable(batch))
         result = self.client_final(state, message, carry)
         return MeasuredProcessOutput(self.advance(state), result, {"train": result.measurements})
 

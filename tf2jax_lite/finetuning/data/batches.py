@@ -115,14 +115,14 @@ class InMemory(TrainingData):
     def identity(self) -> str:
         """Return a SHA-256 of all arrays."""
         found = hashlib.sha256()
-        for name, array in sorted(self.dataset.all_examples().items()):
+        for name, array in sorted(self.dataset.raw_examples.items()):
             found.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
             found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def problem(self) -> str | None:
         """See `TrainingData.problem`."""
-        for name, value in self.dataset.all_examples().items():
+        for name, value in self.dataset.raw_examples.items():
             array = np.asarray(value)
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 first = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(1)))
