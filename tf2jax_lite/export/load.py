@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.coercion import is_key, kind_of
+from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
@@ -32,7 +33,6 @@ from tf2jax_lite.support.errors import (
     Tf2JaxError,
 )
 from tf2jax_lite.support.limits import reading
-from tf2jax_lite.values.int64 import fit_integers
 
 from .dimension_syntax import MULTIPLE
 from .hub import local_artifact

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.models.model import Model, evaluate_model
@@ -27,7 +29,6 @@ from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
-from tf2jax_lite.values.int64 import check_integers
 
 from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
@@ -224,10 +225,10 @@ def finetune(
 
     def reported(record: dict[str, Any]) -> None:
         history.records.append(record)
-        report(record)
+        report(copy.deepcopy(record))
         if len(history.records) > restored:
             for callback in callbacks:
-                callback.on_record(record)
+                callback.on_record(copy.deepcopy(record))
 
     def initialize(key: Any, params: Any) -> _Saved:
         saved = _Saved(initial_state(start, optimizer, options, placement))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
 from tf2jax_lite.export.metadata import read_metadata
@@ -22,7 +23,6 @@ from tf2jax_lite.export.predictions import LOGITS, UNKNOWN
 from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.federated.models.sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.values.int64 import fit_integers
 
 from .data import InMemory
 from .losses import LossOptions, OutputLoss, options_by_output, parse_output_losses, training_loss, weighted_sum

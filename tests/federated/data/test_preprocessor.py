@@ -1,4 +1,4 @@
-"""No function of a user's reaches stored examples, however it writes to what it gets."""
+"""Functions of users do not reach stored examples, however they write to them."""
 
 import numpy as np
 import optax

@@ -30,7 +30,7 @@ def of_model(function: Any) -> Iterator[None]:
 
 
 def immutable(tree: Any) -> Any:
-    """Return a pytree for a function that is not traced: containers of its own, and JAX's arrays for NumPy's."""
+    """Return own containers, and JAX's arrays for NumPy's, for an eager function."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSU" else leaf, tree
     )

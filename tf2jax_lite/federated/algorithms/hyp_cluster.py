@@ -22,7 +22,7 @@ from tf2jax_lite.federated.execution import CohortRunner
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, Entry, as_entries, cohort_of
 from tf2jax_lite.federated.models.model import Model
-from tf2jax_lite.federated.templates.compose import LearningState, check_state, reusable, round_keys
+from tf2jax_lite.federated.templates.compose import LearningState, by_name, check_state, reusable, round_keys
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
@@ -129,7 +129,7 @@ def build_hyp_cluster(
         check_state(state, HypClusterState)
         clients = reusable(as_entries(client_data))
         chosen, counts = choose(state, clients)
-        clusters, metrics, diagnostics = list(state.clusters), {}, {}
+        clusters, metrics, diagnostics = list(state.clusters), {}, []
         for cluster in range(num_clusters):
             indices = np.flatnonzero(chosen == cluster)
             if indices.size:
@@ -137,13 +137,16 @@ def build_hyp_cluster(
                 for name, own in found.pop("client_diagnostics", {}).items():
                     # Without ids, names are indices in the cluster's part of the cohort.
                     here = int(indices[name]) if clients[0].client_id is None else name
-                    diagnostics[here] = {"cluster_id": cluster, **own}
+                    each = own if isinstance(own, list) else [own]
+                    diagnostics += [(here, {"cluster_id": cluster, **entry}) for entry in each]
                 metrics[str(cluster)] = found
         new = HypClusterState(state.round + 1, state.key, tuple(clusters))
         trained = [found["clients"] for found in metrics.values()]
         counts |= {name: sum((c[name] for c in trained), np.int32(0)) for name in ("participated", "non_finite")}
         metrics = {"clusters": metrics, "client_cluster": chosen, "clients": counts}
-        return LearningProcessOutput(new, metrics | ({"client_diagnostics": diagnostics} if diagnostics else {}))
+        return LearningProcessOutput(
+            new, metrics | ({"client_diagnostics": by_name(diagnostics)} if diagnostics else {})
+        )
 
     def weights_of(state: HypClusterState) -> tuple[ModelWeights, ...]:
         return tuple(inner.get_model_weights(s) for s in state.clusters)

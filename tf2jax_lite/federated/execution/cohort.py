@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated.data import (
     EXAMPLE_MASK_KEY,
     BatchHParams,
@@ -22,7 +23,6 @@ from tf2jax_lite.federated.data import (
 from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
 from tf2jax_lite.federated.data.seeds import seed_words
 from tf2jax_lite.support.errors import DataError, InputError
-from tf2jax_lite.values.int64 import check_integers
 
 __all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "Entry", "as_entries", "client_seed", "cohort_of"]
 

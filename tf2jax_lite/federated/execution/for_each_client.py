@@ -17,10 +17,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated.execution.batching import round_up
 from tf2jax_lite.support.errors import ForEachClientError, InputError
-from tf2jax_lite.values.int64 import check_integers
 
 __all__ = [
     "BACKENDS",

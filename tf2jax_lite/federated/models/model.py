@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.user_functions import described, first_line, model_function, of_model, raised_by
 from tf2jax_lite.federated._utils.validation import check_key
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
@@ -19,7 +20,6 @@ from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
-from tf2jax_lite.values.int64 import check_integers
 
 __all__ = [
     "BatchLoss",
@@ -105,7 +105,7 @@ class Model:
 
     @functools.cached_property
     def constants(self) -> PyTree:
-        """The non-trainable weights, if neither training nor the key of `init` changes them; None otherwise."""
+        """The non-trainable weights; None if training, or the key, changes them."""
         shapes = self.shapes.non_trainable
         if not jax.tree.leaves(shapes):
             return shapes
@@ -169,7 +169,7 @@ def as_model_weights(params: Any) -> ModelWeights:
 
 
 def whole_weights(model: Model, params: Any) -> ModelWeights:
-    """Return weights of a model, given as `ModelWeights` or as its trainable weights alone.
+    """Return a model's weights, given as `ModelWeights` or as the trainable ones.
 
     Raises:
       InputError: they are the trainable ones, and the model's others are not known without a state.
@@ -315,7 +315,7 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
 
 
 def _unshared(tree: PyTree) -> PyTree:
-    """Return a pytree in containers of its own: a function may assign to those that it gets."""
+    """Return a pytree in own containers: a function may assign to what it gets."""
     return jax.tree.map(lambda leaf: leaf, tree)
 
 

@@ -6,7 +6,7 @@ See tff.learning.templates.compose_learning_process.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -46,6 +46,7 @@ __all__ = [
     "Survey",
     "Surveyed",
     "apply_non_trainable",
+    "by_name",
     "check_state",
     "checked_ids",
     "compose_learning_process",
@@ -238,7 +239,8 @@ def compose_learning_process(
         `with_local_weights`.
       client_diagnostics: return results of each client, too, as FedJAX's algorithms do: ``metrics`` has
         ``client_diagnostics``, a dict from client id (its index without one) to ``delta_l2_norm``, the norm of the
-        update, ``update_weight``, and the client's own measurements (``loss``, ``num_examples``).
+        update, ``update_weight``, and the client's own measurements (``loss``, ``num_examples``). A client that is in
+        the round several times has a list of these.
       client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
         Its seed, with the round and the client's index, shuffles; without one the client's key of the round does, if it
         was given, or the state's key.
@@ -390,7 +392,16 @@ def split_diagnostics(cohort: Cohort, result: CohortResult) -> tuple[dict[Hashab
     """
     found = sorted(result.outputs.items())
     outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
-    return {cohort.name(i): output["diagnostics"] for i, output in found}, result._replace(outputs=outputs)
+    diagnostics = by_name((cohort.name(i), output["diagnostics"]) for i, output in found)
+    return diagnostics, result._replace(outputs=outputs)
+
+
+def by_name(entries: Iterable[tuple[Hashable, PyTree]]) -> dict[Hashable, PyTree]:
+    """Return a dict from name to entry; to a list of them if there are several."""
+    found: dict[Hashable, list[PyTree]] = {}
+    for name, entry in entries:
+        found.setdefault(name, []).append(entry)
+    return {name: own[0] if len(own) == 1 else own for name, own in found.items()}
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:
