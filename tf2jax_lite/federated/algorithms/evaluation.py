@@ -90,6 +90,7 @@ def evaluation_work(model: Model) -> ClientWork:
         lambda state, message, key, client_input: _zero(model),
         client_step,
         lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
+        drops_fill=True,
     )
 
 
@@ -128,6 +129,7 @@ def evaluation_process(
     client_batching: Batching | None,
     first_pass: CohortRunner | None = None,
     first_batching: Batching | None = None,
+    splits: bool = False,
 ) -> LearningProcess[EvalState]:
     """Return the process of an evaluation's runner.
 
@@ -137,6 +139,7 @@ def evaluation_process(
       client_batching: how ClientDatasets are cut into batches.
       first_pass: runs over the clients before; a client's output is its ``client_input`` in the evaluation.
       first_batching: how ClientDatasets are cut into batches in the first pass; as in the evaluation if None.
+      splits: whether the passes take halves of each client's examples; see `Cohort.half`.
     """
     nothing = runner.aggregator
 
@@ -150,9 +153,10 @@ def evaluation_process(
         entries = as_entries(client_data)
         cohort = cohort_of(entries if first_pass is None else reusable(entries), client_batching, 0, int(state.round))
         if first_pass is not None:
-            outputs = first_pass.run(
-                context, dataclasses.replace(cohort, batching=first_batching or client_batching)
-            ).outputs
+            first = cohort.half(0) if splits else cohort
+            first = dataclasses.replace(first, batching=first_batching or client_batching)
+            outputs = first_pass.run(context, first).outputs
+            cohort = cohort.half(1) if splits else cohort
             cohort = dataclasses.replace(cohort, inputs=[outputs.get(i) for i in range(len(cohort))])
         result = runner.run(context, cohort)
         found = result.total.measurements
@@ -324,7 +328,7 @@ def _personalized(
 ) -> ModelWeights:
     state = work.initialize()
     carry = work.client_init(state, weights, key, None)
-    for client in cohort.prepared():
+    for client in cohort.of_work(work).prepared():
         for batch in client.batches():
             carry = step(state, weights, carry, batch)
     result = work.client_final(state, weights, carry)

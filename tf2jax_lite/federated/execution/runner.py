@@ -111,6 +111,7 @@ class CohortRunner:
           DataError: a client's data cannot be used; the message names the client and the reason.
         """
         context = commit_to_device(context)
+        cohort = cohort.of_work(self.work)
         if self.work.counts_examples:
             context = context._replace(shares=cohort.shares())
         context = context._replace(client_keys=cohort.stacked_keys())

@@ -101,6 +101,8 @@ class ClientWork:
       pads_batches: whether a short batch may be padded; False where examples act on each other.
       counts_examples: whether a client's weight is the number of examples in its batches (or the sum of their weights).
         Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
+      drops_fill: whether those examples are left out altogether, and the last batch is short: where a result is a sum
+        or a mean over the client's examples. In training step by step they take part, as in FedJAX.
     """
 
     initialize: Callable[[], PyTree]
@@ -110,6 +112,7 @@ class ClientWork:
     advance: Callable[[PyTree], PyTree] = lambda state: state
     pads_batches: bool = True
     counts_examples: bool = False
+    drops_fill: bool = False
 
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
@@ -352,8 +355,8 @@ def build_fed_sgd_client_work(
 ) -> ClientWork:
     """Make the client work that sends a gradient at the received weights.
 
-    It is that of the mean loss over all the client's examples. See tff.learning.algorithms.build_fed_sgd; arguments as
-    for `build_model_delta_client_work`.
+    It is that of the mean loss over all the client's examples, each as often as the epochs have it. See
+    tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)
@@ -393,7 +396,7 @@ def build_fed_sgd_client_work(
         )
 
     counts = client_weighting == "num_examples"
-    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts)
+    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts, True)
 
 
 def _pads(model: Model) -> bool:

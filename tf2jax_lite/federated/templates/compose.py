@@ -112,6 +112,7 @@ class Survey:
       message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
       client_batching: how ClientDatasets are cut into batches in this pass; as in training if None.
       check: called with a client's examples, before anything runs; see `Cohort`.
+      splits: whether this pass takes one half of each client's examples, and training the other; see `Cohort.half`.
     """
 
     client_work: ClientWork
@@ -119,6 +120,7 @@ class Survey:
     message: Callable[[Any, PyTree, PyTree], PyTree]
     client_batching: Batching | None = None
     check: Check | None = None
+    splits: bool = False
 
 
 class Surveyed(NamedTuple):
@@ -308,8 +310,10 @@ def compose_learning_process(
         assert survey is not None and surveyor is not None
         first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
         batching = survey.client_batching or cohort.batching
-        result = surveyor.run(first, dataclasses.replace(cohort, batching=batching, check=survey.check))
+        part = cohort.half(0) if survey.splits else cohort
+        result = surveyor.run(first, dataclasses.replace(part, batching=batching, check=survey.check))
         found, message = survey_message(state, first, result.total)
+        cohort = cohort.half(1) if survey.splits else cohort
         if result.outputs:
             cohort = dataclasses.replace(cohort, inputs=[result.outputs.get(i) for i in range(len(cohort))])
         return found, context._replace(message=message), cohort
