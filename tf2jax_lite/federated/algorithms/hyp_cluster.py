@@ -77,7 +77,9 @@ def build_hyp_cluster(
       client's ``cluster_id``.
 
     Raises:
-      InputError: an option out of range; when called, weights that are not a list with those of each cluster.
+      InputError: an option out of range, or an aggregator with differential privacy: which cluster a client chooses,
+        and so how many clients a cluster's sum is of, is not private. When called, weights that are not a list with
+        those of each cluster.
     """
     check_number("build_hyp_cluster", "num_clusters", num_clusters, least=1, whole=True)
     if process is None and client_optimizer is None:
@@ -85,6 +87,13 @@ def build_hyp_cluster(
     inner = process or build_weighted_fed_avg(
         model, client_optimizer, server_optimizer, client_batching=client_batching, **options
     )
+    if inner.refuses_weights:
+        # A public divisor for a cluster does not exist: its size is the choice of clients.
+        raise InputError(
+            f"build_hyp_cluster: the aggregator divides by a fixed number of clients ({inner.refuses_weights}), and "
+            "each cluster has a part of them, whose size is not private. Train one model with differential privacy, or "
+            "clusters without."
+        )
     nothing = SumFactory().create(())
     chooser = CohortRunner(
         loss_work(model, clusters=True),
@@ -155,4 +164,6 @@ def build_hyp_cluster(
         pairs = zip(state.clusters, by_cluster("weights", weights), strict=True)
         return state._replace(clusters=tuple(inner.set_model_weights(s, w) for s, w in pairs))
 
-    return LearningProcess(initialize, next_fn, weights_of, set_weights)  # type: ignore[arg-type]
+    return LearningProcess(  # type: ignore[arg-type]
+        initialize, next_fn, weights_of, set_weights, takes_client_ids=inner.takes_client_ids
+    )

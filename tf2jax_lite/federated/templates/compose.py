@@ -368,6 +368,7 @@ def compose_learning_process(
         lambda state: state.weights,
         lambda state, weights: state._replace(global_model_weights=replaced_weights(model, state.key, weights)),
         takes_client_ids=client_states is not None,
+        refuses_weights=aggregation.refuses_weights,
     )
 
 

@@ -128,6 +128,7 @@ class LearningProcess(Generic[State]):
       get_model_weights: ``(state) -> ModelWeights``.
       set_model_weights: ``(state, ModelWeights) -> state``.
       takes_client_ids: whether ``client_data`` is a list of pairs ``(client id, data)``: clients keep a state.
+      refuses_weights: that of the aggregation of updates; see `AggregationProcess`.
     """
 
     initialize: Callable[..., State]
@@ -135,3 +136,4 @@ class LearningProcess(Generic[State]):
     get_model_weights: Callable[[State], ModelWeights]
     set_model_weights: Callable[[State, ModelWeights], State]
     takes_client_ids: bool = False
+    refuses_weights: str = ""
