@@ -92,7 +92,7 @@ def close(found, expected):
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5, err_msg=jax.tree_util.keystr(path))
 
 
-@pytest.mark.default_cases("fed_sgd-0", "kmeans-1", "fed_eval-2")
+@pytest.mark.default_cases("fed_sgd-0", "kmeans-1")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", COUNTING)
 def test_filled_batches_count_as_short_ones(name, seed):
@@ -121,7 +121,7 @@ def test_fed_sgd_sends_the_gradient_of_the_mean_loss(batching):
     assert int(metrics["client_work"]["train"]["num_examples"]) == sum(sizes)
 
 
-@pytest.mark.default_cases("fed_sgd-vmap", "fed_recon-scan", "kmeans-vmap")
+@pytest.mark.default_cases("fed_sgd-vmap")
 @pytest.mark.parametrize("execution", ["vmap", "scan", "unrolled", "loop"])
 @pytest.mark.parametrize("name", [*COUNTING, *STEPPING])
 def test_padded_batches_are_those_of_their_size(name, execution):
@@ -134,8 +134,8 @@ def test_padded_batches_are_those_of_their_size(name, execution):
     close(found, expected)
 
 
-@pytest.mark.default_cases("fed_avg", "scaffold")
-@pytest.mark.parametrize("name", sorted(STEPPING.keys() - {"split fed_recon"}))
+@pytest.mark.default_cases("fed_avg")
+@pytest.mark.parametrize("name", ["fed_avg", "unweighted", "fed_prox", "fed_opt", "scaffold", "apfl"])
 def test_filled_batches_train_as_they_are(name):
     """As FedJAX's: a client with the same batches of its own gets the same update."""
     clients = clients_of(3)
@@ -145,8 +145,6 @@ def test_filled_batches_train_as_they_are(name):
         {n: np.resize(v, (size, *v.shape[1:])) for n, v in c.items()} for c, size in zip(clients, sizes, strict=True)
     ]
     options = {"client_diagnostics": True}
-    if name in ("fed_recon", "mime", "mime_lite", "agnostic", "hyp_cluster"):
-        pytest.skip("its first pass counts each example once")
     results = [
         rounds(STEPPING[name](client_batching=cut, **options), [ClientDataset(c) for c in data], 1)[1]
         for cut, data in ((batching, clients), (BatchHParams(4), whole))
@@ -177,7 +175,7 @@ CUTS = {
 }
 
 
-@pytest.mark.default_cases("filled-other size", "two epochs-one epoch", "one batch-steps")
+@pytest.mark.default_cases("filled-other size")
 @pytest.mark.parametrize("first", CUTS)
 @pytest.mark.parametrize("second", CUTS)
 def test_reconstruction_does_not_see_the_other_half(first, second):
@@ -217,3 +215,61 @@ def test_halves_share_nothing_and_leave_nothing_out(size, total):
             for half, expected in zip(halves, (batches[::2], batches[1::2]), strict=True):
                 np.testing.assert_array_equal(np.concatenate(half), np.concatenate(expected))
         assert len(halves[1]) > 0 or total == 1
+
+
+def test_a_half_weighs_its_own_examples():
+    data = [ClientDataset({"id": np.arange(n, dtype=np.int32)}) for n in (5, 8, 23)]
+    process = fed.build_fed_recon(
+        memorizing(),
+        lambda name: name == "local",
+        split_dataset=True,
+        client_batching=ShuffleRepeatBatchHParams(4, num_epochs=2),
+        client_diagnostics=True,
+    )
+    _, metrics = process.next(process.initialize(), data)
+    weights = [float(metrics["client_diagnostics"][i]["update_weight"]) for i in range(3)]
+    np.testing.assert_allclose(weights, [2 * 1, 2 * 4, 2 * 11], rtol=1e-6)
+
+
+@pytest.mark.default_cases("fed_avg-scan-True", "fed_avg-vmap-False")
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("execution", ["vmap", "scan", "unrolled", "loop", "debug"])
+@pytest.mark.parametrize("name", ["fed_avg", "fed_prox"])
+def test_filled_examples_are_in_no_metric(name, execution, norm):
+    """With a rate of 0 the metrics of training are those of the examples."""
+    clients = [{**c, "y": c["y"] % 2} for c in clients_of(5)]
+    frozen = optax.sgd(0.0)
+
+    def apply(weights, batch):
+        out = batch["x"] @ weights.trainable["w"] + weights.trainable["b"]
+        # Statistics of batches: they are not padded.
+        return fed.TrainOutput(out, {"mean": jnp.mean(batch["x"])} if norm else {})
+
+    start = {"w": jnp.eye(3, 4), "b": jnp.arange(4.0)}
+    own = fed.create_model_from_fn(
+        fed.ModelWeights(start, {"mean": jnp.zeros(())} if norm else {}),
+        apply,
+        fed.named_loss("sparse_categorical_crossentropy", from_logits=True),
+    )
+    options = {
+        "client_batching": ShuffleRepeatBatchHParams(4, num_epochs=2, seed=2),
+        "client_execution": execution,
+        "train_metrics": {"accuracy": fed.metrics.Accuracy()},
+        "client_diagnostics": True,
+    }
+    if name == "fed_avg":
+        process = fed.build_weighted_fed_avg(own, frozen, **options)
+    else:
+        process = fed.build_fed_prox(own, 0.1, frozen, **options)
+    _, metrics = process.next(process.initialize(), [ClientDataset(c) for c in clients])
+    found, each = metrics["client_work"]["train"], metrics["client_diagnostics"]
+    everything = {n: np.concatenate([c[n] for c in clients]) for n in ("x", "y")}
+    expected = Logistic.value_and_grad({"w": np.eye(3, 4), "b": np.arange(4.0)}, everything)[0]
+    np.testing.assert_allclose(found["loss"], expected, rtol=1e-5)
+    right = np.argmax(everything["x"] @ np.eye(3, 4) + np.arange(4.0), 1) == everything["y"]
+    np.testing.assert_allclose(found["accuracy"], right.mean(), rtol=1e-6)
+    sizes = [len(c["y"]) for c in clients]
+    assert int(found["num_examples"]) == 2 * sum(sizes)
+    for index, size in enumerate(sizes):
+        assert int(each[index]["num_examples"]) == 2 * size
+        np.testing.assert_allclose(each[index]["update_weight"], 2 * size, rtol=1e-6)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
@@ -326,7 +327,7 @@ def build_personalization_eval(
 def _personalized(
     model: Model, work: ClientWork, step: Any, weights: ModelWeights, cohort: Cohort, key: Any
 ) -> ModelWeights:
-    state = work.initialize()
+    state, weights = work.initialize(), immutable(weights)
     carry = work.client_init(state, weights, key, None)
     for client in cohort.of_work(work).prepared():
         for batch in client.batches():

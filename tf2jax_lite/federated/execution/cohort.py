@@ -21,6 +21,7 @@ from tf2jax_lite.federated.data import (
     ShuffleRepeatBatchHParams,
 )
 from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
+from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.data.seeds import seed_words
 from tf2jax_lite.federated.templates.client_work import ClientWork
 from tf2jax_lite.support.errors import DataError, InputError
@@ -42,12 +43,15 @@ class Client:
       examples: dict of arrays of shape (n, ...).
       rows: int64 (steps, batch): which examples make each batch; -1 is padding, always at a row's end.
       client_input: the algorithm's input for it, or None.
+      counted: how many examples of the batches, in order, are of the epochs; those behind fill the last batch. None if
+        batches are not filled.
     """
 
     index: int
     examples: dict[str, np.ndarray]
     rows: np.ndarray
     client_input: Any = None
+    counted: int | None = None
 
     @property
     def steps(self) -> int:
@@ -61,16 +65,23 @@ class Client:
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield the batches as they are, short ones short."""
-        for row in self.rows:
+        for number, row in enumerate(self.rows):
             kept = row[row >= 0]
-            yield {name: value[kept] for name, value in self.examples.items()}
+            batch = {name: value[kept] for name, value in self.examples.items()}
+            yield batch if self.counted is None else batch | {EXAMPLE_FILL_KEY: self.fill()[number]}
+
+    def fill(self) -> np.ndarray:
+        """Return which examples fill the last batch, bool (steps, batch)."""
+        assert self.counted is not None
+        return (np.arange(self.rows.size) >= self.counted).reshape(self.rows.shape)
 
 
 class Chunk(NamedTuple):
     """Clients stacked along a leading axis; all arrays are numpy's.
 
     Attributes:
-      batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded.
+      batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded, and
+        ``"__fill__"`` if last batches are filled.
       steps: int32 (clients,), how many of the steps are the client's; 0 in rows that only pad the chunk.
       index: int32 (clients,), indices in the cohort; the cohort's size in padding rows.
       client_input: pytree stacked along the leading axis, or None.
@@ -279,11 +290,13 @@ class Cohort:
             # A batch preprocessor treats each example alone, so it may run once for all.
             examples = _numeric(item.all_examples() if item.preprocessor else item.raw_examples, index)
             size = len(next(iter(examples.values())))
-            if self.part is None:
-                return Client(index, examples, self._rows(size, index), client_input)
-            chosen = self._indices(size)
-            rows = self._rows(len(chosen), index)
-            return Client(index, examples, np.where(rows < 0, -1, np.append(chosen, -1)[rows]), client_input)
+            chosen = None if self.part is None else self._indices(size)
+            count = size if chosen is None else len(chosen)
+            rows = self._rows(count, index)
+            if chosen is not None:
+                rows = np.where(rows < 0, -1, np.append(chosen, -1)[rows])
+            epochs = self._cutting.num_epochs if self._cutting.fill_remainder else None
+            return Client(index, examples, rows, client_input, None if epochs is None else count * epochs)
         if isinstance(item, Mapping) or not isinstance(item, Iterable):
             raise DataError(
                 f"client {index} of the round is a {type(item).__name__}; give a ClientDataset, an iterable of batches "
@@ -402,8 +415,10 @@ def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
                 f"client {index} of the round: feature {name!r} is {array.dtype}, which JAX has not; a preprocessor "
                 "must make numbers of it"
             )
-        check_integers({name: array}, f"client {index} of the round", DataError)
-        found[name] = np.asarray(array, jax.dtypes.canonicalize_dtype(dtype))
+        canonical = jax.dtypes.canonicalize_dtype(dtype)
+        if canonical != dtype:
+            check_integers({name: array}, f"client {index} of the round", DataError)
+        found[name] = np.asarray(array, canonical)
     sizes = {name: value.shape[0] for name, value in found.items()}
     if len(set(sizes.values())) != 1:
         raise DataError(f"client {index} of the round: the features' numbers of examples differ: {sizes}")

@@ -15,6 +15,7 @@ import numpy as np
 from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.user_functions import described, first_line, model_function, of_model, raised_by
 from tf2jax_lite.federated._utils.validation import check_key
+from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
@@ -30,6 +31,7 @@ __all__ = [
     "changing_values",
     "check_model",
     "check_weights",
+    "counted_mask",
     "evaluate_average_loss",
     "evaluate_model",
     "evaluate_stats",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 PyTree = Any
+_FLAGS = (MASK_KEY, EXAMPLE_FILL_KEY)
 Batch = Mapping[str, Any]
 
 
@@ -148,9 +151,9 @@ class BatchLoss(NamedTuple):
     """The results of `model_value_and_grad` in addition to the gradient.
 
     Attributes:
-      loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization; 0 for a batch
-        without any.
-      num_examples: int32 scalar, the batch's examples without padding.
+      loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization, and without those
+        that fill the batch; 0 for a batch without any.
+      num_examples: int32 scalar, the batch's examples without padding and fill.
       weight: scalar, the sum of their weights in the mean; their number if all weigh the same.
       non_trainable: the weights that the batch has changed, with the others.
       predictions: pytree of arrays of shape (n, ...).
@@ -292,16 +295,16 @@ def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -
 
 
 def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
-    """Take the mask out of a padded batch, and make padding harmless.
+    """Take the masks out of a batch, and make padding harmless.
 
     Padding becomes a copy of a real example: zeros may have an infinite derivative, which times the zero of a masked
     loss is NaN.
 
     Returns:
-      ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.
+      ``(batch without "__mask__" and "__fill__", mask)``; the mask is bool (n,), or None where the batch is not padded.
     """
     check_integers(batch, "a batch")
-    examples = {name: jnp.asarray(value) for name, value in batch.items() if name != MASK_KEY}
+    examples = {name: jnp.asarray(value) for name, value in batch.items() if name not in _FLAGS}
     if MASK_KEY not in batch:
         return examples, None
     mask = jnp.asarray(batch[MASK_KEY]).astype(bool)
@@ -312,6 +315,15 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
         return jnp.where(jnp.reshape(mask, mask.shape + (1,) * (value.ndim - 1)), value, real)
 
     return {name: fill(value) for name, value in examples.items()}, mask
+
+
+def counted_mask(batch: Batch) -> jax.Array | None:
+    """Return which examples count, bool (n,): neither padding nor fill; None if all."""
+    mask, fill = batch.get(MASK_KEY), batch.get(EXAMPLE_FILL_KEY)
+    if fill is None:
+        return mask
+    counted = ~jnp.asarray(fill, bool)
+    return counted if mask is None else counted & jnp.asarray(mask, bool)
 
 
 def _unshared(tree: PyTree) -> PyTree:
@@ -380,9 +392,9 @@ def model_value_and_grad(
     def loss_fn(trainable: PyTree, non_trainable: PyTree, batch: Batch, rng: Any) -> tuple[Any, BatchLoss]:
         losses, output, mask = _losses(model, ModelWeights(trainable, non_trainable), batch, rng)
         count = jnp.int32(losses.shape[0]) if mask is None else jnp.sum(mask, dtype=jnp.int32)
-        weight = count.astype(jnp.float32)
+        weight, each = count.astype(jnp.float32), None
         if example_weight is not None:
-            each = jnp.asarray(example_weight({k: v for k, v in batch.items() if k != MASK_KEY}), jnp.float32)
+            each = jnp.asarray(example_weight({k: v for k, v in batch.items() if k not in _FLAGS}), jnp.float32)
             each = each if mask is None else jnp.where(mask, each, 0)
             weight, losses = jnp.sum(each), losses * each
         total = jnp.sum(losses)
@@ -392,6 +404,11 @@ def model_value_and_grad(
         minimized = loss
         if total_weight is not None:
             minimized = total / jnp.where(total_weight > 0, total_weight, 1).astype(losses.dtype)
+        if EXAMPLE_FILL_KEY in batch:  # the loss that is reported is that of the others
+            kept = counted_mask(batch)
+            count = jnp.sum(kept, dtype=jnp.int32)
+            weights = jnp.where(kept, 1 if each is None else each, 0).astype(losses.dtype)
+            loss = jnp.sum(jnp.where(kept, losses, 0)) / jnp.where(jnp.sum(weights) > 0, jnp.sum(weights), 1)
         return minimized + regularization, BatchLoss(loss, count, weight, output.non_trainable, output.predictions)
 
     def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:

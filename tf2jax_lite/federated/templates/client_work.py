@@ -26,6 +26,7 @@ from tf2jax_lite.federated.models.model import (
     changing_leaves,
     changing_values,
     check_model,
+    counted_mask,
     examples_interact,
     model_value_and_grad,
     split_mask,
@@ -87,8 +88,8 @@ class ClientWork:
     """The work of one client, and the server's state about it.
 
     All functions are pure and can be jitted. ``message`` is the distributor's message, usually `ModelWeights`. A batch
-    is a dict of arrays of shape (n, ...); padded ones have ``"__mask__"``. Swap one function with
-    `dataclasses.replace`.
+    is a dict of arrays of shape (n, ...). Padded ones have ``"__mask__"``, bool (n,); filled ones ``"__fill__"``, which
+    is True for examples that train and count nowhere else. Swap one function with `dataclasses.replace`.
 
     Attributes:
       initialize: ``() -> state``.
@@ -122,6 +123,7 @@ class ClientWork:
         Returns:
           The state of the next round, the `ClientResult`, and its measurements.
         """
+        state, message, client_input = immutable((state, message, client_input))
         carry = self.client_init(state, message, key, client_input)
         for batch in batches:
             carry = self.client_step(state, message, carry, immutable(batch))
@@ -211,8 +213,8 @@ def _train_stats(metrics: Mapping[str, Metric], aux: Any, batch: Mapping[str, An
         "num_examples": SumStat(count),
     }
     if metrics:
-        examples, mask = split_mask(batch)
-        stats |= {name: evaluate_batch(m, examples, aux.predictions, mask) for name, m in metrics.items()}
+        examples, counted = split_mask(batch)[0], counted_mask(batch)
+        stats |= {name: evaluate_batch(m, examples, aux.predictions, counted) for name, m in metrics.items()}
     return stats
 
 

@@ -358,7 +358,8 @@ def compose_learning_process(
         new, metrics = end(state, distributor_state, context, result._replace(outputs={}), surveyed)
         metrics = {"distributor": sent, **metrics}
         if client_diagnostics:
-            metrics["client_diagnostics"], result = split_diagnostics(cohort, result)
+            shares = cohort.shares() if client_work.counts_examples else None
+            metrics["client_diagnostics"], result = split_diagnostics(cohort, result, shares)
         new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
         return LearningProcessOutput(new, metrics)
 
@@ -390,12 +391,16 @@ def with_diagnostics(work: ClientWork, weights_of: Callable[[PyTree], PyTree] = 
     return dataclasses.replace(work, client_final=client_final)
 
 
-def split_diagnostics(cohort: Cohort, result: CohortResult) -> tuple[dict[Hashable, PyTree], CohortResult]:
+def split_diagnostics(
+    cohort: Cohort, result: CohortResult, shares: np.ndarray | None = None
+) -> tuple[dict[Hashable, PyTree], CohortResult]:
     """Return results by client id, and the cohort's result without them.
 
-    It takes apart the outputs of `with_diagnostics`.
+    It takes apart the outputs of `with_diagnostics`. ``shares`` are factors of the weights; see `Cohort.shares`.
     """
     found = sorted(result.outputs.items())
+    for i, output in found if shares is not None else ():
+        output["diagnostics"]["update_weight"] *= shares[i]
     outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
     diagnostics = by_name((cohort.name(i), output["diagnostics"]) for i, output in found)
     return diagnostics, result._replace(outputs=outputs)

@@ -110,7 +110,7 @@ class InMemory(TrainingData):
 
     def prepared(self, prepare: Callable[[Batch], Batch]) -> InMemory:
         """See `TrainingData.prepared`."""
-        return InMemory(prepare(dict(self._examples)))
+        return InMemory(prepare({name: _read_only(value) for name, value in self._examples.items()}))
 
     def identity(self) -> str:
         """Return a SHA-256 of all arrays."""
@@ -128,3 +128,12 @@ class InMemory(TrainingData):
                 first = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(1)))
                 return f"{name!r} of example {first} is NaN or infinite"
         return None
+
+
+def _read_only(value: Any) -> Any:
+    """Return an array as a view that cannot be written to: there may be no memory for a copy."""
+    if not isinstance(value, np.ndarray):
+        return value
+    found = value.view()
+    found.flags.writeable = False
+    return found
