@@ -49,6 +49,8 @@ def test_sizes_that_vary_stay():
         (IMAGES, {"x": np.zeros((4, 5))}, r"'x' has shape \[4, 5\]"),
         (SEQUENCES, {"x": np.zeros((4, 7, 1), int)}, r"the model takes \[4, \?\]"),
         (SEQUENCES, {"x": np.zeros((4, 7))}, "'x' is float64; the model takes int32"),
+        (SEQUENCES, {"x": np.full((4, 7), 2**33 + 5)}, "'x' has values from .*, too large for int32"),
+        (SEQUENCES, {"x": np.full((4, 7), 2**31, np.uint32)}, "'x' has values from .*, too large for int32"),
         (IMAGES, {"x": X.astype(np.complex64)}, "'x' is complex64; the model takes float32"),
         (IMAGES, {"x": X.astype(str)}, "'x' is <U.*; the model takes float32"),
         (IMAGES, {"x": np.float32(1)}, "'x' is a scalar"),

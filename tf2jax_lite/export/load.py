@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.coercion import is_key, kind_of
+from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.layer_stacks import Stacks, names_of, stacked
 from tf2jax_lite.calling.names import accepted_names, match_arrays
@@ -390,13 +391,10 @@ def _in_dtype(name: str, array: np.ndarray, wanted: np.dtype | None, computed: n
     if not (have and want and have <= want):
         raise InputError(f"array {name!r} is {array.dtype}; the function takes {wanted}")
     dtype = _canonical(computed)
+    if want == [1]:
+        return fit_integers(array, dtype, f"array {name!r}", wanted)
     with np.errstate(over="ignore"):
-        found = array.astype(dtype)
-    if want == [1] and not np.array_equal(found, array):
-        cause = f", which {wanted} becomes without JAX_ENABLE_X64=1, here and at conversion"
-        cause = cause if dtype != wanted else ""
-        raise InputError(f"array {name!r} has values from {array.min()} to {array.max()}, too large for {dtype}{cause}")
-    return found
+        return array.astype(dtype)
 
 
 def _placed(

@@ -105,6 +105,7 @@ from .models.sources import (
     create_model_from_converted,
     create_model_from_fn,
     create_model_from_tf,
+    from_keras_model,
 )
 from .simulation.checkpoint import Checkpoint, CheckpointFile, Checkpoints, CheckpointStore
 from .simulation.loop import read_history, run_rounds, train_model
@@ -284,6 +285,7 @@ __all__ = [
     "for_each_client",
     "for_each_client_backend",
     "freeze",
+    "from_keras_model",
     "get_for_each_client_backend",
     "kmeans_init",
     "local_model_weights",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
 from tf2jax_lite.federated.models.model import Model, evaluate_model, fitting
@@ -31,7 +33,7 @@ from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingErro
 
 from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
-from .data import Examples, as_training_data
+from .data import Batch, Examples, as_training_data
 from .exports import expanded
 from .history import History, plain
 from .sharding import Sharding, make_placement, placed
@@ -174,7 +176,8 @@ def finetune(
 
     def evaluate(found: ModelWeights) -> dict[str, Any]:
         assert held_out is not None
-        return evaluate_model(model, found, map(place, held_out.in_order(max(batch_size, 128))))
+        batches = held_out.in_order(max(batch_size, 128))
+        return evaluate_model(model, found, (place(_checked(batch, "the evaluation data")) for batch in batches))
 
     def resume(checkpoint: Checkpoint) -> None:
         nonlocal restored, steps, position
@@ -192,7 +195,7 @@ def finetune(
             zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
             state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
         for batch in data.epoch(epoch, batch_size, seed, skip=position):
-            on_devices = place_share(jax.tree.map(native, dict(batch)))
+            on_devices = place_share(jax.tree.map(native, _checked(batch, "the examples")))
             num_examples = len(next(iter(on_devices.values())))  # of all processes
             if not begun:
                 left = epochs * -(-len(data) // batch_size) - steps
@@ -224,10 +227,10 @@ def finetune(
 
     def reported(record: dict[str, Any]) -> None:
         history.records.append(record)
-        report(record)
+        report(copy.deepcopy(record))
         if len(history.records) > restored:
             for callback in callbacks:
-                callback.on_record(record)
+                callback.on_record(copy.deepcopy(record))
 
     def initialize(key: Any, params: Any) -> _Saved:
         saved = _Saved(initial_state(start, optimizer, options, placement))
@@ -266,6 +269,11 @@ def _first_batch(model: Model, state: FinetuneState, batch: Mapping[str, Any], n
     devices = sorted(state.loss_sum.sharding.device_set, key=lambda device: device.id)
     flops = functools.partial(gradient_flops, model, *shapes)
     return FirstBatch(len(next(iter(batch.values()))), flops, devices, num_steps)
+
+
+def _checked(batch: Batch, where: str) -> Batch:
+    check_integers(batch, where)
+    return batch
 
 
 def _zeros_like(value: jax.Array) -> jax.Array:

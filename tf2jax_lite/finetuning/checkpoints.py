@@ -65,6 +65,9 @@ class ShardedCheckpoints(CheckpointStore):
     def _name(self) -> str:
         return f"the checkpoint in {self._path}"
 
+    def check(self, state: PyTree) -> None:
+        """See `CheckpointStore.check`; leaves are stored by number."""
+
     def save(self, number: int, state: PyTree, record: Mapping[str, Any] | None = None) -> None:
         """See `CheckpointStore.save`.
 

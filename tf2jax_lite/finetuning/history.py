@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
+
+from tf2jax_lite.federated.simulation.records import metric_arrays
 
 __all__ = ["History", "plain"]
 
@@ -19,23 +20,12 @@ _COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#b
 _NAMES_PER_ROW = 4
 
 
-def plain(metrics: Any, prefix: str = "") -> dict[str, Any]:
+def plain(metrics: Any) -> dict[str, Any]:
     """Return nested metrics as one flat dict for JSON, names joined by ``/``.
 
     Values are numbers and lists. Values that are not finite become None: JSON has no NaN.
     """
-    found: dict[str, Any] = {}
-    for name, value in metrics.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            found.update(plain(value, f"{path}/"))
-            continue
-        array = np.asarray(jax.device_get(value))
-        if array.dtype.kind not in "biuf":
-            array = array.astype(np.float32)
-        listed = array.tolist()
-        found[path] = _finite(listed)
-    return found
+    return {path: _finite(array.tolist()) for path, array in metric_arrays(jax.device_get(metrics)).items()}
 
 
 def _finite(value: Any) -> Any:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
 from tf2jax_lite.export.metadata import read_metadata
@@ -105,7 +106,7 @@ class TrainableModel:
         if not may_be_empty and not lengths[self.targets[0]]:
             raise InputError(f"{where}: there are no examples.")
         for name, dtype in self.inputs.items():
-            array = _as_kind(chosen[name], dtype)
+            array = _as_kind(chosen[name], dtype, f"{where}: {name!r}")
             if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
                 raise InputError(f"{where}: {name!r} is {array.dtype}; the model takes {dtype}.")
             chosen[name] = _in_shape(array, self.shapes.get(name), f"{where}: {name!r}")
@@ -137,11 +138,11 @@ def _as_array(value: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} is not an array: {error}. Pad rows to one length.") from error
 
 
-def _as_kind(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    for kind in (jnp.floating, jnp.integer):
-        if jnp.issubdtype(array.dtype, kind) and jnp.issubdtype(dtype, kind):
-            return array.astype(dtype, copy=False)
-    return array
+def _as_kind(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
+    if jnp.issubdtype(array.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer):
+        return fit_integers(array, dtype, name)
+    both_float = jnp.issubdtype(array.dtype, jnp.floating) and jnp.issubdtype(dtype, jnp.floating)
+    return array.astype(dtype, copy=False) if both_float else array
 
 
 def _in_shape(array: np.ndarray, shape: Sequence[Any] | None, name: str) -> np.ndarray:

@@ -116,12 +116,12 @@ def test_noise_whose_square_overflows(sampling):
     assert found[:2] == [math.inf, math.inf] and 0 <= found[2] == found[3] < 0.1
 
 
-@pytest.mark.parametrize("build", [fed.build_weighted_fed_avg, fed.build_mime, fed.build_hyp_cluster])
+@pytest.mark.parametrize("build", [fed.build_weighted_fed_avg, fed.build_mime])
 @pytest.mark.parametrize("around", [lambda inner: inner, lambda inner: agg.ClippingFactory(1.0, inner)])
 def test_weighted_algorithm_under_privacy_raises(build, around):
     model = fed.create_model_from_fn({"w": np.zeros(2, np.float32)}, lambda p, b: b["x"] * p["w"], "mse")
     private = around(agg.DifferentiallyPrivateFactory.gaussian_fixed(0.1, 2, 1.0))
-    args = (model, 2, optax.sgd(0.1)) if build is fed.build_hyp_cluster else (model, optax.sgd(0.1))
+    args = (model, optax.sgd(0.1))
     with pytest.raises(InputError, match=r"takes no weights .*Use build_unweighted_fed_avg"):
         build(*args, aggregator=private)
     more = {"full_gradient_aggregator": private} if build is fed.build_mime else {}

@@ -404,6 +404,17 @@ def test_hyp_cluster():
     assert {i: own["num_examples"] for i, own in found.items()} == dict(enumerate(sizes(ROUNDS[-1])))
 
 
+@pytest.mark.parametrize("given", ["aggregator", "process"])
+def test_clusters_have_no_differential_privacy(given):
+    """A fixed divisor is that of a whole cohort, and how many clients choose a cluster is not private."""
+    private = agg.DifferentiallyPrivateFactory.gaussian_fixed(1.0, 4, 0.5)
+    options = {"aggregator": private, "client_weighting": "uniform", "client_batching": BATCHING}
+    if given == "process":
+        options = {"process": build_weighted_fed_avg(model(), optax.sgd(LR), **options)}
+    with pytest.raises(InputError, match="Train one model with differential privacy, or clusters without"):
+        build_hyp_cluster(model(), 2, optax.sgd(LR), **options)
+
+
 @pytest.mark.full
 def test_clusters_begin_far_apart():
     """Against numpy: one is drawn, then the client of largest loss, not NaN."""

@@ -7,9 +7,13 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
-__all__ = ["described", "first_line", "model_function", "named_function", "of_model", "raised_by"]
+__all__ = ["described", "first_line", "immutable", "model_function", "named_function", "of_model", "raised_by"]
 
 _MODEL = "_tf2jax_lite_model"
 
@@ -23,6 +27,13 @@ def of_model(function: Any) -> Iterator[None]:
         with contextlib.suppress(AttributeError):  # errors with slots
             setattr(error, _MODEL, function)
         raise
+
+
+def immutable(tree: Any) -> Any:
+    """Return own containers, and JAX's arrays for NumPy's, for an eager function."""
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "OSU" else leaf, tree
+    )
 
 
 def model_function(error: Exception) -> Any:

@@ -93,7 +93,7 @@ def _survey_work(model: Model, domains: int, key_name: str) -> ClientWork:
     def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
         return ClientResult(carry["sums"], jnp.float32(1), [], {}, carry["sums"]["count"])
 
-    return ClientWork(lambda: (), client_init, client_step, client_final)
+    return ClientWork(lambda: (), client_init, client_step, client_final, drops_fill=True)
 
 
 def _training_work(model: Model, optimizer: Any, key_name: str, train_metrics: Any) -> ClientWork:

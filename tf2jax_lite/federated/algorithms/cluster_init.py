@@ -59,7 +59,7 @@ def loss_work(model: Model, clusters: bool = False) -> ClientWork:
     def client_final(state: Any, message: PyTree, carry: Any) -> ClientResult:
         return ClientResult((), jnp.float32(1), [], {}, carry["loss"] / jnp.maximum(carry["count"], 1))
 
-    return ClientWork(lambda: (), client_init, client_step, client_final)
+    return ClientWork(lambda: (), client_init, client_step, client_final, drops_fill=True)
 
 
 def _trained(work: ClientWork) -> ClientWork:

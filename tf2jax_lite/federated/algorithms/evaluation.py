@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated._utils.validation import check_key, check_number
 from tf2jax_lite.federated.aggregators import SumFactory
 from tf2jax_lite.federated.data import ShuffleRepeatBatchHParams
@@ -24,11 +25,11 @@ from tf2jax_lite.federated.execution.for_each_client import for_each_client
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Stat
 from tf2jax_lite.federated.models.model import (
     Model,
-    as_model_weights,
     check_model,
     check_weights,
     evaluate_model,
     evaluate_stats,
+    whole_weights,
 )
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.compose import (
@@ -90,6 +91,7 @@ def evaluation_work(model: Model) -> ClientWork:
         lambda state, message, key, client_input: _zero(model),
         client_step,
         lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
+        drops_fill=True,
     )
 
 
@@ -128,6 +130,7 @@ def evaluation_process(
     client_batching: Batching | None,
     first_pass: CohortRunner | None = None,
     first_batching: Batching | None = None,
+    splits: bool = False,
 ) -> LearningProcess[EvalState]:
     """Return the process of an evaluation's runner.
 
@@ -137,6 +140,7 @@ def evaluation_process(
       client_batching: how ClientDatasets are cut into batches.
       first_pass: runs over the clients before; a client's output is its ``client_input`` in the evaluation.
       first_batching: how ClientDatasets are cut into batches in the first pass; as in the evaluation if None.
+      splits: whether the passes take halves of each client's examples; see `Cohort.half`.
     """
     nothing = runner.aggregator
 
@@ -150,9 +154,10 @@ def evaluation_process(
         entries = as_entries(client_data)
         cohort = cohort_of(entries if first_pass is None else reusable(entries), client_batching, 0, int(state.round))
         if first_pass is not None:
-            outputs = first_pass.run(
-                context, dataclasses.replace(cohort, batching=first_batching or client_batching)
-            ).outputs
+            first = cohort.half(0) if splits else cohort
+            first = dataclasses.replace(first, batching=first_batching or client_batching)
+            outputs = first_pass.run(context, first).outputs
+            cohort = cohort.half(1) if splits else cohort
             cohort = dataclasses.replace(cohort, inputs=[outputs.get(i) for i in range(len(cohort))])
         result = runner.run(context, cohort)
         found = result.total.measurements
@@ -187,7 +192,7 @@ class ModelEvaluator:
         work = evaluation_work(model)
 
         def client_init(shared: Any, own: Any) -> Any:
-            return as_model_weights(own if shared is None else shared), _zero(model)
+            return whole_weights(model, own if shared is None else shared), _zero(model)
 
         def client_step(state: Any, batch: Mapping[str, Any]) -> Any:
             return state[0], work.client_step((), state[0], state[1], batch)
@@ -204,7 +209,7 @@ class ModelEvaluator:
           params: the model's weights, or its plain params.
           clients: pairs (client id, batches).
         """
-        check_weights(self._model, as_model_weights(params), "params")
+        check_weights(self._model, whole_weights(self._model, params), "params")
         yield from self._each(params, ((client_id, batches, ()) for client_id, batches in clients))
 
     def evaluate_per_client_params(
@@ -296,7 +301,7 @@ def build_personalization_eval(
     steps = {name: jax.jit(work.client_step) for name, (work, _) in strategies.items()}
 
     def evaluate(weights: Any, client_data: Sequence[Any], key: Any = None) -> dict[str, dict[str, Any]]:
-        weights = as_model_weights(weights)
+        weights = whole_weights(model, weights)
         key = jax.random.key(0) if key is None else key
         check_key(key)
         rows: dict[str, list[Any]] = {name: [] for name in ("baseline", *strategies)}
@@ -322,9 +327,9 @@ def build_personalization_eval(
 def _personalized(
     model: Model, work: ClientWork, step: Any, weights: ModelWeights, cohort: Cohort, key: Any
 ) -> ModelWeights:
-    state = work.initialize()
+    state, weights = work.initialize(), immutable(weights)
     carry = work.client_init(state, weights, key, None)
-    for client in cohort.prepared():
+    for client in cohort.of_work(work).prepared():
         for batch in client.batches():
             carry = step(state, weights, carry, batch)
     result = work.client_final(state, weights, carry)

@@ -79,7 +79,7 @@ def _work(data_key: str) -> ClientWork:
         measured = {"distance": carry["distance"], "num_examples": jnp.sum(carry["counts"])}
         return ClientResult({k: carry[k] for k in ("sums", "counts")}, jnp.float32(1), [], measured)
 
-    return ClientWork(lambda: (), client_init, client_step, client_final)
+    return ClientWork(lambda: (), client_init, client_step, client_final, drops_fill=True)
 
 
 def build_fed_kmeans(

@@ -93,11 +93,7 @@ class _Carry(NamedTuple):
     step: Any
 
 
-def _chosen(use: Any, new: PyTree, old: PyTree) -> PyTree:
-    return jax.tree.map(lambda n, o: jnp.where(use, n, o) if n is not o else o, new, old)
-
-
-def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation, split: bool) -> ClientWork:
+def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation) -> ClientWork:
     """Return the first pass: its output is the client's local weights."""
     value_and_grad = model_value_and_grad(with_cpu_rules(parts.local))
 
@@ -109,9 +105,8 @@ def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation, spli
     def client_step(state: Any, message: ModelWeights, carry: _Carry, batch: Mapping[str, Any]) -> _Carry:
         key = jax.random.fold_in(carry.key, carry.step)
         weights, opt_state, _ = gradient_step(value_and_grad, optimizer, carry.weights, carry.optimizer, batch, key)
-        found = _Carry(weights._replace(non_trainable=carry.weights.non_trainable), opt_state, carry.key, carry.step)
-        kept = _chosen(carry.step % 2 == 0, found, carry) if split else found
-        return kept._replace(step=carry.step + 1)
+        kept = weights._replace(non_trainable=carry.weights.non_trainable)
+        return _Carry(kept, opt_state, carry.key, carry.step + 1)
 
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         return ClientResult((), jnp.float32(1), output=carry.weights.trainable)
@@ -120,7 +115,7 @@ def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation, spli
     return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=not interact)
 
 
-def _second_pass(work: ClientWork, split: bool) -> ClientWork:
+def _second_pass(work: ClientWork) -> ClientWork:
     """Return work on the shared weights, with the client's local weights."""
 
     def with_local(message: ModelWeights, local: PyTree) -> ModelWeights:
@@ -128,23 +123,16 @@ def _second_pass(work: ClientWork, split: bool) -> ClientWork:
 
     def client_init(state: Any, message: ModelWeights, key: Any, local: PyTree) -> Any:
         local = jax.tree.map(jnp.asarray, local)
-        return work.client_init(state, with_local(message, local), key, None), local, jnp.int32(0)
+        return work.client_init(state, with_local(message, local), key, None), local
 
     def client_step(state: Any, message: ModelWeights, carry: Any, batch: Mapping[str, Any]) -> Any:
-        inner, local, step = carry
-        new = work.client_step(state, with_local(message, local), inner, batch)
-        return (_chosen(step % 2 == 1, new, inner) if split else new), local, step + 1
+        inner, local = carry
+        return work.client_step(state, with_local(message, local), inner, batch), local
 
     def client_final(state: Any, message: ModelWeights, carry: Any) -> ClientResult:
         return work.client_final(state, with_local(message, carry[1]), carry[0])
 
-    return dataclasses.replace(
-        work,
-        client_init=client_init,
-        client_step=client_step,
-        client_final=client_final,
-        counts_examples=work.counts_examples and not split,
-    )
+    return dataclasses.replace(work, client_init=client_init, client_step=client_step, client_final=client_final)
 
 
 @takes_tff_keywords
@@ -175,7 +163,9 @@ def build_fed_recon(
       client_optimizer: trains the shared weights; ``optax.sgd(0.1)`` by default, as in TFF.
       server_optimizer: ``optax.sgd(1.0)`` by default.
       reconstruction_optimizer: trains the local weights; ``optax.sgd(0.1)`` by default.
-      split_dataset: reconstruct from the even batches, and train from the odd ones; by default both take all of them.
+      split_dataset: reconstruct from the even batches of the client's examples in order, and train from the odd ones
+        (of one batch, from every other example); each half is then repeated, shuffled and filled by itself. By default
+        both take all examples.
       reconstruction_batching: how ClientDatasets are cut into batches for the reconstruction (several epochs, say);
         ``client_batching`` by default.
       client_weighting: ``"num_examples"``, of the second pass, or ``"uniform"``.
@@ -200,16 +190,17 @@ def build_fed_recon(
     finalizer = build_apply_optimizer_finalizer(server_optimizer or optax.sgd(1.0))
     return compose_learning_process(
         parts.shared,
-        client_work=_second_pass(work, split_dataset),
+        client_work=_second_pass(work),
         aggregator=MeanFactory() if aggregator is None else aggregator,
         finalizer=Finalizer(
             finalizer.initialize, lambda state, weights, found: finalizer.next(state, weights, found.aggregate)
         ),
         survey=Survey(
-            _reconstruction(parts, reconstruction, split_dataset),
+            _reconstruction(parts, reconstruction),
             SumFactory().create(()),
             lambda weights, state, found: weights,
             reconstruction_batching,
+            splits=split_dataset,
         ),
         client_batching=client_batching,
         **options,
@@ -237,8 +228,8 @@ def build_fed_recon_eval(
       model: the model that `build_fed_recon` trains; its ``eval_metrics`` and its mean ``loss`` are evaluated.
       is_local: as for `build_fed_recon`.
       reconstruction_optimizer: trains the local weights; ``optax.sgd(0.1)`` by default, as in TFF.
-      split_dataset: reconstruct from the even batches and evaluate on the odd ones, as TFF does by default; False
-        takes all of them for both.
+      split_dataset: reconstruct from the even batches and evaluate on the odd ones, as TFF does by default; see
+        `build_fed_recon`. False takes all examples for both.
       reconstruction_batching: see `build_fed_recon`.
       client_batching: how ClientDatasets are cut into batches; usually each example once (``BatchHParams``).
       client_execution: see `CohortRunner`.
@@ -255,9 +246,10 @@ def build_fed_recon_eval(
         reconstruction_optimizer or optax.sgd(0.1), "build_fed_recon_eval: reconstruction_optimizer"
     )
     parts = _split("build_fed_recon_eval", check_model(model), is_local)
-    first = _reconstruction(parts, reconstruction, split_dataset)
-    second = _second_pass(evaluation_work(parts.shared), split_dataset)
     first_pass, runner = (
-        CohortRunner(work, SumFactory().create(()), client_execution, clients_per_chunk) for work in (first, second)
+        CohortRunner(work, SumFactory().create(()), client_execution, clients_per_chunk)
+        for work in (_reconstruction(parts, reconstruction), _second_pass(evaluation_work(parts.shared)))
     )
-    return evaluation_process(parts.shared, runner, client_batching, first_pass, reconstruction_batching)
+    return evaluation_process(
+        parts.shared, runner, client_batching, first_pass, reconstruction_batching, splits=split_dataset
+    )

@@ -50,7 +50,7 @@ class ClientDataset:
       preprocessor: applied to each batch when it is made.
 
     Attributes:
-      raw_examples: the examples as numpy arrays, before the preprocessor.
+      raw_examples: the examples as read-only numpy arrays, before the preprocessor. Batches are copies.
       preprocessor: the `BatchPreprocessor`.
 
     Raises:
@@ -76,7 +76,7 @@ class ClientDataset:
         return f"ClientDataset({features})"
 
     def all_examples(self) -> dict[str, Any]:
-        """Return all examples, preprocessed as one batch."""
+        """Return all examples, preprocessed as one batch; a copy."""
         return self.preprocessor(self.raw_examples)
 
     def batch(self, hparams: BatchHParams | int | None = None, **changes: Any) -> Batches:

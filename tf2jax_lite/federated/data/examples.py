@@ -11,17 +11,30 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["EXAMPLE_MASK_KEY", "check_examples", "concat_examples", "num_examples", "pad_examples", "take_examples"]
+__all__ = [
+    "EXAMPLE_FILL_KEY",
+    "EXAMPLE_MASK_KEY",
+    "check_examples",
+    "concat_examples",
+    "num_examples",
+    "pad_examples",
+    "take_examples",
+]
 
 EXAMPLE_MASK_KEY = "__mask__"
+# Where filled batches say which of their examples are of one epoch more: they train, and count nowhere.
+EXAMPLE_FILL_KEY = "__fill__"
 
 
-def check_examples(examples: Mapping[str, Any], where: str = "client data") -> dict[str, np.ndarray]:
+def check_examples(
+    examples: Mapping[str, Any], where: str = "client data", *, read_only: bool = True
+) -> dict[str, np.ndarray]:
     """Return the examples as numpy arrays.
 
     Args:
       examples: dict from feature to something that numpy takes for an array, all with the same leading size.
       where: the location in error messages.
+      read_only: return views that cannot be written to, as several readers share stored examples.
 
     Raises:
       DataError: no features, a name that is not a string, a scalar, or leading sizes that differ.
@@ -35,11 +48,15 @@ def check_examples(examples: Mapping[str, Any], where: str = "client data") -> d
         if not isinstance(name, str):
             raise DataError(f"{where}: the name of a feature is a string, not {name!r}")
         try:
-            arrays[name] = native(np.asarray(value))
+            array = native(np.asarray(value))
         except (ValueError, TypeError) as error:  # rows of different lengths, JAX keys
             raise DataError(f"{where}: feature {name!r} is no array: {error}") from error
-        if arrays[name].ndim == 0:
+        if array.ndim == 0:
             raise DataError(f"{where}: feature {name!r} is a scalar; its first dimension must run over the examples")
+        if read_only and array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        arrays[name] = array
     sizes = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
         raise DataError(f"{where}: the leading sizes of the features differ: {sizes}")
@@ -87,7 +104,7 @@ def pad_examples(examples: Examples, size: int) -> dict[str, np.ndarray]:
     Raises:
       DataError: there are more examples than ``size``, or a feature has the mask's name.
     """
-    arrays = check_examples(examples, "a batch after its preprocessor")
+    arrays = check_examples(examples, "a batch after its preprocessor", read_only=False)
     present = num_examples(arrays)
     if present > size:
         raise DataError(f"a batch preprocessor made {present} examples of at most {size}; it must not add any")

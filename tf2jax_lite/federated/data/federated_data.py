@@ -162,7 +162,11 @@ class FederatedData(abc.ABC):
         if self._client_fns:
             where = f"client {client_id!r} after preprocess_client"
             examples = check_examples(self._client_fns(client_id, examples), where)
-        return ClientDataset(examples, self._batch_fns)
+        return ClientDataset(examples, self._batch_preprocessor())
+
+    def _batch_preprocessor(self) -> BatchPreprocessor:
+        """Return the functions of batches, those of other data that this one reads first."""
+        return self._batch_fns
 
 
 class ShuffledClients(Iterator[tuple[ClientId, ClientDataset]]):
@@ -248,10 +252,8 @@ class SubsetFederatedData(FederatedData):
     def _read(self, client_id: ClientId) -> Examples:
         return self._base.get_client(client_id).raw_examples
 
-    def _dataset(self, client_id: ClientId, examples: Examples) -> ClientDataset:
-        dataset = super()._dataset(client_id, examples)
-        base = self._base._batch_fns
-        return ClientDataset(dataset.raw_examples, BatchPreprocessor([base, dataset.preprocessor]))
+    def _batch_preprocessor(self) -> BatchPreprocessor:
+        return BatchPreprocessor([*self._base._batch_preprocessor().fns, *self._batch_fns.fns])
 
 
 class InMemoryFederatedData(FederatedData):

@@ -50,7 +50,7 @@ def padded_batch_client_datasets(
     waiting: list[Any] = []
     count = 0
     for dataset in datasets:
-        if preprocessor is not None and dataset.preprocessor is not preprocessor:
+        if preprocessor is not None and dataset.preprocessor != preprocessor:
             raise DataError("the client datasets have different batch preprocessors; batch them one by one")
         preprocessor = dataset.preprocessor
         if not len(dataset):

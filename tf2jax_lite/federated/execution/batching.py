@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.execution.cohort import Chunk, Client
 from tf2jax_lite.federated.execution.cpu_pool import Arena
 
@@ -46,6 +47,8 @@ def lay_out(clients: Sequence[Client], rows: int, steps: int, padding_index: int
     }
     if any(client.rows.shape[1] < batch or not client.is_full for client in clients):
         arrays[EXAMPLE_MASK_KEY] = arena.empty(EXAMPLE_MASK_KEY, (rows, steps, batch), bool)
+    if any(client.counted is not None for client in clients):
+        arrays[EXAMPLE_FILL_KEY] = arena.empty(EXAMPLE_FILL_KEY, (rows, steps, batch), bool)
     counts = np.zeros(rows, np.int32)
     index = np.full(rows, padding_index, np.int32)
     for c, client in enumerate(clients):
@@ -67,12 +70,15 @@ def fill(chunk: Chunk, clients: Sequence[Client], *, everywhere: bool = True) ->
       everywhere: write zeros where no client has a batch, for programs that read all of it.
     """
     arrays = dict(chunk.batches)
-    mask = arrays.pop(EXAMPLE_MASK_KEY, None)
-    if mask is not None:
-        mask[:] = False
+    mask, filled = arrays.pop(EXAMPLE_MASK_KEY, None), arrays.pop(EXAMPLE_FILL_KEY, None)
+    for flags in (mask, filled):
+        if flags is not None:
+            flags[:] = False
     for c, client in enumerate(clients):
         count, width = client.rows.shape
         take = client.rows
+        if filled is not None and client.counted is not None:
+            filled[c, :count, :width] = client.fill()
         if mask is not None:
             batch = mask.shape[2]
             real = mask[c, :count, :width] = client.rows >= 0

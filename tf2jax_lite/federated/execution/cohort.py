@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated.data import (
     EXAMPLE_MASK_KEY,
     BatchHParams,
@@ -20,7 +21,9 @@ from tf2jax_lite.federated.data import (
     ShuffleRepeatBatchHParams,
 )
 from tf2jax_lite.federated.data.client_dataset import index_table, num_steps
+from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.data.seeds import seed_words
+from tf2jax_lite.federated.templates.client_work import ClientWork
 from tf2jax_lite.support.errors import DataError, InputError
 
 __all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "Entry", "as_entries", "client_seed", "cohort_of"]
@@ -40,12 +43,15 @@ class Client:
       examples: dict of arrays of shape (n, ...).
       rows: int64 (steps, batch): which examples make each batch; -1 is padding, always at a row's end.
       client_input: the algorithm's input for it, or None.
+      counted: how many examples of the batches, in order, are of the epochs; those behind fill the last batch. None if
+        batches are not filled.
     """
 
     index: int
     examples: dict[str, np.ndarray]
     rows: np.ndarray
     client_input: Any = None
+    counted: int | None = None
 
     @property
     def steps(self) -> int:
@@ -59,16 +65,23 @@ class Client:
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield the batches as they are, short ones short."""
-        for row in self.rows:
+        for number, row in enumerate(self.rows):
             kept = row[row >= 0]
-            yield {name: value[kept] for name, value in self.examples.items()}
+            batch = {name: value[kept] for name, value in self.examples.items()}
+            yield batch if self.counted is None else batch | {EXAMPLE_FILL_KEY: self.fill()[number]}
+
+    def fill(self) -> np.ndarray:
+        """Return which examples fill the last batch, bool (steps, batch)."""
+        assert self.counted is not None
+        return (np.arange(self.rows.size) >= self.counted).reshape(self.rows.shape)
 
 
 class Chunk(NamedTuple):
     """Clients stacked along a leading axis; all arrays are numpy's.
 
     Attributes:
-      batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded.
+      batches: feature to array of shape (clients, steps, batch, ...), with a bool ``"__mask__"`` if any is padded, and
+        ``"__fill__"`` if last batches are filled.
       steps: int32 (clients,), how many of the steps are the client's; 0 in rows that only pad the chunk.
       index: int32 (clients,), indices in the cohort; the cohort's size in padding rows.
       client_input: pytree stacked along the leading axis, or None.
@@ -141,6 +154,18 @@ def client_seed(
     return [*base, round_number, index]
 
 
+class Half(NamedTuple):
+    """A half of each client's examples; see `Cohort.half`.
+
+    Attributes:
+      number: 0 for the even batches, 1 for the odd ones.
+      batch_size: of these batches; None where clients are ready batches.
+    """
+
+    number: int
+    batch_size: int | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Cohort:
     """The clients of a round, as a user gives them.
@@ -156,6 +181,7 @@ class Cohort:
         it raises if the algorithm cannot take them. It is needed as traced programs see no values.
       ids: each client's id, or None.
       keys: each client's JAX key of the round; None to derive them from the round's.
+      part: the half of each client's examples that is taken; None for all. See `half`.
     """
 
     clients: Sequence[Any]
@@ -166,9 +192,25 @@ class Cohort:
     check: Check | None = None
     ids: Sequence[Any] | None = None
     keys: Sequence[Any] | None = None
+    part: Half | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    def half(self, number: int) -> Cohort:
+        """Return the cohort with the even (0) or the odd (1) batches of each client.
+
+        Batches are those of the data in order, before anything is repeated, shuffled or filled. One batch alone is
+        split by its examples.
+        """
+        return dataclasses.replace(self, part=Half(number, None if self.batching is None else self.batching.batch_size))
+
+    def of_work(self, work: ClientWork) -> Cohort:
+        """Return the cohort cut as a work needs it; see `ClientWork.drops_fill`."""
+        batching = self.batching
+        if not (work.drops_fill and isinstance(batching, ShuffleRepeatBatchHParams)):
+            return self
+        return dataclasses.replace(self, batching=dataclasses.replace(batching, fill_remainder=False))
 
     def count_dropped(self) -> int:
         """Return the number of clients that dropped out."""
@@ -205,7 +247,7 @@ class Cohort:
             return None
         found = np.ones(1 << len(self.clients).bit_length(), np.float32)
         for index, client in enumerate(self.clients):
-            total = len(client) if isinstance(client, ClientDataset) else 0
+            total = self._count(len(client)) if isinstance(client, ClientDataset) else 0
             seen = (num_steps(total, batching) or 0) * batching.batch_size
             if seen:
                 epochs = 1 if batching.num_steps is not None else batching.num_epochs or 1
@@ -246,15 +288,34 @@ class Cohort:
             if len(item) == 0:
                 return None
             # A batch preprocessor treats each example alone, so it may run once for all.
-            examples = _numeric(item.all_examples(), index)
+            examples = _numeric(item.all_examples() if item.preprocessor else item.raw_examples, index)
             size = len(next(iter(examples.values())))
-            return Client(index, examples, self._rows(size, index), client_input)
+            chosen = None if self.part is None else self._indices(size)
+            count = size if chosen is None else len(chosen)
+            rows = self._rows(count, index)
+            if chosen is not None:
+                rows = np.where(rows < 0, -1, np.append(chosen, -1)[rows])
+            epochs = self._cutting.num_epochs if self._cutting.fill_remainder else None
+            return Client(index, examples, rows, client_input, None if epochs is None else count * epochs)
         if isinstance(item, Mapping) or not isinstance(item, Iterable):
             raise DataError(
                 f"client {index} of the round is a {type(item).__name__}; give a ClientDataset, an iterable of batches "
                 "(dicts of arrays), or None for a client that dropped out"
             )
-        return _from_batches(index, item, client_input)
+        found = _from_batches(index, item, client_input)
+        if found is None or self.part is None:
+            return found
+        return dataclasses.replace(found, rows=_alternate(found.rows, self.part.number))
+
+    def _indices(self, total: int) -> np.ndarray:
+        """Return the examples of a dataset's half."""
+        assert self.part is not None and self.part.batch_size is not None
+        in_order = ShuffleRepeatBatchHParams(self.part.batch_size, skip_shuffle=True, fill_remainder=False)
+        rows = _alternate(_rows_in_order(total, in_order), self.part.number)
+        return rows[rows >= 0]
+
+    def _count(self, total: int) -> int:
+        return total if self.part is None else len(self._indices(total))
 
     @functools.cached_property
     def _cutting(self) -> ShuffleRepeatBatchHParams:
@@ -276,6 +337,11 @@ class Cohort:
             return _rows_in_order(total, cutting) if total < _SMALL else index_table(total, cutting, None)
         given = None if self.keys is None else self.keys[index]
         return index_table(total, cutting, client_seed(cutting, self.key, self.round_number, index, given))
+
+
+def _alternate(rows: np.ndarray, number: int) -> np.ndarray:
+    """Return every other batch; of one batch every other example."""
+    return rows[number::2] if len(rows) > 1 else rows[:, number::2]
 
 
 def cohort_of(
@@ -349,7 +415,10 @@ def _numeric(examples: Mapping[str, Any], index: int) -> dict[str, np.ndarray]:
                 f"client {index} of the round: feature {name!r} is {array.dtype}, which JAX has not; a preprocessor "
                 "must make numbers of it"
             )
-        found[name] = np.asarray(array, jax.dtypes.canonicalize_dtype(dtype))
+        canonical = jax.dtypes.canonicalize_dtype(dtype)
+        if canonical != dtype:
+            check_integers({name: array}, f"client {index} of the round", DataError)
+        found[name] = np.asarray(array, canonical)
     sizes = {name: value.shape[0] for name, value in found.items()}
     if len(set(sizes.values())) != 1:
         raise DataError(f"client {index} of the round: the features' numbers of examples differ: {sizes}")

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.federated.execution.backends import Context, Outcome, client_key, fold_one
@@ -54,12 +55,11 @@ def run_eagerly(
 
 
 def _one(work: ClientWork, context: Context, name: Any, client: Client, key: Any) -> Any:
-    shared = (context.work, context.message)
-    given = {"message": context.message, "client_input": client.client_input}
-    with client_stage(name, "client_init", **given):
-        carry = work.client_init(*shared, key, client.client_input)
+    shared, client_input = immutable(((context.work, context.message), client.client_input))
+    with client_stage(name, "client_init", message=context.message, client_input=client_input):
+        carry = work.client_init(*shared, key, client_input)
     for number, batch in enumerate(client.batches()):
-        arrays = jax.tree.map(jnp.asarray, batch)
+        arrays = immutable(batch)
         with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
             carry = work.client_step(*shared, carry, arrays)
     with client_stage(name, "client_final", state=carry):

@@ -17,6 +17,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tf2jax_lite.calling.integers import check_integers
+from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated.execution.batching import round_up
 from tf2jax_lite.support.errors import ForEachClientError, InputError
 
@@ -68,9 +70,10 @@ def client_stage(client_id: Any, stage: str, **context: Any) -> Iterator[None]:
 def _debug(functions: _Functions) -> Callable[..., Iterator[Result]]:
     def one(shared_input: PyTree, client_id: Any, batches: Iterable[Batch], client_input: PyTree) -> Result:
         results = []
+        shared_input, client_input = immutable((shared_input, client_input))
         with client_stage(client_id, "client_init", shared_input=shared_input, client_input=client_input):
             state = functions.init(shared_input, client_input)
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(map(immutable, batches)):
             with client_stage(client_id, f"client_step {number}", state=state, batch=batch):
                 state, result = functions.step(state, batch)
             results.append(result)
@@ -233,6 +236,13 @@ _NAMES_IN_FEDJAX = {"pmap": "sharded"}
 _chosen: contextvars.ContextVar[str] = contextvars.ContextVar("for_each_client_backend", default="jit")
 
 
+def _checked_batches(client_id: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
+    for number, batch in enumerate(batches):
+        if isinstance(batch, Mapping):
+            check_integers(batch, f"client {client_id!r}, batch {number}")
+        yield batch
+
+
 def _checked(backend: str | None) -> str:
     name = "jit" if backend is None else _NAMES_IN_FEDJAX.get(backend, backend)
     if name not in _MAKERS:
@@ -307,7 +317,8 @@ def for_each_client(
 
     def run(shared_input: PyTree, clients: Clients) -> Iterator[tuple[Any, ...]]:
         each = made(fixed or get_for_each_client_backend())
-        for client_id, output, results in each(shared_input, clients):
+        checked = ((i, _checked_batches(i, batches), own) for i, batches, own in clients)
+        for client_id, output, results in each(shared_input, checked):
             yield (client_id, output, results) if with_step_result else (client_id, output)
 
     return run

@@ -17,6 +17,7 @@ from tf2jax_lite.federated._utils.placement import beside, commit_to_device
 from tf2jax_lite.federated._utils.user_functions import named_function
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
+from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.execution import accumulator
 from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.federated.execution.backends import (
@@ -47,6 +48,7 @@ Execution = Literal["auto", "vmap", "scan", "cpu_pool", "unrolled", "loop", "deb
 _MAX_UNROLLED = 12
 # In a chunk of clients that run one after another, bytes of batches of one step of all.
 _BATCHES_BYTES = 1 << 21
+_FLAGS = (EXAMPLE_MASK_KEY, EXAMPLE_FILL_KEY)
 
 
 class CohortResult(NamedTuple):
@@ -121,6 +123,7 @@ class CohortRunner:
           DataError: a client's data cannot be used; the message names the client and the reason.
         """
         context = commit_to_device(context)
+        cohort = cohort.of_work(self.work)
         if self.work.counts_examples:
             context = context._replace(shares=cohort.shares())
         context = context._replace(client_keys=cohort.stacked_keys())
@@ -231,7 +234,7 @@ def _chunk_size(clients: int, batch: Mapping[str, Any], workers: int = 1) -> int
       batch: one batch.
       workers: that share the chunks; each gets as many as the others.
     """
-    size = sum(np.asarray(value).nbytes for name, value in batch.items() if name != EXAMPLE_MASK_KEY)
+    size = sum(np.asarray(value).nbytes for name, value in batch.items() if name not in _FLAGS)
     limit = 16 if not size else max(16, min(128, _BATCHES_BYTES // size))
     chunks = -(-clients // limit)
     return -(-clients // (-(-chunks // workers) * workers))

@@ -149,7 +149,7 @@ class _Training:
                 jnp.asarray(words, jnp.uint32), impl=str(config.get("key-impl", "threefry2x32"))
             )
         # The place in the cohort seeds the shuffling: those before it are not here.
-        cohort = Cohort([None] * index + [data], self._batching, key, round_number)
+        cohort = Cohort([None] * index + [data], self._batching, key, round_number).of_work(self._work)
         state, carry = self._start(jnp.int32(round_number), weights, key, jnp.int32(index))
         steps = 0
         for client in cohort.prepared():

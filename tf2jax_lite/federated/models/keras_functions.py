@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -52,12 +54,77 @@ def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
     return _KerasLoss(loss) if takes_targets or _is_keras(loss) else _AnyLoss(loss)
 
 
-def as_jax_metrics(metrics: Any) -> Any:
-    """Return metrics by name, with those of Keras as `KerasMetric`."""
-    if not isinstance(metrics, Mapping):
-        return metrics
-    made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in metrics.items()}
-    return {k: KerasMetric(m) if _is_keras(type(m)) else m for k, m in made.items()}
+def as_jax_metrics(metrics: Any, model: Any) -> dict[str, Metric]:
+    """Return metrics by name, with those of Keras as `KerasMetric`.
+
+    Args:
+      metrics: name to metric; or a list of Keras metrics, classes, names, and functions ``(y_true, y_pred)``, as
+        ``compile`` takes it, and of functions that make a metric, as TFF does.
+      model: the model.
+
+    Raises:
+      InputError: an entry is none of these.
+    """
+    if isinstance(metrics, Mapping) or metrics is None:
+        made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in (metrics or {}).items()}
+        return {k: KerasMetric(m) if _is_keras(type(m)) else m for k, m in made.items()}
+    if not isinstance(metrics, list | tuple):
+        metrics = [metrics]
+    found: dict[str, Metric] = {}
+    for entry in metrics:
+        metric = _keras_metric(entry, importlib.import_module(_library_of(model)))
+        base = entry if isinstance(entry, str) else metric.name
+        numbered = (f"{base}_{number}" for number in itertools.count(1))  # as by Keras
+        found[next(name for name in itertools.chain([base], numbered) if name not in found)] = KerasMetric(metric)
+    return found
+
+
+def _keras_metric(entry: Any, library: Any) -> Any:
+    """Return an entry of a list of metrics as a metric of Keras."""
+    made = entry
+    if isinstance(made, str):
+        made = _by_shapes(made, library) or _metric_by_name(made, library)
+    elif callable(made) and not _is_keras(type(made)) and (isinstance(made, type) or not _parameters(made)):
+        made = made()
+    if _is_keras(type(made)) and hasattr(made, "update_state"):
+        return made
+    if callable(made) and len(_parameters(made)) >= 2:
+        name = entry if isinstance(entry, str) else getattr(made, "__name__", "metric")
+        return library.metrics.MeanMetricWrapper(made, name=name)
+    raise InputError(
+        "create_model_from_tf: eval_metrics is a dict from name to metric, or a list of Keras metrics, their names and "
+        f"functions (y_true, y_pred); {entry!r:.80} is none of these. Specs of TFF are input_spec=."
+    )
+
+
+def _metric_by_name(name: str, library: Any) -> Any:
+    try:
+        return library.metrics.get(name)
+    except ValueError as error:
+        raise InputError(f"create_model_from_tf: Keras has no metric {name!r} (eval_metrics)") from error
+
+
+_CHOSEN = {"accuracy": "accuracy", "acc": "accuracy", "crossentropy": "crossentropy", "ce": "crossentropy"}
+
+
+def _by_shapes(name: str, library: Any) -> Callable[..., Any] | None:
+    """Return the metric that Keras chooses by the shapes of targets and predictions."""
+    kind = _CHOSEN.get(name.lower())
+    if kind is None:
+        return None
+
+    def chosen(y_true: Any, y_pred: Any) -> Any:
+        targets, classes = y_true.shape, y_pred.shape[-1]
+        sparse = len(targets) < len(y_pred.shape) or (targets[-1] == 1 and classes > 1)
+        prefix = "binary" if classes == 1 else "sparse_categorical" if sparse else "categorical"
+        return getattr(library.metrics, f"{prefix}_{kind}")(y_true, y_pred)
+
+    return chosen
+
+
+def _library_of(model: Any) -> str:
+    roots = {str(base.__module__).split(".")[0] for base in type(model).__mro__}
+    return "tf_keras" if "tf_keras" in roots else "keras"
 
 
 def _is_keras(value: Any) -> bool:
@@ -67,9 +134,8 @@ def _is_keras(value: Any) -> bool:
 
 
 def _keras_loss_by_name(name: str, model: Any) -> Any:
-    library = "tf_keras" if type(model).__module__.startswith("tf_keras") else "keras"
     try:
-        return __import__(library).losses.get(name)
+        return importlib.import_module(_library_of(model)).losses.get(name)
     except (ImportError, ValueError):
         return named_loss(name)  # which says the names that there are
 

@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.user_functions import described, first_line, model_function, of_model, raised_by
 from tf2jax_lite.federated._utils.validation import check_key
+from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
@@ -30,6 +32,7 @@ __all__ = [
     "changing_values",
     "check_model",
     "check_weights",
+    "counted_mask",
     "evaluate_average_loss",
     "evaluate_model",
     "evaluate_stats",
@@ -40,9 +43,11 @@ __all__ = [
     "model_value_and_grad",
     "replace_leaves",
     "split_mask",
+    "whole_weights",
 ]
 
 PyTree = Any
+_FLAGS = (MASK_KEY, EXAMPLE_FILL_KEY)
 Batch = Mapping[str, Any]
 
 
@@ -103,6 +108,19 @@ class Model:
         return jax.eval_shape(self.init, jax.random.key(0))
 
     @functools.cached_property
+    def constants(self) -> PyTree:
+        """The non-trainable weights; None if training, or the key, changes them."""
+        shapes = self.shapes.non_trainable
+        if not jax.tree.leaves(shapes):
+            return shapes
+        if any(changing_leaves(self, shapes)):
+            return None
+        with jax.ensure_compile_time_eval():  # under jit, too
+            found, other = (as_model_weights(self.init(jax.random.key(seed))).non_trainable for seed in (0, 1))
+        same = jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True), found, other)
+        return found if all(jax.tree.leaves(same)) else None
+
+    @functools.cached_property
     def of_weights(self) -> Model:
         """The model with functions of `ModelWeights`: itself, or one around it."""
         return self if isinstance(self._given_shapes, ModelWeights) else _of_weights(self)
@@ -134,9 +152,9 @@ class BatchLoss(NamedTuple):
     """The results of `model_value_and_grad` in addition to the gradient.
 
     Attributes:
-      loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization; 0 for a batch
-        without any.
-      num_examples: int32 scalar, the batch's examples without padding.
+      loss: scalar, float32 or wider: the mean loss of the batch's examples, without regularization, and without those
+        that fill the batch; 0 for a batch without any.
+      num_examples: int32 scalar, the batch's examples without padding and fill.
       weight: scalar, the sum of their weights in the mean; their number if all weigh the same.
       non_trainable: the weights that the batch has changed, with the others.
       predictions: pytree of arrays of shape (n, ...).
@@ -152,6 +170,28 @@ class BatchLoss(NamedTuple):
 def as_model_weights(params: Any) -> ModelWeights:
     """Return ``params`` as weights: all of them train if they are a bare pytree."""
     return params if isinstance(params, ModelWeights) else ModelWeights(params, ())
+
+
+def whole_weights(model: Model, params: Any) -> ModelWeights:
+    """Return a model's weights, given as `ModelWeights` or as the trainable ones.
+
+    Raises:
+      InputError: they are the trainable ones, and the model's others are not known without a state.
+    """
+    if isinstance(params, ModelWeights):
+        return params
+    constants = model.constants
+    if constants is None:
+        names = [jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in _leaves(model.shapes.non_trainable)]
+        raise InputError(
+            f"these are trainable weights alone, and the model has others, which training or a key determine "
+            f"({', '.join(names[:5])}). Give a training's state.weights instead of its state.params."
+        )
+    return ModelWeights(params, constants)
+
+
+def _leaves(tree: PyTree) -> list[Any]:
+    return jax.tree.leaves_with_path(tree)
 
 
 def check_model(model: Any) -> Model:
@@ -256,15 +296,16 @@ def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -
 
 
 def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
-    """Take the mask out of a padded batch, and make padding harmless.
+    """Take the masks out of a batch, and make padding harmless.
 
     Padding becomes a copy of a real example: zeros may have an infinite derivative, which times the zero of a masked
     loss is NaN.
 
     Returns:
-      ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.
+      ``(batch without "__mask__" and "__fill__", mask)``; the mask is bool (n,), or None where the batch is not padded.
     """
-    examples = {name: jnp.asarray(native(value)) for name, value in batch.items() if name != MASK_KEY}
+    check_integers(batch, "a batch")
+    examples = {name: jnp.asarray(native(value)) for name, value in batch.items() if name not in _FLAGS}
     if MASK_KEY not in batch:
         return examples, None
     mask = jnp.asarray(batch[MASK_KEY]).astype(bool)
@@ -277,11 +318,25 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
     return {name: fill(value) for name, value in examples.items()}, mask
 
 
+def counted_mask(batch: Batch) -> jax.Array | None:
+    """Return which examples count, bool (n,): neither padding nor fill; None if all."""
+    mask, fill = batch.get(MASK_KEY), batch.get(EXAMPLE_FILL_KEY)
+    if fill is None:
+        return mask
+    counted = ~jnp.asarray(fill, bool)
+    return counted if mask is None else counted & jnp.asarray(mask, bool)
+
+
+def _unshared(tree: PyTree) -> PyTree:
+    """Return a pytree in own containers: a function may assign to what it gets."""
+    return jax.tree.map(lambda leaf: leaf, tree)
+
+
 def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tuple[jax.Array, TrainOutput, Any]:
     """Return per-example float32 losses, the train output, and mask or None."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_train):
-        output = model.apply_for_train(weights, examples, rng)
+        output = model.apply_for_train(_unshared(weights), dict(examples), rng)
     if not isinstance(output, TrainOutput):
         raise InputError(
             f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
@@ -289,7 +344,7 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
         )
     # A sum of losses, or a number of examples, may overflow half precision.
     with raised_by("train_loss", model.train_loss):
-        losses = as_float(model.train_loss(examples, output.predictions))
+        losses = as_float(model.train_loss(dict(examples), _unshared(output.predictions)))
     count = jnp.shape(next(iter(examples.values())))[0]
     if losses.shape != (count,):
         raise InputError(
@@ -310,7 +365,7 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     model = check_model(model)
 
     def per_example_loss(weights: Any, batch: Batch, rng: Any) -> jax.Array:
-        return _losses(model, as_model_weights(weights), batch, rng)[0]
+        return _losses(model, whole_weights(model, weights), batch, rng)[0]
 
     return per_example_loss
 
@@ -338,9 +393,9 @@ def model_value_and_grad(
     def loss_fn(trainable: PyTree, non_trainable: PyTree, batch: Batch, rng: Any) -> tuple[Any, BatchLoss]:
         losses, output, mask = _losses(model, ModelWeights(trainable, non_trainable), batch, rng)
         count = jnp.int32(losses.shape[0]) if mask is None else jnp.sum(mask, dtype=jnp.int32)
-        weight = count.astype(jnp.float32)
+        weight, each = count.astype(jnp.float32), None
         if example_weight is not None:
-            each = jnp.asarray(example_weight({k: v for k, v in batch.items() if k != MASK_KEY}), jnp.float32)
+            each = jnp.asarray(example_weight({k: v for k, v in batch.items() if k not in _FLAGS}), jnp.float32)
             each = each if mask is None else jnp.where(mask, each, 0)
             weight, losses = jnp.sum(each), losses * each
         total = jnp.sum(losses)
@@ -350,10 +405,15 @@ def model_value_and_grad(
         minimized = loss
         if total_weight is not None:
             minimized = total / jnp.where(total_weight > 0, total_weight, 1).astype(losses.dtype)
+        if EXAMPLE_FILL_KEY in batch:  # the loss that is reported is that of the others
+            kept = counted_mask(batch)
+            count = jnp.sum(kept, dtype=jnp.int32)
+            weights = jnp.where(kept, 1 if each is None else each, 0).astype(losses.dtype)
+            loss = jnp.sum(jnp.where(kept, losses, 0)) / jnp.where(jnp.sum(weights) > 0, jnp.sum(weights), 1)
         return minimized + regularization, BatchLoss(loss, count, weight, output.non_trainable, output.predictions)
 
     def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:
-        weights = as_model_weights(weights)
+        weights = whole_weights(model, weights)
         differentiated = jax.value_and_grad(loss_fn, has_aux=True)
         try:
             (_, aux), grads = differentiated(weights.trainable, weights.non_trainable, batch, rng)
@@ -385,11 +445,13 @@ def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[st
     """Return each metric's statistic, and the mean ``loss``'s, over a batch."""
     examples, mask = split_mask(batch)
     with of_model(model.apply_for_eval):
-        predictions = model.apply_for_eval(weights, examples)
-    stats = {name: evaluate_batch(m, examples, predictions, mask) for name, m in model.eval_metrics.items()}
+        predictions = model.apply_for_eval(_unshared(weights), dict(examples))
+    stats = {}
+    for name, metric in model.eval_metrics.items():
+        stats[name] = evaluate_batch(metric, examples, _unshared(predictions), mask)
     if "loss" not in stats:
         with raised_by("train_loss", model.train_loss):
-            losses = jnp.asarray(model.train_loss(examples, predictions))
+            losses = jnp.asarray(model.train_loss(dict(examples), _unshared(predictions)))
         kept = jnp.ones(losses.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
         stats["loss"] = MeanStat.new(losses, kept).reduce()
     return stats
@@ -400,7 +462,7 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
 
     Args:
       model: the model.
-      weights: its `ModelWeights`, or a bare pytree of parameters.
+      weights: its `ModelWeights`, or its trainable weights, such as ``state.params``, if no others change in training.
       batches: dicts of arrays, padded (with ``"__mask__"``) or not.
 
     Returns:
@@ -409,12 +471,14 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
     Raises:
       InputError: there is no batch, or one does not fit the model, or the weights do not.
     """
-    weights, model = as_model_weights(weights), check_model(model)
+    model = check_model(model)
+    weights = whole_weights(model, weights)
     check_weights(model, weights)
     total: dict[str, Stat] | None = None
     for number, batch in enumerate(batches):
         if not isinstance(batch, Mapping):
             raise InputError(f"evaluate_model: a batch is a dict of arrays, not {type(batch).__name__}")
+        check_integers(batch, f"evaluate_model: batch {number}")
         with fitting(batch, f"batch {number}"):
             stats = _evaluate(model, weights, jax.tree.map(native, dict(batch)))
         total = stats if total is None else {name: total[name].merge(stat) for name, stat in stats.items()}
@@ -446,6 +510,7 @@ def evaluate_average_loss(
     total = None
     step = _jitted_sum(per_example_loss)
     for i, batch in enumerate(batches):
+        check_integers(batch, f"evaluate_average_loss: batch {i}")
         stat = step(weights, jax.tree.map(native, dict(batch)), jax.random.fold_in(rng, i))
         total = stat if total is None else total.merge(stat)
     if total is None:

@@ -28,6 +28,7 @@ __all__ = [
     "create_model_from_converted",
     "create_model_from_fn",
     "create_model_from_tf",
+    "from_keras_model",
 ]
 
 PyTree = Any
@@ -204,10 +205,11 @@ def create_model_from_artifact(
 def create_model_from_tf(
     model: Any,
     train_loss: Any = None,
-    eval_metrics: Mapping[str, Any] | None = None,
+    eval_metrics: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     specs: Any = None,
     inputs: InputSource = "x",
+    input_spec: Any = None,
 ) -> Model:
     """Make a model of TensorFlow code, converted once.
 
@@ -219,10 +221,12 @@ def create_model_from_tf(
       train_loss: ``(batch, predictions) -> (n,)`` of JAX or TensorFlow ops; a name (see `named_loss`), or another name
         that Keras has; a Keras loss or function ``(y_true, y_pred)``, which takes the batch's ``"y"``; or None for the
         loss that a Keras model is compiled with.
-      eval_metrics: name to metric, or to a Keras metric whose state is a sum over examples.
+      eval_metrics: name to metric, or to a Keras metric whose state is a sum over examples; or a list of Keras metrics
+        and names, as ``compile`` takes it.
       specs: the model's input as a structure of ``tf.TensorSpec``; for functions a tuple of arguments. A Keras model
         that was called, or has an Input, knows its own.
       inputs: which parts of a batch the model gets.
+      input_spec: TFF's: the specs of a batch, a pair (x, y) or a dict with ``x`` and ``y``, in place of ``specs``.
 
     Returns:
       The model; ``init`` returns the variables' values. Dropout draws with the key of each step, batch statistics are
@@ -236,8 +240,14 @@ def create_model_from_tf(
     from tf2jax_lite.pipeline import convert
     from tf2jax_lite.pipeline.model_files import convert_keras_model
 
-    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics)
-    if hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model):
+    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics, model)
+    is_keras = hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model)
+    if input_spec is not None:
+        if specs is not None:
+            raise InputError("create_model_from_tf: input_spec is TFF's name of specs; give one of them")
+        specs = _input_of(input_spec)
+        specs = specs if is_keras else (specs,)
+    if is_keras:
         functions = convert_keras_model(model, specs=specs, regularization=True)
         train, evaluate, regularized = functions["train"], functions["serving_default"], True
     else:
@@ -256,6 +266,49 @@ def create_model_from_tf(
         written=_written(train[0]),
         has_regularization=regularized,
     )
+
+
+def _input_of(input_spec: Any) -> Any:
+    """Return the spec of a model's input, for batches of any size, of TFF's spec of a batch."""
+    import tensorflow as tf
+
+    def any_size(spec: Any) -> Any:
+        sized = isinstance(spec, tf.TensorSpec) and spec.shape.rank
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name) if sized else spec
+
+    if isinstance(input_spec, Mapping) and input_spec.keys() == {"x", "y"}:
+        return tf.nest.map_structure(any_size, input_spec["x"])
+    if isinstance(input_spec, tuple | list) and len(input_spec) == 2:
+        return tf.nest.map_structure(any_size, input_spec[0])
+    raise InputError(
+        f"create_model_from_tf: input_spec has the specs of a batch, as a pair (x, y) or a dict with 'x' and 'y'; not "
+        f"{input_spec!r:.200}"
+    )
+
+
+def from_keras_model(
+    keras_model: Any, loss: Any, input_spec: Any, loss_weights: Any = None, metrics: Sequence[Any] | None = None
+) -> Model:
+    """Make a model of a Keras model, with TFF's arguments.
+
+    See tff.learning.models.from_keras_model and `create_model_from_tf`.
+
+    Args:
+      keras_model: the model.
+      loss: a Keras loss.
+      input_spec: the specs of a batch, a pair (x, y) or a dict with ``x`` and ``y``.
+      loss_weights: of several losses, which is not supported.
+      metrics: Keras metrics.
+
+    Raises:
+      InputError: there are several losses.
+    """
+    if loss_weights is not None or isinstance(loss, list | tuple | Mapping):
+        raise InputError(
+            "from_keras_model takes one loss, without loss_weights. Give several as one function (batch, predictions) "
+            "that returns their weighted sum for each example: create_model_from_tf(keras_model, function)."
+        )
+    return create_model_from_tf(keras_model, loss, metrics, input_spec=input_spec)
 
 
 def _written(fn: Any) -> list[str]:

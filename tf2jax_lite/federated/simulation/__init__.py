@@ -4,7 +4,7 @@ Entries: `loop.train_model`, and `loop.run_rounds` with more options; the releas
 
 Read in this order:
   loop: sampling, history and exact resumption.
-  release_managers, events, plots: records of the loop's rounds.
+  records, release_managers, events, plots: records of the loop's rounds.
   states, checkpoint: states as named arrays; their files.
 
 Must not import `algorithms` or `execution`.

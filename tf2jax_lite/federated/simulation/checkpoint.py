@@ -10,8 +10,10 @@ whole or not at all.
 from __future__ import annotations
 
 import abc
+import collections
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ import safetensors.numpy
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.export.plain_dtypes import from_plain, to_plain
-from tf2jax_lite.federated.simulation.states import SEPARATOR, restored_state, state_arrays
+from tf2jax_lite.federated.simulation.states import SEPARATOR, restored_state, state_arrays, state_names
 from tf2jax_lite.support.errors import CheckpointError, InputError, Tf2JaxError
 from tf2jax_lite.support.limits import regular
 
@@ -98,6 +100,17 @@ class CheckpointStore(abc.ABC):
             if isinstance(error, InputError):
                 raise
             raise CheckpointError(f"cannot write a checkpoint in {self._name()}: {error}") from error
+
+    def check(self, state: Any) -> None:
+        """Refuse a state that cannot be stored, before rounds are lost for it.
+
+        Raises:
+          InputError: two leaves would have one name, or one has no storable dtype.
+        """
+        self._check_names(state_names(state))
+
+    def _check_names(self, names: Iterable[str]) -> None:  # noqa: B027  (most have no rules of their own)
+        """Raise `InputError` for names that the format cannot tell apart."""
 
     def restore(self, template: Any) -> Checkpoint:
         """Return the newest checkpoint.
@@ -177,6 +190,7 @@ class Checkpoints(CheckpointStore):
     def _write(self, number: int, arrays: Arrays, record: dict[str, Any]) -> None:
         if number in self._manager.all_steps():  # it holds the same
             return
+        self._check_names(arrays)
         tree: dict[str, Any] = {}
         for name, value in arrays.items():
             *path, last = name.split(SEPARATOR)
@@ -184,11 +198,7 @@ class Checkpoints(CheckpointStore):
             for part in path:
                 inner = inner.setdefault(part, {})
             inner[last] = value
-        # Orbax names leaves by their paths with dots, and writes no arrays without elements.
-        dotted = [name.replace(SEPARATOR, ".") for name in arrays]
-        if len(set(dotted)) != len(dotted):
-            twice = next(name for name in dotted if dotted.count(name) > 1)
-            raise InputError(f"the state has two leaves named {twice!r} in Orbax's names; rename one")
+        # Orbax writes no arrays without elements.
         empty = {name: [list(v.shape), str(v.dtype)] for name, v in arrays.items() if not v.size}
         tree = jax.tree.map(lambda leaf: leaf if leaf.size else None, tree)
         args = self._ocp.args
@@ -197,6 +207,14 @@ class Checkpoints(CheckpointStore):
             items["state"] = args.StandardSave(tree)
         self._manager.save(number, args=args.Composite(**items))
         self._manager.wait_until_finished()
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        # Orbax names leaves by their paths with dots.
+        dotted = [name.replace(SEPARATOR, ".") for name in names]
+        parents = {parent for name in dotted for parent in itertools.accumulate(name.split(".")[:-1], "{}.{}".format)}
+        twice = [name for name, count in collections.Counter(dotted).items() if count > 1 or name in parents]
+        if twice:
+            raise InputError(f"the state has two leaves named {twice[0]!r} in Orbax's names; rename one")
 
     def _read(self, number: int) -> tuple[Arrays, dict[str, Any]]:
         folder, checkpointer = self._directory / str(number), self._ocp.StandardCheckpointer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import time
@@ -11,21 +12,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jax
-import numpy as np
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint, CheckpointStore, open_store
 from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.federated.simulation.plots import plot_history
+from tf2jax_lite.federated.simulation.records import Record, diagnostics_record, flat_metrics, scalars_of
 from tf2jax_lite.federated.simulation.release_managers import ReleaseManager
+from tf2jax_lite.federated.simulation.states import id_json
 from tf2jax_lite.federated.templates.process import NOT_PRIVATE, LearningProcess
 from tf2jax_lite.support.errors import CheckpointError, DataError, ExportError, InputError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["ClientSampler", "Record", "flat_metrics", "read_history", "run_rounds", "train_model"]
-
-Record = dict[str, Any]
+__all__ = ["ClientSampler", "read_history", "run_rounds", "train_model"]
 
 
 class ClientSampler(Protocol):
@@ -36,17 +36,6 @@ class ClientSampler(Protocol):
 
     def sample(self) -> Any:
         """Return tuples of client id, ClientDataset, and further values of the sampler."""
-
-
-def flat_metrics(metrics: Any, prefix: str = "") -> dict[str, float]:
-    """Return the scalars among nested metrics by path: ``client_work/train/loss``."""
-    found: dict[str, float] = {}
-    if isinstance(metrics, Mapping):
-        for name, value in metrics.items():
-            found |= flat_metrics(value, f"{prefix}/{name}" if prefix else str(name))
-    elif np.ndim(metrics) == 0 and metrics is not None and not isinstance(metrics, str):
-        found[prefix] = float(metrics)
-    return found
 
 
 def read_history(path: str | Path) -> list[Record]:
@@ -82,7 +71,14 @@ def _writing(path: Any) -> Iterator[None]:
         raise DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _clients(process: LearningProcess[Any], source: Any, round_number: int) -> Any:
+def _check_json(record: Record) -> None:
+    try:
+        json.dumps(record)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"run_rounds: summarize returns JSON values by name, to be stored: {error}") from error
+
+
+def _clients(source: Any, round_number: int) -> Any:
     if hasattr(source, "set_round_num") and hasattr(source, "sample"):
         source.set_round_num(round_number)
         # Not the sampler's keys: random numbers are those of the state's key, which its checkpoint has.
@@ -136,7 +132,8 @@ def run_rounds(
       plot_file: a ``.png`` or ``.svg`` of loss and accuracy by round (matplotlib; extra: plot), written at the end.
       progress: show a progress bar.
       timed: record each round's ``seconds``, too; they are not the same after a resumption.
-      summarize: turns nested metrics into recorded values, JSON values by name; their scalars by default.
+      summarize: turns nested metrics into recorded values, JSON values by name; by default their numbers, and arrays as
+        lists.
       report: called with each record, when its round is saved; with those before a resumption, first.
       unit: the key of a round's number in its record: "epoch" where a round is a pass over one data set. It must be
         "round" with ``metrics_file``, ``tensorboard_dir`` or ``plot_file``.
@@ -144,12 +141,13 @@ def run_rounds(
       resumed: called with the checkpoint that training resumes from, before anything else.
 
     Returns:
-      ``(state, history)``: the last state, and for each round a dict with ``round`` (from 1) and scalars by path.
+      ``(state, history)``: the last state, and for each round a dict with ``round`` (from 1) and metrics by path, and
+      ``client_diagnostics`` by client id, as text, if the process has them.
       Rounds before a resumption are read from ``metrics_file``, or else from the checkpoint.
 
     Raises:
-      InputError: a number out of range, ``clients`` neither a function nor a sampler, or an extra that is needed is not
-        installed.
+      InputError: a number out of range, ``clients`` neither a function nor a sampler, an extra that is needed is not
+        installed, or the state, a client's id or a record cannot be stored, which is known before a round begins.
       DataError: the metrics file is damaged, or a record cannot be written.
       CheckpointError: the checkpoint is damaged, of another training, or of more rounds, or cannot be written.
     """
@@ -171,6 +169,8 @@ def run_rounds(
             raise CheckpointError(f"the checkpoint is of {done} {unit}s, more than the {num_rounds} that are asked for")
         history = list(kept.get("history", ()))
         resumed(found)
+    if checkpoints is not None:
+        checkpoints.check(state)
     if metrics_file is not None:
         with _writing(metrics_file):
             history = _resume_file(Path(metrics_file), done)
@@ -180,9 +180,12 @@ def run_rounds(
 
     def evaluated() -> Record:
         assert evaluate is not None
-        return summarize({"eval": jax.device_get(dict(evaluate(process.get_model_weights(state))))})
+        weights = jax.tree.map(lambda leaf: leaf, process.get_model_weights(state))  # in containers of its own
+        return summarize({"eval": jax.device_get(dict(evaluate(weights)))})
 
     def add(record: Record) -> None:
+        if checkpoints is not None or metrics_file is not None:
+            _check_json(record)
         history.append(record)
         # The line comes before the checkpoint, so that a checkpoint always has its history; later lines are dropped.
         if metrics_file is not None:
@@ -190,25 +193,33 @@ def run_rounds(
                 _append(Path(metrics_file), record)
         if scalars is not None:
             with _writing(tensorboard_dir):
-                scalars.add_scalars({n: v for n, v in flat_metrics(record).items() if n != "round"}, record["round"])
+                scalars.add_scalars({n: v for n, v in scalars_of(record).items() if n != "round"}, record["round"])
 
     for record in history:
-        report(record)
+        report(copy.deepcopy(record))
     with bar:
         if not history and evaluate_first:
             add({unit: 0, **({} if evaluate is None else evaluated())})
-            report(history[-1])
+            report(copy.deepcopy(history[-1]))
         for number in range(done + 1, num_rounds + 1):
-            if stop(history):
+            if stop(tuple(history)):
                 break
             begin = time.perf_counter()
-            output = process.next(state, _clients(process, clients, number - 1))
+            client_data = _clients(clients, number - 1)
+            if checkpoints is not None and process.takes_client_ids:
+                client_data = list(client_data)
+                for client in client_data:
+                    if isinstance(client, tuple) and client[0] is not None:
+                        id_json(client[0])
+            output = process.next(state, client_data)
             state = output.state
             unrecorded = ("client_diagnostics", "refused_clients", NOT_PRIVATE)
             metrics = {name: value for name, value in output.metrics.items() if name not in unrecorded}
             record: Record = {unit: number, **summarize(jax.device_get(metrics))}
             if refused := output.metrics.get("refused_clients"):
                 record["refused_clients"] = [str(name) for name in refused]
+            if diagnostics := output.metrics.get("client_diagnostics"):
+                record["client_diagnostics"] = diagnostics_record(jax.device_get(diagnostics))
             if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
                 record |= evaluated()
             if timed:
@@ -217,7 +228,7 @@ def run_rounds(
             if checkpoints is not None and (number == num_rounds or number % checkpoint_every == 0):
                 checkpoints.save(number, state, {} if metrics_file is not None else {"history": history})
             advance(record)
-            report(record)
+            report(copy.deepcopy(record))
     if scalars is not None:
         scalars.close()
     if own and checkpoints is not None:
@@ -301,6 +312,6 @@ def _progress_bar(total: int, done: int, show: bool) -> tuple[Any, Callable[[Rec
 
     def advance(record: Record) -> None:
         loss = record.get("client_work/train/loss")
-        bar.update(task, advance=1, loss="" if loss is None else f"loss {loss:.4f}")
+        bar.update(task, advance=1, loss=f"loss {loss:.4f}" if isinstance(loss, int | float) else "")
 
     return bar, advance

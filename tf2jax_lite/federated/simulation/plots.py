@@ -29,7 +29,7 @@ def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InputError(f"a plot needs matplotlib: pip install 'tf2jax-lite[plot]' ({error})") from error
-    names = sorted({name for record in history for name in record})
+    names = sorted({name for record in history for name, value in record.items() if _is_number(value)})
     panels = {kind: [n for n in names if n.rsplit("/", 1)[-1].endswith(kind)] for kind in ("loss", "accuracy")}
     drawn = {kind: found for kind, found in panels.items() if found}
     if not drawn:
@@ -38,7 +38,7 @@ def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None
     FigureCanvasAgg(figure)
     for axes, (kind, found) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn.items(), strict=True):
         for name in found:
-            points = [(record["round"], record[name]) for record in history if name in record]
+            points = [(record["round"], record[name]) for record in history if _is_number(record.get(name))]
             axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")
         axes.set(xlabel="round", ylabel=kind)
         axes.grid(alpha=0.3)
@@ -50,3 +50,7 @@ def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None
     except ValueError as error:  # matplotlib lists the formats that it knows
         raise InputError(f"{path}: {error}") from error
     write_file(path, content.getvalue())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)

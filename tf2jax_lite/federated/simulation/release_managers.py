@@ -5,6 +5,7 @@ Source: tff.program, whose release managers these are by name.
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
@@ -15,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.federated.simulation.events import EventWriter
+from tf2jax_lite.federated.simulation.records import scalars_of
 from tf2jax_lite.support.errors import DataError, ExportError
 
 __all__ = [
@@ -38,7 +40,8 @@ class ReleaseManager(Protocol):
         """Record a round.
 
         Args:
-          value: scalars by path (``client_work/train/loss``), with ``round``.
+          value: JSON by path (``client_work/train/loss``), with ``round``: numbers, lists for arrays, and
+            ``client_diagnostics`` by client.
           key: the round, from 1; 0 for an evaluation before the first.
         """
 
@@ -51,7 +54,7 @@ class MemoryReleaseManager:
 
     def release(self, value: Mapping[str, Any], key: int) -> None:
         """See `ReleaseManager.release`."""
-        self._values[key] = dict(value)
+        self._values[key] = copy.deepcopy(dict(value))
 
     def values(self) -> dict[int, dict[str, Any]]:
         """Return the values by round."""
@@ -103,7 +106,7 @@ class _FileReleaseManager:
 class CSVFileReleaseManager(_FileReleaseManager):
     """Writes a CSV file with a row for each round.
 
-    See tff.program.CSVFileReleaseManager.
+    Arrays and clients' metrics are JSON in a cell. See tff.program.CSVFileReleaseManager.
 
     Args:
       file_path: the file.
@@ -114,7 +117,7 @@ class CSVFileReleaseManager(_FileReleaseManager):
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({n: json.dumps(v) if isinstance(v, list | dict) else v for n, v in r.items()} for r in rows)
         return text.getvalue()
 
 
@@ -130,7 +133,9 @@ class JSONLinesReleaseManager(_FileReleaseManager):
 
 
 class TensorBoardReleaseManager:
-    """Writes scalars for TensorBoard. See tff.program.TensorBoardReleaseManager.
+    """Writes scalars for TensorBoard, those of arrays by index.
+
+    See tff.program.TensorBoardReleaseManager.
 
     Args:
       summary_dir: the folder.
@@ -141,5 +146,4 @@ class TensorBoardReleaseManager:
 
     def release(self, value: Mapping[str, Any], key: int) -> None:
         """See `ReleaseManager.release`."""
-        scalars = {n: v for n, v in value.items() if n != "round" and isinstance(v, int | float)}
-        self._writer.add_scalars(scalars, key)
+        self._writer.add_scalars({n: v for n, v in scalars_of(value).items() if n != "round"}, key)

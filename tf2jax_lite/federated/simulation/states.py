@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -10,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tf2jax_lite.export.plain_dtypes import to_plain
 from tf2jax_lite.federated.templates.by_client import ByClient
 from tf2jax_lite.support.errors import CheckpointError, InputError
 
-__all__ = ["SEPARATOR", "ByClient", "restored_state", "state_arrays"]
+__all__ = ["SEPARATOR", "ByClient", "id_json", "restored_state", "state_arrays", "state_names"]
 
 PyTree = Any
 SEPARATOR = "/"
@@ -45,26 +47,60 @@ def state_arrays(state: PyTree) -> dict[str, np.ndarray]:
     JAX keys become their numbers, a `ByClient` stacked arrays and its ids.
 
     Raises:
-      InputError: two leaves have one path, or a client's id is neither text nor an integer.
+      InputError: two leaves have one path, or a client's id cannot be stored; see `id_json`.
     """
     found: dict[str, np.ndarray] = {}
     for name, leaf in _named_leaves(state):
         if not isinstance(leaf, ByClient):
             found[name] = _numbers(leaf)
             continue
-        found[f"{name}/{_IDS}"] = np.frombuffer(json.dumps([_plain_id(i) for i in leaf]).encode(), np.uint8)
+        found[f"{name}/{_IDS}"] = np.frombuffer(json.dumps([id_json(i) for i in leaf]).encode(), np.uint8)
         entries = [state_arrays(entry) for entry in leaf.values()]
         for part in entries[0] if entries else ():
             found[f"{name}/of/{part}"] = np.stack([entry[part] for entry in entries])
     return found
 
 
-def _plain_id(client_id: Hashable) -> str | int:
-    if isinstance(client_id, str):
-        return client_id
-    if isinstance(client_id, (int, np.integer)) and not isinstance(client_id, bool):
-        return int(client_id)
-    raise InputError(f"a checkpoint keeps client ids that are text or integers, not {client_id!r}")
+def state_names(state: PyTree) -> list[str]:
+    """Return the names of `state_arrays`, of a state whose `ByClient`s have entries.
+
+    Raises:
+      InputError: two leaves have one path, or one cannot be stored.
+    """
+    found = []
+    for name, leaf in _named_leaves(state):
+        if isinstance(leaf, ByClient):
+            found += [f"{name}/{_IDS}", *(f"{name}/of/{part}" for part in state_names(leaf.like))]
+            continue
+        found.append(name)
+        if not isinstance(leaf, jax.Array):
+            try:
+                to_plain(np.asarray(leaf))
+            except ValueError as error:
+                raise InputError(f"a checkpoint cannot store the state's {name!r}: {error}") from error
+    return found
+
+
+def id_json(client_id: Hashable) -> Any:
+    """Return a client's id as JSON; `_id_of` returns an equal id.
+
+    Raises:
+      InputError: it is not text, bytes, a number, or a tuple of these.
+    """
+    plain = client_id.item() if isinstance(client_id, np.generic) else client_id
+    if isinstance(plain, bytes):
+        return {"bytes": plain.hex()}
+    if isinstance(plain, tuple):
+        return [id_json(part) for part in plain]
+    if isinstance(plain, str | int) or (isinstance(plain, float) and math.isfinite(plain)):
+        return plain
+    raise InputError(f"a checkpoint keeps client ids that are text, bytes, numbers or tuples of these, not {plain!r}")
+
+
+def _id_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return bytes.fromhex(value["bytes"])
+    return tuple(map(_id_of, value)) if isinstance(value, list) else value
 
 
 def restored_state(template: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
@@ -109,8 +145,8 @@ def _restored_clients(name: str, leaf: ByClient, arrays: dict[str, np.ndarray]) 
     if ids is None:
         raise CheckpointError(f"the checkpoint lacks {name + '/' + _IDS!r}: it is of another algorithm")
     try:
-        known = json.loads(ids.tobytes())
-    except ValueError as error:
+        known = [_id_of(value) for value in json.loads(ids.tobytes())]
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"the checkpoint's {name!r} is damaged: {error}") from error
     prefix = f"{name}/of/"
     stacked = {key.removeprefix(prefix): arrays.pop(key) for key in list(arrays) if key.startswith(prefix)}

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.metrics import MeanStat, Metric, SumStat, check_metrics, evaluate_batch
 from tf2jax_lite.federated.models.cpu_rules import with_cpu_rules
@@ -25,6 +26,7 @@ from tf2jax_lite.federated.models.model import (
     changing_leaves,
     changing_values,
     check_model,
+    counted_mask,
     examples_interact,
     model_value_and_grad,
     split_mask,
@@ -86,8 +88,8 @@ class ClientWork:
     """The work of one client, and the server's state about it.
 
     All functions are pure and can be jitted. ``message`` is the distributor's message, usually `ModelWeights`. A batch
-    is a dict of arrays of shape (n, ...); padded ones have ``"__mask__"``. Swap one function with
-    `dataclasses.replace`.
+    is a dict of arrays of shape (n, ...). Padded ones have ``"__mask__"``, bool (n,); filled ones ``"__fill__"``, which
+    is True for examples that train and count nowhere else. Swap one function with `dataclasses.replace`.
 
     Attributes:
       initialize: ``() -> state``.
@@ -100,6 +102,8 @@ class ClientWork:
       pads_batches: whether a short batch may be padded; False where examples act on each other.
       counts_examples: whether a client's weight is the number of examples in its batches (or the sum of their weights).
         Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
+      drops_fill: whether those examples are left out altogether, and the last batch is short: where a result is a sum
+        or a mean over the client's examples. In training step by step they take part, as in FedJAX.
     """
 
     initialize: Callable[[], PyTree]
@@ -109,6 +113,7 @@ class ClientWork:
     advance: Callable[[PyTree], PyTree] = lambda state: state
     pads_batches: bool = True
     counts_examples: bool = False
+    drops_fill: bool = False
 
     def next(
         self, state: PyTree, message: PyTree, batches: Iterable[Mapping[str, Any]], key: Any, client_input: Any = None
@@ -118,9 +123,10 @@ class ClientWork:
         Returns:
           The state of the next round, the `ClientResult`, and its measurements.
         """
+        state, message, client_input = immutable((state, message, client_input))
         carry = self.client_init(state, message, key, client_input)
         for batch in batches:
-            carry = self.client_step(state, message, carry, batch)
+            carry = self.client_step(state, message, carry, immutable(batch))
         result = self.client_final(state, message, carry)
         return MeasuredProcessOutput(self.advance(state), result, {"train": result.measurements})
 
@@ -207,8 +213,8 @@ def _train_stats(metrics: Mapping[str, Metric], aux: Any, batch: Mapping[str, An
         "num_examples": SumStat(count),
     }
     if metrics:
-        examples, mask = split_mask(batch)
-        stats |= {name: evaluate_batch(m, examples, aux.predictions, mask) for name, m in metrics.items()}
+        examples, counted = split_mask(batch)[0], counted_mask(batch)
+        stats |= {name: evaluate_batch(m, examples, aux.predictions, counted) for name, m in metrics.items()}
     return stats
 
 
@@ -351,8 +357,8 @@ def build_fed_sgd_client_work(
 ) -> ClientWork:
     """Make the client work that sends a gradient at the received weights.
 
-    It is that of the mean loss over all the client's examples. See tff.learning.algorithms.build_fed_sgd; arguments as
-    for `build_model_delta_client_work`.
+    It is that of the mean loss over all the client's examples, each as often as the epochs have it. See
+    tff.learning.algorithms.build_fed_sgd; arguments as for `build_model_delta_client_work`.
     """
     client_weight(client_weighting, jnp.float32(0))
     metrics = check_metrics("build_fed_sgd_client_work", "train_metrics", train_metrics)
@@ -392,7 +398,7 @@ def build_fed_sgd_client_work(
         )
 
     counts = client_weighting == "num_examples"
-    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts)
+    return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts, True)
 
 
 def _pads(model: Model) -> bool:

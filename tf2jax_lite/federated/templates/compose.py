@@ -6,7 +6,7 @@ See tff.learning.templates.compose_learning_process.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +50,7 @@ __all__ = [
     "Survey",
     "Surveyed",
     "apply_non_trainable",
+    "by_name",
     "check_state",
     "checked_ids",
     "compose_learning_process",
@@ -115,6 +116,7 @@ class Survey:
       message: ``(weights, finalizer state, found) -> message`` for the training pass. ``found`` is the aggregate.
       client_batching: how ClientDatasets are cut into batches in this pass; as in training if None.
       check: called with a client's examples, before anything runs; see `Cohort`.
+      splits: whether this pass takes one half of each client's examples, and training the other; see `Cohort.half`.
     """
 
     client_work: ClientWork
@@ -122,6 +124,7 @@ class Survey:
     message: Callable[[Any, PyTree, PyTree], PyTree]
     client_batching: Batching | None = None
     check: Check | None = None
+    splits: bool = False
 
 
 class Surveyed(NamedTuple):
@@ -242,7 +245,8 @@ def compose_learning_process(
         `with_local_weights`.
       client_diagnostics: return results of each client, too, as FedJAX's algorithms do: ``metrics`` has
         ``client_diagnostics``, a dict from client id (its index without one) to ``delta_l2_norm``, the norm of the
-        update, ``update_weight``, and the client's own measurements (``loss``, ``num_examples``).
+        update, ``update_weight``, and the client's own measurements (``loss``, ``num_examples``). A client that is in
+        the round several times has a list of these.
       client_batching: how ClientDatasets are cut into batches: a ``ShuffleRepeatBatchHParams`` or ``BatchHParams``.
         Its seed, with the round and the client's index, shuffles; without one the client's key of the round does, if it
         was given, or the state's key.
@@ -319,8 +323,10 @@ def compose_learning_process(
         first = context._replace(work=survey.client_work.initialize(), aggregator=survey.aggregator.initialize())
         first = with_key(first, survey.aggregator)
         batching = survey.client_batching or cohort.batching
-        result = surveyor.run(first, dataclasses.replace(cohort, batching=batching, check=survey.check))
+        part = cohort.half(0) if survey.splits else cohort
+        result = surveyor.run(first, dataclasses.replace(part, batching=batching, check=survey.check))
         found, message = survey_message(state, first, result.total)
+        cohort = cohort.half(1) if survey.splits else cohort
         if result.outputs:
             cohort = dataclasses.replace(cohort, inputs=[result.outputs.get(i) for i in range(len(cohort))])
         return found, context._replace(message=message), cohort
@@ -370,7 +376,8 @@ def compose_learning_process(
         new, metrics = end(state, distributor_state, context, result._replace(outputs={}, refused={}), surveyed)
         metrics = {"distributor": sent, **metrics}
         if client_diagnostics:
-            metrics["client_diagnostics"], result = split_diagnostics(cohort, result)
+            shares = cohort.shares() if client_work.counts_examples else None
+            metrics["client_diagnostics"], result = split_diagnostics(cohort, result, shares)
         new = new._replace(clients=kept.updated(finite_outputs(ids, result)) if ids else kept)
         return LearningProcessOutput(new, round_metrics(aggregation, metrics, result.refused))
 
@@ -411,14 +418,27 @@ def with_diagnostics(work: ClientWork, weights_of: Callable[[PyTree], PyTree] = 
     return dataclasses.replace(work, client_final=client_final)
 
 
-def split_diagnostics(cohort: Cohort, result: CohortResult) -> tuple[dict[Hashable, PyTree], CohortResult]:
+def split_diagnostics(
+    cohort: Cohort, result: CohortResult, shares: np.ndarray | None = None
+) -> tuple[dict[Hashable, PyTree], CohortResult]:
     """Return results by client id, and the cohort's result without them.
 
-    It takes apart the outputs of `with_diagnostics`.
+    It takes apart the outputs of `with_diagnostics`. ``shares`` are factors of the weights; see `Cohort.shares`.
     """
     found = sorted(result.outputs.items())
+    for i, output in found if shares is not None else ():
+        output["diagnostics"]["update_weight"] *= shares[i]
     outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
-    return {cohort.name(i): output["diagnostics"] for i, output in found}, result._replace(outputs=outputs)
+    diagnostics = by_name((cohort.name(i), output["diagnostics"]) for i, output in found)
+    return diagnostics, result._replace(outputs=outputs)
+
+
+def by_name(entries: Iterable[tuple[Hashable, PyTree]]) -> dict[Hashable, PyTree]:
+    """Return a dict from name to entry; to a list of them if there are several."""
+    found: dict[Hashable, list[PyTree]] = {}
+    for name, entry in entries:
+        found.setdefault(name, []).append(entry)
+    return {name: own[0] if len(own) == 1 else own for name, own in found.items()}
 
 
 def finite_outputs(ids: Sequence[Hashable], result: CohortResult) -> dict[Hashable, PyTree]:

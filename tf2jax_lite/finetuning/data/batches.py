@@ -111,21 +111,30 @@ class InMemory(TrainingData):
 
     def prepared(self, prepare: Callable[[Batch], Batch]) -> InMemory:
         """See `TrainingData.prepared`."""
-        return InMemory(prepare(dict(self._examples)))
+        return InMemory(prepare({name: _read_only(value) for name, value in self._examples.items()}))
 
     def identity(self) -> str:
         """Return a SHA-256 of all arrays."""
         found = hashlib.sha256()
-        for name, array in sorted(self.dataset.all_examples().items()):
+        for name, array in sorted(self.dataset.raw_examples.items()):
             found.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
             found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def problem(self) -> str | None:
         """See `TrainingData.problem`."""
-        for name, value in self.dataset.all_examples().items():
+        for name, value in self.dataset.raw_examples.items():
             array = np.asarray(value)
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 first = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(1)))
                 return f"{name!r} of example {first} is NaN or infinite"
         return None
+
+
+def _read_only(value: Any) -> Any:
+    """Return an array as a view that cannot be written to: there may be no memory for a copy."""
+    if not isinstance(value, np.ndarray):
+        return value
+    found = value.view()
+    found.flags.writeable = False
+    return found
