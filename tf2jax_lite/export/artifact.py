@@ -15,6 +15,7 @@ import numpy as np
 from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
+from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, Tf2JaxError
 from tf2jax_lite.support.stored_array import StoredArray
@@ -131,6 +132,9 @@ def export_functions(
                 problems.append(f"{name}: {type(error).__name__}: {error}")
             traced[name] = staged
             signatures[name] = _signature(converted, staged)
+            signatures[name]["independent"] = _is_independent(staged, fn.training)
+            if fn.training is not None:
+                signatures[name]["training"] = dataclasses.asdict(fn.training)
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
         progress("write source")
@@ -394,6 +398,18 @@ def _doc(name: str, staged: Staged, inputs: Sequence[str], framework: str) -> li
     if framework == "nnx":
         return [*lines, "", "Returns:", f"  The results ({listed})."]
     return [*lines, "", "Returns:", f"  The results ({listed}), and params with updated variables."]
+
+
+def _is_independent(staged: Staged, facts: Any) -> bool:
+    """Return whether results provably depend on their own example alone."""
+    each = Examples(0)
+    tags = [*[None] * len(staged.variables), *[each if spec.shape else None for spec in staged.inputs]]
+    try:
+        found = examples_of_results(staged.jaxpr, [*tags, *[None] * staged.rng])[: len(staged.results)]
+    except Exception:  # sizes that are not comparable
+        return False
+    added = [found.pop()] if facts is not None and facts.returns_losses else []
+    return all(tag in (None, each) for tag in found) and all(tag is None for tag in added)
 
 
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:

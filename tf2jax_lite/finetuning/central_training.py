@@ -22,7 +22,7 @@ import optax
 
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
-from tf2jax_lite.federated.models.model import Model, evaluate_model
+from tf2jax_lite.federated.models.model import Model, check_predictions, evaluate_model
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
@@ -151,6 +151,7 @@ def finetune(
     step = make_step(model, optimizer, options, placement, shardings)
     if placement is not None:
         model = dataclasses.replace(model, apply_for_eval=expanded(model.apply_for_eval))
+    check_predictions(model, start, data.first(batch_size))
     place = (lambda batch: batch) if placement is None else placement.place_batch
     place_share = placement.place_share if placement is not None and data.is_share else place
     key = jax.jit(lambda: jax.random.key(seed), out_shardings=None if placement is None else placement.replicated)()

@@ -29,11 +29,13 @@ from tf2jax_lite.federated.models.model import (
     check_weights,
     evaluate_model,
     evaluate_stats,
+    examples_interact,
 )
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.compose import (
     apply_non_trainable,
     check_state,
+    first_predictions,
     initial_weights,
     replaced_weights,
     results_of,
@@ -90,6 +92,7 @@ def evaluation_work(model: Model) -> ClientWork:
         lambda state, message, key, client_input: _zero(model),
         client_step,
         lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
+        pads_batches=lambda batch: not examples_interact(model, batch, training=False),
     )
 
 
@@ -149,6 +152,7 @@ def evaluation_process(
         context = Context((), nothing.initialize(), state.weights, keys.clients, keys.aggregator)
         entries = as_entries(client_data)
         cohort = cohort_of(entries if first_pass is None else reusable(entries), client_batching, 0, int(state.round))
+        cohort = dataclasses.replace(cohort, check=first_predictions(model, state.weights, client_batching))
         if first_pass is not None:
             outputs = first_pass.run(
                 context, dataclasses.replace(cohort, batching=first_batching or client_batching)
