@@ -151,7 +151,6 @@ def finetune(
     step = make_step(model, optimizer, options, placement, shardings)
     if placement is not None:
         model = dataclasses.replace(model, apply_for_eval=expanded(model.apply_for_eval))
-    check_predictions(model, start, data.first(batch_size))
     place = (lambda batch: batch) if placement is None else placement.place_batch
     place_share = placement.place_share if placement is not None and data.is_share else place
     key = jax.jit(lambda: jax.random.key(seed), out_shardings=None if placement is None else placement.replicated)()
@@ -192,6 +191,8 @@ def finetune(
             zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
             state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
         for batch in data.epoch(epoch, batch_size, seed, skip=position):
+            if not begun:
+                check_predictions(model, start, batch)
             on_devices = place_share(batch)
             num_examples = len(next(iter(on_devices.values())))  # of all processes
             if not begun:

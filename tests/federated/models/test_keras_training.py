@@ -36,6 +36,22 @@ class Activity:
         return Sparse()
 
 
+class Centered:
+    """Layers that subtract the batch's mean, so that examples interact."""
+
+    def __new__(cls, K):
+        class Mean(K.layers.Layer):
+            def call(self, x):
+                return x - tf.reduce_mean(x, 0, keepdims=True)
+
+        return Mean()
+
+
+def in_batch_negatives(y_true, y_pred):
+    scores = tf.matmul(y_pred, tf.cast(y_true, y_pred.dtype), transpose_b=True)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(scores)[0]), scores)
+
+
 def dense(K, *layers, **options):
     return K.Sequential([K.layers.Input((6,)), K.layers.Dense(5, "tanh", **options), *layers, K.layers.Dense(3)])
 
@@ -66,6 +82,8 @@ CASES = {
     ),
     "activity_regularizer": (lambda K: dense(K, activity_regularizer="l2"), X, Y, lambda K: {"loss": "mse"}),
     "add_loss": (lambda K: dense(K, Activity(K)), X, Y, lambda K: {"loss": "mse"}),
+    "a mean over the batch": (lambda K: dense(K, Centered(K)), X, Y, lambda K: {"loss": "mse"}),
+    "in-batch negatives": (dense, X, Y, lambda K: {"loss": in_batch_negatives}),
     "loss_weights": (dense, X, Y, lambda K: {"loss": "mae", "loss_weights": [0.25]}),
     "loss_weights of a Keras loss": (dense, X, Y, lambda K: {"loss": [K.losses.Huber(0.3)], "loss_weights": [2.0]}),
     "a function": (dense, X, Y, lambda K: {"loss": lambda target, output: tf.abs(target - output)}),
@@ -254,7 +272,7 @@ def test_a_mask_that_does_not_fit_is_refused():
     L = keras.layers
     net = keras.Sequential([L.Input((6,), dtype="int32"), L.Embedding(9, 4, mask_zero=True), Pooled(), L.Dense(3)])
     model = fed.create_model_from_tf(net, "mse")
-    with pytest.raises(InputError, match="mask of shape .* does not fit losses"):
+    with pytest.raises(InputError, match=r"mask of shape .* does not fit losses"):
         fed.evaluate_model(model, model.init(None), [{"x": IDS, "y": Y}])
 
 

@@ -91,7 +91,7 @@ ENTRIES = {
     ids=["logits", "zeros", "positive", "no sum of 1"],
 )
 def test_a_name_refuses_logits_at_the_first_batch(entry, activate, kernel):
-    with pytest.raises(InputError, match="takes probabilities, as in Keras, and the predictions .*from_logits=True"):
+    with pytest.raises(InputError, match=r"takes probabilities, as in Keras, and the predictions .*from_logits=True"):
         ENTRIES[entry](model_of(activate, NAME, kernel))
     ENTRIES[entry](model_of(activate, fed.named_loss(NAME, from_logits=True), kernel))
 
