@@ -57,7 +57,8 @@ class TrainingFacts:
         refused = value.get("refused") if isinstance(value, Mapping) else None
         if not isinstance(refused, Mapping) or not all(isinstance(value.get(flag), bool) for flag in flags):
             raise ValueError("the training facts are damaged")
-        return cls(*(value[flag] for flag in flags), {str(name): str(reason) for name, reason in refused.items()})
+        reasons = {str(name): str(reason) for name, reason in refused.items()}
+        return cls(**{flag: value[flag] for flag in flags}, refused=reasons)
 
 
 def refused_variables(model: Any) -> dict[str, str]:
@@ -73,10 +74,15 @@ def refused_variables(model: Any) -> dict[str, str]:
     return found
 
 
+def compile_options(model: Any) -> dict[str, Any]:
+    """Return the arguments that a Keras model was compiled with."""
+    return getattr(getattr(model, "_compile_config", None), "config", {})  # Keras has no public name for it
+
+
 def unsupported_training(model: Any) -> list[str]:
     """Return the parts of a compiled model's ``fit`` that are not supported."""
     found = [f"{name}()" for name in _overridden(model)]
-    config = getattr(getattr(model, "_compile_config", None), "config", {})
+    config = compile_options(model)
     known = {*_TAKEN, *_WITHOUT_EFFECT}
     return found + [f"compile({name}=...)" for name, value in config.items() if name not in known and value is not None]
 

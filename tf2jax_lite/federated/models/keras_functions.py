@@ -21,7 +21,7 @@ from tf2jax_lite.federated.models.losses import (
     named_loss,
     per_example,
 )
-from tf2jax_lite.pipeline.keras_training import unsupported_training
+from tf2jax_lite.pipeline.keras_training import compile_options, unsupported_training
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["as_jax_loss", "as_jax_metrics"]
@@ -79,8 +79,7 @@ def _compiled_loss(model: Any) -> TrainLoss:
         found: Any = KerasLoss(_by_example(loss, _MEANS))
     else:
         found = as_jax_loss(loss, model) if isinstance(loss, str) or _is_keras(loss) else KerasLoss(loss)
-    weight = getattr(model, "_compile_config").config.get("loss_weights")  # noqa: B009  Keras has no public name for it
-    weights = jax.tree.leaves(weight)
+    weights = jax.tree.leaves(compile_options(model).get("loss_weights"))
     return found if not weights else dataclasses.replace(found, scale=float(weights[0]))
 
 
@@ -180,8 +179,7 @@ class KerasLoss:
     @functools.cached_property
     def _options(self) -> dict[str, Any]:
         """The arguments of the function that a Keras loss wraps."""
-        names = ("fn_kwargs", "_fn_kwargs")  # of Keras 3, of Keras 2
-        return {**{k: v for name in names for k, v in (getattr(self.given, name, None) or {}).items()}}
+        return next((found for name in ("_fn_kwargs", "fn_kwargs") if (found := getattr(self.given, name, None))), {})
 
     @property
     def takes_probabilities(self) -> bool:

@@ -286,7 +286,8 @@ def create_model_from_tf(
     from tf2jax_lite.pipeline import convert
     from tf2jax_lite.pipeline.model_files import convert_keras_mask, convert_keras_model
 
-    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics)
+    loss: Any = as_jax_loss(train_loss, model)
+    metrics = as_jax_metrics(eval_metrics)
     if hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model):
         functions = convert_keras_model(model, specs=specs)
         train, evaluate = functions["train"], functions["serving_default"]
