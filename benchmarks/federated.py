@@ -25,6 +25,7 @@ from tf2jax_lite.federated import aggregators
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.select import choose_backend
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.sources import create_model_from_fn, create_model_from_tf
 from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
 
@@ -35,7 +36,7 @@ BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_rema
 PARTS = ("rounds", "memory", "ways", "scaling")
 SIZES = {"small": (2, 4), "full": (10, 100, 1000, 10000)}
 WAYS = ("cpu_pool", "scan", "vmap", "loop")
-LOSS = "sparse_categorical_crossentropy"
+LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 
 
 def logistic(params, batch):

@@ -14,6 +14,7 @@ import optax
 
 from tf2jax_lite.federated.aggregators import MeanFactory
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.federated.templates.blocks import build_apply_optimizer_finalizer
 from tf2jax_lite.federated.templates.client_work import ClientWork, build_model_delta_client_work
@@ -54,7 +55,9 @@ def main() -> None:
         for _ in range(5)
     ]
     params = {"w": jnp.zeros((4, 3)), "b": jnp.zeros(3)}
-    model = create_model_from_fn(params, lambda p, b: b["x"] @ p["w"] + p["b"], "sparse_categorical_crossentropy")
+    model = create_model_from_fn(
+        params, lambda p, b: b["x"] @ p["w"] + p["b"], named_loss("sparse_categorical_crossentropy", from_logits=True)
+    )
     works = {
         "plain": build_model_delta_client_work(model, optax.sgd(0.5)),
         "clipped": build_clipping_client_work(model, 0.5, max_norm=0.1),

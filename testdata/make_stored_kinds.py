@@ -36,8 +36,14 @@ from tf2jax_lite.finetuning.data.clients import open_clients
 STORED = Path(__file__).parent / "stored" / "kinds"
 jax.config.update("jax_traceback_in_locations_limit", 0)
 RNG = np.random.default_rng(0)
-FINETUNE = {"loss": "sparse_categorical_crossentropy", "batch_size": 16, "learning_rate": 0.02}
-FEDERATE = {"loss": "sparse_categorical_crossentropy", "algorithm": "scaffold", "clients_per_round": 2, "batch_size": 8}
+FINETUNE = {"loss": "sparse_categorical_crossentropy", "from_logits": True, "batch_size": 16, "learning_rate": 0.02}
+FEDERATE = {
+    "loss": "sparse_categorical_crossentropy",
+    "from_logits": True,
+    "algorithm": "scaffold",
+    "clients_per_round": 2,
+    "batch_size": 8,
+}
 
 
 class Model(tf.Module):

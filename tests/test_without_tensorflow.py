@@ -110,8 +110,19 @@ def test_run_gives_the_stored_results(values, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        ("finetune", "--data", "examples.npz", "--epochs", "1", "--eval", "examples.npz"),
-        ("federate", "--data", "clients.npz", "--rounds", "1", "--clients-per-round", "2", "--eval", "examples.npz"),
+        ("finetune", "--from-logits", "--data", "examples.npz", "--epochs", "1", "--eval", "examples.npz"),
+        (
+            "federate",
+            "--from-logits",
+            "--data",
+            "clients.npz",
+            "--rounds",
+            "1",
+            "--clients-per-round",
+            "2",
+            "--eval",
+            "examples.npz",
+        ),
     ],
     ids=lambda command: command[0],
 )

@@ -18,8 +18,14 @@ from tf2jax_lite.finetuning.data.clients import open_clients
 STORED = Path(__file__).parent.parent.parent / "testdata" / "stored" / "kinds"
 BACKENDS = ["stablehlo", "source"]
 # As in the script: a checkpoint is of one training.
-FINETUNE = {"loss": "sparse_categorical_crossentropy", "batch_size": 16, "learning_rate": 0.02}
-FEDERATE = {"loss": "sparse_categorical_crossentropy", "algorithm": "scaffold", "clients_per_round": 2, "batch_size": 8}
+FINETUNE = {"loss": "sparse_categorical_crossentropy", "from_logits": True, "batch_size": 16, "learning_rate": 0.02}
+FEDERATE = {
+    "loss": "sparse_categorical_crossentropy",
+    "from_logits": True,
+    "algorithm": "scaffold",
+    "clients_per_round": 2,
+    "batch_size": 8,
+}
 
 
 @pytest.fixture(scope="module", params=sorted(path.name for path in STORED.iterdir()))

@@ -103,10 +103,12 @@ def jax_logistic(features=PIXELS, classes=CLASSES, eval_metrics=None):
     """Return the same regression as a model of this library."""
     import jax.numpy as jnp
 
+    from tf2jax_lite.federated.models.losses import named_loss
     from tf2jax_lite.federated.models.sources import create_model_from_fn
 
     def apply(params, batch):
         return batch["x"].reshape(batch["x"].shape[0], -1) @ params["w"] + params["b"]
 
     params = {"w": jnp.zeros((features, classes)), "b": jnp.zeros(classes)}
-    return create_model_from_fn(params, apply, "sparse_categorical_crossentropy", eval_metrics or {})
+    loss = named_loss("sparse_categorical_crossentropy", from_logits=True)
+    return create_model_from_fn(params, apply, loss, eval_metrics or {})

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
 from tf2jax_lite.finetuning.sharding import make_placement
@@ -43,7 +44,7 @@ def dense():
     def apply(params, batch):
         return jnp.tanh(batch["x"] @ params["hidden/kernel"]) @ params["head/kernel"]
 
-    return create_model_from_fn(params, apply, "sparse_categorical_crossentropy")
+    return create_model_from_fn(params, apply, named_loss("sparse_categorical_crossentropy", from_logits=True))
 
 
 def examples(specs, classes=4):

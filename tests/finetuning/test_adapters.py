@@ -21,7 +21,13 @@ from tf2jax_lite.finetuning.optimizers import with_multipliers
 from .conftest import make_examples
 
 TRAIN = make_examples(64, 0)
-OPTIONS = {"loss": "sparse_categorical_crossentropy", "epochs": 2, "batch_size": 16, "learning_rate": 0.02}
+OPTIONS = {
+    "loss": "sparse_categorical_crossentropy",
+    "from_logits": True,
+    "epochs": 2,
+    "batch_size": 16,
+    "learning_rate": 0.02,
+}
 X = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
 DATA = {"x": X, "y": (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)}
 

@@ -120,7 +120,7 @@ def test_options_from_a_file(artifact, tmp_path):
     )
 
     def run(*args):
-        return CliRunner().invoke(app, ["finetune", str(artifact), "--json", *map(str, args)])
+        return CliRunner().invoke(app, ["finetune", str(artifact), "--from-logits", "--json", *map(str, args)])
 
     one = run("--config", file, "--out", tmp_path / "one", "--momentum", 0.9)
     assert one.exit_code == 0, (one.output, one.exception)

@@ -87,6 +87,7 @@ def test_a_keras_model_back_to_both_forms(artifact, keras_file, tmp_path):
         make_examples(60, 0),
         tmp_path / "trained",
         loss="sparse_categorical_crossentropy",
+        from_logits=True,
         epochs=1,
         learning_rate=0.05,
     )

@@ -24,7 +24,13 @@ from .conftest import make_examples
 TEST = make_examples(60, 1)
 CLIENTS = {f"c{i}": make_examples(8 + 3 * i, 10 + i) for i in range(6)}
 NAN = float("nan")
-OPTIONS = {"loss": "sparse_categorical_crossentropy", "rounds": 3, "clients_per_round": 3, "batch_size": 8}
+OPTIONS = {
+    "loss": "sparse_categorical_crossentropy",
+    "from_logits": True,
+    "rounds": 3,
+    "clients_per_round": 3,
+    "batch_size": 8,
+}
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)
 LINEAR = InMemoryFederatedData({i: {"x": X[6 * i : 6 * i + 6], "y": Y[6 * i : 6 * i + 6]} for i in range(10)})
@@ -290,7 +296,7 @@ def test_scaffold_and_krum_from_the_shell(files, artifact, tmp_path):
     common = ["--data", files / "clients.sqlite", "--clients-per-round", "4", "--batch-size", "8", "--json"]
 
     def run(out, rounds, *more):
-        args = ["federate", artifact, *common, "--out", tmp_path / out, "--rounds", rounds, *more]
+        args = ["federate", artifact, "--from-logits", *common, "--out", tmp_path / out, "--rounds", rounds, *more]
         result = CliRunner().invoke(app, [str(a) for a in args])
         assert result.exit_code == 0, (result.output, result.exception)
         return json.loads(result.output)["history"]
@@ -334,7 +340,18 @@ def test_odd_files_end_with_exit_code_2(artifact, tmp_path, case, monkeypatch, c
     name, content = ODD_FILES[case]
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    args = ["tf2jax-lite", "federate", artifact, "--data", tmp_path / name, "--out", tmp_path / "out", "--rounds", "1"]
+    args = [
+        "tf2jax-lite",
+        "federate",
+        artifact,
+        "--from-logits",
+        "--data",
+        tmp_path / name,
+        "--out",
+        tmp_path / "out",
+        "--rounds",
+        "1",
+    ]
     monkeypatch.setattr("sys.argv", [str(a) for a in args])
     with pytest.raises(SystemExit) as done:
         main()
@@ -346,7 +363,17 @@ def test_odd_files_end_with_exit_code_2(artifact, tmp_path, case, monkeypatch, c
 
 def test_from_the_shell(artifact, files, tmp_path):
     np.savez(tmp_path / "test.npz", **TEST)
-    args = ["federate", artifact, "--data", files / "clients.npz", "--out", tmp_path / "out", "--rounds", "2"]
+    args = [
+        "federate",
+        artifact,
+        "--from-logits",
+        "--data",
+        files / "clients.npz",
+        "--out",
+        tmp_path / "out",
+        "--rounds",
+        "2",
+    ]
     args += ["--clients-per-round", "3", "--eval", tmp_path / "test.npz", "--server-optimizer", "sgd"]
     result = CliRunner().invoke(app, [str(a) for a in [*args, "--server-momentum", "0.5", "--json"]])
     assert result.exit_code == 0, (result.output, result.exception)

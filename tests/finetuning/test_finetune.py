@@ -22,7 +22,13 @@ from tf2jax_lite.finetuning.optimizers import OPTIMIZERS, named_optimizer
 from .conftest import make_examples
 
 TRAIN, TEST = make_examples(90, 0), make_examples(60, 1)
-OPTIONS = {"loss": "sparse_categorical_crossentropy", "epochs": 3, "batch_size": 20, "learning_rate": 0.02}
+OPTIONS = {
+    "loss": "sparse_categorical_crossentropy",
+    "from_logits": True,
+    "epochs": 3,
+    "batch_size": 20,
+    "learning_rate": 0.02,
+}
 
 
 def linear(loss="mse", start=0.0):
@@ -178,7 +184,17 @@ def test_what_is_refused(artifact, tmp_path, change, error, says):
 def test_from_the_shell(artifact, tmp_path):
     np.savez(tmp_path / "train.npz", x=TRAIN["features"].astype(np.float64), y=TRAIN["y"])
     np.savez(tmp_path / "test.npz", x=TEST["features"], y=TEST["y"])
-    args = ["finetune", artifact, "--data", tmp_path / "train.npz", "--eval", tmp_path / "test.npz", "--epochs", "1"]
+    args = [
+        "finetune",
+        artifact,
+        "--from-logits",
+        "--data",
+        tmp_path / "train.npz",
+        "--eval",
+        tmp_path / "test.npz",
+        "--epochs",
+        "1",
+    ]
     args = [str(a) for a in [*args, "--learning-rate", "0.02", "--out", tmp_path / "out"]]
     result = CliRunner().invoke(app, [*args, "--json"])
     assert result.exit_code == 0, result.output

@@ -16,7 +16,7 @@ from tf2jax_lite.finetuning.domains import count_domains
 
 from .conftest import CLASSES, make_examples
 
-COMMON = {"loss": "sparse_categorical_crossentropy", "batch_size": 8, "client_learning_rate": 0.3}
+COMMON = {"loss": "sparse_categorical_crossentropy", "from_logits": True, "batch_size": 8, "client_learning_rate": 0.3}
 
 
 def rotated(examples):
@@ -25,7 +25,19 @@ def rotated(examples):
 
 
 def shell(artifact, out, *more):
-    args = ["federate", artifact, "--out", out, "--batch-size", "8", "--client-learning-rate", "0.3", "--json", *more]
+    args = [
+        "federate",
+        artifact,
+        "--from-logits",
+        "--out",
+        out,
+        "--batch-size",
+        "8",
+        "--client-learning-rate",
+        "0.3",
+        "--json",
+        *more,
+    ]
     return CliRunner().invoke(app, [str(a) for a in args])
 
 

@@ -45,7 +45,15 @@ def test_two_processes_give_the_artifact_of_one(artifact, tmp_path, kind, shardi
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # SGD with whole epochs as batches: the order of examples in a batch does not matter.
-    common = ["finetune", artifact, "--data", tmp_path / f"train.{kind}", "--eval", tmp_path / "test.npz"]
+    common = [
+        "finetune",
+        artifact,
+        "--from-logits",
+        "--data",
+        tmp_path / f"train.{kind}",
+        "--eval",
+        tmp_path / "test.npz",
+    ]
     common += ["--train-signature", "serving_default"]  # Dropout would draw for other examples
     common += ["--epochs", 3, "--batch-size", 64, "--optimizer", "sgd", "--learning-rate", 0.1, "--quiet"]
 

@@ -133,7 +133,13 @@ def test_both_together_train():
 @pytest.mark.full
 def test_artifacts_train_in_bfloat16(artifact, tmp_path):
     """StableHLO is evaluated by operation; source has blocks to rematerialize."""
-    options = {"loss": "sparse_categorical_crossentropy", "epochs": 1, "batch_size": 16, "learning_rate": 0.01}
+    options = {
+        "loss": "sparse_categorical_crossentropy",
+        "from_logits": True,
+        "epochs": 1,
+        "batch_size": 16,
+        "learning_rate": 0.01,
+    }
     train = make_examples(48, 0)
     exact = finetune_artifact(artifact, train, tmp_path / "exact", **options)
     mixed = finetune_artifact(artifact, train, tmp_path / "mixed", **options, precision="bf16")

@@ -98,7 +98,7 @@ def finetune(
     ignore_label: Annotated[
         int | None, typer.Option(help="Target of positions that do not count, as in padding.", rich_help_panel=_LOSS)
     ] = None,
-    from_logits: Logits = None,
+    from_logits: Logits = False,
     label: Label = "y",
     output: Output = None,
     output_loss: Annotated[

@@ -32,8 +32,7 @@ Loss = Annotated[
 ]
 Eval = Annotated[Path | None, typer.Option("--eval", help="An .npz to evaluate on, before and while training.")]
 Logits = Annotated[
-    bool | None,
-    typer.Option("--from-logits/--from-probabilities", help="Kind of predictions; default: inferred."),
+    bool, typer.Option("--from-logits", help="Predictions are logits; for a cross entropy, probabilities otherwise.")
 ]
 Label = Annotated[str, typer.Option(help="The targets' name in the data.")]
 Output = Annotated[str | None, typer.Option(help="The result that is the prediction, if there are several.")]
@@ -244,7 +243,7 @@ def federate(
     evaluation: Eval = None,
     eval_every: Annotated[int, typer.Option(min=1, help="Evaluate after this many rounds.")] = 1,
     seed: Seed = 0,
-    from_logits: Logits = None,
+    from_logits: Logits = False,
     label: Label = "y",
     client_key: Annotated[
         str, typer.Option(help="Of an .npz, the array with each example's client.", rich_help_panel=_CLIENTS)

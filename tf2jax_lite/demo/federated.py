@@ -62,6 +62,7 @@ def run_federated(
     from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
     from tf2jax_lite.federated.data import ClientDataset, InMemoryFederatedData, ShuffleRepeatBatchHParams
     from tf2jax_lite.federated.metrics import Accuracy
+    from tf2jax_lite.federated.models.losses import named_loss
     from tf2jax_lite.federated.models.model import evaluate_model
     from tf2jax_lite.federated.models.sources import create_model_from_converted
 
@@ -71,7 +72,7 @@ def run_federated(
     model = create_model_from_converted(
         (converted, params),
         None,
-        "sparse_categorical_crossentropy",
+        named_loss("sparse_categorical_crossentropy", from_logits=True),
         {"accuracy": Accuracy()},
         inputs="image",
         written=(),

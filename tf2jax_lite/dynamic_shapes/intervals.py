@@ -17,7 +17,7 @@ from tf2jax_lite.jaxprs.compat import ClosedJaxpr, InconclusiveDimensionOperatio
 
 from .provenance import FORWARDING, constant_of, equation_of
 
-__all__ = ["OPAQUE", "Interval", "interval_of", "jaxpr_intervals"]
+__all__ = ["LINEAR", "OPAQUE", "Interval", "interval_of", "jaxpr_intervals"]
 
 _MAX_DEPTH, _MAX_EQUATIONS = 48, 400
 _SLACK = 1e-3
@@ -36,6 +36,8 @@ class Interval(NamedTuple):
 _UNKNOWN = Interval()
 OPAQUE = Interval()
 """The interval of results of equations without a rule; differs from other unbounded intervals by identity."""
+LINEAR = Interval()
+"""The interval of sums of products whose factors may be negative: results of linear layers, by identity as `OPAQUE`."""
 
 
 def interval_of(value: Any) -> Interval:
@@ -100,6 +102,8 @@ def _smaller(a: Any, b: Any) -> Any:
 def _union(*parts: Interval) -> Interval:
     if any(p is OPAQUE for p in parts):
         return OPAQUE
+    if all(p is LINEAR for p in parts):
+        return LINEAR
     lower = None if any(p.lower is None for p in parts) else min(p.lower for p in parts)
     upper = parts[0].upper
     for part in parts[1:]:
@@ -207,6 +211,8 @@ _UNLIMITED = frozenset(
     {"dot_general", "conv_general_dilated", "log", "log1p", "sin", "cos", "mul_no_nan", "integer_pow"}
 )
 """Primitives without a rule whose results may be any numbers, but are not `OPAQUE`."""
+_PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
+_SUMS = frozenset({"add", "add_any", "sub"})
 
 
 class _Analysis:
@@ -281,7 +287,9 @@ class _Analysis:
                 return unknown
             made.update(dict.fromkeys(eqn.outvars, eqn))
             if name not in _RULES and name not in _CALLS and name not in _BY_SIZE:
-                if name not in _UNLIMITED:
+                if name in _PRODUCTS and not _are_positive(map(read, eqn.invars)):
+                    known[eqn.outvars[0]] = LINEAR
+                elif name not in _UNLIMITED:
                     known.update(
                         (v, OPAQUE) for v in eqn.outvars if jnp.issubdtype(getattr(v.aval, "dtype", bool), np.floating)
                     )
@@ -293,6 +301,8 @@ class _Analysis:
                 found = [Interval(0, 1 if _is_softmax(eqn, made) else found[0].upper)]
             elif name == "sub" and _is_log_softmax(eqn, made):
                 found = [Interval(None, 0)]
+            elif name in _SUMS and any(read(v) is LINEAR for v in eqn.invars):
+                found = [LINEAR]
             known.update(zip(eqn.outvars, found, strict=True))
         return [_within_dtype(read(atom), result.dtype) for atom, result in zip(inner.outvars, results, strict=True)]
 

@@ -16,6 +16,7 @@ import numpy as np
 from tf2jax_lite.calling.layer_stacks import stacked
 from tf2jax_lite.calling.params import is_trainable
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments, map_structure
+from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.pipeline.converted_function import AnnotatedFunction, ConvertedFunction
 from tf2jax_lite.support.errors import ExportError, InputError, LoweringError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.extras import require_device
@@ -131,7 +132,8 @@ def export_functions(
         identifiers = {name: names.new(name, "model") for name in functions}
         public = codegen.class_names(identifiers) if framework == "nnx" else identifiers
         for name, staged in traced.items():
-            converted = converted_function(functions[name][0])
+            fn = functions[name][0]
+            converted = converted_function(fn)
             try:
                 entries[name] = entry(name, converted, staged, public[name], framework=framework)
             except Tf2JaxError:  # a Python callback, which StableHLO cannot hold either
@@ -139,6 +141,9 @@ def export_functions(
             except Exception as error:  # an artifact without source is useful, too
                 problems.append(f"{name}: {type(error).__name__}: {error}")
             signatures[name] = _signature(converted, staged)
+            signatures[name]["independent"] = _is_independent(staged, fn.training)
+            if fn.training is not None:
+                signatures[name]["training"] = dataclasses.asdict(fn.training)
             if restrictions := staged.restrictions():
                 warnings.append(f"{name}: only for sizes where {' and '.join(restrictions)}")
         progress("write source")
@@ -458,6 +463,18 @@ def _arrays(staged: Staged) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         for r, kind in zip(staged.results, kinds, strict=False)  # updates stand after the results
     ]
     return inputs, outputs
+
+
+def _is_independent(staged: Staged, facts: Any) -> bool:
+    """Return whether results provably depend on their own example alone."""
+    each = Examples(0)
+    tags = [*[None] * len(staged.variables), *[each if spec.shape else None for spec in staged.inputs]]
+    try:
+        found = examples_of_results(staged.jaxpr, [*tags, *[None] * staged.rng])[: len(staged.results)]
+    except Exception:  # sizes that are not comparable
+        return False
+    added = [found.pop()] if facts is not None and facts.returns_losses else []
+    return all(tag in (None, each) for tag in found) and all(tag is None for tag in added)
 
 
 def _signature(converted: ConvertedFunction, staged: Staged) -> dict[str, Any]:

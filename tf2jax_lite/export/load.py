@@ -22,6 +22,7 @@ from tf2jax_lite.calling.names import accepted_names, match_arrays
 from tf2jax_lite.calling.params import VariableName, flatten_params, nest_params
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, map_structure
 from tf2jax_lite.jaxprs.compat import ir
+from tf2jax_lite.pipeline.keras_training import TrainingFacts
 from tf2jax_lite.stablehlo.parsing.exported import checked_call, read_exported
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (
@@ -99,6 +100,11 @@ def _load(
     function.needs_key = bool(entry["rng"])  # type: ignore[attr-defined]
     function.__signature__ = interface.call_signature(rng=function.needs_key)  # type: ignore[attr-defined]
     function.kinds = _kinds(entry, interface)  # type: ignore[attr-defined]
+    function.independent = entry.get("independent") is True  # type: ignore[attr-defined]
+    try:
+        function.training = TrainingFacts.from_json(entry.get("training"))  # type: ignore[attr-defined]
+    except ValueError as error:
+        raise ExportError(f"the metadata of {name!r} are damaged: {error}") from error
     found = (n for n, info in metadata["params"].items() if info.get("moving_statistic") is True)
     function.moving_statistics = frozenset(found)  # type: ignore[attr-defined]
     function.__doc__ = f"{name} of {folder.name}. {interface.expected()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tf2jax_lite.dynamic_shapes.intervals import OPAQUE, Interval, jaxpr_intervals
+from tf2jax_lite.dynamic_shapes.intervals import LINEAR, Interval, jaxpr_intervals
 
 __all__ = ["LOGITS", "PROBABILITIES", "UNKNOWN", "Kind", "prediction_kinds"]
 
@@ -15,17 +15,16 @@ UNKNOWN: Kind = "unknown"
 
 
 def prediction_kinds(closed_jaxpr: Any) -> list[Kind]:
-    """Return the kind of each result of a jaxpr.
+    """Return the kind of each result of a jaxpr, as far as its operations prove it.
 
-    Probabilities are in [0, 1]: results of a softmax or a sigmoid. Results that may be negative are logits. The kind is
-    unknown if results are positive and unbounded, or results of a call or a loop.
+    Probabilities are in [0, 1]: results of a softmax or a sigmoid. Logits are results of a linear layer or of a
+    log-softmax. Others are unknown: a model may normalize by a form of its own.
     """
     return [_kind(found) for found in jaxpr_intervals(closed_jaxpr)]
 
 
 def _kind(found: Interval) -> Kind:
-    if found is OPAQUE:
-        return UNKNOWN
-    if found.lower is None or found.lower < 0:
+    if found is LINEAR or (found.lower is None and isinstance(found.upper, int | float) and found.upper <= 0):
         return LOGITS
-    return PROBABILITIES if isinstance(found.upper, int | float) and found.upper <= 1 else UNKNOWN
+    in_unit = found.lower is not None and found.lower >= 0 and isinstance(found.upper, int | float) and found.upper <= 1
+    return PROBABILITIES if in_unit else UNKNOWN

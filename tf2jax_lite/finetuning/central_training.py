@@ -24,7 +24,7 @@ import optax
 from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
-from tf2jax_lite.federated.models.model import Model, evaluate_model, fitting
+from tf2jax_lite.federated.models.model import Model, check_predictions, evaluate_model, fitting
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
@@ -195,7 +195,10 @@ def finetune(
             zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
             state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
         for batch in data.epoch(epoch, batch_size, seed, skip=position):
-            on_devices = place_share(jax.tree.map(native, _checked(batch, "the examples")))
+            batch = jax.tree.map(native, _checked(batch, "the examples"))
+            if not begun:
+                check_predictions(model, start, batch)
+            on_devices = place_share(batch)
             num_examples = len(next(iter(on_devices.values())))  # of all processes
             if not begun:
                 left = epochs * -(-len(data) // batch_size) - steps

@@ -132,9 +132,19 @@ def training_loss(loss: str, options: LossOptions, *, from_logits: bool, label: 
     if ":" in loss:
         return _imported(loss)
     if loss in _OPTAX:
-        return lambda batch, predictions: _mean(_OPTAX[loss](_targets(batch, label), predictions))
+        return _Regression(_OPTAX[loss], label)
     plain = named_loss(loss, from_logits=from_logits, target_key=label)
     return _Weighted(**_fields(plain), options=options) if given else plain
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Regression:
+    elementwise: Elementwise
+    label: str
+    ignores_masks: bool = True  # as `NamedLoss` has it
+
+    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
+        return _mean(self.elementwise(_targets(batch, self.label), predictions))
 
 
 class OutputLoss(NamedTuple):
@@ -208,12 +218,30 @@ def weighted_sum(losses: Mapping[str, TrainLoss], weights: Mapping[str, float]) 
       losses: of each output, ``(batch, its predictions) -> (n,)``.
       weights: the factor of each.
     """
+    return _WeightedSum(losses, weights)
 
-    def total(batch: Mapping[str, Any], predictions: Mapping[str, Any]) -> jax.Array:
-        values = [weights[name] * loss(batch, predictions[name]) for name, loss in losses.items()]
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _WeightedSum:
+    losses: Mapping[str, TrainLoss]
+    weights: Mapping[str, float]
+
+    def __call__(self, batch: Mapping[str, Any], predictions: Mapping[str, Any]) -> jax.Array:
+        values = [self.weights[name] * loss(batch, predictions[name]) for name, loss in self.losses.items()]
         return jnp.sum(jnp.stack(values), 0)
 
-    return total
+    @property
+    def ignores_masks(self) -> bool:
+        return any(getattr(loss, "ignores_masks", False) for loss in self.losses.values())
+
+    @property
+    def takes_probabilities(self) -> bool:
+        return any(getattr(loss, "takes_probabilities", False) for loss in self.losses.values())
+
+    def check_predictions(self, predictions: Mapping[str, Any]) -> None:
+        for name, loss in self.losses.items():
+            if getattr(loss, "takes_probabilities", False):
+                loss.check_predictions(predictions[name])  # type: ignore[attr-defined]
 
 
 def _fields(loss: NamedLoss) -> dict[str, Any]:
@@ -225,6 +253,11 @@ class _Weighted(NamedLoss):
     """A cross entropy with options."""
 
     options: LossOptions = LossOptions()
+
+    @property
+    def ignores_masks(self) -> bool:
+        """Whether padded steps count: `ignore_label` names their target."""
+        return self.options.ignore_label is None
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
         """Return the loss of each example."""

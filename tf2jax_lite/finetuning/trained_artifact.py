@@ -19,8 +19,9 @@ from tf2jax_lite.calling.integers import fit_integers
 from tf2jax_lite.calling.params import VariableName
 from tf2jax_lite.export.load import call_with_arrays, flat_results, load
 from tf2jax_lite.export.metadata import read_metadata
-from tf2jax_lite.export.predictions import LOGITS, UNKNOWN
-from tf2jax_lite.federated.models.model import Model
+from tf2jax_lite.export.predictions import UNKNOWN
+from tf2jax_lite.federated.models.losses import are_probabilities
+from tf2jax_lite.federated.models.model import Model, check_predictions
 from tf2jax_lite.federated.models.sources import create_model_from_converted
 from tf2jax_lite.support.errors import InputError
 
@@ -171,7 +172,7 @@ def trainable_model(
     *,
     sample: Mapping[str, Any] | None = None,
     beside: Sequence[str] = (),
-    from_logits: bool | None = None,
+    from_logits: bool = False,
     label: str = "y",
     output: str | None = None,
     train_signature: str | None = None,
@@ -191,10 +192,9 @@ def trainable_model(
     Args:
       path: the artifact's directory.
       loss: a name, or ``module:function``; see `training_loss`.
-      sample: some examples, to find out whether predictions are logits.
+      sample: some examples, to check that the loss takes the predictions, and the number of classes.
       beside: names of arrays of the sample that are not inputs.
-      from_logits: whether predictions are logits. If None, inferred from the graph, or from predictions of the sample;
-        without a sample they are probabilities, as in Keras.
+      from_logits: whether predictions are logits; for cross entropies, they are probabilities otherwise, as in Keras.
       label: the targets' name in the data.
       output: the name of the result that is the prediction; optional if there is one result.
       train_signature: the function in training mode; default: ``train`` if there is one, else ``eval_signature``.
@@ -244,30 +244,23 @@ def trainable_model(
         raise InputError(f"{folder}: {trained!r} takes {missing}, which {evaluated!r} does not.")
     by_name = functools.partial(_by_name, output=output, outputs=tuple(tasks) if several else ())
 
-    def build(logits: Mapping[str, bool]) -> Model:
-        losses = {
-            name: training_loss(task.loss, loss_options[name], from_logits=logits[name], label=name)
-            for name, task in tasks.items()
-        }
-        found = {}
-        for name, task in tasks.items():
-            described = task.loss, logits[name], name, loss_options[name].ignore_label
-            found[name] = named_metrics(found_metrics[name], *described) if metrics else default_metrics(*described)
-        pairs = [(by_name(fn), _frozen(params, freeze)) for fn, params in (train, evaluate)]
-        return create_model_from_converted(
-            pairs[0],
-            pairs[1],
-            weighted_sum(losses, {name: task.weight for name, task in tasks.items()}) if several else losses[label],
-            {k: v for name in tasks for k, v in of_output(found[name], name).items()} if several else found[label],
-            inputs=lambda batch: {name: batch[name] for name in inputs},
-            written=list(entry.get("updates", ())),
-        )
-
-    kinds = by_name(evaluate[0]).kinds if several else {label: by_name(evaluate[0]).kinds}
-    logits = {
-        name: bool(from_logits) if from_logits is not None else kinds.get(name, UNKNOWN) == LOGITS for name in tasks
+    losses = {
+        name: training_loss(task.loss, loss_options[name], from_logits=from_logits, label=name)
+        for name, task in tasks.items()
     }
-    model = build(logits)
+    found = {}
+    for name, task in tasks.items():
+        described = task.loss, from_logits, name, loss_options[name].ignore_label
+        found[name] = named_metrics(found_metrics[name], *described) if metrics else default_metrics(*described)
+    pairs = [(by_name(fn), _frozen(params, freeze)) for fn, params in (train, evaluate)]
+    model = create_model_from_converted(
+        pairs[0],
+        pairs[1],
+        weighted_sum(losses, {name: task.weight for name, task in tasks.items()}) if several else losses[label],
+        {k: v for name in tasks for k, v in of_output(found[name], name).items()} if several else found[label],
+        inputs=lambda batch: {name: batch[name] for name in inputs},
+        written=list(entry.get("updates", ())),
+    )
     if not jax.tree.leaves(model.init(jax.random.key(0)).trainable):
         raise InputError(f"{folder}: no param trains.")
     shapes = {i["name"]: i.get("shape") for i in entries[evaluated]["inputs"]}
@@ -275,7 +268,7 @@ def trainable_model(
         model,
         inputs,
         label,
-        all(logits.values()),
+        from_logits,
         (trained, evaluated),
         shapes,
         ignore_label=ignore_label,
@@ -289,29 +282,20 @@ def trainable_model(
     weights, batch = model.init(jax.random.key(0)), {n: examples[n] for n in inputs}
     if not len(examples[trainable.targets[0]]):
         return trainable
+    check_predictions(model, weights, batch)
     predicted = model.apply_for_eval(weights, batch)
-    classes, seen = {}, dict(logits)
+    classes = {}
     for name, kind in entropies.items():
-        predictions = np.asarray(predicted[name] if several else predicted, np.float64)
+        predictions = predicted[name] if several else predicted
         if kind.startswith("sparse") and predictions.ndim:
             classes[name] = predictions.shape[-1]
-        found = not _are_probabilities(predictions, kind)
-        if from_logits is not None and found != logits[name]:
+        if from_logits and are_probabilities(predictions, kind):
             warnings.warn(
-                f"{kind}: predictions are treated as {'logits' if logits[name] else 'probabilities'}, as requested, "
-                f"but those of the first examples look like {'logits' if found else 'probabilities'}.",
+                f"{kind}: predictions are treated as logits, as requested, but those of the first examples look like "
+                "probabilities.",
                 stacklevel=2,
             )
-        elif kinds.get(name, UNKNOWN) == UNKNOWN and from_logits is None:
-            seen[name] = found
-    if seen != logits:
-        trainable = dataclasses.replace(trainable, model=build(seen), from_logits=all(seen.values()))
     return dataclasses.replace(trainable, classes=classes)
-
-
-def _are_probabilities(values: np.ndarray, loss: str) -> bool:
-    inside = bool(np.all((values >= 0) & (values <= 1)))
-    return inside and (loss.startswith("binary") or bool(np.all(np.abs(values.sum(-1) - 1) < 1e-2)))
 
 
 def _by_name(fn: Any, output: str | None, outputs: Sequence[str]) -> Any:
@@ -337,10 +321,14 @@ def _by_name(fn: Any, output: str | None, outputs: Sequence[str]) -> Any:
 
     def call(params: Mapping[str, Any], arrays: Mapping[str, Any], rng: Any = None) -> Any:
         results, updated = call_with_arrays(fn, params, arrays, rng=rng)
-        return chosen(flat_results(results)), updated
+        if fn.training is None or not fn.training.returns_losses:
+            return chosen(flat_results(results)), updated
+        results, added = results
+        return (chosen(flat_results(results)), added), updated
 
     kinds = {} if fn.kinds is None else flat_results(fn.kinds)
     call.needs_key = fn.needs_key  # type: ignore[attr-defined]
+    call.training, call.independent = fn.training, fn.independent  # type: ignore[attr-defined]
     call.kinds = (  # type: ignore[attr-defined]
         {name: kinds.get(name, UNKNOWN) for name in outputs}
         if outputs

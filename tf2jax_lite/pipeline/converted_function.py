@@ -41,12 +41,14 @@ class AnnotatedFunction:
       structured_inputs: ``(args, kwargs)`` with ``tf.TensorSpec`` leaves, as TensorFlow describes them.
       structured_outputs: the results' structure with ``tf.TensorSpec`` leaves.
       signature: the ``inspect.Signature`` of the arguments, without ``params`` and ``rng``.
+      training: of a Keras model's function, its `keras_training.TrainingFacts`; else None.
       host: the `HostFunction` that runs before it, if it is the core of a split model; else None.
       xla_fallback_nodes: names of the nodes that TensorFlow's XLA bridge compiles (see ``config.xla_fallback``).
       layer_stacks: for the name of each stacked param, the names of the layers' variables (see ``config.scan_layers``).
     """
 
     host: Any = None
+    training: Any = None
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from tf2jax_lite.support.text import size_text
 
 from . import convert
 from .converted_function import AnnotatedFunction
+from .keras_training import TrainingFacts, refused_variables
 from .model_paths import KERAS_SUFFIXES, model_path
 
 __all__ = [
@@ -157,7 +158,6 @@ def convert_keras_model(
     *,
     specs: Any = None,
     train: bool = True,
-    regularization: bool = False,
     split_host: bool = False,
     progress: Callable[[str], None] = lambda step: None,
     where: str = "Keras model",
@@ -167,58 +167,92 @@ def convert_keras_model(
     Args:
       model: the model.
       specs: the structure of its inputs with ``tf.TensorSpec`` leaves; the model's own if left out.
-      train: add the function ``train``, which runs in training mode.
-      regularization: ``train`` returns ``(results, sum of model.losses)``.
+      train: add the function ``train``, which runs in training mode; of a model that adds losses (regularizers,
+        ``add_loss``), it returns ``(results, their sum)``.
       split_host: leave strings, decoders and tables before the model in TensorFlow; see `convert_file`.
       progress: called with the name of each step as it begins.
       where: its name in messages.
 
     Returns:
-      ``serving_default`` and ``train``, each with its params; equal variables have equal names.
+      ``serving_default`` and ``train``, each with its params; equal variables have equal names. Their attribute
+        ``training`` has the model's `TrainingFacts`.
 
     Raises:
       InvalidModelError: the shapes of the model's inputs are unknown.
       UnsupportedError: the model cannot be converted.
     """
     found: Functions = {}
-    for name, function, given in keras_functions(
-        model, specs=specs, train=train, regularization=regularization, where=where
-    ):
+    for name, function, given in keras_functions(model, specs=specs, train=train, where=where):
         progress(f"convert {name}")
         if split_host:
             found[name] = convert.split_concrete(function.get_concrete_function(given), name)[1:]
         else:
             found[name] = convert.convert(function, given)
+        found[name][0].training = function._tf2jax_lite_training  # known once the function is traced
     return found
 
 
 def keras_functions(
-    model: Any, *, specs: Any = None, train: bool = True, regularization: bool = False, where: str = "Keras model"
+    model: Any, *, specs: Any = None, train: bool = True, where: str = "Keras model"
 ) -> list[tuple[str, Any, Any]]:
     """Return (name, tf.function, structure of tf.TensorSpec) for each mode.
+
+    See `convert_keras_model`.
+
+    Raises:
+      InvalidModelError: the shapes of the model's inputs are unknown.
+    """
+    if specs is None:
+        specs = keras_specs(model, where)
+    modes = (("serving_default", False), *((("train", True),) if train else ()))
+    return [(name, _in_mode(model, name, training), specs) for name, training in modes]
+
+
+def _in_mode(model: Any, name: str, training: bool) -> Any:
+    """Return a Keras model in training or evaluation mode as a tf.function."""
+    import tensorflow as tf
+
+    facts = TrainingFacts(refused=refused_variables(model))
+
+    def call(inputs: Any) -> Any:
+        results = model(inputs, training=training)
+        losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in model.losses]
+        facts.adds_losses, facts.returns_losses = bool(losses), bool(losses) and training
+        facts.masks_losses = any(_mask(result) is not None for result in tf.nest.flatten(results))
+        return (results, tf.add_n(losses)) if facts.returns_losses else results
+
+    call.__name__ = name
+    function = tf.function(call)
+    function._tf2jax_lite_model = model  # for `trained_variables`
+    function._tf2jax_lite_training = facts
+    return function
+
+
+def convert_keras_mask(model: Any, specs: Any = None) -> tuple[AnnotatedFunction, dict[str, Any]]:
+    """Convert the masks of a Keras model's results, as a function of its inputs.
+
+    Returns:
+      The function and its params: a structure like the results', with True for elements that count in losses.
 
     Raises:
       InvalidModelError: the shapes of the model's inputs are unknown.
     """
     import tensorflow as tf
 
-    if specs is None:
-        specs = keras_specs(model, where)
-    found: list[tuple[str, Any, Any]] = []
-    for name, training in (("serving_default", False), *((("train", True),) if train else ())):
+    def mask(inputs: Any) -> Any:
+        def of_result(result: Any) -> Any:
+            found = _mask(result)
+            return tf.ones(tf.shape(result)[:1], tf.bool) if found is None else tf.cast(found, tf.bool)
 
-        def call(inputs: Any, training: bool = training) -> Any:
-            results = model(inputs, training=training)
-            if not (training and regularization):
-                return results
-            losses = [tf.cast(loss, tf.float32) for loss in model.losses]
-            return results, tf.add_n(losses) if losses else tf.constant(0.0)
+        return tf.nest.map_structure(of_result, model(inputs, training=True))
 
-        call.__name__ = name
-        function = tf.function(call)
-        function._tf2jax_lite_model = model  # for `trained_variables`
-        found.append((name, function, specs))
-    return found
+    function = tf.function(mask)
+    function._tf2jax_lite_model = model
+    return convert.convert(function, keras_specs(model) if specs is None else specs)
+
+
+def _mask(result: Any) -> Any:
+    return getattr(result, "_keras_mask", None)  # Keras 2 and 3 call it alike
 
 
 def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> Any:

@@ -313,16 +313,9 @@ def _of_tf1(path: Path, meta_graph: Any) -> Iterator[Source]:
 
 
 def _of_keras(model: Any, train: bool, path: Path | None) -> Iterator[Source]:
-    specs = model_files.keras_specs(model, str(path or model.name))
-    for name, training in (("serving_default", False), *((("train", True),) if train else ())):
+    for name, function, specs in model_files.keras_functions(model, train=train, where=str(path or model.name)):
 
-        def call(inputs: Any, training: bool = training) -> Any:
-            return model(inputs, training=training)
-
-        call.__name__ = name
-
-        def make(call: Any = call) -> Any:
-            function = tf.function(call, autograph=False)
+        def make(function: Any = function, specs: Any = specs) -> Any:
             concrete = function.get_concrete_function(specs)
             concrete._tf2jax_lite_model = (model, function)  # variables are held weakly
             return concrete

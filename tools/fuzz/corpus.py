@@ -138,11 +138,13 @@ def _artifacts(folder: Path) -> None:
 
     import tf2jax_lite
     from tf2jax_lite.export import export_functions
+    from tf2jax_lite.pipeline.keras_training import TrainingFacts
 
     variable = tf.Variable(np.ones((4, 2), np.float32), name="w")
     converted = tf2jax_lite.convert(
         tf.function(lambda x: {"y": tf.tanh(x @ variable)}, autograph=False), tf.TensorSpec([None, 4], tf.float32)
     )
+    converted[0].training = TrainingFacts(masks_losses=True, refused={"w": "the constraint NonNeg"})
     export_functions({"serving_default": converted}, folder / "artifact" / "model", platforms=["cpu"])
 
 

@@ -58,7 +58,7 @@ class Commands:
     def argv(self, name: str) -> list[Any]:
         """Return the arguments of a command."""
         base, out = self.folder / "base", self.work / WRITES[name]
-        training = ["--out", out, "--quiet", "--checkpoint-dir", self.work / "state"]
+        training = ["--from-logits", "--out", out, "--quiet", "--checkpoint-dir", self.work / "state"]
         return {
             "convert": ["convert", DIGITS, out, "--platforms", "cpu", "--quiet"],
             "run": ["run", base, "--input", self.folder / "x.npz", "--output", out],

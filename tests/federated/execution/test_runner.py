@@ -24,6 +24,7 @@ from tf2jax_lite.federated.execution.cpu_pool import Arena, CpuPool, Pool
 from tf2jax_lite.federated.execution.runner import _chunk_size
 from tf2jax_lite.federated.execution.select import can_be_batched, choose_backend
 from tf2jax_lite.federated.metrics import PerDomainMetric, SequenceTokenAccuracy, SequenceTokenCrossEntropyLoss
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.model import evaluate_model
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
@@ -63,7 +64,12 @@ def test_metrics_by_position(backend):
         "by domain": PerDomainMetric(SequenceTokenCrossEntropyLoss(per_position=True), 2),
     }
     table = rng.normal(size=(7, 7)).astype(np.float32)
-    model = create_model_from_fn({"t": table}, lambda p, b: p["t"][b["x"]], "sparse_categorical_crossentropy", metrics)
+    model = create_model_from_fn(
+        {"t": table},
+        lambda p, b: p["t"][b["x"]],
+        named_loss("sparse_categorical_crossentropy", from_logits=True),
+        metrics,
+    )
     clients = [{n: rng.integers(0, 7, (size, 4)).astype(np.int32) for n in ("x", "y")} for size in (5, 2, 7)]
     clients = [{**c, "domain_id": rng.integers(0, 2, len(c["x"])).astype(np.int32)} for c in clients]
     together = {name: np.concatenate([c[name] for c in clients]) for name in clients[0]}
@@ -86,7 +92,7 @@ def test_metrics_by_position(backend):
 def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, backend):
     """XLA's CPU backend is slow at convolutions inside loops of any source."""
     params = {"k": np.ones((3, 3, channels, 4), np.float32)}
-    model = create_model_from_fn(params, apply, "sparse_categorical_crossentropy")
+    model = create_model_from_fn(params, apply, named_loss("sparse_categorical_crossentropy", from_logits=True))
     work = build_model_delta_client_work(model, optax.sgd(0.1))
     context = Context(work.initialize(), (), model.init(jax.random.key(0)), jax.random.key(1), jax.random.key(2))
     batch = {"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}
@@ -96,7 +102,11 @@ def test_what_cannot_be_rewritten_runs_as_a_loop(apply, channels, backend):
 
 
 def test_vmap_is_refused_for_functions_that_cannot_be_batched():
-    model = create_model_from_fn({"k": np.ones((3, 3, 4, 4), np.float32)}, exported, "sparse_categorical_crossentropy")
+    model = create_model_from_fn(
+        {"k": np.ones((3, 3, 4, 4), np.float32)},
+        exported,
+        named_loss("sparse_categorical_crossentropy", from_logits=True),
+    )
     process = build_weighted_fed_avg(model, optax.sgd(0.1), client_execution="vmap")
     with pytest.raises(InputError, match="backend='source'"):
         process.next(process.initialize(), [[{"x": np.ones((2, 5, 5, 4), np.float32), "y": np.zeros(2, np.int32)}]])

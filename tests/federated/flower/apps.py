@@ -9,6 +9,7 @@ import optax
 
 from tf2jax_lite.federated import data
 from tf2jax_lite.federated.aggregators.mean import MeanFactory
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.model import TrainOutput
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.federated.templates.client_work import build_model_delta_client_work
@@ -34,7 +35,7 @@ def _predict(weights, batch):
     return x @ weights.trainable["w"] + weights.trainable["b"]
 
 
-LOSS = "sparse_categorical_crossentropy"
+LOSS = named_loss("sparse_categorical_crossentropy", from_logits=True)
 MODEL = create_model_from_fn(_init, _train, LOSS, apply_eval=_predict)
 WORK = build_model_delta_client_work(MODEL, optax.sgd(0.3))
 

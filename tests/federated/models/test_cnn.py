@@ -11,6 +11,7 @@ from jax import lax
 from tests.federated import workload
 from tf2jax_lite.federated.algorithms.fed_avg import build_weighted_fed_avg
 from tf2jax_lite.federated.data import ClientDataset, ShuffleRepeatBatchHParams
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.sources import create_model_from_tf
 
 BATCHING = ShuffleRepeatBatchHParams(batch_size=20, skip_shuffle=True, fill_remainder=False)
@@ -44,7 +45,7 @@ def forward(params, x):
 def test_one_round():
     net = network()
     clients = workload.make_clients()[:12]
-    model = create_model_from_tf(net, "sparse_categorical_crossentropy")
+    model = create_model_from_tf(net, named_loss("sparse_categorical_crossentropy", from_logits=True))
     process = build_weighted_fed_avg(model, optax.sgd(0.1), client_batching=BATCHING)
     state, _ = process.next(process.initialize(), [ClientDataset(c) for c in clients])
 

@@ -10,6 +10,7 @@ import tf_keras
 
 from tf2jax_lite.errors import InputError
 from tf2jax_lite.export import export_functions
+from tf2jax_lite.federated.models.losses import named_loss
 from tf2jax_lite.federated.models.model import (
     changing_leaves,
     evaluate_model,
@@ -43,9 +44,9 @@ def test_one_step_agrees_with_keras(library):
     """Regularized loss, gradients, and statistics agree; Dropout is off."""
     K = KERAS[library]
     net = build(K, dropout=0)
-    model = create_model_from_tf(net, "sparse_categorical_crossentropy")
+    model = create_model_from_tf(net, named_loss("sparse_categorical_crossentropy", from_logits=True))
     weights = model.init(None)
-    assert examples_interact(model, weights.non_trainable)
+    assert examples_interact(model, BATCH)
     aux, grads = jax.jit(model_value_and_grad(model))(weights, BATCH, jax.random.key(0))
     with tf.GradientTape() as tape:
         logits = net(X, training=True)
@@ -63,9 +64,11 @@ def test_one_step_agrees_with_keras(library):
 @pytest.mark.full
 @pytest.mark.parametrize("library", KERAS)
 def test_dropout_draws_with_the_key(library):
-    model = create_model_from_tf(build(KERAS[library], norm=False), "sparse_categorical_crossentropy")
+    model = create_model_from_tf(
+        build(KERAS[library], norm=False), named_loss("sparse_categorical_crossentropy", from_logits=True)
+    )
     weights = model.init(None)
-    assert not examples_interact(model, weights.non_trainable)  # a seed that counts is no statistic of the batch
+    assert not examples_interact(model, BATCH)  # a seed that counts is no statistic of the batch
     assert not any(changing_leaves(model, weights.non_trainable))
     train = jax.jit(lambda key: model.apply_for_train(weights, {"x": X}, key).predictions)
     first, again, other = (train(jax.random.key(k)) for k in (1, 1, 2))
@@ -76,7 +79,7 @@ def test_dropout_draws_with_the_key(library):
 @pytest.mark.full
 def test_evaluation_agrees_with_keras():
     net = build(keras)
-    model = create_model_from_tf(net, "sparse_categorical_crossentropy")
+    model = create_model_from_tf(net, named_loss("sparse_categorical_crossentropy", from_logits=True))
     found = evaluate_model(
         model, model.init(None), [{k: v[:5] for k, v in BATCH.items()}, {k: v[5:] for k, v in BATCH.items()}]
     )
@@ -88,8 +91,10 @@ def test_evaluation_agrees_with_keras():
 def test_artifact_trains_as_the_model_that_it_came_from(tmp_path):
     net = build(keras, dropout=0)
     export_functions(convert_keras_model(net), tmp_path / "out", platforms=["cpu"])
-    direct = create_model_from_tf(net, "sparse_categorical_crossentropy")
-    model = create_model_from_artifact(tmp_path / "out", "sparse_categorical_crossentropy")
+    direct = create_model_from_tf(net, named_loss("sparse_categorical_crossentropy", from_logits=True))
+    model = create_model_from_artifact(
+        tmp_path / "out", named_loss("sparse_categorical_crossentropy", from_logits=True)
+    )
     optimizer = optax.sgd(0.1)
 
     def train(model):

@@ -65,7 +65,7 @@ def test_padding_counts_for_nothing():
     model = create_model_from_fn(
         drawn(),
         lambda p, b: jnp.sqrt(jnp.abs(b["x"] * p["w"][:, 0])) @ p["w"] + p["b"],
-        "sparse_categorical_crossentropy",
+        named_loss("sparse_categorical_crossentropy", from_logits=True),
     )
     real = CLIENTS[0]
     (padded,) = ClientDataset(real).padded_batch(batch_size=16)
@@ -130,7 +130,11 @@ def test_personalization_moves_statistics_too():
 @pytest.mark.full
 def test_frozen_parameters_stay():
     model = freeze(
-        create_model_from_fn(drawn(), lambda p, b: b["x"] @ p["w"] + p["b"], "sparse_categorical_crossentropy"),
+        create_model_from_fn(
+            drawn(),
+            lambda p, b: b["x"] @ p["w"] + p["b"],
+            named_loss("sparse_categorical_crossentropy", from_logits=True),
+        ),
         lambda name: name == "b",
     )
     process = build_weighted_fed_avg(model, optax.sgd(0.5), client_batching=BATCHING)
@@ -145,7 +149,9 @@ def test_frozen_parameters_stay():
 
 @pytest.mark.full
 def test_lora_starts_unchanged_and_trains_the_product():
-    base = create_model_from_fn(drawn(), lambda p, b: b["x"] @ p["w"] + p["b"], "sparse_categorical_crossentropy")
+    base = create_model_from_fn(
+        drawn(), lambda p, b: b["x"] @ p["w"] + p["b"], named_loss("sparse_categorical_crossentropy", from_logits=True)
+    )
     model = with_lora(base, 2, alpha=4)
     weights = model.init(jax.random.key(1))
     np.testing.assert_array_equal(merge_lora(weights, 2.0).trainable["w"], drawn()["w"])
@@ -204,7 +210,7 @@ def libraries():
         return hk.Linear(4)(hk.dropout(hk.next_rng_key(), 0.5, x) if train else x)
 
     on, off = {"train": True}, {"train": False}
-    loss = "sparse_categorical_crossentropy"
+    loss = named_loss("sparse_categorical_crossentropy", from_logits=True)
     return {
         "linen": lambda: create_model_from_flax(Linen(), CLIENTS[0], loss, train_kwargs=on, eval_kwargs=off),
         "nnx": lambda: create_model_from_flax(Nnx(nnx.Rngs(0)), CLIENTS[0], loss),

@@ -29,12 +29,14 @@ from tf2jax_lite.federated.models.model import (
     check_weights,
     evaluate_model,
     evaluate_stats,
+    examples_interact,
     whole_weights,
 )
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.compose import (
     apply_non_trainable,
     check_state,
+    first_predictions,
     initial_weights,
     replaced_weights,
     results_of,
@@ -92,6 +94,7 @@ def evaluation_work(model: Model) -> ClientWork:
         client_step,
         lambda state, message, carry: ClientResult((), jnp.float32(1), [], carry),
         drops_fill=True,
+        pads_batches=lambda batch: not examples_interact(model, batch, training=False),
     )
 
 
@@ -153,6 +156,7 @@ def evaluation_process(
         context = Context((), nothing.initialize(), state.weights, keys.clients, keys.aggregator)
         entries = as_entries(client_data)
         cohort = cohort_of(entries if first_pass is None else reusable(entries), client_batching, 0, int(state.round))
+        cohort = dataclasses.replace(cohort, check=first_predictions(model, state.weights, client_batching))
         if first_pass is not None:
             first = cohort.half(0) if splits else cohort
             first = dataclasses.replace(first, batching=first_batching or client_batching)

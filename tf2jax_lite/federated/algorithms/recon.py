@@ -7,6 +7,7 @@ tff.learning.algorithms.build_fed_recon and build_fed_recon_eval.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -111,8 +112,12 @@ def _reconstruction(parts: _Parts, optimizer: optax.GradientTransformation) -> C
     def client_final(state: Any, message: ModelWeights, carry: _Carry) -> ClientResult:
         return ClientResult((), jnp.float32(1), output=carry.weights.trainable)
 
-    interact = examples_interact(parts.local, parts.local.shapes.non_trainable)
-    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=not interact)
+    pads = functools.partial(_pads, parts.local)
+    return ClientWork(lambda: (), client_init, client_step, client_final, pads_batches=pads)
+
+
+def _pads(model: Model, batch: Mapping[str, Any]) -> bool:
+    return not examples_interact(model, batch)
 
 
 def _second_pass(work: ClientWork) -> ClientWork:

@@ -5,6 +5,7 @@ Source: Karimireddy et al. 2019.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from tf2jax_lite.federated.templates.compose import (
     check_state,
     checked_ids,
     finite_outputs,
+    first_predictions,
     initial_weights,
     keep_finite,
     replaced_weights,
@@ -200,6 +202,7 @@ def build_scaffold(
         key = aggregation_key(aggregation, keys.aggregator)
         context = Context(state.round, state.aggregator, message, keys.clients, key)
         cohort = cohort_of(entries, client_batching, state.key, int(state.round), inputs)
+        cohort = dataclasses.replace(cohort, check=first_predictions(model, state.weights, client_batching))
         result = runner.run(context, cohort)
         diagnostics = {}
         if client_diagnostics:

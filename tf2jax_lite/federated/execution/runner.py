@@ -291,8 +291,7 @@ class _Round:
         """
         waiting: dict[Any, list[Client]] = {}
         for client in clients:
-            pads = self._runner.work.pads_batches or (client.rows >= 0).all()
-            if self._backend in ("unrolled", "loop") or not pads:
+            if self._backend in ("unrolled", "loop") or not self._pads(client):
                 yield [client.index], self._alone(client)
                 continue
             kind = (round_up(client.steps) if self._backend == "vmap" else 0, client.rows.shape[1])
@@ -360,9 +359,17 @@ class _Round:
         get = self._fold(write, run)
         return lambda: jax.tree.map(lambda leaf: leaf[None], get())
 
+    def _pads(self, client: Client) -> bool:
+        """Return whether a client's batches have one size, or are padded to it."""
+        pads = self._runner.work.pads_batches
+        if client.is_full or not callable(pads):
+            return client.is_full or pads is True
+        size = client.rows.shape[1]
+        return pads({n: jax.ShapeDtypeStruct((size, *v.shape[1:]), v.dtype) for n, v in client.examples.items()})
+
     def _batches(self, client: Client) -> tuple[Callable[[], None], list[dict[str, Any]]]:
         """Return the writer of a client's batches, and the arrays that it fills."""
-        if not self._runner.work.pads_batches:
+        if not self._pads(client):
             return lambda: None, list(client.batches())
         chunk = lay_out([client], 1, client.steps, 0)
         batches = [{name: value[0, step] for name, value in chunk.batches.items()} for step in range(client.steps)]

@@ -31,7 +31,7 @@ from tf2jax_lite.federated.flower.records import (
 from tf2jax_lite.federated.flower.secure import fit_message, fit_reply, is_fit
 from tf2jax_lite.federated.models.model import Model, check_model, evaluate_model
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
-from tf2jax_lite.federated.templates.compose import apply_non_trainable, results_of
+from tf2jax_lite.federated.templates.compose import apply_non_trainable, first_predictions, results_of
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
@@ -129,7 +129,7 @@ class _Training:
     """The client work, jitted once for the app's life."""
 
     def __init__(self, model: Model, work: ClientWork, batching: Batching | None, template: ModelWeights):
-        self._work, self._batching, self._template = work, batching, template
+        self._model, self._work, self._batching, self._template = model, work, batching, template
         self._start = jax.jit(self._first)
         self._step = jax.jit(work.client_step)
         self._final = jax.jit(work.client_final)
@@ -149,7 +149,8 @@ class _Training:
                 jnp.asarray(words, jnp.uint32), impl=str(config.get("key-impl", "threefry2x32"))
             )
         # The place in the cohort seeds the shuffling: those before it are not here.
-        cohort = Cohort([None] * index + [data], self._batching, key, round_number).of_work(self._work)
+        check = first_predictions(self._model, weights, self._batching)
+        cohort = Cohort([None] * index + [data], self._batching, key, round_number, check=check).of_work(self._work)
         state, carry = self._start(jnp.int32(round_number), weights, key, jnp.int32(index))
         steps = 0
         for client in cohort.prepared():

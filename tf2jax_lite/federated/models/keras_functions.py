@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -15,13 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.federated.metrics import Metric, Stat
-from tf2jax_lite.federated.models.losses import LONG_NAMES, LOSSES, TrainLoss, named_loss
+from tf2jax_lite.federated.models.losses import (
+    LONG_NAMES,
+    LOSSES,
+    TrainLoss,
+    check_probabilities,
+    named_loss,
+    per_example,
+)
+from tf2jax_lite.pipeline.keras_training import compile_options, unsupported_training
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["as_jax_loss", "as_jax_metrics"]
 
 _LIBRARIES = ("keras", "tf_keras")
 _TARGETS = "y"
+# Reductions of Keras losses that are means over the batch.
+_MEANS = ("sum_over_batch_size", "mean", "auto", "mean_with_sample_weight")
 
 
 def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
@@ -33,15 +43,11 @@ def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
       model: the model.
 
     Raises:
-      InputError: the model is not compiled with one loss, or a Keras loss is not a mean.
+      InputError: the model is not compiled with one loss, its ``fit`` does more than steps of it, or a Keras loss is
+        not a mean.
     """
     if loss is None:
-        loss = getattr(model, "loss", None)
-        if loss is None or isinstance(loss, (Mapping, list, tuple)):
-            raise InputError(
-                "create_model_from_tf: train_loss is None, and the model is not compiled with one loss. Compile it "
-                "(model.compile(loss=...)), or give train_loss."
-            )
+        return _compiled_loss(model)
     if isinstance(loss, str):
         if loss in LOSSES or loss in LONG_NAMES:
             return named_loss(loss)
@@ -49,9 +55,34 @@ def as_jax_loss(loss: Any, model: Any) -> TrainLoss:
     if isinstance(loss, type) and _is_keras(loss):
         loss = loss()
     if _is_keras(type(loss)):
-        return _KerasLoss(_by_example(loss))
+        return KerasLoss(_by_example(loss, (*_MEANS, "none")))
     takes_targets = next(iter(_parameters(loss)), "") == "y_true"
-    return _KerasLoss(loss) if takes_targets or _is_keras(loss) else _AnyLoss(loss)
+    return KerasLoss(loss) if takes_targets or _is_keras(loss) else _AnyLoss(loss)
+
+
+def _compiled_loss(model: Any) -> TrainLoss:
+    """Return the loss that a Keras model is compiled with, with its weight."""
+    loss = getattr(model, "loss", None)
+    if isinstance(loss, (Mapping, list, tuple)) and len(loss) == 1:
+        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
+    if loss is None or isinstance(loss, (Mapping, list, tuple)):
+        raise InputError(
+            "create_model_from_tf: train_loss is None, and the model is not compiled with one loss. Compile it "
+            "(model.compile(loss=...)), or give train_loss."
+        )
+    if unsupported := unsupported_training(model):
+        raise InputError(
+            f"create_model_from_tf: the model's fit does more than steps of its loss: {', '.join(unsupported)}. Give "
+            "train_loss, a function (batch, predictions) -> (n,), or train without overrides."
+        )
+    if isinstance(loss, type):
+        loss = loss()
+    if _is_keras(type(loss)):
+        found: Any = KerasLoss(_by_example(loss, _MEANS))
+    else:
+        found = as_jax_loss(loss, model) if isinstance(loss, str) or _is_keras(loss) else KerasLoss(loss)
+    weights = jax.tree.leaves(compile_options(model).get("loss_weights"))
+    return found if not weights else dataclasses.replace(found, scale=float(weights[0]))
 
 
 def as_jax_metrics(metrics: Any, model: Any) -> dict[str, Metric]:
@@ -147,11 +178,13 @@ def _parameters(function: Any) -> list[str]:
         return []
 
 
-def _by_example(loss: Any) -> Any:
+def _by_example(loss: Any, reductions: Sequence[str]) -> Any:
     """Return a Keras loss that does not reduce over the examples."""
-    if str(getattr(loss, "reduction", "")) == "sum":
+    reduction = str(getattr(loss, "reduction", "") or "none")
+    if reduction not in reductions:
+        what = "a sum over the batch" if reduction == "sum" else f"one with reduction={reduction!r}"
         raise InputError(
-            f"train_loss: the Keras loss {type(loss).__name__} is a sum over the batch, and clients train on the mean. "
+            f"train_loss: the Keras loss {type(loss).__name__} is {what}, and clients train on the mean. "
             "Make it with the default reduction."
         )
     found = object.__new__(type(loss))  # copy.copy goes through Keras's registry of classes
@@ -187,22 +220,83 @@ def _spec(value: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.result_type(value))
 
 
-class _KerasLoss:
-    """A loss of targets and predictions."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class KerasLoss:
+    """A loss of targets and predictions.
 
-    def __init__(self, loss: Any):
+    Attributes:
+      given: the loss; of Keras' classes, one without a reduction.
+      scale, mask: see `NamedLoss`.
+    """
+
+    given: Any
+    scale: float = 1.0
+    mask: Callable[[Mapping[str, Any]], Any] | None = None
+
+    @property
+    def ignores_masks(self) -> bool:
+        """See `NamedLoss`."""
+        return self.mask is None
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.given, "__name__", type(self.given).__name__)
+
+    @functools.cached_property
+    def _options(self) -> dict[str, Any]:
+        """The arguments of the function that a Keras loss wraps."""
+        return next((found for name in ("_fn_kwargs", "fn_kwargs") if (found := getattr(self.given, name, None))), {})
+
+    @property
+    def takes_probabilities(self) -> bool:
+        """See `NamedLoss`."""
+        if not (_is_keras(self.given) or _is_keras(type(self.given))) or "crossentropy" not in self._plain_name:
+            return False
+        return not (self._options.get("from_logits", getattr(self.given, "from_logits", False)))
+
+    @property
+    def _plain_name(self) -> str:
+        return str(self.__name__).lower().replace("_", "")
+
+    def check_predictions(self, predictions: Any) -> None:
+        """See `NamedLoss`."""
+        if self._options.get("axis", -1) == -1:
+            check_probabilities(predictions, str(self.__name__))
+
+    @functools.cached_property
+    def _converted(self) -> _Converted:
+        loss = self.given
+
         def call(y_true: Any, y_pred: Any) -> Any:
-            return loss(y_true, y_pred)
+            values = loss(y_true, y_pred)
+            unreduced = loss.call(y_true, y_pred) if _is_keras(type(loss)) else values
+            kept = getattr(unreduced, "_keras_mask", None)  # of ignore_class
+            return (values,) if kept is None else (values, kept)
 
-        self.__name__ = getattr(loss, "__name__", type(loss).__name__)
-        self.given = loss  # for error messages
-        self._converted = _Converted(loss if inspect.isfunction(loss) else call)
+        return _Converted(call)
 
-    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
-        values = self._converted(_targets(batch, self.__name__), predictions)[0]
+    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> Any:
+        targets = _targets(batch, str(self.__name__))
+        if not _is_keras(type(self.given)) and hasattr(predictions, "dtype"):
+            targets = _as_keras_passes(targets, predictions, is_own=not _is_keras(self.given))
+        values, *masks = self._converted(targets, predictions)[0]
         if jnp.ndim(values) == 0:
             raise InputError(f"{self.__name__} returned one number for the batch; a loss returns one for each example.")
-        return jnp.mean(jnp.reshape(values, (values.shape[0], -1)), axis=1)
+        if self.mask is not None:
+            masks.append(self.mask(batch))
+        kept = functools.reduce(jnp.logical_and, [jnp.asarray(mask, bool) for mask in masks]) if masks else None
+        return per_example(values if self.scale == 1 else self.scale * values, kept)
+
+
+def _as_keras_passes(y_true: Any, y_pred: Any, *, is_own: bool) -> Any:
+    """Return targets as Keras passes them to a function.
+
+    They have the predictions' rank and, for a user's function, floating dtype.
+    """
+    y_true, y_pred = jnp.asarray(y_true), jnp.asarray(y_pred)
+    if is_own and jnp.issubdtype(y_pred.dtype, jnp.floating):
+        y_true = y_true.astype(y_pred.dtype)
+    return y_true[..., None] if y_pred.ndim == y_true.ndim + 1 and y_pred.shape[-1] == 1 else y_true
 
 
 def _targets(batch: Mapping[str, Any], name: str) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tf2jax_lite.export.predictions import LOGITS, UNKNOWN, prediction_kinds
 from tf2jax_lite.federated.metrics import (
     binary_crossentropy,
     categorical_crossentropy,
@@ -18,16 +17,26 @@ from tf2jax_lite.federated.metrics import (
 )
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["LOSSES", "NamedLoss", "TrainLoss", "as_train_loss", "named_loss", "traced_kinds"]
-
-TrainLoss = Callable[[Mapping[str, Any], Any], jax.Array]
+TrainLoss = Callable[[Mapping[str, Any], Any], Any]
 
 LOSSES = ("binary_crossentropy", "categorical_crossentropy", "mae", "mse", "sparse_categorical_crossentropy")
 LONG_NAMES = {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
 
 
+class WeightedLosses(NamedTuple):
+    """Losses of examples that differ in their weight in a batch's mean.
+
+    Attributes:
+      losses: float (n,).
+      weights: float (n,), 0 or more, such as the number of steps of a sequence that count.
+    """
+
+    losses: jax.Array
+    weights: jax.Array
+
+
 def named_loss(
-    name: str, *, from_logits: bool | None = None, target_key: str = "y", pred_key: str | None = None
+    name: str, *, from_logits: bool = False, target_key: str = "y", pred_key: str | None = None
 ) -> NamedLoss:
     """Return a loss for `Model.train_loss`.
 
@@ -35,9 +44,7 @@ def named_loss(
 
     Args:
       name: one of `LOSSES`, or the long names ``mean_squared_error`` and ``mean_absolute_error``.
-      from_logits: for cross entropies, whether predictions are logits; otherwise probabilities. If None, the operations
-        that compute a model's predictions tell. Where they do not, predictions are probabilities, as in Keras, with a
-        warning.
+      from_logits: for cross entropies, whether predictions are logits; otherwise probabilities, as in Keras.
       target_key: the batch's key of the targets.
       pred_key: where predictions are a dict, the key of those meant.
 
@@ -51,6 +58,8 @@ def named_loss(
     kind = LONG_NAMES.get(name, name)
     if kind not in LOSSES:
         raise InputError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
+    if not isinstance(from_logits, bool):
+        raise InputError(f"{name}: from_logits is True or False, as in Keras; not {from_logits!r}.")
     return NamedLoss(kind, from_logits, target_key, pred_key)
 
 
@@ -60,41 +69,42 @@ class NamedLoss:
 
     Attributes:
       kind: one of `LOSSES`.
-      from_logits: whether predictions are logits; None if the model tells.
+      from_logits: whether predictions are logits.
       target_key: the batch's key of the targets.
       pred_key: where predictions are a dict, the key of those meant.
-      kinds: ``(batch) -> kinds of a model's predictions``, a pytree like these; None without a model.
+      scale: a factor on the loss, as of ``compile(loss_weights=...)``.
+      mask: ``(batch) -> bool (n, ...)``, or a structure of these like the predictions: which elements count, as a Keras
+        model's mask says; None if all do.
     """
 
     kind: str
-    from_logits: bool | None = None
+    from_logits: bool = False
     target_key: str = "y"
     pred_key: str | None = None
-    kinds: Callable[[Mapping[str, Any]], Any] | None = None
+    scale: float = 1.0
+    mask: Callable[[Mapping[str, Any]], Any] | None = None
 
-    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array:
+    def __call__(self, batch: Mapping[str, Any], predictions: Any) -> jax.Array | WeightedLosses:
         """Return the loss of each example."""
         targets = _pick(batch, self.target_key, "target_key", "batch")
         found = jnp.asarray(self._chosen(predictions))
-        values = _elementwise(self.kind, targets, found, self.takes_logits(batch))
-        return jnp.mean(jnp.reshape(values, (values.shape[0], -1)), axis=1)
+        values = _elementwise(self.kind, targets, found, self.from_logits)
+        values = values if self.scale == 1 else self.scale * values
+        return per_example(values, None if self.mask is None else self._chosen(self.mask(batch)))
 
-    def takes_logits(self, batch: Mapping[str, Any]) -> bool:
-        """Return whether predictions for a batch are taken for logits."""
-        if self.from_logits is not None or "crossentropy" not in self.kind:
-            return bool(self.from_logits)
-        kind = UNKNOWN if self.kinds is None else self._chosen(self.kinds(batch))
-        if kind == UNKNOWN:
-            warnings.warn(
-                f"{self.kind}: whether predictions are logits cannot be told from the model; they are taken for "
-                "probabilities, as in Keras. Say it with named_loss(..., from_logits=...).",
-                stacklevel=2,
-            )
-        return kind == LOGITS
+    @property
+    def ignores_masks(self) -> bool:
+        """Whether steps that a Keras model masks count."""
+        return self.mask is None
 
-    def of_model(self, kinds: Callable[[Mapping[str, Any]], Any]) -> NamedLoss:
-        """Return the loss for a model's kinds of predictions, unless that is settled."""
-        return self if self.kinds is not None else dataclasses.replace(self, kinds=kinds)
+    @property
+    def takes_probabilities(self) -> bool:
+        """Whether it is a cross entropy of probabilities."""
+        return "crossentropy" in self.kind and not self.from_logits
+
+    def check_predictions(self, predictions: Any) -> None:
+        """Raise if predictions are no probabilities; see `check_probabilities`."""
+        check_probabilities(self._chosen(predictions), self.kind)
 
     def _chosen(self, predictions: Any) -> Any:
         found = predictions if self.pred_key is None else _pick(predictions, self.pred_key, "pred_key", "predictions")
@@ -106,25 +116,69 @@ class NamedLoss:
         return found
 
 
-def traced_kinds(predict: Callable[[Any, Any], Any], weights: Callable[[], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """Return ``(batch) -> kinds of predictions``.
-
-    It traces a model once to see how they are computed.
+def per_example(values: Any, mask: Any = None) -> jax.Array | WeightedLosses:
+    """Return the mean loss of each example's elements.
 
     Args:
-      predict: ``(weights, batch) -> predictions``.
-      weights: returns the shapes of the weights.
+      values: losses of elements, float (n, ...).
+      mask: bool (n, ...) of the same or fewer axes: which elements count; all if None.
+
+    Raises:
+      InputError: the mask does not fit.
     """
-    known: list[Any] = []
+    rows = jnp.reshape(values, (values.shape[0], -1))
+    if mask is None:
+        return jnp.mean(rows, axis=1)
+    if values.shape[: mask.ndim] != mask.shape:
+        raise InputError(
+            f"the model's mask of shape {mask.shape} does not fit losses of shape {values.shape}: predictions have no "
+            "step for each of the mask's. Give a loss of your own, (batch, predictions) -> (n,)."
+        )
+    spread = jnp.broadcast_to(jnp.reshape(mask, mask.shape + (1,) * (values.ndim - mask.ndim)), values.shape)
+    kept = jnp.reshape(spread, rows.shape)
+    counts = jnp.sum(kept, axis=1).astype(rows.dtype)
+    return WeightedLosses(jnp.sum(jnp.where(kept, rows, 0), axis=1) / jnp.maximum(counts, 1), counts)
 
-    def kinds(batch: Mapping[str, Any]) -> Any:
-        if not known:
-            examples = {k: jax.ShapeDtypeStruct(jnp.shape(v), jnp.result_type(v)) for k, v in batch.items()}
-            closed, shapes = jax.make_jaxpr(predict, return_shape=True)(weights(), examples)
-            known.append(jax.tree.unflatten(jax.tree.structure(shapes), prediction_kinds(closed)))
-        return known[0]
 
-    return kinds
+def check_probabilities(predictions: Any, loss: str) -> None:
+    """Check that predictions are in [0, 1], and of classes with a sum of 1.
+
+    Args:
+      predictions: array (n, ...).
+      loss: the name of a cross entropy.
+
+    Raises:
+      InputError: they are not.
+    """
+    if problem := _not_probabilities(predictions, loss):
+        raise InputError(
+            f"{loss} takes probabilities, as in Keras, and the predictions {problem}. If they are logits, say so: "
+            f"named_loss({loss!r}, from_logits=True), from_logits=True, or --from-logits in the shell."
+        )
+
+
+def are_probabilities(predictions: Any, loss: str) -> bool:
+    """Return whether predictions pass `check_probabilities`."""
+    return not _not_probabilities(predictions, loss)
+
+
+def _not_probabilities(predictions: Any, loss: str) -> str:
+    """Return why predictions are no probabilities, or "".
+
+    NaN is left to the checks of losses; rows of zeros beside others are padding.
+    """
+    array = jnp.asarray(predictions)
+    slack = 4 * float(jnp.finfo(array.dtype).eps) if jnp.issubdtype(array.dtype, jnp.floating) else 0.0
+    values = np.asarray(array, np.float64)
+    if np.any((values < -max(1e-3, slack)) | (values > 1 + max(1e-3, slack))):
+        return f"are outside of [0, 1], from {np.nanmin(values):.4g} to {np.nanmax(values):.4g}"
+    if "binary" not in loss.lower() and values.ndim and values.size:
+        totals = values.sum(-1)
+        totals = totals[totals != 0] if np.any(totals) else totals
+        worst = totals[np.nanargmax(np.abs(totals - 1))] if np.isfinite(totals).any() else 1.0
+        if abs(worst - 1) > max(1e-2, slack):
+            return f"of an example's classes have the sum {worst:.4g}"
+    return ""
 
 
 def as_train_loss(loss: str | TrainLoss) -> TrainLoss:

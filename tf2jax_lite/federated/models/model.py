@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,13 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.integers import check_integers
+from tf2jax_lite.export.predictions import LOGITS, prediction_kinds
 from tf2jax_lite.federated._utils.user_functions import described, first_line, model_function, of_model, raised_by
 from tf2jax_lite.federated._utils.validation import check_key
 from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, evaluate_batch
 from tf2jax_lite.federated.metrics.metric import as_float
-from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
+from tf2jax_lite.federated.models.losses import TrainLoss, WeightedLosses
 from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.jaxprs.compat import is_traced
+from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
@@ -31,6 +35,7 @@ __all__ = [
     "changing_leaves",
     "changing_values",
     "check_model",
+    "check_predictions",
     "check_weights",
     "counted_mask",
     "evaluate_average_loss",
@@ -78,11 +83,13 @@ class Model:
       apply_for_train: ``(weights, batch, rng) -> TrainOutput``. ``batch`` is a dict of arrays (n, ...); ``rng``
         is a JAX key.
       apply_for_eval: ``(weights, batch) -> predictions``.
-      train_loss: ``(batch, predictions) -> float (n,)``: the loss of each example.
+      train_loss: ``(batch, predictions) -> float (n,)``: the loss of each example; or `WeightedLosses`, whose weighted
+        mean is the batch's loss.
       eval_metrics: name to `Metric`.
       changes: pytree of bools, a prefix of ``weights.non_trainable``: which leaves `apply_for_train` may change. Those
-        that it never changes (frozen parameters) need not be carried through training, client by client. If a floating
-        leaf changes, the examples of a batch act on each other, and batches are not padded in training.
+        that it never changes (frozen parameters) need not be carried through training, client by client.
+      independent: of ``"train"`` and ``"eval"``, whether predictions depend on each example alone, as an artifact
+        records it; else the operations of `apply_for_train` and `apply_for_eval` tell. See `examples_interact`.
     """
 
     init: Callable[[Any], ModelWeights | PyTree]
@@ -91,12 +98,7 @@ class Model:
     train_loss: TrainLoss
     eval_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     changes: Any = True
-
-    def __post_init__(self) -> None:
-        """Let a named loss ask the model whether its predictions are logits."""
-        if isinstance(self.train_loss, NamedLoss):
-            loss = self.train_loss.of_model(traced_kinds(self.apply_for_eval, lambda: self._given_shapes))
-            object.__setattr__(self, "train_loss", loss)
+    independent: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def shapes(self) -> ModelWeights:
@@ -145,7 +147,9 @@ def _of_weights(model: Model) -> Model:
 
     for function in (init, apply_for_train, apply_for_eval):
         function.given = getattr(model, function.__name__)  # type: ignore[attr-defined]  # for error messages
-    return Model(init, apply_for_train, apply_for_eval, model.train_loss, model.eval_metrics)
+    return Model(
+        init, apply_for_train, apply_for_eval, model.train_loss, model.eval_metrics, independent=model.independent
+    )
 
 
 class BatchLoss(NamedTuple):
@@ -273,13 +277,60 @@ def changing_leaves(model: Model, non_trainable: PyTree) -> list[bool]:
     return [bool(flag) for flag in jax.tree.leaves(spread)]
 
 
-def examples_interact(model: Model, non_trainable: PyTree) -> bool:
-    """Return whether a batch's examples interact, as in batch normalization."""
-    leaves = jax.tree.leaves(non_trainable)
-    return any(
-        flag and jnp.issubdtype(leaf.dtype, jnp.inexact)
-        for flag, leaf in zip(changing_leaves(model, non_trainable), leaves, strict=True)
-    )
+def examples_interact(model: Model, batch: Batch, *, training: bool = True) -> bool:
+    """Return whether a batch's examples may act on each other.
+
+    They do in batch normalization, in losses added for a whole batch (``add_loss``, activity regularizers), in means
+    over the batch, and in in-batch negatives; and where the operations do not prove that they do not. Such a batch is
+    not padded: padding would change losses and gradients.
+
+    Args:
+      model: the model.
+      batch: dict of arrays (n, ...), or their shapes.
+      training: of the model in training mode; else in evaluation mode.
+    """
+    leaves = jax.tree.leaves(model.shapes.non_trainable)
+    flags = changing_leaves(model, model.shapes.non_trainable)
+    moves = (flag and jnp.issubdtype(leaf.dtype, jnp.inexact) for flag, leaf in zip(flags, leaves, strict=True))
+    if training and any(moves):
+        return True
+    examples = {
+        name: jax.ShapeDtypeStruct(np.shape(value), jnp.result_type(value))
+        for name, value in batch.items()
+        if name != MASK_KEY
+    }
+    key, known = (training, str(examples)), vars(model).setdefault("_interactions", {})
+    if key not in known:
+        try:
+            known[key] = not _is_independent(model, examples, training)
+        except Exception:  # of a model that is not traced with these shapes alone
+            known[key] = True
+    return known[key]
+
+
+def _is_independent(model: Model, examples: Batch, training: bool) -> bool:
+    """Return whether losses and predictions depend on their example alone."""
+
+    def run(weights: ModelWeights, batch: Batch, rng: Any) -> TrainOutput:
+        if training:
+            return model.apply_for_train(weights, batch, rng)
+        return TrainOutput(model.apply_for_eval(weights, batch), ())
+
+    def results(weights: ModelWeights, batch: Batch, rng: Any) -> Any:
+        output = run(weights, batch, rng)
+        return (output.predictions, model.train_loss(batch, output.predictions)), output.regularization
+
+    rng, each = jax.eval_shape(lambda: jax.random.key(0)), Examples(0)
+    recorded = model.independent.get("train" if training else "eval")
+    if recorded is not None:
+        output = jax.eval_shape(run, model.shapes, examples, rng)
+        closed = jax.make_jaxpr(lambda found, batch: model.train_loss(batch, found))(output.predictions, examples)
+        tags: list[Any] = [each] * (len(jax.tree.leaves(output.predictions)) + len(examples))
+        return recorded and all(tag in (None, each) for tag in examples_of_results(closed, tags))
+    closed, shapes = jax.make_jaxpr(results, return_shape=True)(model.shapes, examples, rng)
+    tags = [*[None] * len(jax.tree.leaves(model.shapes)), *[each] * len(examples), None]
+    found, count = examples_of_results(closed, tags), len(jax.tree.leaves(shapes[0]))
+    return all(tag in (None, each) for tag in found[:count]) and all(tag is None for tag in found[count:])
 
 
 def changing_values(model: Model, non_trainable: PyTree) -> list[Any]:
@@ -342,16 +393,70 @@ def _losses(model: Model, weights: ModelWeights, batch: Batch, rng: Any) -> tupl
             f"apply_for_train ({described(model.apply_for_train)}) returned a {type(output).__name__}; expected a "
             "TrainOutput(predictions, non_trainable), as init returns ModelWeights."
         )
-    # A sum of losses, or a number of examples, may overflow half precision.
+    return example_losses(model, examples, output.predictions, mask), output, mask
+
+
+def example_losses(model: Model, examples: Batch, predictions: PyTree, mask: jax.Array | None = None) -> jax.Array:
+    """Return losses (n,) whose mean over real examples is the batch's.
+
+    They are float32 or wider; padding has loss 0.
+
+    Raises:
+      InputError: the loss does not return one value for each example.
+    """
     with raised_by("train_loss", model.train_loss):
-        losses = as_float(model.train_loss(dict(examples), _unshared(output.predictions)))
+        found = model.train_loss(dict(examples), _unshared(predictions))
+        parts = found if isinstance(found, WeightedLosses) else (found,)
+        # A sum of losses, or a number of examples, may overflow half precision.
+        losses, *weighted = map(as_float, parts)
     count = jnp.shape(next(iter(examples.values())))[0]
     if losses.shape != (count,):
         raise InputError(
             f"train_loss ({described(model.train_loss)}) returned shape {losses.shape} for a batch of {count} "
             f"examples; expected one loss for each example, shape ({count},). Reduce all axes but the first."
         )
-    return (losses if mask is None else jnp.where(mask, losses, 0)), output, mask
+    if mask is not None:
+        losses, *weighted = (jnp.where(mask, part, 0) for part in (losses, *weighted))
+    if not weighted:
+        return losses
+    total = jnp.sum(weighted[0])
+    number = count if mask is None else jnp.sum(mask)
+    return losses * (weighted[0] * (number / jnp.where(total > 0, total, 1)).astype(losses.dtype))
+
+
+def check_predictions(model: Model, weights: ModelWeights, batch: Batch) -> None:
+    """Check that a model's first predictions suit its loss.
+
+    A cross entropy of probabilities does not take logits.
+    Traced programs see no values, so the entries of training and evaluation call this with their first batch. It runs
+    the model once, for such a loss, and does nothing for later batches.
+
+    Raises:
+      InputError: the loss does not take the predictions.
+    """
+    if "_is_checked" in vars(model) or not getattr(model.train_loss, "takes_probabilities", False):
+        return
+    leaves = jax.tree.leaves((weights, dict(batch)))
+    if any(is_traced(leaf) or not getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
+        return
+    examples = split_mask(batch)[0]
+    with of_model(model.apply_for_eval):
+        predictions = jax.jit(model.apply_for_eval)(weights, examples)
+    model.train_loss.check_predictions(predictions)  # type: ignore[attr-defined]
+    if "_has_known_kinds" not in vars(model):
+        warn_of_logits(model, prediction_kinds(jax.make_jaxpr(model.apply_for_eval)(weights, examples)))
+    vars(model)["_is_checked"] = True
+
+
+def warn_of_logits(model: Model, kinds: Iterable[Any]) -> None:
+    """Warn if a loss of probabilities gets provable logits."""
+    vars(model)["_has_known_kinds"] = True
+    if getattr(model.train_loss, "takes_probabilities", False) and set(kinds) == {LOGITS}:
+        warnings.warn(
+            "the loss takes probabilities, as in Keras, and the model ends in a linear layer, which returns logits: "
+            "say from_logits=True (--from-logits in the shell).",
+            stacklevel=3,
+        )
 
 
 def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Array]:
@@ -365,7 +470,9 @@ def model_per_example_loss(model: Model) -> Callable[[Any, Batch, Any], jax.Arra
     model = check_model(model)
 
     def per_example_loss(weights: Any, batch: Batch, rng: Any) -> jax.Array:
-        return _losses(model, whole_weights(model, weights), batch, rng)[0]
+        weights = whole_weights(model, weights)
+        check_predictions(model, weights, batch)
+        return _losses(model, weights, batch, rng)[0]
 
     return per_example_loss
 
@@ -414,6 +521,7 @@ def model_value_and_grad(
 
     def value_and_grad(weights: Any, batch: Batch, rng: Any) -> tuple[BatchLoss, PyTree]:
         weights = whole_weights(model, weights)
+        check_predictions(model, weights, batch)
         differentiated = jax.value_and_grad(loss_fn, has_aux=True)
         try:
             (_, aux), grads = differentiated(weights.trainable, weights.non_trainable, batch, rng)
@@ -450,8 +558,7 @@ def evaluate_stats(model: Model, weights: ModelWeights, batch: Batch) -> dict[st
     for name, metric in model.eval_metrics.items():
         stats[name] = evaluate_batch(metric, examples, _unshared(predictions), mask)
     if "loss" not in stats:
-        with raised_by("train_loss", model.train_loss):
-            losses = jnp.asarray(model.train_loss(dict(examples), _unshared(predictions)))
+        losses = example_losses(model, examples, predictions, mask)
         kept = jnp.ones(losses.shape, jnp.int32) if mask is None else mask.astype(jnp.int32)
         stats["loss"] = MeanStat.new(losses, kept).reduce()
     return stats
@@ -479,12 +586,25 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
         if not isinstance(batch, Mapping):
             raise InputError(f"evaluate_model: a batch is a dict of arrays, not {type(batch).__name__}")
         check_integers(batch, f"evaluate_model: batch {number}")
+        batch = _without_padding(model, jax.tree.map(native, dict(batch)))
         with fitting(batch, f"batch {number}"):
-            stats = _evaluate(model, weights, jax.tree.map(native, dict(batch)))
+            check_predictions(model, weights, batch)
+            stats = _evaluate(model, weights, dict(batch))
         total = stats if total is None else {name: total[name].merge(stat) for name, stat in stats.items()}
     if total is None:
         raise InputError("evaluate_model: there are no batches")
     return {name: stat.result() for name, stat in total.items()}
+
+
+def _without_padding(model: Model, batch: Batch) -> Batch:
+    """Return a batch without padding if its examples act on each other."""
+    mask = batch.get(MASK_KEY)
+    if mask is None or not getattr(mask, "is_fully_addressable", True) or np.all(mask):
+        return batch
+    if not examples_interact(model, batch, training=False):
+        return batch
+    kept = np.asarray(mask, bool)
+    return {name: np.asarray(value)[kept] for name, value in batch.items() if name != MASK_KEY} if kept.any() else batch
 
 
 def evaluate_average_loss(

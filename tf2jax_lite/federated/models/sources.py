@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.params import is_seed_state, is_trainable, merge_params
+from tf2jax_lite.export.artifact import converted_function
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
+from tf2jax_lite.export.predictions import Kind, prediction_kinds
+from tf2jax_lite.export.symbolic_dims import stage_symbolic
 from tf2jax_lite.federated.metrics import Metric, check_metrics
-from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, as_train_loss
-from tf2jax_lite.federated.models.model import Model, TrainOutput, as_model_weights
+from tf2jax_lite.federated.models.losses import TrainLoss, as_train_loss
+from tf2jax_lite.federated.models.model import Model, TrainOutput, as_model_weights, warn_of_logits
 from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.jaxprs.compat import used_inputs
+from tf2jax_lite.pipeline.converted_function import AnnotatedFunction
+from tf2jax_lite.pipeline.keras_training import TrainingFacts
 from tf2jax_lite.support.byte_order import native
-from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.support.errors import InputError, UnsupportedError
 
 __all__ = [
     "InputSource",
@@ -115,17 +123,23 @@ def create_model_from_converted(
       eval_metrics: name to metric.
       inputs: which parts of a batch the functions get.
       written: names of the variables that ``train`` may write; all non-trainable ones if None.
-      has_regularization: ``train`` returns ``(predictions, scalar to add to the mean loss)``.
+      has_regularization: ``train`` returns ``(predictions, scalar to add to the mean loss)``. Functions of Keras models
+        say it themselves.
 
     Returns:
       The model; ``init`` returns the converted values. Seeds of Keras 3 (Dropout) get the key of each step.
 
     Raises:
-      InputError: the two functions disagree about a variable.
+      InputError: the two functions disagree about a variable, or are of a Keras model whose training has parts that are
+        not supported.
     """
     train_fn, train_params = train
     eval_fn, eval_params = evaluate or train
     weights = _shared(train_params, eval_params)
+    loss, facts = as_train_loss(train_loss), getattr(train_fn, "training", None)
+    if facts is not None:
+        _check_facts(facts, loss, weights)
+        has_regularization = facts.returns_losses
     arguments = argument_reader(inputs)
     seeds = [name for name in weights.non_trainable if is_seed_state(name)]
     changing = set(weights.non_trainable if written is None else written) - set(seeds)
@@ -147,17 +161,54 @@ def create_model_from_converted(
         key = {"rng": jax.random.key(0)} if takes_key[eval_fn] else {}
         return eval_fn(params, *arguments(batch), **key)[0]
 
-    loss, kinds = as_train_loss(train_loss), getattr(eval_fn, "kinds", None)
-    if isinstance(loss, NamedLoss) and kinds is not None:  # of an artifact, whose operations are not seen here
-        loss = loss.of_model(lambda batch: kinds)
-    return Model(
+    model = Model(
         lambda key: weights,
         apply_for_train,
         apply_for_eval,
         loss,
         check_metrics("create_model_from_converted", "eval_metrics", eval_metrics),
         {name: name in changing for name in weights.non_trainable},
+        {
+            mode: fn.independent  # type: ignore[attr-defined]  # of an artifact, whose operations are not seen here
+            for mode, fn in (("train", train_fn), ("eval", eval_fn))
+            if hasattr(fn, "independent")
+        },
     )
+    if getattr(loss, "takes_probabilities", False) and (kinds := _prediction_kinds(eval_fn, eval_params)):
+        warn_of_logits(model, kinds)
+    return model
+
+
+def _check_facts(facts: TrainingFacts, loss: Any, weights: ModelWeights) -> None:
+    """Refuse parts of a Keras model's training that a step here would leave out."""
+    for name, reason in facts.refused.items():
+        if name not in weights.non_trainable:
+            raise InputError(
+                f"the variable {name!r} has {reason}, which training here does not apply. Remove it from the model, or "
+                "freeze the variable (trainable=False, --freeze)."
+            )
+    if facts.adds_losses and not facts.returns_losses:
+        raise InputError(
+            "the model adds losses (regularizers, add_loss), which its function in evaluation mode does not return. "
+            "Train the function in training mode: convert with --train."
+        )
+    if facts.masks_losses and getattr(loss, "ignores_masks", False):
+        raise InputError(
+            "the model masks steps (mask_zero, Masking), which Keras leaves out of the loss, and the artifact's "
+            "functions do not return the mask. Name the target of padded steps (ignore_label, --ignore-label), give a "
+            "loss of your own, (batch, predictions) -> (n,), or train by create_model_from_tf."
+        )
+
+
+def _prediction_kinds(fn: Any, params: Mapping[str, Any]) -> list[Kind]:
+    """Return the kinds of a function's results; none if unknown."""
+    recorded = getattr(fn, "kinds", None)  # of an artifact, whose operations are not seen here
+    if recorded is not None or not isinstance(fn, AnnotatedFunction):
+        return jax.tree.leaves(recorded)
+    with contextlib.suppress(Exception):  # shapes that are found with data only
+        staged = stage_symbolic(converted_function(fn), None, params)
+        return prediction_kinds(staged.jaxpr)[: len(staged.results)]
+    return []
 
 
 def create_model_from_artifact(
@@ -238,9 +289,10 @@ def create_model_from_tf(
     """
     from tf2jax_lite.federated.models.keras_functions import as_jax_loss, as_jax_metrics
     from tf2jax_lite.pipeline import convert
-    from tf2jax_lite.pipeline.model_files import convert_keras_model
+    from tf2jax_lite.pipeline.model_files import convert_keras_mask, convert_keras_model
 
-    loss, metrics = as_jax_loss(train_loss, model), as_jax_metrics(eval_metrics, model)
+    loss: Any = as_jax_loss(train_loss, model)
+    metrics = as_jax_metrics(eval_metrics, model)
     is_keras = hasattr(model, "trainable_variables") and hasattr(model, "losses") and callable(model)
     if input_spec is not None:
         if specs is not None:
@@ -248,15 +300,16 @@ def create_model_from_tf(
         specs = _input_of(input_spec)
         specs = specs if is_keras else (specs,)
     if is_keras:
-        functions = convert_keras_model(model, specs=specs, regularization=True)
-        train, evaluate, regularized = functions["train"], functions["serving_default"], True
+        functions = convert_keras_model(model, specs=specs)
+        train, evaluate = functions["train"], functions["serving_default"]
+        if train[0].training.masks_losses and hasattr(loss, "mask"):
+            loss = dataclasses.replace(loss, mask=_mask_reader(convert_keras_mask(model, specs), inputs))
     else:
         if specs is None:
             raise InputError("create_model_from_tf: functions need specs, a tuple of tf.TensorSpec, one an argument")
         pair = tuple(model) if isinstance(model, (tuple, list)) else (model, model)
         arguments = specs if isinstance(specs, tuple) else (specs,)
         train, evaluate = convert.convert(pair[0], *arguments), convert.convert(pair[-1], *arguments)
-        regularized = False
     return create_model_from_converted(
         train,
         evaluate,
@@ -264,7 +317,6 @@ def create_model_from_tf(
         metrics,
         inputs=inputs,
         written=_written(train[0]),
-        has_regularization=regularized,
     )
 
 
@@ -309,6 +361,26 @@ def from_keras_model(
             "that returns their weighted sum for each example: create_model_from_tf(keras_model, function)."
         )
     return create_model_from_tf(keras_model, loss, metrics, input_spec=input_spec)
+
+
+def _mask_reader(
+    converted: tuple[AnnotatedFunction, Mapping[str, Any]], inputs: InputSource
+) -> Callable[[Mapping[str, Any]], Any]:
+    """Return ``(batch) -> masks`` of a Keras model's results.
+
+    Raises:
+      UnsupportedError: the masks depend on weights or random numbers, which a loss does not have.
+    """
+    fn, params = converted
+    staged = stage_symbolic(converted_function(fn), None, params)
+    used = used_inputs(staged.jaxpr)
+    if any(used[: len(staged.variables)]) or (staged.rng and used[-1]):
+        raise UnsupportedError(
+            "the mask of the model's results depends on its weights, as of Masking behind a trained layer. Give "
+            "a loss of your own, (batch, predictions) -> (n,)."
+        )
+    arguments, key = argument_reader(inputs), {"rng": jax.random.key(0)} if staged.rng else {}
+    return lambda batch: fn(params, *arguments(batch), **key)[0]
 
 
 def _written(fn: Any) -> list[str]:

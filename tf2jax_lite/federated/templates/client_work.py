@@ -99,7 +99,8 @@ class ClientWork:
         drops the result.
       client_final: ``(state, message, carry) -> ClientResult``.
       advance: ``(state) -> state``, once a round.
-      pads_batches: whether a short batch may be padded; False where examples act on each other.
+      pads_batches: whether a short batch may be padded, or ``(batch) -> whether``, for a dict of shapes (n, ...); False
+        where examples act on each other.
       counts_examples: whether a client's weight is the number of examples in its batches (or the sum of their weights).
         Examples that fill the last batch from a further epoch are then ignored, as in FedJAX.
       drops_fill: whether those examples are left out altogether, and the last batch is short: where a result is a sum
@@ -111,7 +112,7 @@ class ClientWork:
     client_step: Callable[[PyTree, PyTree, PyTree, Mapping[str, Any]], PyTree]
     client_final: Callable[[PyTree, PyTree, PyTree], ClientResult]
     advance: Callable[[PyTree], PyTree] = lambda state: state
-    pads_batches: bool = True
+    pads_batches: bool | Callable[[Mapping[str, Any]], bool] = True
     counts_examples: bool = False
     drops_fill: bool = False
 
@@ -401,5 +402,5 @@ def build_fed_sgd_client_work(
     return ClientWork(initialize, client_init, client_step, client_final, advance, _pads(model), counts, True)
 
 
-def _pads(model: Model) -> bool:
-    return not examples_interact(model, model.shapes.non_trainable)
+def _pads(model: Model) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda batch: not examples_interact(model, batch)

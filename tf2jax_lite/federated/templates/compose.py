@@ -6,7 +6,7 @@ See tff.learning.templates.compose_learning_process.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +28,7 @@ from tf2jax_lite.federated.models.model import (
     changing_leaves,
     changing_values,
     check_model,
+    check_predictions,
     check_weights,
     replace_leaves,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "checked_ids",
     "compose_learning_process",
     "finite_outputs",
+    "first_predictions",
     "initial_weights",
     "replaced_weights",
     "results_of",
@@ -216,6 +218,16 @@ def apply_non_trainable(model: Model, weights: ModelWeights, sums: Sequence[Any]
     return weights._replace(non_trainable=replace_leaves(weights.non_trainable, flags, moved))
 
 
+def first_predictions(model: Model, weights: ModelWeights, batching: Batching | None) -> Check:
+    """Return a check of a cohort's first predictions; see `check_predictions`."""
+    size = getattr(batching, "batch_size", None)
+
+    def check(examples: Mapping[str, Any], who: str) -> None:
+        check_predictions(model, weights, {name: value[:size] for name, value in examples.items()})
+
+    return check
+
+
 def compose_learning_process(
     model: Model,
     *,
@@ -368,6 +380,7 @@ def compose_learning_process(
         entries = as_entries(client_data) if surveyor is None else reusable(as_entries(client_data))
         ids = [] if client_states is None else checked_ids("client_states", entries)
         cohort = cohort_of(entries, client_batching, state.key, int(state.round), [kept.of(i) for i in ids] or None)
+        cohort = dataclasses.replace(cohort, check=first_predictions(model, state.weights, client_batching))
         surveyed: PyTree = ()
         if surveyor is not None:
             surveyed, context, cohort = run_survey(state, context, cohort)
