@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.calling.params import is_seed_state, is_trainable, merge_params
+from tf2jax_lite.calling.structures import map_structure
 from tf2jax_lite.export.artifact import converted_function
 from tf2jax_lite.export.load import load
 from tf2jax_lite.export.metadata import read_metadata
@@ -322,16 +323,15 @@ def create_model_from_tf(
 
 def _input_of(input_spec: Any) -> Any:
     """Return the spec of a model's input, for batches of any size, of TFF's spec of a batch."""
-    import tensorflow as tf
 
     def any_size(spec: Any) -> Any:
-        sized = isinstance(spec, tf.TensorSpec) and spec.shape.rank
-        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name) if sized else spec
+        sized = type(spec).__name__ == "TensorSpec" and spec.shape.rank
+        return type(spec)([None, *spec.shape[1:]], spec.dtype, spec.name) if sized else spec
 
     if isinstance(input_spec, Mapping) and input_spec.keys() == {"x", "y"}:
-        return tf.nest.map_structure(any_size, input_spec["x"])
+        return map_structure(any_size, input_spec["x"])
     if isinstance(input_spec, tuple | list) and len(input_spec) == 2:
-        return tf.nest.map_structure(any_size, input_spec[0])
+        return map_structure(any_size, input_spec[0])
     raise InputError(
         f"create_model_from_tf: input_spec has the specs of a batch, as a pair (x, y) or a dict with 'x' and 'y'; not "
         f"{input_spec!r:.200}"
