@@ -229,30 +229,50 @@ def load_leaf(path: str | os.PathLike) -> InMemoryFederatedData:
     given = Path(path)
     clients: dict[str, Examples] = {}
     for file in sorted(given.glob("*.json")) if given.is_dir() else [given]:
+        content = read_json(file, DataError, limit=_MAX_LEAF)
         try:
-            content = read_json(file, DataError, limit=_MAX_LEAF)
             found = {user: dict(content["user_data"][user]) for user in content["users"]}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{file}: not a file of LEAF, which has users and user_data: {error!r:.200}") from error
         if both := clients.keys() & found.keys():
             raise DataError(f"{file}: client {min(both)!r} is in another file, too")
         for user, data in found.items():
-            clients[user] = {name: _column(values) for name, values in data.items()}
+            clients[user] = {name: _column(v, f"{file}, client {user!r}, {name!r}") for name, v in data.items()}
     if not clients:
         raise DataError(f"{given}: there are no clients")
     return InMemoryFederatedData(clients)
 
 
-def _column(values: Any) -> np.ndarray:
+def _column(values: Any, where: str) -> np.ndarray:
+    if not isinstance(values, list):
+        raise DataError(f"{where}: the values are a list, not {type(values).__name__}")
     try:
         array = np.asarray(values)
     except ValueError:  # lists of different lengths
         array = np.empty(0, object)
     if array.dtype.kind in "iufb":
         return array.astype(np.float32) if array.dtype == np.float64 else array
+    if len(kinds := _kinds_within(values)) > 1 or not kinds <= {"text", "numbers"}:
+        raise DataError(f"{where}: the values are numbers, or text; not {' and '.join(sorted(kinds))}")
     found = np.empty(len(values), object)
-    found[:] = values
+    for index, value in enumerate(values):
+        found[index] = value
     return found
+
+
+def _kinds_within(values: list[Any]) -> set[str]:
+    """Return the kinds of values in nested lists."""
+    names = {str: "text", int: "numbers", float: "numbers", bool: "numbers"}
+    kinds, pending = set(), [values]
+    while pending:
+        for value in pending.pop():
+            if isinstance(value, list):
+                pending.append(value)
+            elif type(value) is int and not -(1 << 63) <= value < 1 << 64:
+                kinds.add("integers of more than 64 bits")
+            else:
+                kinds.add(names.get(type(value), type(value).__name__))
+    return kinds
 
 
 def save_leaf(path: str | os.PathLike, federated_data: FederatedData) -> None:

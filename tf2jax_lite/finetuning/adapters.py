@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -110,10 +112,18 @@ def merge_adapters(
     scale, found = _read(Path(adapters))
     changed = {}
     for name, (a, b) in found.items():
-        if name not in params or a.shape[1:] != b.shape[:1] or a.shape[0] * b.shape[1] != params[name].size:
+        if (
+            name not in params
+            or a.shape[0] * b.shape[1] != params[name].size
+            or not jnp.issubdtype(params[name].dtype, jnp.floating)
+        ):
             raise InputError(f"{adapters}: the adapter {name!r} does not fit the params of {folder}.")
         weights = ModelWeights({name: {"a": a, "b": b}}, {"frozen": {name: params[name]}, "state": {}})
         changed[name] = np.asarray(merge_lora(weights, scale).trainable[name])
+        if np.isfinite(params[name]).all() and not np.isfinite(changed[name]).all():
+            raise InputError(
+                f"{adapters}: with the adapter {name!r}, values are beyond the range of the param's dtype."
+            )
     record = {"kind": "merge_adapters", "adapters": sorted(changed)}
     return write_trained(folder, out, changed, training=record, overwrite=overwrite)
 
@@ -123,13 +133,20 @@ def _read(path: Path) -> tuple[float, Mapping[str, tuple[Any, Any]]]:
         with safetensors.safe_open(str(regular(path, InputError)), "np") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a mapping)
-        scale = float(json.loads(metadata["alpha"])) / int(json.loads(metadata["rank"]))
+        alpha, rank = (json.loads(metadata[name]) for name in ("alpha", "rank"))
+        if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha):
+            raise ValueError(f"rank {rank!r} and alpha {alpha!r}, where a positive and a finite number belong")
         names = [name.removesuffix("/lora_a") for name in arrays if name.endswith("/lora_a")]
         found = {name: (arrays.pop(f"{name}/lora_a"), arrays.pop(f"{name}/lora_b")) for name in names}
-        if arrays or any(part.ndim != 2 for pair in found.values() for part in pair):
-            raise ValueError(f"unexpected arrays {sorted(arrays)}")
+        if arrays or not found:
+            raise ValueError(f"unexpected arrays {sorted(arrays)}" if arrays else "it has no adapters")
+        for name, (a, b) in found.items():
+            if a.ndim != 2 or b.ndim != 2 or a.shape[1] != rank or b.shape[0] != rank:
+                raise ValueError(f"{name!r} has arrays {list(a.shape)} and {list(b.shape)} for rank {rank}")
+            if not all(jnp.issubdtype(part.dtype, jnp.floating) and np.isfinite(part).all() for part in (a, b)):
+                raise ValueError(f"{name!r} has values that are not finite numbers of floating point")
     except InputError:
         raise
     except Exception as error:  # safetensors and JSON have errors of their own
         raise InputError(f"{path} is not a file of adapters: {type(error).__name__}: {error}") from error
-    return scale, found
+    return alpha / rank, found

@@ -55,13 +55,15 @@ def read_npz(
     return _read(path, kind, limit, option, data=True)
 
 
-def shapes_in_npz(path: str | os.PathLike[str], kind: type[Tf2JaxError] = InputError) -> dict[str, tuple[int, ...]]:
+def shapes_in_npz(
+    path: str | os.PathLike[str], kind: type[Tf2JaxError] = InputError, *, limit: int | None = 1 << 62
+) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a file's arrays without reading them; see `read_npz`.
 
     Raises:
-      Tf2JaxError: as `read_npz`, except for the size of the arrays.
+      Tf2JaxError: as `read_npz`.
     """
-    return _read(path, kind, 1 << 62, "", data=False)
+    return _read(path, kind, limit, "max_input_bytes", data=False)
 
 
 def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, data: bool) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
                 raise ValueError(f"{len(members)} arrays; at most {MAX_ARRAYS} are read")
             for member in members:
                 with archive.open(member) as file:
-                    shape, fortran, dtype = _header(file)
+                    shape, fortran, dtype = read_header(file)
                     count = int(np.prod(shape, dtype=object))
                     if dtype.hasobject:
                         raise ValueError(f"{member.filename} holds Python objects")
@@ -97,7 +99,12 @@ def _read(path: Any, kind: type[Tf2JaxError], limit: int | None, option: str, da
     return found
 
 
-def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+def read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return shape, Fortran order and dtype of the array at a file's position.
+
+    Raises:
+      ValueError: there is no array.
+    """
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"npy format {version} is unknown")

@@ -22,6 +22,7 @@ __all__ = ["FedJAXSQLiteFederatedData", "decompress_and_deserialize"]
 
 # Kinds of msgpack's extension type in FedJAX's records.
 _ARRAY, _SCALAR, _STRINGS = 1, 3, 4
+_PER_STRING = 48  # bytes of a string in memory, beside its characters, and of its place in an array
 
 
 class FedJAXSQLiteFederatedData(SQLiteFederatedData):
@@ -85,17 +86,29 @@ def decompress_and_deserialize(data: bytes, *, max_bytes: int = 1 << 30) -> dict
     content = decompressor.decompress(data, max_bytes)
     if decompressor.unconsumed_tail or not decompressor.eof:
         raise DataError(f"a client's record is cut off, or has more than {max_bytes} bytes (max_client_bytes)")
+    left = [max_bytes]
     try:
-        return library.unpackb(content, ext_hook=_extension, raw=False)
+        return library.unpackb(content, ext_hook=functools.partial(_extension, left=left), raw=False)
     except (library.exceptions.UnpackException, RecursionError) as error:
         raise DataError(f"a client's record is not msgpack: {error}") from error
 
 
-def _extension(code: int, data: bytes) -> Any:
+def _extension(code: int, data: bytes, left: list[int]) -> Any:
     library = _library()
     if code == _STRINGS:
-        shape, flat = library.unpackb(data, raw=True)
-        strings = np.empty(len(flat), object)
+        unpacker = library.Unpacker(raw=True, max_buffer_size=len(data) or 1)
+        unpacker.feed(data)
+        if unpacker.read_array_header() != 2:
+            raise DataError("a client's record has strings without a shape")
+        shape = unpacker.unpack()
+        count = unpacker.read_array_header()
+        left[0] -= _PER_STRING * count + len(data)
+        if left[0] < 0:
+            raise DataError("a client's strings take more bytes than max_client_bytes allows")
+        flat = [unpacker.unpack() for _ in range(count)]
+        if not all(isinstance(item, bytes) for item in flat):
+            raise DataError("a client's record has strings that are something else")
+        strings = np.empty(count, object)
         strings[:] = flat
         return strings.reshape(shape)
     if code not in (_ARRAY, _SCALAR):

@@ -48,7 +48,7 @@ class SQLiteFile:
         """
         try:
             yield from self._connection().execute(query, values)
-        except (sqlite3.Error, OverflowError, UnicodeEncodeError, ValueError) as error:
+        except (sqlite3.Error, OverflowError, OSError, ValueError) as error:
             raise DataError(f"{self.path} cannot be read as a SQLite database of clients: {error}") from error
 
     def row(self, query: str, values: Sequence[Any] = ()) -> Any:

@@ -72,6 +72,8 @@ def open_clients(path: str | Path, client_key: str = "client_id", split: str | N
             f"{path}: {client_key!r} holds each example's client, integers or text of shape (n,); "
             f"not {owner.dtype}{list(owner.shape)}"
         )
+    if not len(owner):
+        raise DataError(f"{path}: no client has any examples")
     for name, array in arrays.items():
         if array.shape[:1] != owner.shape:
             raise DataError(

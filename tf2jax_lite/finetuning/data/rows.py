@@ -10,6 +10,7 @@ import abc
 import array
 import bisect
 import itertools
+import math
 import os
 import struct
 import threading
@@ -22,9 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tf2jax_lite.federated.data.example_proto import ExampleParser, element_spec_of
+from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import DataError, MissingLibraryError
-from tf2jax_lite.support.limits import regular
-from tf2jax_lite.support.npz import read_npz, shapes_in_npz
+from tf2jax_lite.support.limits import reading, regular
+from tf2jax_lite.support.npz import read_header, read_npz, shapes_in_npz
 
 __all__ = [
     "ArrayRecords",
@@ -49,7 +51,11 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Example:
-        """Return an example, without a batch dimension; threads may call it."""
+        """Return an example, without a batch dimension; threads may call it.
+
+        Raises:
+          DataError: it cannot be read.
+        """
 
     def blocks(self) -> list[int] | None:
         """Return the sizes of blocks that are read as a whole, in order.
@@ -72,7 +78,8 @@ def open_rows(path: str | Path) -> Rows:
       DataError: there are no such files, or of several kinds, or one is damaged.
     """
     path = Path(path)
-    files = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else [path]
+    with reading(str(path), DataError):
+        files = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else [path]
     kinds = {file_kind(file) for file in files}
     if len(kinds) != 1 or not kinds <= _READERS.keys():
         raise DataError(
@@ -81,7 +88,8 @@ def open_rows(path: str | Path) -> Rows:
         )
     for file in files:
         regular(file, DataError)
-    return _READERS[kinds.pop()](files)
+    with reading(str(path), DataError):
+        return _READERS[kinds.pop()](files)
 
 
 def file_kind(file: Path) -> str:
@@ -93,15 +101,31 @@ def file_kind(file: Path) -> str:
 
 
 class _Files(Rows):
-    """Rows of several files, in order."""
+    """Rows of several files, in order.
+
+    A subclass reads a row in ``_row``, from one of the files or of their blocks, whose numbers of rows are ``counts``.
+    """
 
     def __init__(self, files: Sequence[Path], counts: Sequence[int]):
         self._files = list(files)
         self._ends = list(itertools.accumulate(counts))
-        self._sizes = [file.stat().st_size for file in files]
+        with reading(str(files[0].parent), DataError):
+            self._sizes = [file.stat().st_size for file in files]
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Example:
+        number, row = self._find(index)
+        with reading(f"{self._path(number)}, row {row}", DataError):
+            return self._row(number, row)
+
+    @abc.abstractmethod
+    def _row(self, number: int, row: int) -> Example:
+        """Return a row of a file or block."""
+
+    def _path(self, number: int) -> Path:
+        return self._files[number]
 
     def _find(self, index: int) -> tuple[int, int]:
         """Return the file of a row, and the row's index in it."""
@@ -164,18 +188,16 @@ class NpzShards(_Files):
 
     def __init__(self, files: Sequence[Path]):
         self._arrays = [_stored_arrays(file) for file in files]
+        counts = []
         for file, arrays in zip(files, self._arrays, strict=True):
-            counts = {stored.shape[:1] for stored in arrays.values()}
+            counts.append(_count(file, [stored.shape for stored in arrays.values()]))
             first = {name: (s.dtype, s.shape[1:]) for name, s in self._arrays[0].items()}
-            if len(counts) != 1 or counts == {()}:
-                raise DataError(f"{file}: arrays differ in the number of examples.")
             if {name: (s.dtype, s.shape[1:]) for name, s in arrays.items()} != first:
                 raise DataError(f"{file}: names, dtypes or shapes differ from those of {files[0]}.")
-        super().__init__(files, [next(iter(arrays.values())).shape[0] for arrays in self._arrays])
+        super().__init__(files, counts)
         self._handles = _Handles(files)
 
-    def __getitem__(self, index: int) -> Example:
-        number, row = self._find(index)
+    def _row(self, number: int, row: int) -> Example:
         found = {}
         for name, (dtype, shape, offset) in self._arrays[number].items():
             size = dtype.itemsize * int(np.prod(shape[1:]))
@@ -184,21 +206,32 @@ class NpzShards(_Files):
         return found
 
 
+def _count(file: Path, shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return the number of rows of arrays of such shapes."""
+    counts = {shape[:1] for shape in shapes}
+    if len(counts) != 1 or () in counts:
+        raise DataError(f"{file}: arrays differ in the number of examples.")
+    if not any(math.prod(shape[1:]) for shape in shapes):
+        raise DataError(f"{file}: its examples have no values.")
+    return counts.pop()[0]
+
+
 def _stored_arrays(path: Path) -> dict[str, _Stored]:
     found = {}
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+            end = os.fstat(raw.fileno()).st_size
             for member in archive.infolist():
                 raw.seek(member.header_offset)
                 header = raw.read(30)
                 begin = member.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
                 raw.seek(begin)
-                version = np.lib.format.read_magic(raw)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, fortran, dtype = read(raw)
+                shape, fortran, dtype = read_header(raw)
                 size = dtype.itemsize * int(np.prod(shape, dtype=object))
                 if dtype.hasobject or (fortran and len(shape) > 1) or raw.tell() - begin + size != member.file_size:
                     raise DataError(f"{path}: {member.filename} is not an array of numbers in C order.")
+                if raw.tell() + size > end:
+                    raise DataError(f"{path}: {member.filename} announces {size} bytes, which the file does not have.")
                 found[member.filename.removesuffix(".npy")] = _Stored(dtype, shape, raw.tell())
     except DataError:
         raise
@@ -245,8 +278,7 @@ class TFRecords(_Examples):
         if len(self):
             self[0]  # the first record has the features of all
 
-    def __getitem__(self, index: int) -> Example:
-        number, row = self._find(index)
+    def _row(self, number: int, row: int) -> Example:
         begin, end = self._offsets[number][row : row + 2]
         return self._parse(self._handles.read(number, end - begin - 16, begin + 12), f"{self._files[number]}, {row}")
 
@@ -257,8 +289,8 @@ def _record_offsets(path: Path) -> array.array[int]:
     A record is the length of its data (8 bytes), a checksum (4), the data, and a checksum (4).
     """
     offsets = array.array("q", [0])
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with reading(str(path), DataError), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         while offsets[-1] < size:
             file.seek(offsets[-1])
             header = file.read(12)
@@ -296,9 +328,8 @@ class ArrayRecords(_Examples):
         if count:
             self[0]
 
-    def __getitem__(self, index: int) -> Example:
-        self._find(index)  # the library's error for others is no IndexError
-        return self._parse(self._source[index], f"{self._files[0].parent}, record {index}")
+    def _row(self, number: int, row: int) -> Example:
+        return self._parse(self._source[row], f"{self._files[0].parent}, record {row}")
 
 
 class _Blocks(_Files):
@@ -324,11 +355,10 @@ class _Blocks(_Files):
         """See `Rows.blocks`."""
         return list(self._counts)
 
-    def __getitem__(self, index: int) -> Example:
-        block, row = self._find(index)
+    def _row(self, number: int, row: int) -> Example:
         with self._lock:
-            found = self._cache.pop(block, None) or self._read(block)
-            self._cache[block] = found
+            found = self._cache.pop(number, None) or self._read(number)
+            self._cache[number] = found
             if len(self._cache) > 2:
                 self._cache.popitem(last=False)
         return {name: column[row] for name, column in found.items()}
@@ -349,13 +379,13 @@ class CompressedShards(_Blocks):
     """
 
     def __init__(self, files: Sequence[Path]):
-        found = [shapes_in_npz(file, DataError) for file in files]
+        found = [shapes_in_npz(file, DataError, limit=None) for file in files]  # they are read whole
+        counts = []
         for file, shapes in zip(files, found, strict=True):
-            if len({shape[:1] for shape in shapes.values()} - {()}) != 1 or () in shapes.values():
-                raise DataError(f"{file}: arrays differ in the number of examples.")
+            counts.append(_count(file, list(shapes.values())))
             if {n: s[1:] for n, s in shapes.items()} != {n: s[1:] for n, s in found[0].items()}:
                 raise DataError(f"{file}: names or shapes differ from those of {files[0]}.")
-        super().__init__(files, [next(iter(shapes.values()))[0] for shapes in found])
+        super().__init__(files, counts)
 
     def _read(self, block: int) -> Example:
         return read_npz(self._files[block], DataError)
@@ -380,15 +410,26 @@ class ParquetRows(_Blocks):
             raise _missing("parquet", error) from error
         self._groups: list[tuple[int, int]] = []
         counts: list[int] = []
-        try:
-            for number, file in enumerate(files):
-                metadata = parquet.read_metadata(file)
-                for group in range(metadata.num_row_groups):
+        for number, file in enumerate(files):
+            with reading(str(file), DataError), parquet.ParquetFile(file) as opened:
+                for field in opened.schema_arrow:
+                    if not _is_numeric(field.type):
+                        raise DataError(
+                            f"{file}: the column {field.name!r} is not numbers or equally long lists, but {field.type}."
+                        )
+                for group in range(opened.metadata.num_row_groups):
+                    found = opened.metadata.row_group(group)
+                    values = sum(max(found.num_rows, found.column(i).num_values) for i in range(found.num_columns))
+                    if found.num_rows < 0 or values * 8 > current_config().max_input_bytes:
+                        raise DataError(
+                            f"{file}: row group {group} takes more than max_input_bytes; write smaller ones."
+                        )
                     self._groups.append((number, group))
-                    counts.append(metadata.row_group(group).num_rows)
-        except Exception as error:  # pyarrow's errors are of many kinds
-            raise DataError(f"{files[0].parent}: not readable Parquet files: {error}") from error
+                    counts.append(found.num_rows)
         super().__init__(files, counts)
+
+    def _path(self, number: int) -> Path:
+        return self._files[self._groups[number][0]]
 
     def _read(self, block: int) -> Example:
         import pyarrow.parquet as parquet
@@ -397,6 +438,10 @@ class ParquetRows(_Blocks):
         path = self._files[number]
         with parquet.ParquetFile(path) as file:
             table = file.read_row_group(group)
+        if table.num_rows != self._counts[block]:
+            raise DataError(
+                f"{path}: row group {group} does not have the {self._counts[block]} rows that it announces."
+            )
         found = {}
         for name, column in zip(table.column_names, table.columns, strict=True):
             values = column.to_numpy()
@@ -410,6 +455,15 @@ class ParquetRows(_Blocks):
                 ) from error
             found[name] = array
         return found
+
+
+def _is_numeric(kind: Any) -> bool:
+    """Return whether an Arrow type is numbers, booleans, or lists of these."""
+    from pyarrow import types
+
+    while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
 
 
 def _missing(extra: str, error: ImportError) -> MissingLibraryError:
