@@ -105,6 +105,40 @@ def test_leaf_files(tmp_path):
         datasets.load_leaf(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("null", "a list, not NoneType"),
+        ("3", "a list, not int"),
+        ('"text"', "a list, not str"),
+        ('{"a": 1}', "a list, not dict"),
+        ("[null]", "not NoneType"),
+        ("[1, null]", "NoneType and numbers"),
+        ('[1, "a"]', "numbers and text"),
+        ('[{"a": 1}]', "not dict"),
+        ("[[1, null], [2]]", "NoneType and numbers"),
+        ("[100000000000000000000]", "more than 64 bits"),
+        ("[" * 900 + "]" * 900, np.zeros(0)),
+        ("[" * 100_000, "nested too deeply|damaged"),
+        ("[[1, 2], [3]]", [[1, 2], [3]]),
+        ('[["a", "b"], ["c", "d"]]', [["a", "b"], ["c", "d"]]),
+        ('["a", "b"]', ["a", "b"]),
+        ("[true, false]", [True, False]),
+        ("[[1.5, 2]]", [[1.5, 2.0]]),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_values_of_leaf_files(values, expected, tmp_path):
+    path = tmp_path / "l.json"
+    path.write_text(f'{{"users": ["a"], "user_data": {{"a": {{"x": {values}}}}}}}')
+    if isinstance(expected, str):
+        with pytest.raises(DataError, match=expected):
+            datasets.load_leaf(path)
+    else:
+        found = datasets.load_leaf(path).get_client("a").raw_examples["x"]
+        assert values.startswith("[[[") or found.tolist() == expected
+
+
 def test_leaf_files_of_synthetic_clients(tmp_path):
     """Files have them bit for bit; without variances the clients' means are near."""
     clients = datasets.synthetic_leaf(3, seed=1, least=4, most=9, features=5, classes=3)

@@ -6,11 +6,13 @@ import numpy as np
 import optax
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 from typer.testing import CliRunner
 
 import tf2jax_lite as tf2jax
 from tf2jax_lite.cli.app import app
 from tf2jax_lite.errors import InputError
+from tf2jax_lite.export import export_functions
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune, finetune_artifact
 from tf2jax_lite.finetuning.adapters import LoraOptions, merge_adapters
@@ -106,3 +108,50 @@ def test_learning_rates_by_param():
 def test_multipliers_that_do_not_fit(rule):
     with pytest.raises(InputError, match=r"multiplier is REGEX=FACTOR|no trained param"):
         with_multipliers(optax.sgd(0.1), [rule], ["a/kernel"])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, None),
+        ({"alpha": "NaN"}, "a finite number"),
+        ({"alpha": "Infinity"}, "a finite number"),
+        ({"alpha": '"1"'}, "a finite number"),
+        ({"rank": "-2"}, "positive"),
+        ({"rank": "0"}, "positive"),
+        ({"rank": "2.0"}, "positive"),
+        ({"rank": "true"}, "positive"),
+        ({"rank": "1"}, "for rank 1"),
+        ({"rank": None}, "KeyError"),
+        ({"b": np.ones((3, 2), np.float32)}, "for rank 2"),
+        ({"b": np.ones(2, np.float32)}, "for rank 2"),
+        ({"a": np.ones((4, 2), np.int32)}, "floating point"),
+        ({"b": np.full((2, 2), np.nan, np.float32)}, "floating point"),
+        ({"b": None}, "KeyError"),
+        ({"a": None}, "unexpected arrays"),
+        ({"a": None, "b": None}, "no adapters"),
+        ({"a": np.ones((3, 2), np.float32)}, "does not fit the params"),
+        ({"name": "n"}, "does not fit the params"),
+        ({"name": "missing"}, "does not fit the params"),
+        ({"a": np.full((4, 2), 3e38, np.float32)}, "beyond the range"),
+    ],
+    ids=str,
+)
+def test_files_of_adapters_that_are_damaged(given, says, tmp_path):
+    variables = [tf.Variable(np.ones((4, 2), t), name=n) for n, t in (("w", np.float32), ("n", np.int32))]
+    function = tf.function(lambda x: x @ (variables[0] + tf.cast(variables[1], tf.float32)), autograph=False)
+    converted = tf2jax.convert(function, tf.TensorSpec([None, 4], tf.float32))
+    export_functions({"f": converted}, tmp_path / "model", platforms=["cpu"])
+    name = given.get("name", "w")
+    arrays = {"a": np.ones((4, 2), np.float32), "b": np.ones((2, 2), np.float32)} | given
+    stored = {f"{name}/lora_{part}": arrays[part] for part in "ab" if arrays[part] is not None}
+    metadata = {k: v for k, v in ({"rank": "2", "alpha": "2"} | given).items() if k in ("rank", "alpha") and v}
+    safetensors.numpy.save_file(stored, tmp_path / "a.safetensors", metadata)
+    out = tmp_path / "out"
+    if says is None:
+        merge_adapters(tmp_path / "model", tmp_path / "a.safetensors", out)
+        np.testing.assert_array_equal(tf2jax.load(out, "f")[1]["w"], np.full((4, 2), 3.0))
+        return
+    with pytest.raises(InputError, match=says):
+        merge_adapters(tmp_path / "model", tmp_path / "a.safetensors", out)
+    assert not out.exists()

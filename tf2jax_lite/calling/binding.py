@@ -192,8 +192,7 @@ class Binder:
 
     def _native(self, path: str, spec: TensorArgument, value: Any) -> Any:
         """Return numbers in native byte order; raise for dtypes JAX lacks, like dates."""
-        if not value.dtype.isnative:
-            value = value.astype(value.dtype.newbyteorder("="))
+        value = values.native(value)
         if not has_jax_dtype(value.dtype):
             raise DtypeMismatchError(
                 f"{self._interface.name}: argument {path} is a tensor {spec}, got {value.dtype}, which JAX does not "

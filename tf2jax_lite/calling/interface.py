@@ -12,6 +12,7 @@ import jax
 
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import ArgumentError, InputError
+from tf2jax_lite.values.static import native
 
 from .binding import Binder, Bound
 from .coercion import is_key
@@ -72,6 +73,8 @@ class Interface:
                 f"{self.name}: the first argument is params, a dict from variable name to array; "
                 f"got {type(params).__name__}."
             )
+        if any(not getattr(getattr(v, "dtype", None), "isnative", True) for v in params.values()):
+            params = {name: native(value) for name, value in params.items()}
         return params, tuple(rest)
 
     def take_key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

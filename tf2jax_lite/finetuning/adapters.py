@@ -119,7 +119,8 @@ def merge_adapters(
         ):
             raise InputError(f"{adapters}: the adapter {name!r} does not fit the params of {folder}.")
         weights = ModelWeights({name: {"a": a, "b": b}}, {"frozen": {name: params[name]}, "state": {}})
-        changed[name] = np.asarray(merge_lora(weights, scale).trainable[name])
+        with np.errstate(over="ignore"):
+            changed[name] = np.asarray(merge_lora(weights, scale).trainable[name])
         if np.isfinite(params[name]).all() and not np.isfinite(changed[name]).all():
             raise InputError(
                 f"{adapters}: with the adapter {name!r}, values are beyond the range of the param's dtype."

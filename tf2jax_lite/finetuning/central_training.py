@@ -22,11 +22,12 @@ import optax
 
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
-from tf2jax_lite.federated.models.model import Model, evaluate_model
+from tf2jax_lite.federated.models.model import Model, evaluate_model, fitting
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
+from tf2jax_lite.values.static import native
 
 from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints
@@ -191,11 +192,12 @@ def finetune(
             zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
             state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
         for batch in data.epoch(epoch, batch_size, seed, skip=position):
-            on_devices = place_share(batch)
+            on_devices = place_share(jax.tree.map(native, dict(batch)))
             num_examples = len(next(iter(on_devices.values())))  # of all processes
             if not begun:
                 left = epochs * -(-len(data) // batch_size) - steps
-                begun, first = True, _first_batch(model, state, on_devices, left)
+                with fitting(batch, "the first batch"):
+                    begun, first = True, _first_batch(model, state, on_devices, left)
                 for callback in callbacks:
                     callback.on_begin(first)
             state = step(commit_to_device(state), on_devices, key, np.int32(steps))

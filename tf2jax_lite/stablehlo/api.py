@@ -16,7 +16,7 @@ from tf2jax_lite.stablehlo.parsing.isolation import check_payload
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, Function, Module, TensorType, TokenType
 from tf2jax_lite.stablehlo.raising.recognizer import parse
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, InvalidModelError, ShapeMismatchError
-from tf2jax_lite.values.static import canonical
+from tf2jax_lite.values.static import canonical, native
 
 from .interpreter import (  # noqa: F401
     batch_norm,
@@ -162,7 +162,7 @@ def from_stablehlo(
 
 @functools.singledispatch
 def _as_argument(value: Any, type_: TensorType) -> Any:
-    return jnp.asarray(value)
+    return jnp.asarray(native(value))
 
 
 @_as_argument.register(bool)

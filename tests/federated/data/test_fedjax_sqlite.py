@@ -86,3 +86,21 @@ def test_a_large_record_is_refused(tmp_path):
     clients = fed.FedJAXSQLiteFederatedData(path, max_client_bytes=1000)
     with pytest.raises(DataError, match="more than 1000 bytes"):
         clients.get_client(b"a")
+
+
+def test_strings_count_in_memory(tmp_path):
+    """A megabyte of short strings takes 25 times as much, and packs to a kilobyte."""
+    given = {"s": np.array([b"ab"] * 250_000, object)}
+    path = write(tmp_path / "clients.sqlite", [(b"a", packed(given), 250_000)])
+    assert path.stat().st_size < 50_000
+    assert len(fed.FedJAXSQLiteFederatedData(path, max_client_bytes=1 << 24).get_client(b"a")) == 250_000
+    with pytest.raises(DataError, match="max_client_bytes"):
+        fed.FedJAXSQLiteFederatedData(path, max_client_bytes=1 << 23).get_client(b"a")
+
+
+@pytest.mark.parametrize("data", [([1], [1]), ([1], [[b"a"]]), ([2], [b"a"]), ([1],), ([[1]], [b"a"]), 3, ([1], b"a")])
+def test_strings_that_are_something_else(tmp_path, data):
+    record = zlib.compress(msgpack.packb({"s": msgpack.ExtType(4, msgpack.packb(data))}))
+    clients = fed.SQLiteFederatedData.new(write(tmp_path / "clients.sqlite", [(b"a", record, 1)]))
+    with pytest.raises(DataError):
+        clients.get_client(b"a")

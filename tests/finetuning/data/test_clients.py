@@ -83,3 +83,9 @@ def test_who_owns_what_must_be_said_of_each_example(tmp_path, change, says):
     np.savez(tmp_path / "c.npz", **{"client_id": np.array([0, 1, 0, 1]), "x": np.zeros((4, 2)), **change})
     with pytest.raises(DataError, match=says):
         open_clients(tmp_path / "c.npz")
+
+
+def test_arrays_without_examples(tmp_path):
+    np.savez(tmp_path / "c.npz", client_id=np.zeros(0, int), x=np.zeros((0, 4)))
+    with pytest.raises(DataError, match="no client has any examples"):
+        open_clients(tmp_path / "c.npz")

@@ -1,12 +1,15 @@
 """Training data in files: equal rows of all formats, orders, starts of batches."""
 
+import io
 import itertools
 import pickle
+import zipfile
 
 import numpy as np
 import optax
 import pytest
 
+import tf2jax_lite
 from tf2jax_lite.errors import DataError, InputError
 from tf2jax_lite.federated.data.example_proto import new_example
 from tf2jax_lite.federated.models.sources import create_model_from_fn
@@ -303,3 +306,70 @@ def test_files_that_are_no_data(tmp_path):
     refused("differ from those of", "two")
     np.savez_compressed(tmp_path / "two" / "b.npz", x=np.zeros((3, 2)))
     refused("names or shapes differ from those of", "two")
+
+
+def npz_that_announces(path, shape, dtype="|i1", *, packed=False):
+    """Write an .npz whose directory and header announce an array that is not there."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": dtype, "fortran_order": False, "shape": shape})
+    data = head.getvalue()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
+        archive.writestr("x.npy", data)
+        archive.filelist[0].file_size = len(data) + int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+        archive.start_dir = archive.fp.tell()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ((2, 1 << 40), "announces|max_input_bytes"),
+        ((1 << 62,), "announces|max_input_bytes"),
+        ((1 << 62, 0), "no values"),
+        ((0, 1 << 40), None),
+    ],
+)
+def test_files_that_announce_more_than_there_is(tmp_path, shape, says, packed):
+    npz_that_announces(tmp_path / "a.npz", shape, packed=packed)
+    if says is None:
+        assert len(open_rows(tmp_path / "a.npz")) == 0
+        return
+    with pytest.raises(DataError, match=says):
+        open_rows(tmp_path / "a.npz")
+
+
+def test_parquet_files_that_announce_more_than_is_read(tmp_path):
+    write_parquet(tmp_path / "a.parquet", np.arange(N))
+    with tf2jax_lite.override_config("max_input_bytes", 100), pytest.raises(DataError, match="row group 0 takes more"):
+        open_rows(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_damaged_files_end_in_our_errors(tmp_path, kind):
+    """Each changed file is read or refused, at opening or at a row; so is one that disappears."""
+    if kind != ".npz":
+        pytest.importorskip("grain")
+    path = tmp_path / f"a{kind}"
+    WRITERS[kind](path, np.arange(N))
+    written, rng = path.read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for _ in range(60):
+        broken = bytearray(written)
+        start = int(rng.integers(len(broken)))
+        broken[start : start + int(rng.integers(1, 40))] = rng.bytes(int(rng.integers(0, 40)))
+        path.write_bytes(broken)
+        try:
+            rows = open_rows(path)
+            for i in range(min(len(rows), N)):
+                rows[i]
+        except DataError:
+            refused += 1
+    assert refused > (0 if kind == ".array_record" else 10)
+    path.write_bytes(written)
+    rows = open_rows(path)
+    path.unlink()
+    if kind not in (".tfrecord", ".array_record"):  # these are open
+        with pytest.raises(DataError, match=r"a.*: "):
+            rows[0]
+    with pytest.raises(DataError):
+        open_rows(path)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.support.errors import DataError
+from tf2jax_lite.values.static import native
 
 __all__ = ["EXAMPLE_MASK_KEY", "check_examples", "concat_examples", "num_examples", "pad_examples", "take_examples"]
 
@@ -34,7 +35,7 @@ def check_examples(examples: Mapping[str, Any], where: str = "client data") -> d
         if not isinstance(name, str):
             raise DataError(f"{where}: the name of a feature is a string, not {name!r}")
         try:
-            arrays[name] = np.asarray(value)
+            arrays[name] = native(np.asarray(value))
         except (ValueError, TypeError) as error:  # rows of different lengths, JAX keys
             raise DataError(f"{where}: feature {name!r} is no array: {error}") from error
         if arrays[name].ndim == 0:

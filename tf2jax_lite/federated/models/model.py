@@ -19,6 +19,7 @@ from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
+from tf2jax_lite.values.static import native
 
 __all__ = [
     "BatchLoss",
@@ -263,7 +264,7 @@ def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
     Returns:
       ``(batch without "__mask__", mask)``; the mask is bool (n,), or None where the batch is not padded.
     """
-    examples = {name: jnp.asarray(value) for name, value in batch.items() if name != MASK_KEY}
+    examples = {name: jnp.asarray(native(value)) for name, value in batch.items() if name != MASK_KEY}
     if MASK_KEY not in batch:
         return examples, None
     mask = jnp.asarray(batch[MASK_KEY]).astype(bool)
@@ -415,7 +416,7 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
         if not isinstance(batch, Mapping):
             raise InputError(f"evaluate_model: a batch is a dict of arrays, not {type(batch).__name__}")
         with fitting(batch, f"batch {number}"):
-            stats = _evaluate(model, weights, dict(batch))
+            stats = _evaluate(model, weights, jax.tree.map(native, dict(batch)))
         total = stats if total is None else {name: total[name].merge(stat) for name, stat in stats.items()}
     if total is None:
         raise InputError("evaluate_model: there are no batches")
@@ -445,7 +446,7 @@ def evaluate_average_loss(
     total = None
     step = _jitted_sum(per_example_loss)
     for i, batch in enumerate(batches):
-        stat = step(weights, dict(batch), jax.random.fold_in(rng, i))
+        stat = step(weights, jax.tree.map(native, dict(batch)), jax.random.fold_in(rng, i))
         total = stat if total is None else total.merge(stat)
     if total is None:
         raise InputError("evaluate_average_loss: there are no batches")

@@ -19,6 +19,7 @@ from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, as_train_l
 from tf2jax_lite.federated.models.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
+from tf2jax_lite.values.static import native
 
 __all__ = [
     "InputSource",
@@ -63,7 +64,7 @@ def create_model_from_fn(
     if takes_key and apply_eval is None:
         raise InputError("create_model_from_fn: apply takes a key; give apply_eval, which takes none")
     evaluate = apply_eval or apply
-    make = init if callable(init) else lambda key: init
+    make = init if callable(init) else lambda key: jax.tree.map(native, init)
     bare = not isinstance(jax.eval_shape(make, jax.random.key(0)), ModelWeights)
 
     def apply_for_train(weights: ModelWeights, batch: Mapping[str, Any], rng: Any) -> TrainOutput:
@@ -279,7 +280,7 @@ def _shared(train_params: Mapping[str, Any], eval_params: Mapping[str, Any]) -> 
                 f"variable {name!r} has shape {np.shape(merged[name])} in training and {np.shape(value)} in evaluation"
             )
     trains = {name: is_trainable(name, value) for name, value in merged.items()}
-    arrays = {name: jnp.asarray(np.asarray(value)) for name, value in merged.items()}
+    arrays = {name: jnp.asarray(native(np.asarray(value))) for name, value in merged.items()}
     return ModelWeights(
         {name: value for name, value in arrays.items() if trains[name] is not False},
         {name: value for name, value in arrays.items() if trains[name] is False},

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.federated.data import ClientDataset
+from tf2jax_lite.values.static import native
 
 __all__ = ["Batch", "InMemory", "TrainingData"]
 
@@ -78,7 +79,7 @@ class InMemory(TrainingData):
     """
 
     def __init__(self, examples: Mapping[str, Any]):
-        self._examples = dict(examples)
+        self._examples = {name: native(value) for name, value in examples.items()}
 
     @functools.cached_property
     def dataset(self) -> ClientDataset:
