@@ -100,9 +100,10 @@ def test_leaf_files(tmp_path):
     (tmp_path / "2.json").write_text('{"users": ["a"], "user_data": {"a": {"x": [1], "y": [1]}}}')
     with pytest.raises(DataError, match="client 'a' is in another file"):
         datasets.load_leaf(tmp_path)
-    (tmp_path / "2.json").write_text('{"users": ["d"]}')
-    with pytest.raises(DataError, match="not a file of LEAF"):
-        datasets.load_leaf(tmp_path)
+    for content in ('{"users": ["d"]}', '{"users": [7], "user_data": []}', "[]", '{"users": 1, "user_data": {}}'):
+        (tmp_path / "2.json").write_text(content)
+        with pytest.raises(DataError, match="not a file of LEAF"):
+            datasets.load_leaf(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def load_leaf(path: str | os.PathLike) -> InMemoryFederatedData:
         content = read_json(file, DataError, limit=_MAX_LEAF)
         try:
             found = {user: dict(content["user_data"][user]) for user in content["users"]}
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise DataError(f"{file}: not a file of LEAF, which has users and user_data: {error!r:.200}") from error
         if both := clients.keys() & found.keys():
             raise DataError(f"{file}: client {min(both)!r} is in another file, too")

@@ -6,11 +6,16 @@ They are the same each time except for TensorFlow's names.
 from __future__ import annotations
 
 import io
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tf2jax_lite.frontend.safety import checkpoint_index
+
+from .mutators import write_table
 
 __all__ = ["make_corpus"]
 
@@ -20,6 +25,7 @@ def make_corpus(folder: Path) -> None:
     for name, make in (
         ("graph", _graphs),
         ("saved_model", _saved_models),
+        ("checkpoint", _checkpoints),
         ("artifact", _artifacts),
         ("clients", _clients),
         ("stablehlo", _stablehlo),
@@ -100,6 +106,27 @@ def _saved_models(folder: Path) -> None:
         tf.compat.v1.saved_model.simple_save(session, str(folder / "saved_model" / "v1"), {"x": x}, {"y": y})
 
 
+def _checkpoints(folder: Path) -> None:
+    """Write an index of plain tensors, one with Snappy blocks, and one with tensors in parts."""
+    import tensorflow as tf
+
+    place = folder / "checkpoint"
+    variables = {f"v{i}": tf.Variable(np.arange(6 * i, dtype=np.float32).reshape(2, 3 * i)) for i in range(5)}
+    tf.train.Checkpoint(**variables).write(str(place / "plain"))
+    whole = np.arange(24, dtype=np.float32).reshape(6, 4)
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        tf.raw_ops.SaveV2(
+            prefix=str(place / "parts"),
+            tensor_names=["v", "v", "text"],
+            shape_and_slices=["6 4 0,2:-", "6 4 2,4:-", ""],
+            tensors=[whole[:2], whole[2:], tf.constant([b"ab", b"c"])],
+        )
+        session.run(graph.get_operations()[-1])
+    pairs = list(checkpoint_index._entries((place / "plain.index").read_bytes()))
+    (place / "packed.index").write_bytes(write_table(pairs, is_packed=True))
+    (place / "packed.data-00000-of-00001").write_bytes((place / "plain.data-00000-of-00001").read_bytes())
+
+
 def _artifacts(folder: Path) -> None:
     import tensorflow as tf
 
@@ -136,6 +163,60 @@ def _clients(folder: Path) -> None:
         safetensors.numpy.save({**numbers, "h": np.zeros(4, np.float16)}, {"a": "b"})
     )
     _tff_sqlite(place / "tff.sqlite")
+    with h5py.File(place / "strings.h5", "w") as file:
+        for name, layout in (("together", {}), ("chunks", {"chunks": (2,)})):
+            text = np.array([b"a", b"bc", b"", b"defg"], object)
+            file.create_dataset(f"examples/client/{name}", data=text, dtype=h5py.string_dtype(), **layout)
+    arrays = {"w/lora_a": np.ones((4, 2), np.float32), "w/lora_b": np.ones((2, 3), np.float32)}
+    (place / "lora.adapters").write_bytes(safetensors.numpy.save(arrays, {"rank": "2", "alpha": "4.0"}))
+    users = {"a": {"x": [[1.5, 2], [3, 4]], "y": ["to", "be"]}, "b": {"x": [[5, 6]], "y": ["or"]}}
+    (place / "leaf.json").write_text(json.dumps({"users": list(users), "user_data": users}))
+    _fedjax(place, examples)
+    _rows(folder, numbers)
+
+
+def _fedjax(place: Path, examples: dict[str, Any]) -> None:
+    import sqlite3
+    import zlib
+
+    import msgpack
+
+    def extension(array: Any) -> Any:
+        if array.dtype == object:
+            return msgpack.ExtType(4, msgpack.packb((array.shape, list(array.flat)), use_bin_type=True))
+        return msgpack.ExtType(1, msgpack.packb((array.shape, array.dtype.name, array.tobytes()), use_bin_type=True))
+
+    record = msgpack.packb(examples, default=extension, strict_types=True)
+    (place / "record.msgpack").write_bytes(record)
+    (place / "fedjax.sqlite").unlink(missing_ok=True)
+    with sqlite3.connect(place / "fedjax.sqlite") as connection:
+        connection.execute("CREATE TABLE federated_data (client_id BLOB PRIMARY KEY, data BLOB, num_examples INTEGER)")
+        rows = [(name, zlib.compress(record), 4) for name in (b"a", b"b")]
+        connection.executemany("INSERT INTO federated_data VALUES (?, ?, ?)", rows)
+    connection.close()
+
+
+def _rows(folder: Path, numbers: dict[str, Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    from tf2jax_lite.federated.data.example_proto import new_example
+
+    place = folder / "rows"
+    place.mkdir(exist_ok=True)
+    np.savez(place / "plain.npz", **numbers)
+    np.savez_compressed(place / "packed.npz", **numbers)
+    columns = {name: list(value) if value.ndim > 1 else value for name, value in numbers.items()}
+    for name, options in (("plain", {"compression": "none", "use_dictionary": False}), ("packed", {})):
+        parquet.write_table(pa.table(columns), place / f"{name}.parquet", row_group_size=3, **options)
+    records = b""
+    for i in range(4):
+        example = new_example()
+        example.features.feature["x"].float_list.value.extend(numbers["x"][i])
+        example.features.feature["y"].int64_list.value.append(i)
+        data = example.SerializeToString()
+        records += len(data).to_bytes(8, "little") + bytes(4) + data + bytes(4)
+    (place / "plain.tfrecord").write_bytes(records)
 
 
 def _tff_sqlite(path: Path) -> None:

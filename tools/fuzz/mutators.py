@@ -11,8 +11,13 @@ import contextlib
 import json
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+
+from tf2jax_lite.frontend.safety import checkpoint_index
+from tf2jax_lite.support import crc32c
 
 Mutator = Callable[[random.Random, bytes], bytes]
 
@@ -259,6 +264,97 @@ def safetensors_header(rng: random.Random, data: bytes) -> bytes:
     header = json_values(rng, data[8 : 8 + size])
     length = len(header) if rng.random() < 0.9 else integer(rng) & ((1 << 64) - 1)
     return struct.pack("<Q", length) + header + data[8 + size :]
+
+
+# ---- LevelDB tables (indexes of checkpoints) ----
+
+
+def write_table(pairs: Sequence[tuple[bytes, bytes]], *, is_packed: bool = False, size: int = 4) -> bytes:
+    """Return a LevelDB table with correct checksums.
+
+    Args:
+      pairs: keys and values; their order is kept.
+      is_packed: compress blocks (Snappy, literals alone).
+      size: number of pairs of a block.
+    """
+    data, handles = b"", []
+
+    def block(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+        nonlocal data
+        text, starts = b"", []
+        for key, value in entries:
+            starts.append(len(text))
+            text += b"\0" + _varint(len(key)) + _varint(len(value)) + key + value
+        starts = starts or [0]
+        text += struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))
+        if is_packed:
+            text = _varint(len(text)) + bytes([61 << 2]) + struct.pack("<H", len(text) - 1) + text
+        place = _varint(len(data)) + _varint(len(text))
+        data += text + bytes([is_packed]) + _masked_crc(text + bytes([is_packed]))
+        return place
+
+    for start in range(0, len(pairs), size):
+        part = pairs[start : start + size]
+        handles.append((part[-1][0], block(part)))
+    footer = block([]) + block(handles)
+    return data + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
+def _varint(number: int) -> bytes:
+    found = b""
+    while number > 127:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+def _masked_crc(data: bytes) -> bytes:
+    state = crc32c.update(crc32c.START, np.frombuffer(data, np.uint8))
+    total = crc32c.checksum(state)
+    return struct.pack("<I", ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def table_entries(rng: random.Random, data: bytes) -> bytes:
+    """Change keys, values or the order of a table's entries."""
+    from tensorflow.core.protobuf import tensor_bundle_pb2
+
+    pairs = list(checkpoint_index._entries(data))
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.randrange(len(pairs))
+        key, value = pairs[at]
+        kind = rng.randrange(6)
+        if kind < 3:
+            made = tensor_bundle_pb2.BundleEntryProto if key else tensor_bundle_pb2.BundleHeaderProto
+            pairs[at] = (key, proto_fields(made.FromString)(rng, value))
+        elif kind == 3:
+            pairs.insert(at, (key, pairs[rng.randrange(len(pairs))][1]))
+        elif kind == 4:
+            pairs[at] = (flip_bytes(rng, key), value)
+            pairs = pairs if rng.random() < 0.3 else sorted(pairs)
+        elif len(pairs) > 1:
+            del pairs[at]
+    return write_table(pairs, is_packed=rng.random() < 0.3, size=rng.choice((1, 4, 16)))
+
+
+def table_blocks(rng: random.Random, data: bytes) -> bytes:
+    """Change bytes of a block of a table, and repair its checksum."""
+    start, size = rng.choice(_blocks(data))
+    text = flip_bytes(rng, data[start : start + size])[:size].ljust(size, b"\0")
+    text += data[start + size : start + size + 1]
+    return data[:start] + text + _masked_crc(text) + data[start + size + 5 :]
+
+
+def _blocks(data: bytes) -> list[tuple[int, int]]:
+    """Return the places of a valid table's blocks, the index among them."""
+    position, numbers = len(data) - 48, []
+    for _ in range(4):
+        number, position = checkpoint_index._number(data, position)
+        numbers.append(number)
+    found = [(numbers[2], numbers[3])]
+    for _, handle in checkpoint_index._Table(data)._block(*found[0], len(data)):
+        start, position = checkpoint_index._number(handle, 0)
+        found.append((start, checkpoint_index._number(handle, position)[0]))
+    return found
 
 
 # ---- text (StableHLO) ----

@@ -9,7 +9,9 @@ import contextlib
 import dataclasses
 import os
 import random
+import sqlite3
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,11 @@ NAMES = (
     "tff_sqlite",
     "npz",
     "hdf5",
+    "fedjax",
+    "leaf",
+    "adapters",
+    "rows",
+    "checkpoint_index",
     "stablehlo_text",
     "stablehlo_bytes",
     "stablehlo_trace",
@@ -95,6 +102,7 @@ def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> di
     """
     made = {**_graph_targets(corpus, work), **_artifact_targets(corpus, work), **_client_targets(corpus, work)}
     made.update(_stablehlo_targets(corpus))
+    made.update(_checkpoint_targets(corpus, work))
     return {name: made[name] for name in names}
 
 
@@ -157,6 +165,37 @@ def _graph_targets(corpus: Path, work: Path) -> dict[str, Target]:
         "saved_model_convert": Target(1, {"v1": models["v1"]}, of_model, convert_model),
         "saved_model_tensorflow": Target(0.05, {"v2": models["v2"]}, of_model, convert_model),
     }
+
+
+def _checkpoint_targets(corpus: Path, work: Path) -> dict[str, Target]:
+    def read(name: str, data: bytes) -> None:
+        """Read a checkpoint, and compare with TensorFlow's reader of the index."""
+        import numpy as np
+
+        from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
+
+        prefix = work / name.removesuffix(".index")
+        data_file = f"{prefix.name}.data-00000-of-00001"
+        if not (work / data_file).exists():
+            os.symlink(corpus / "checkpoint" / data_file, work / data_file)
+        (work / name).write_bytes(data)
+        found = Checkpoint(prefix)
+        if any(not tensor.isprintable() for tensor in found._names):  # TensorFlow's map is of UTF-8
+            return
+        shapes = found.reader.get_variable_to_shape_map()
+        if set(shapes) != found._names:
+            raise AssertionError(f"TensorFlow has {sorted(shapes)}, not {sorted(found._names)}")
+        for tensor, shape in shapes.items():
+            stored = found.stored((tensor, ""))
+            if stored is not None:
+                if list(stored.shape) != shape:
+                    raise AssertionError(f"TensorFlow has {shape} of {tensor!r}, not {stored.shape}")
+                np.testing.assert_array_equal(np.asarray(stored), found.reader.get_tensor(tensor))
+            elif int(np.prod(shape, dtype=object)) < 1 << 20:
+                found.read((tensor, ""))
+
+    of_table = (mutators.table_entries, mutators.table_blocks, mutators.flip_bytes)
+    return {"checkpoint_index": Target(2, _seeds(corpus / "checkpoint", "*.index"), of_table, read)}
 
 
 def _artifact_targets(corpus: Path, work: Path) -> dict[str, Target]:
@@ -242,12 +281,48 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
 
         read_all(TFFHDF5FederatedData(write(name, data), max_client_bytes=1 << 24))
 
+    def fedjax(name: str, data: bytes) -> None:
+        from tf2jax_lite.federated.data import FedJAXSQLiteFederatedData
+
+        if name.endswith(".sqlite"):
+            read_all(FedJAXSQLiteFederatedData(write(name, data), max_client_bytes=1 << 24))
+        else:
+            with sqlite3.connect(write(name, (folder / "fedjax.sqlite").read_bytes())) as connection:
+                connection.execute("UPDATE federated_data SET data = ?", [zlib.compress(data)])
+            connection.close()
+            read_all(FedJAXSQLiteFederatedData(work / name, max_client_bytes=1 << 24))
+
+    def leaf(name: str, data: bytes) -> None:
+        from tf2jax_lite.federated.datasets import load_leaf
+
+        read_all(load_leaf(write(name, data)))
+
+    def adapters(name: str, data: bytes) -> Any:
+        from tf2jax_lite.finetuning.adapters import _read
+
+        return _read(write(name, data))
+
+    def rows(name: str, data: bytes) -> None:
+        from tf2jax_lite.finetuning.data import open_rows
+        from tf2jax_lite.support.config import override_config
+
+        with override_config("max_input_bytes", 1 << 24):
+            found = open_rows(write(name, data))
+            for i in range(min(len(found), 20)):
+                found[i]
+
     flips = (mutators.flip_bytes,)
     return {
         "sqlite": Target(3, _seeds(folder, "clients.sqlite"), flips, sqlite),
         "tff_sqlite": Target(3, _seeds(folder, "tff.sqlite"), flips, tff_sqlite),
         "npz": Target(6, _seeds(folder, "*.npz"), flips, npz),
         "hdf5": Target(2, _seeds(folder, "*.h5"), flips, hdf5),
+        "fedjax": Target(2, {**_seeds(folder, "fedjax.sqlite"), **_seeds(folder, "*.msgpack")}, flips, fedjax),
+        "leaf": Target(2, _seeds(folder, "*.json"), (mutators.json_values, mutators.flip_bytes), leaf),
+        "adapters": Target(
+            2, _seeds(folder, "*.adapters"), (mutators.safetensors_header, mutators.flip_bytes), adapters
+        ),
+        "rows": Target(2, _seeds(corpus / "rows", "*"), flips, rows),
     }
 
 

@@ -212,6 +212,7 @@ def test_parts_of_tensors(parts):
         lambda e: setattr(e[b"v"], "dtype", 2),
         lambda e: setattr(e[sorted(e)[0]].shape.dim[0], "size", 7),
         lambda e: setattr(e[sorted(e)[0]].shape.dim[1], "size", 1),
+        lambda e: e[b"v"].slices.add().CopyFrom(e[b"v"].slices[0]),
     ],
 )
 def test_parts_that_are_not_those_of_their_tensor(parts, change):
@@ -242,11 +243,11 @@ def stored_text(folder, lengths, *, count=None, dtype=7):
     ("given", "match"),
     [
         ({"lengths": [7, 8]}, None),
-        ({"lengths": [7, 16]}, "longer than it"),
-        ({"lengths": [(1 << 32) - 1, 0]}, "longer than it"),
-        ({"lengths": [1 << 63], "dtype": 21}, "longer than it"),
+        ({"lengths": [7, 16]}, "cannot be read"),
+        ({"lengths": [(1 << 32) - 1, 0]}, "cannot be read"),
+        ({"lengths": [1 << 63], "dtype": 21}, "cannot be read"),
         ({"lengths": [7, 8], "count": 1 << 40}, "more than the"),
-        ({"lengths": [7, 8], "count": 20}, "longer than it|do not end"),
+        ({"lengths": [7, 8], "count": 20}, "cannot be read"),
     ],
 )
 def test_strings_that_announce_more_than_there_is(given, match, tmp_path):

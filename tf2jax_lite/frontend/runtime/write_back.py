@@ -18,8 +18,6 @@ from tf2jax_lite.support.errors import ExportError
 
 __all__ = ["checkpoint_keys", "copy_saved_model", "fitting", "function_variables"]
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-
 
 def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of ConcreteFunctions by their names in params.
@@ -59,18 +57,17 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
     Raises:
       ExportError: the checkpoint does not contain one of them.
     """
-    checkpoint = Checkpoint(path / "variables" / "variables")
-    reader = checkpoint.reader
-    there = reader.get_variable_to_shape_map()
+    there = Checkpoint(path / "variables" / "variables")
+    written = there.object_graph()
     keys: dict[int, str] = {}
-    if _OBJECT_GRAPH in there:
-        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    if written is not None:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(written)
         keys = {id(item): key for item, key in checkpointed(graph, restored)}
     found = {}
     for name, variable in variables.items():
         # A TF1 model has no object graph: its checkpoint uses the variables' names.
         key = keys.get(id(variable), variable.name.split(":")[0])
-        if key not in there:
+        if (key, "") not in there:
             raise ExportError(f"{path}: its checkpoint holds no variable {name!r} (looked for {key!r})")
         found[name] = key
     return found

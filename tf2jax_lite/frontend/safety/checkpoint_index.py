@@ -69,6 +69,7 @@ def _check_entry(name: str, entry: Any, entries: dict[str, Any]) -> None:
         raise ValueError(f"{name!r} has {len(sizes)} dimensions")
     if entry.shape.unknown_rank or any(size < 0 for size in sizes) or math.prod(sizes) >= 1 << 62:
         raise ValueError(f"{name!r} has the shape {sizes[:8]}")
+    keys = set()
     for part in entry.slices:
         extents = [(e.start, e.length if e.WhichOneof("has_length_hack") else -1) for e in part.extent]
         if len(extents) != len(sizes):
@@ -77,7 +78,8 @@ def _check_entry(name: str, entry: Any, entries: dict[str, Any]) -> None:
             if (length != -1 and not 0 <= start <= start + length <= size) or (length == -1 and start):
                 raise ValueError(f"a part of {name!r} lies outside of it")
         shape = [size if length == -1 else length for (_, length), size in zip(extents, sizes, strict=True)]
-        stored = entries.get(slice_key(name, extents))
+        keys.add(key := slice_key(name, extents))
+        stored = entries.get(key)
         if (
             stored is None
             or stored.slices
@@ -85,6 +87,8 @@ def _check_entry(name: str, entry: Any, entries: dict[str, Any]) -> None:
             or [d.size for d in stored.shape.dim] != shape
         ):
             raise ValueError(f"a part of {name!r} is missing, or has another shape or dtype")
+    if len(keys) != len(entry.slices):  # over which TensorFlow ends the process
+        raise ValueError(f"a part of {name!r} occurs twice")
 
 
 def slice_key(name: str, extents: list[tuple[int, int]]) -> str:
@@ -121,19 +125,17 @@ def check_lengths(data: Any, count: int, are_strings: bool) -> None:
       are_strings: they are strings, not variants.
 
     Raises:
-      ValueError: there are fewer bytes.
+      ValueError, IndexError: there are fewer bytes.
     """
     position = total = 0
     for _ in range(count):
-        if position >= len(data):
-            raise ValueError("its lengths do not end")
         length, position = _number(data, position)
         if are_strings:
             total += length
         else:
             position += length + 4
     if position + total > len(data):
-        raise ValueError("its strings are longer than it")
+        raise ValueError("it announces more than there is")
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:

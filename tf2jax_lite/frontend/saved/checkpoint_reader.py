@@ -19,7 +19,7 @@ from tf2jax_lite.frontend.graphdef import attributes, dtypes
 from tf2jax_lite.frontend.safety.checkpoint_index import check_lengths, read_index
 from tf2jax_lite.support import crc32c
 from tf2jax_lite.support.errors import InvalidModelError
-from tf2jax_lite.support.limits import read_bytes, reading, regular
+from tf2jax_lite.support.limits import read_bytes, regular
 from tf2jax_lite.support.stored_array import StoredArray
 
 __all__ = ["Checkpoint", "Key", "restored_from"]
@@ -119,13 +119,15 @@ class Checkpoint:
                 self._check_lengths(name, entry, count)
 
     def _check_lengths(self, name: str, entry: Any, count: int) -> None:
-        with (
-            reading(f"{self._shard(entry)}, {name!r}"),
-            self._shard(entry).open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            memoryview(content)[entry.offset : entry.offset + entry.size] as data,
-        ):
-            check_lengths(data, count, entry.dtype == _STRING)
+        try:
+            with (
+                self._shard(entry).open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+                memoryview(content)[entry.offset : entry.offset + entry.size] as data,
+            ):
+                check_lengths(data, count, entry.dtype == _STRING)
+        except (ValueError, IndexError, OSError) as error:
+            raise InvalidModelError(f"{self._shard(entry)}: {name!r} cannot be read ({error}).") from error
 
     def _check_sizes(self, shapes: Mapping[str, Any], types: Mapping[str, Any]) -> None:
         """Raise an error for tensors larger than the files.
