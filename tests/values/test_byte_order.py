@@ -13,7 +13,7 @@ from tf2jax_lite.errors import DtypeMismatchError, InputError
 from tf2jax_lite.export import export_functions, load
 from tf2jax_lite.federated.models.sources import create_model_from_fn
 from tf2jax_lite.finetuning import finetune
-from tf2jax_lite.values.static import native
+from tf2jax_lite.support.byte_order import native
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(16, 4)).astype(np.float32)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.jaxprs.compat import is_traced
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, MissingInputError, ShapeMismatchError
 from tf2jax_lite.values import static as values
@@ -192,7 +193,7 @@ class Binder:
 
     def _native(self, path: str, spec: TensorArgument, value: Any) -> Any:
         """Return numbers in native byte order; raise for dtypes JAX lacks, like dates."""
-        value = values.native(value)
+        value = native(value)
         if not has_jax_dtype(value.dtype):
             raise DtypeMismatchError(
                 f"{self._interface.name}: argument {path} is a tensor {spec}, got {value.dtype}, which JAX does not "

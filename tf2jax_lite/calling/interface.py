@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import ArgumentError, InputError
-from tf2jax_lite.values.static import native
 
 from .binding import Binder, Bound
 from .coercion import is_key

@@ -26,8 +26,8 @@ from tf2jax_lite.federated.models.model import Model, evaluate_model, fitting
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
-from tf2jax_lite.values.static import native
 
 from .callbacks import Callback, FirstBatch
 from .checkpoints import open_checkpoints

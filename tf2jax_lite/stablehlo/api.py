@@ -15,8 +15,9 @@ from tf2jax_lite.stablehlo.parsing.exported import read_exported
 from tf2jax_lite.stablehlo.parsing.isolation import check_payload
 from tf2jax_lite.stablehlo.parsing.module import TOKEN, Function, Module, TensorType, TokenType
 from tf2jax_lite.stablehlo.raising.recognizer import parse
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import DtypeMismatchError, InputError, InvalidModelError, ShapeMismatchError
-from tf2jax_lite.values.static import canonical, native
+from tf2jax_lite.values.static import canonical
 
 from .interpreter import (  # noqa: F401
     batch_norm,

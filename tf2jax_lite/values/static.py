@@ -77,13 +77,6 @@ def canonical(dtype: Any) -> np.dtype:
     return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
 
 
-def native(value: Any) -> Any:
-    """Return an array in native byte order, the only one that JAX takes."""
-    if isinstance(value, np.ndarray) and not value.dtype.isnative:
-        return value.astype(value.dtype.newbyteorder("="))
-    return value
-
-
 def is_static(value: Any) -> bool:
     """Return whether a value is static: a NumPy array or scalar."""
     return isinstance(value, (np.ndarray, np.generic))

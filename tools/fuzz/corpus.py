@@ -107,7 +107,7 @@ def _saved_models(folder: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> None:
-    """Write an index of plain tensors, one with Snappy blocks, and one with tensors in parts."""
+    """Write indexes: of plain tensors, with Snappy blocks, and of tensors in parts."""
     import tensorflow as tf
 
     place = folder / "checkpoint"

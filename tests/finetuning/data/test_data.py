@@ -346,7 +346,7 @@ def test_parquet_files_that_announce_more_than_is_read(tmp_path):
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_damaged_files_end_in_our_errors(tmp_path, kind):
-    """Each changed file is read or refused, at opening or at a row; so is one that disappears."""
+    """Each changed file is read or refused; so is one that disappears."""
     if kind != ".npz":
         pytest.importorskip("grain")
     path = tmp_path / f"a{kind}"

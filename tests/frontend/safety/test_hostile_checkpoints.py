@@ -128,6 +128,9 @@ def test_shapes_over_which_tensorflow_ends_the_process(prefix, change, match):
         (lambda entry: setattr(entry, "size", 1 << 50), "more than the"),
         (lambda entry: setattr(entry, "shard_id", 7), "the file is missing"),
         (lambda entry: setattr(entry, "dtype", 1000), "dtype"),
+        (lambda entry: setattr(entry, "dtype", 0), "dtype"),
+        (lambda entry: setattr(entry, "dtype", 20), "dtype"),
+        (lambda entry: setattr(entry, "dtype", 101), "dtype"),
     ],
 )
 def test_tensors_that_their_files_cannot_hold(prefix, change, match):

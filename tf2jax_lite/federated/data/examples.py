@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.federated.data.preprocessor import Examples
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import DataError
-from tf2jax_lite.values.static import native
 
 __all__ = ["EXAMPLE_MASK_KEY", "check_examples", "concat_examples", "num_examples", "pad_examples", "take_examples"]
 

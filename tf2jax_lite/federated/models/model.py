@@ -18,8 +18,8 @@ from tf2jax_lite.federated.metrics import MASK_KEY, MeanStat, Metric, Stat, eval
 from tf2jax_lite.federated.metrics.metric import as_float
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, traced_kinds
 from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
-from tf2jax_lite.values.static import native
 
 __all__ = [
     "BatchLoss",

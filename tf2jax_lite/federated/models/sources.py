@@ -18,8 +18,8 @@ from tf2jax_lite.federated.metrics import Metric, check_metrics
 from tf2jax_lite.federated.models.losses import NamedLoss, TrainLoss, as_train_loss
 from tf2jax_lite.federated.models.model import Model, TrainOutput, as_model_weights
 from tf2jax_lite.federated.templates.process import ModelWeights
+from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import InputError
-from tf2jax_lite.values.static import native
 
 __all__ = [
     "InputSource",

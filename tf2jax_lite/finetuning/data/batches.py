@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tf2jax_lite.federated.data import ClientDataset
-from tf2jax_lite.values.static import native
+from tf2jax_lite.support.byte_order import native
 
 __all__ = ["Batch", "InMemory", "TrainingData"]
 

@@ -419,8 +419,8 @@ class ParquetRows(_Blocks):
                         )
                 for group in range(opened.metadata.num_row_groups):
                     found = opened.metadata.row_group(group)
-                    values = sum(max(found.num_rows, found.column(i).num_values) for i in range(found.num_columns))
-                    if found.num_rows < 0 or values * 8 > current_config().max_input_bytes:
+                    size = max(8 * found.num_rows * found.num_columns, found.total_byte_size)
+                    if found.num_rows < 0 or size > current_config().max_input_bytes:
                         raise DataError(
                             f"{file}: row group {group} takes more than max_input_bytes; write smaller ones."
                         )

@@ -26,6 +26,7 @@ from tf2jax_lite.support.limits import MAX_DIMENSIONS
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER = 48
+_DTYPES = frozenset((*range(1, 20), *range(21, 26), *range(29, 34)))  # types_pb2.DataType but resources and references
 _VERSION = 1  # of the format (kTensorBundleVersion)
 _MAX_BYTES = 1 << 28
 _ENTRY_BYTES, _MESSAGE_FACTOR = 512, 32  # memory of an entry, and of its message per byte of the file (measured: 24)
@@ -64,6 +65,8 @@ def read_index(file: Path, data: bytes) -> tuple[Any, dict[str, Any]]:
 
 
 def _check_entry(name: str, entry: Any, entries: dict[str, Any]) -> None:
+    if entry.dtype not in _DTYPES:  # TensorFlow ends the process over others, references among them
+        raise ValueError(f"{name!r} has the dtype {entry.dtype}")
     sizes = [dim.size for dim in entry.shape.dim]
     if len(sizes) > MAX_DIMENSIONS:
         raise ValueError(f"{name!r} has {len(sizes)} dimensions")
