@@ -104,3 +104,13 @@ def test_strings_that_are_something_else(tmp_path, data):
     clients = fed.SQLiteFederatedData.new(write(tmp_path / "clients.sqlite", [(b"a", record, 1)]))
     with pytest.raises(DataError):
         clients.get_client(b"a")
+
+
+@pytest.mark.parametrize(
+    "data", [([1], 3, b"1234"), ([1], "float32", 3), ([1], [], b"1234"), ([1], "object", b"1" * 8)]
+)
+def test_arrays_that_are_something_else(tmp_path, data):
+    record = zlib.compress(msgpack.packb({"x": msgpack.ExtType(1, msgpack.packb(data))}))
+    clients = fed.SQLiteFederatedData.new(write(tmp_path / "clients.sqlite", [(b"a", record, 1)]))
+    with pytest.raises(DataError):
+        clients.get_client(b"a")

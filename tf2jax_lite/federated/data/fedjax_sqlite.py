@@ -114,6 +114,8 @@ def _extension(code: int, data: bytes, left: list[int]) -> Any:
     if code not in (_ARRAY, _SCALAR):
         raise DataError(f"a client's record has a value of kind {code}, which is no array")
     shape, name, buffer = library.unpackb(data, raw=True)
+    if not isinstance(name, bytes) or not isinstance(buffer, bytes):
+        raise DataError("a client's record has an array without a dtype, or without values")
     dtype = _dtype(name.decode())
     return np.frombuffer(buffer, dtype).reshape(shape)
 
