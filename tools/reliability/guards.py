@@ -184,7 +184,7 @@ GUARDS = (
             ),
             (
                 "parts of a variable with other shapes",
-                "        if stored is None or not same or stored.slices:",
+                "        if not fits or entries[key].slices:",
                 "test_parts_that_are_not_those_of_their_tensor",
             ),
             (
@@ -221,7 +221,7 @@ GUARDS = (
     _off(
         "adapters whose rank, scale or values do not fit",
         "tf2jax_lite/finetuning/adapters.py",
-        "            if not all(jnp.issubdtype(part.dtype, jnp.floating) and np.isfinite(part).all() for part in (a, b)):",
+        "            if a.ndim != 2 or b.ndim != 2 or a.shape[1] != rank or b.shape[0] != rank:",
         "tests/finetuning/test_adapters.py::test_files_of_adapters_that_are_damaged",
     ),
     Guard(
