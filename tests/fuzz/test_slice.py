@@ -21,6 +21,11 @@ SLICE = (
     "tff_sqlite",
     "npz",
     "hdf5",
+    "fedjax",
+    "leaf",
+    "adapters",
+    "rows",
+    "checkpoint_index",
     "stablehlo_text",
 )
 

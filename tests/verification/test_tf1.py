@@ -31,7 +31,7 @@ def test_a_lookup_of_strings_agrees():
 
 
 def keys_twice(index):
-    """Write an index in which each key occurs twice: TensorFlow ends the process over it."""
+    """Repeat each key of an index, over which TensorFlow ends the process."""
     pairs = list(checkpoint_index._entries(index.read_bytes()))
     index.write_bytes(write_table([pairs[0], *(pair for pair in pairs[1:] for _ in range(2))]))
 

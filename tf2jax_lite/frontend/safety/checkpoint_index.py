@@ -83,12 +83,8 @@ def _check_entry(name: str, entry: Any, entries: dict[str, Any]) -> None:
         shape = [size if length == -1 else length for (_, length), size in zip(extents, sizes, strict=True)]
         keys.add(key := slice_key(name, extents))
         stored = entries.get(key)
-        if (
-            stored is None
-            or stored.slices
-            or stored.dtype != entry.dtype
-            or [d.size for d in stored.shape.dim] != shape
-        ):
+        fits = stored is not None and (stored.dtype, [d.size for d in stored.shape.dim]) == (entry.dtype, shape)
+        if not fits or entries[key].slices:
             raise ValueError(f"a part of {name!r} is missing, or has another shape or dtype")
     if len(keys) != len(entry.slices):  # over which TensorFlow ends the process
         raise ValueError(f"a part of {name!r} occurs twice")
