@@ -87,6 +87,8 @@ def check_indices(op: str, names: Sequence[str], args: Sequence[Any], attrs: Map
         indices = to_32_bits(found)
         if not isinstance(indices, jax.Array):  # the op itself checks static ones
             continue
+        if indices.dtype.itemsize < 4:  # the limit may be beyond the dtype's range
+            indices = indices.astype(np.int32)
         text = where.replace("{", "{{").replace("}", "}}")
         if lower == _SORTED:
             checkify.check(jnp.all(indices[1:] >= indices[:-1]), f"segment ids are not increasing ({text})")
@@ -101,4 +103,5 @@ def check_indices(op: str, names: Sequence[str], args: Sequence[Any], attrs: Map
         index = low if upper is None else jnp.where((low < 0) & (lower is not None), low, high)
         limit = "" if upper is None else " and less than {limit}"
         text = f"index {{index}} is out of range: it must be at least 0{limit} ({text})"
-        checkify.check(inside, text, index=index, **({} if upper is None else {"limit": upper}))
+        values: dict[str, Any] = {"index": index} if upper is None else {"index": index, "limit": upper}
+        checkify.check(inside, text, **values)

@@ -102,7 +102,7 @@ def non_max_suppression(
 
     TF: tf.raw_ops.NonMaxSuppression (core/kernels/image/non_max_suppression_op.cc).
 
-    Traced inputs return as many indices as the option dynamic_shape_bound or ``max_output_size``; -1 is padding.
+    Traced inputs return at most ``max_output_size`` indices; -1 is the padding of results that leave jit.
 
     Args:
       boxes: float [boxes, 4], two opposite corners each.

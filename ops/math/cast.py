@@ -123,7 +123,8 @@ def cast(x: ArrayOrPair, *, DstT: DTypeLike, Truncate: bool = False) -> ArrayOrP
     if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
         x = lax.real(x)
         if dtype.kind in "iu" and dtype.itemsize < 4:
-            x = _to_integer(x, np.dtype(np.int32))  # TensorFlow has no vectorized kernel, and wraps
+            # TensorFlow has no vectorized kernel, and wraps.
+            x = jnp.asarray(_to_integer(x, np.dtype(np.int32)))
     if dtype == np.bool_:
         return lax.ne(x, jnp.zeros_like(x))
     if jnp.issubdtype(x.dtype, jnp.floating) and dtype.kind in "iu":

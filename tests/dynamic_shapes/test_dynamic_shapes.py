@@ -85,6 +85,10 @@ def one_at_most(x):
     return tf.reduce_sum(tf.image.non_max_suppression(tf.stack([x, x, x + 2, x + 2], 1), x, 3, 0.1))
 
 
+def covariance(x):
+    return tf.exp(-tf.abs(x[:, None] - x[None])) + tf.eye(tf.size(x))
+
+
 def boxes_of_classes(x):
     def of_class(scores):
         above = tf.where(scores > 0)[:, 0]
@@ -227,6 +231,14 @@ CASES |= {
         tf.image.non_max_suppression(kept(x, tf.stack([x, x, x + 2, x + 2], 1)), kept(x), 3, 0.1)
     ),
     "boxes of a class": boxes_of_classes,
+    "cholesky": lambda x: tf.reduce_sum(tf.linalg.cholesky(covariance(kept(x))) ** 2),
+    "log determinant": lambda x: tf.linalg.logdet(covariance(kept(x))),
+    "cholesky solve": lambda x: tf.reduce_sum(
+        kept(x)[:, None] * tf.linalg.cholesky_solve(tf.linalg.cholesky(covariance(kept(x))), kept(x)[:, None])
+    ),
+    "transposed triangle": lambda x: tf.reduce_sum(
+        tf.linalg.triangular_solve(covariance(kept(x)), kept(x)[:, None], lower=False, adjoint=True) ** 2
+    ),
     "searched": lambda x: tf.searchsorted(tf.sort(kept(x)), [0.5, 2.0, 9.0]),
     "inverted": lambda x: tf.reduce_sum(tf.math.invert_permutation(tf.argsort(kept(x)))[:1]),
     "histogram": lambda x: tf.histogram_fixed_width(kept(x), [0.0, 5.0], 4),

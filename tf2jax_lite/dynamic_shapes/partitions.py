@@ -34,7 +34,7 @@ _LOGIC: Mapping[str, Any] = {
     "xor": np.logical_xor,
 }
 _MAX_DEPTH = 32
-_MAX_SAMPLES = 1 << 14
+_MAX_SAMPLES = 1 << 12
 _MAX_MASKS = 64
 _MAX_FOUND = 8
 _MAX_STEPS = 1 << 10
@@ -112,7 +112,7 @@ class Partitions:
 
 
 def _tables(masks: list[_Mask]) -> list[int] | None:
-    """Return masks' truth tables as bits of ints; None if they are too large."""
+    """Return masks' truth tables as bits of ints, and all bits; None if too large."""
     samples: dict[Any, set[Any]] = {}
     for mask in masks:
         for key, leaf in mask.leaves.items():
@@ -123,7 +123,7 @@ def _tables(masks: list[_Mask]) -> list[int] | None:
     given = {key: values.reshape(-1) for key, values in zip(samples, grid, strict=True)}
     count = grid[0].size if grid else 1
     tables = [np.broadcast_to(mask.evaluate(given), (count,)) for mask in masks]
-    return [int("1" + "".join("01"[int(v)] for v in table), 2) - (1 << count) for table in tables] + [(1 << count) - 1]
+    return [int.from_bytes(np.packbits(table).tobytes(), "big") for table in (*tables, np.ones(count, bool))]
 
 
 def _covers(tables: list[int]) -> Iterator[list[int]]:

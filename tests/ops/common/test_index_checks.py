@@ -97,6 +97,15 @@ def test_there_is_no_check_by_default(name):
     assert "check" not in str(jax.make_jaxpr(lambda i: own(params, i)[0])(np.array(good, dtype)))
 
 
+def test_limit_beyond_the_range_of_narrow_indices():
+    with tf2jax.override_config("enable_checkify_for_asserts", True):
+        own = tf2jax.convert_functional(
+            tf.function(lambda i: tf.gather(tf.range(70000), i)), tf.TensorSpec([2], tf.int16)
+        )
+    error, _ = jax.jit(checkify.checkify(own))(np.int16([0, 32767]))
+    assert error.get() is None
+
+
 def test_checks_in_a_loop_and_in_gradients():
     def function(ids):
         return tf.while_loop(lambda i, s: s < 3.0, lambda i, s: (i + 1, s + tf.gather(V, ids[i])[1]), (0, 0.0))[1]

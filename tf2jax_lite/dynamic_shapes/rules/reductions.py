@@ -114,9 +114,27 @@ def _product(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     return bind(eqn, *both)
 
 
+def _with_identity(ev: Evaluator, x: Any, shape: Any) -> Any:
+    """Return matrices padded by an identity: the other factors do not change."""
+    x = jnp.asarray(x)
+    valid = ev.sizes.valid(shape)
+    return x if valid is None else jnp.where(valid, x, jnp.eye(x.shape[-1], dtype=x.dtype))
+
+
+@rule("cholesky", bounded=True)
+def _cholesky(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    return bind(eqn, _with_identity(ev, args[0], eqn.invars[0].aval.shape))
+
+
+@rule("triangular_solve", bounded=True)
+def _triangular_solve(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
+    shapes = [v.aval.shape for v in eqn.invars]
+    return bind(eqn, _with_identity(ev, args[0], shapes[0]), ev.sizes.filled(jnp.asarray(args[1]), shapes[1], 0))
+
+
 @rule(
-    *("cholesky", "eig", "eigh", "lu", "lu_pivots_to_permutation", "qr", "geqrf", "householder_product", "svd"),
-    *("triangular_solve", "tridiagonal_solve", "schur", "hessenberg"),
+    *("eig", "eigh", "lu", "lu_pivots_to_permutation", "qr", "geqrf", "householder_product", "svd"),
+    *("tridiagonal_solve", "schur", "hessenberg"),
 )
 def _matrices(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:
     if any(is_symbolic(v.aval.shape[-2:]) for v in (*eqn.invars, *eqn.outvars)):
