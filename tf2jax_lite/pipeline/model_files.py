@@ -141,7 +141,7 @@ def _saved_model(
             if left_out is None or isinstance(error, UntrustedError):
                 raise
             left_out[name] = error
-    if not found:
+    if not found and left_out:
         raise next(iter(left_out.values()))
     return found
 

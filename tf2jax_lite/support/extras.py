@@ -22,7 +22,7 @@ def require_device() -> None:
     try:
         jax.devices()
     except Exception as error:  # a plugin or driver that does not fit raises all kinds
-        asked = jax.config.jax_platforms or "its default"
+        asked = jax.config.values["jax_platforms"] or "its default"
         plugins = {re.sub(r"^xla_|\d+$", "", p.name) for p in importlib.metadata.entry_points(group="jax_plugins")}
         reason = next(iter(str(error).splitlines()), "").rstrip(".") or type(error).__name__
         raise InputError(

@@ -269,4 +269,5 @@ def _strings(nodes: Mapping[str, Any], text: str) -> list[str] | None:
     node, _ = _source(nodes, text, ("Identity",))
     if node is None or node.op != "Const":
         return None
-    return [attributes.text_of(value) for value in attributes.tensor_of(node.attr["value"].tensor).reshape(-1)]
+    values = attributes.tensor_of(node.attr["value"].tensor)
+    return [attributes.text_of(value) for value in values.reshape(-1)] if values.dtype == object else None
