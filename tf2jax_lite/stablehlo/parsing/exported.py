@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 
 from tf2jax_lite.jaxprs.compat import serialized_levels
@@ -151,6 +152,6 @@ def _check_sizes(exported: jax.export.Exported, shapes: Sequence[Sequence[Any]])
 
 def _physical(aval: Any) -> Any:
     """Return an array's type in a module: keys are arrays of integers."""
-    if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+    if not jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return aval
     return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
