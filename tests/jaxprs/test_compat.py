@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -268,6 +269,20 @@ def test_mlir_modules_read_a_portable_artifact():
         assert [str(op.attributes["sym_name"]) for op in module.body] == ['"main"']
         with pytest.raises(compat.ir.MLIRError):
             compat.ir.Module.parse("no module", context)
+
+
+def test_serialized_levels():
+    n = jax.export.symbolic_shape("n")[0]
+    exported = jax.export.export(jax.jit(lambda x: x * x))(jax.ShapeDtypeStruct((n, 3), np.float32))
+    levels = list(compat.serialized_levels(bytes(exported.serialize(vjp_order=2)), 100))
+    assert len(levels) == 3
+    assert all(set(sizes) == {"n", "3"} and not sharded for sizes, sharded in levels)
+    with pytest.raises(ValueError, match="more than 2"):
+        list(compat.serialized_levels(bytes(exported.serialize()), 2))
+    mesh = jax.make_mesh((1,), ("x",))
+    spec = jax.ShapeDtypeStruct((3,), np.float32, sharding=jax.NamedSharding(mesh, jax.P("x")))
+    content = bytes(jax.export.export(jax.jit(lambda x: x * x))(spec).serialize())
+    assert next(compat.serialized_levels(content, 100))[1]
 
 
 def test_without_source_paths():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -57,6 +58,7 @@ __all__ = [
     "register",
     "scan_counts",
     "serialize_portable_artifact",
+    "serialized_levels",
     "threefry2x32_p",
     "used_inputs",
     "varying_axes",
@@ -223,6 +225,48 @@ def register(
 
 
 # ---- MLIR ----
+
+
+def serialized_levels(content: bytes, most: int) -> Iterator[tuple[list[str], bool]]:
+    """Look into a serialized ``jax.export.Exported``, which JAX then reads.
+
+    Args:
+      content: the bytes.
+      most: maximum number of sizes, and of nodes of the structures, of one level.
+
+    Yields:
+      For the function and each derivative the sizes of its arrays, as text, and whether any array has a sharding.
+
+    Raises:
+      ValueError: there are more; parts of the bytes may stand for many.
+    """
+    table = importlib.import_module("jax._src.export.serialization_generated").Exported.GetRootAs(bytearray(content))
+
+    def items(owner: Any, name: str) -> Iterator[Any]:
+        length = getattr(owner, f"{name}Length", None)  # JAX 0.10 added some
+        return (getattr(owner, name)(i) for i in range(length() if length else 0))
+
+    def limited(found: Iterator[Any]) -> list[Any]:
+        taken = list(itertools.islice(found, most + 1))
+        if len(taken) > most:
+            raise ValueError(f"more than {most} sizes or nodes")
+        return taken
+
+    def nodes(*roots: Any) -> Iterator[Any]:
+        stack = list(roots)
+        while stack:
+            yield stack[-1]
+            stack.extend(limited(items(stack.pop(), "Children")))
+
+    while table is not None:
+        limited(nodes(table.InTree(), table.OutTree()))
+        avals = (aval for name in ("InAvals", "OutAvals", "UniqueAvals") for aval in items(table, name))
+        sizes = limited(size.decode() for aval in avals for size in items(aval, "Shape"))
+        shardings = limited(s for name in ("InShardings", "OutShardings") for s in items(table, name))
+        sharded = any(s.HloShardingProtoLength() or getattr(s, "NamedSharding", bool)() for s in shardings)
+        more = (item for name in ("UniqueNamedShardings", "UniqueAbstractMeshes") for item in items(table, name))
+        yield sizes, sharded or next(more, None) is not None
+        table = table.Vjp()
 
 
 def mlir_dialect(name: str) -> Any:

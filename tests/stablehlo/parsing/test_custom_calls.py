@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import functools
+import importlib
 import re
+import types
 
 import jax
 import jax.export
@@ -415,3 +417,54 @@ def test_waiting_for_another_process(op):
     )
     with pytest.raises(UnsupportedError, match=f"{op}.*waits"):
         api.read_exported(with_module(text))
+
+
+@pytest.fixture
+def written_as(monkeypatch):
+    """Return a function that serializes the template with other parts, which JAX itself would not write."""
+    serialization = importlib.import_module("jax._src.export.serialization")
+
+    def write(name, make):
+        original = getattr(serialization, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(serialization, name, lambda builder, item, **kwargs: make(original, builder, item, **kwargs))
+            return bytes(template().serialize(vjp_order=1))
+
+    return write
+
+
+@pytest.mark.parametrize("size", ["b^99999999", "(b+c)*(d+e)", "b*(c+1)", "b+" * 600 + "b"])
+def test_sizes_that_take_long_to_read(written_as, size):
+    def make(original, builder, aval):
+        return original(builder, types.SimpleNamespace(shape=(size,), dtype=aval.dtype, memory_space=aval.memory_space))
+
+    with pytest.raises(InvalidModelError, match="a dimension has the size"):
+        api.read_exported(written_as("_serialize_aval", make))
+
+
+def test_structures_whose_parts_stand_for_many(written_as):
+    def make(original, builder, item):
+        for _ in range(40):  # each has the one before twice
+            item, kind = original(builder, jax.tree.structure(())) if not isinstance(item, int) else item, 2
+            flat = serialized._serialize_array(builder, lambda _, offset: offset, [item, item])
+            serialized.ser_flatbuf.PyTreeDefStart(builder)
+            serialized.ser_flatbuf.PyTreeDefAddKind(builder, kind)
+            serialized.ser_flatbuf.PyTreeDefAddChildren(builder, flat)
+            item = serialized.ser_flatbuf.PyTreeDefEnd(builder)
+        return item
+
+    serialized = importlib.import_module("jax._src.export.serialization")
+    with pytest.raises(InvalidModelError, match="sizes or nodes"):
+        api.read_exported(written_as("_serialize_pytreedef", make))
+
+
+def test_shardings_are_refused(written_as):
+    def make(original, builder, item, **kwargs):
+        serialized = importlib.import_module("jax._src.export.serialization").ser_flatbuf
+        proto = builder.CreateByteVector(b"\x08\x03")
+        serialized.ShardingStart(builder)
+        serialized.ShardingAddHloShardingProto(builder, proto)
+        return serialized.ShardingEnd(builder)
+
+    with pytest.raises(UnsupportedError, match="shardings"):
+        api.read_exported(written_as("_serialize_sharding", make))

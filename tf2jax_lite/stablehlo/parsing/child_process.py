@@ -221,8 +221,9 @@ def _refined(ir, stablehlo, module, shapes):
 
     As in JAX, another function ``main`` converts them and calls the present one.
     """
-    from jaxlib import _jax
     from jaxlib.mlir.dialects import func
+
+    refine = importlib.import_module("jaxlib._jax").mlir.refine_polymorphic_shapes
 
     (main,) = (op.operation for op in module.body.operations if _name(ir, op.operation) == "main")
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
@@ -252,8 +253,7 @@ def _refined(ir, stablehlo, module, shapes):
         raise _Refused("invalid", f"the arguments of shapes {shapes} do not fit it")
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
-    refined = _jax.mlir.refine_polymorphic_shapes(buffer.getvalue(), enable_shape_assertions=False, enable_shardy=True)
-    return ir.Module.parse(refined)
+    return ir.Module.parse(refine(buffer.getvalue(), enable_shape_assertions=False, enable_shardy=True))
 
 
 def _answer(ir, dialects, calls, payload, sizes):

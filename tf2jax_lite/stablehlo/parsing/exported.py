@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.support.errors import InputError, InvalidModelError, Tf2JaxError
+from tf2jax_lite.jaxprs.compat import serialized_levels
+from tf2jax_lite.support.errors import InputError, InvalidModelError, Tf2JaxError, UnsupportedError
+from tf2jax_lite.support.limits import is_trusted
 
 from .isolation import Payload, check_payload
 from .mlir_reader import DTYPES
@@ -17,6 +21,10 @@ from .mlir_reader import DTYPES
 __all__ = ["checked_call", "read_exported"]
 
 _MAX_ORDERS = 8  # of derivatives; artifacts have one
+_MAX_PARTS = 1 << 18
+_MAX_SIZE = 1000  # characters
+# A power above 99, or parentheses that are not those of a function: JAX writes products as sums.
+_HARD = re.compile(r"\^\s*\d{3}|(?<![a-z])\s*\(")
 
 
 def read_exported(content: bytes) -> jax.export.Exported:
@@ -32,10 +40,9 @@ def read_exported(content: bytes) -> jax.export.Exported:
       UnsupportedError, LimitError: see `check_payload`.
     """
     try:
+        _check_container(content)
         exported = jax.export.deserialize(bytearray(content))
-        for order, level in enumerate(_orders(exported)):
-            if order > _MAX_ORDERS:
-                raise InvalidModelError(f"it has derivatives of more than {_MAX_ORDERS} orders")
+        for level in _orders(exported):
             payload = level.mlir_module_serialized
             if not payload.startswith(b"ML\xefR"):  # text, which is looked at when it is read, and JAX writes none
                 raise InvalidModelError("its StableHLO is no MLIR bytecode")
@@ -47,6 +54,25 @@ def read_exported(content: bytes) -> jax.export.Exported:
     except Exception as error:  # flatbuffers and MLIR fail in many ways
         raise InvalidModelError(f"it cannot be read: {type(error).__name__}: {error}") from error
     return exported
+
+
+def _check_container(content: bytes) -> None:
+    """Raise an error for what JAX itself cannot read safely.
+
+    Its parser multiplies sizes out (``b^99999999``), and reading a damaged sharding ends the process.
+    """
+    if is_trusted("StableHLO"):
+        return
+    for order, (sizes, is_sharded) in enumerate(serialized_levels(content, _MAX_PARTS)):
+        if order > _MAX_ORDERS:
+            raise InvalidModelError(f"it has derivatives of more than {_MAX_ORDERS} orders")
+        if is_sharded:
+            raise UnsupportedError(
+                "it has shardings; artifacts are for one device, or are sharded when they are called"
+            )
+        for size in sizes:
+            if len(size) > _MAX_SIZE or _HARD.search(size):
+                raise InvalidModelError(f"a dimension has the size {size[:100]!r}")
 
 
 def _orders(exported: jax.export.Exported) -> Iterator[jax.export.Exported]:
@@ -126,6 +152,6 @@ def _check_sizes(exported: jax.export.Exported, shapes: Sequence[Sequence[Any]])
 
 def _physical(aval: Any) -> Any:
     """Return an array's type in a module: keys are arrays of integers."""
-    if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+    if not jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return aval
     return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))

@@ -203,7 +203,8 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
         current_config().max_nodes,
         max_depth=_MAX_CALL_DEPTH,
     )
-    return Payload(*answer["main"], answer["is_dynamic"], answer["has_dynamic_calls"])
+    arguments, results = answer["main"]
+    return Payload(arguments, results, answer["is_dynamic"], answer["has_dynamic_calls"])
 
 
 _KINDS = {"unsupported": UnsupportedError, "invalid": InvalidModelError, "sizes": ShapeMismatchError}
