@@ -21,6 +21,7 @@ SLICE = (
     "tff_sqlite",
     "npz",
     "hdf5",
+    "checkpoint",
     "stablehlo_text",
 )
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["make_corpus"]
+__all__ = ["checkpoint_state", "make_corpus"]
 
 
 def make_corpus(folder: Path) -> None:
@@ -117,6 +118,7 @@ def _clients(folder: Path) -> None:
     import h5py
     import safetensors.numpy
 
+    from tf2jax_lite.federated import CheckpointFile
     from tf2jax_lite.federated.data import SQLiteFederatedDataBuilder
 
     place = folder / "clients"
@@ -136,6 +138,17 @@ def _clients(folder: Path) -> None:
         safetensors.numpy.save({**numbers, "h": np.zeros(4, np.float16)}, {"a": "b"})
     )
     _tff_sqlite(place / "tff.sqlite")
+    CheckpointFile(place / "checkpoint").save(
+        3, checkpoint_state(["a", b"b", 3, ("c", 0.5)]), {"history": [{"x": 1.0}]}
+    )
+
+
+def checkpoint_state(ids: Sequence[Any]) -> dict[str, Any]:
+    """Return a training's state with entries for some clients."""
+    from tf2jax_lite.federated import ByClient
+
+    entries = {client_id: {"c": np.full(3, i, np.float32)} for i, client_id in enumerate(ids)}
+    return {"w": np.ones((2, 3), np.float32), "clients": ByClient({"c": np.zeros(3, np.float32)}, entries)}
 
 
 def _tff_sqlite(path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import mutators
+from .corpus import checkpoint_state
 from .mutators import Mutator
 
 __all__ = ["NAMES", "Target", "limits", "make_targets"]
@@ -33,6 +34,7 @@ NAMES = (
     "tff_sqlite",
     "npz",
     "hdf5",
+    "checkpoint",
     "stablehlo_text",
     "stablehlo_bytes",
     "stablehlo_trace",
@@ -242,12 +244,22 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
 
         read_all(TFFHDF5FederatedData(write(name, data), max_client_bytes=1 << 24))
 
+    def checkpoint(name: str, data: bytes) -> None:
+        from tf2jax_lite.federated import CheckpointFile
+
+        (work / "checkpoint").mkdir(exist_ok=True)
+        write(f"checkpoint/{name}", data)
+        CheckpointFile(work / "checkpoint").restore(checkpoint_state([]))
+
     flips = (mutators.flip_bytes,)
     return {
         "sqlite": Target(3, _seeds(folder, "clients.sqlite"), flips, sqlite),
         "tff_sqlite": Target(3, _seeds(folder, "tff.sqlite"), flips, tff_sqlite),
         "npz": Target(6, _seeds(folder, "*.npz"), flips, npz),
         "hdf5": Target(2, _seeds(folder, "*.h5"), flips, hdf5),
+        "checkpoint": Target(
+            3, _seeds(folder / "checkpoint", "*"), (mutators.safetensors_header, *flips, *flips), checkpoint
+        ),
     }
 
 
