@@ -124,4 +124,8 @@ def test_weighted_algorithm_under_privacy_raises(build, around):
     args = (model, 2, optax.sgd(0.1)) if build is fed.build_hyp_cluster else (model, optax.sgd(0.1))
     with pytest.raises(InputError, match=r"takes no weights .*Use build_unweighted_fed_avg"):
         build(*args, aggregator=private)
+    if build is fed.build_hyp_cluster:
+        with pytest.raises(InputError, match="which cluster a client chooses"):
+            build(*args, aggregator=private, client_weighting="uniform")
+        return
     build(*args, aggregator=private, client_weighting="uniform")

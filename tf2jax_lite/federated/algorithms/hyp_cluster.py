@@ -88,11 +88,9 @@ def build_hyp_cluster(
         model, client_optimizer, server_optimizer, client_batching=client_batching, **options
     )
     if inner.refuses_weights:
-        # A public divisor for a cluster does not exist: its size is the choice of clients.
         raise InputError(
-            f"build_hyp_cluster: the aggregator divides by a fixed number of clients ({inner.refuses_weights}), and "
-            "each cluster has a part of them, whose size is not private. Train one model with differential privacy, or "
-            "clusters without."
+            "build_hyp_cluster: with differential privacy, which cluster a client chooses, and so how many clients a "
+            "cluster's sum is of, is not private. Train one model with differential privacy, or clusters without."
         )
     nothing = SumFactory().create(())
     chooser = CohortRunner(

@@ -268,17 +268,16 @@ def create_model_from_tf(
 
 
 def _input_of(input_spec: Any) -> Any:
-    """Return the spec of a model's input, for batches of any size, of TFF's spec of a batch."""
-    import tensorflow as tf
+    """Return the spec of a model's input in TFF's spec of a batch, for any size."""
 
     def any_size(spec: Any) -> Any:
-        sized = isinstance(spec, tf.TensorSpec) and spec.shape.rank
-        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name) if sized else spec
+        sized = type(spec).__name__ == "TensorSpec" and spec.shape.rank
+        return type(spec)([None, *spec.shape[1:]], spec.dtype, spec.name) if sized else spec
 
     if isinstance(input_spec, Mapping) and input_spec.keys() == {"x", "y"}:
-        return tf.nest.map_structure(any_size, input_spec["x"])
+        return jax.tree.map(any_size, input_spec["x"])
     if isinstance(input_spec, tuple | list) and len(input_spec) == 2:
-        return tf.nest.map_structure(any_size, input_spec[0])
+        return jax.tree.map(any_size, input_spec[0])
     raise InputError(
         f"create_model_from_tf: input_spec has the specs of a batch, as a pair (x, y) or a dict with 'x' and 'y'; not "
         f"{input_spec!r:.200}"
