@@ -214,7 +214,7 @@ def run_rounds(
             metrics = {name: value for name, value in output.metrics.items() if name != "client_diagnostics"}
             record: Record = {unit: number, **summarize(jax.device_get(metrics))}
             if diagnostics := output.metrics.get("client_diagnostics"):
-                record["client_diagnostics"] = diagnostics_record(jax.device_get(diagnostics))
+                record["client_diagnostics"] = diagnostics_record(diagnostics)  # ids need have no order
             if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
                 record |= evaluated()
             if timed:
