@@ -26,6 +26,7 @@ SLICE = (
     "adapters",
     "rows",
     "checkpoint_index",
+    "checkpoint",
     "stablehlo_text",
 )
 

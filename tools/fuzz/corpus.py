@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tf2jax_lite.frontend.safety import checkpoint_index
 
 from .mutators import write_table
 
-__all__ = ["make_corpus"]
+__all__ = ["checkpoint_state", "make_corpus"]
 
 
 def make_corpus(folder: Path) -> None:
@@ -152,6 +153,7 @@ def _clients(folder: Path) -> None:
     import h5py
     import safetensors.numpy
 
+    from tf2jax_lite.federated import CheckpointFile
     from tf2jax_lite.federated.data import SQLiteFederatedDataBuilder
 
     place = folder / "clients"
@@ -183,6 +185,17 @@ def _clients(folder: Path) -> None:
     (place / "leaf.json").write_text(json.dumps({"users": list(users), "user_data": users}))
     _fedjax(place, examples)
     _rows(folder, numbers)
+    CheckpointFile(place / "checkpoint").save(
+        3, checkpoint_state(["a", b"b", 3, ("c", 0.5)]), {"history": [{"x": 1.0}]}
+    )
+
+
+def checkpoint_state(ids: Sequence[Any]) -> dict[str, Any]:
+    """Return a training's state with entries for some clients."""
+    from tf2jax_lite.federated import ByClient
+
+    entries = {client_id: {"c": np.full(3, i, np.float32)} for i, client_id in enumerate(ids)}
+    return {"w": np.ones((2, 3), np.float32), "clients": ByClient({"c": np.zeros(3, np.float32)}, entries)}
 
 
 def _fedjax(place: Path, examples: dict[str, Any]) -> None:

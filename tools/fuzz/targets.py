@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import mutators
+from .corpus import checkpoint_state
 from .mutators import Mutator
 
 __all__ = ["NAMES", "Target", "limits", "make_targets"]
@@ -43,6 +44,7 @@ NAMES = (
     "adapters",
     "rows",
     "checkpoint_index",
+    "checkpoint",
     "stablehlo_text",
     "stablehlo_bytes",
     "stablehlo_trace",
@@ -338,6 +340,13 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
             for i in range(min(len(found), 20)):
                 found[i]
 
+    def checkpoint(name: str, data: bytes) -> None:
+        from tf2jax_lite.federated import CheckpointFile
+
+        (work / "checkpoint").mkdir(exist_ok=True)
+        write(f"checkpoint/{name}", data)
+        CheckpointFile(work / "checkpoint").restore(checkpoint_state([]))
+
     flips = (mutators.flip_bytes,)
     return {
         "sqlite": Target(3, _seeds(folder, "clients.sqlite"), flips, sqlite),
@@ -351,6 +360,9 @@ def _client_targets(corpus: Path, work: Path) -> dict[str, Target]:
             2, _seeds(folder, "*.adapters"), (mutators.safetensors_header, mutators.flip_bytes), adapters
         ),
         "rows": Target(2, _seeds(corpus / "rows", "*"), flips, rows),
+        "checkpoint": Target(
+            3, _seeds(folder / "checkpoint", "*"), (mutators.safetensors_header, *flips, *flips), checkpoint
+        ),
     }
 
 

@@ -406,7 +406,7 @@ def test_hyp_cluster():
 
 @pytest.mark.parametrize("given", ["aggregator", "process"])
 def test_clusters_have_no_differential_privacy(given):
-    """A fixed divisor is that of a whole cohort, and how many clients choose a cluster is not private."""
+    """A fixed divisor is a whole cohort's; how many choose a cluster is not private."""
     private = agg.DifferentiallyPrivateFactory.gaussian_fixed(1.0, 4, 0.5)
     options = {"aggregator": private, "client_weighting": "uniform", "client_batching": BATCHING}
     if given == "process":

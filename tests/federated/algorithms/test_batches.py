@@ -1,4 +1,4 @@
-"""However clients are cut into batches, an example counts once where all are counted.
+"""An example counts once where all are counted, however batches are cut.
 
 Padding never counts. Examples that fill a last batch train, as in FedJAX, and count nowhere else.
 """
@@ -155,7 +155,7 @@ def test_filled_batches_train_as_they_are(name):
 
 
 def memorizing():
-    """It stores the target of each example by its id: 0.5 is the loss of an example that it has not seen."""
+    """It stores targets by id: the loss of an example that it has not seen is 0.5."""
     params = {"shared": jnp.zeros(()), "local": jnp.zeros(64)}
 
     def apply(p, batch):

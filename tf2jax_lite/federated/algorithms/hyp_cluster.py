@@ -88,10 +88,9 @@ def build_hyp_cluster(
         model, client_optimizer, server_optimizer, client_batching=client_batching, **options
     )
     if "differential privacy" in inner.guarantees:
-        # A public divisor for a cluster does not exist: its size is the choice of clients.
         raise InputError(
-            "build_hyp_cluster: differential privacy does not cover the clusters that clients choose, and divides by a "
-            "number of clients that is not a cluster's. Train one model with differential privacy, or clusters without."
+            "build_hyp_cluster: with differential privacy, which cluster a client chooses, and so how many clients a "
+            "cluster's sum is of, is not private. Train one model with differential privacy, or clusters without."
         )
     nothing = SumFactory().create(())
     chooser = CohortRunner(

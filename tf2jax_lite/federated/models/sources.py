@@ -322,7 +322,7 @@ def create_model_from_tf(
 
 
 def _input_of(input_spec: Any) -> Any:
-    """Return the spec of a model's input, for batches of any size, of TFF's spec of a batch."""
+    """Return the spec of a model's input in TFF's spec of a batch, for any size."""
 
     def any_size(spec: Any) -> Any:
         sized = type(spec).__name__ == "TensorSpec" and spec.shape.rank

@@ -219,7 +219,7 @@ def run_rounds(
             if refused := output.metrics.get("refused_clients"):
                 record["refused_clients"] = [str(name) for name in refused]
             if diagnostics := output.metrics.get("client_diagnostics"):
-                record["client_diagnostics"] = diagnostics_record(jax.device_get(diagnostics))
+                record["client_diagnostics"] = diagnostics_record(diagnostics)  # ids need have no order
             if evaluate is not None and (number == num_rounds or number % evaluate_every == 0):
                 record |= evaluated()
             if timed:

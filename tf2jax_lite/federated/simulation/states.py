@@ -14,6 +14,7 @@ import numpy as np
 from tf2jax_lite.export.plain_dtypes import to_plain
 from tf2jax_lite.federated.templates.by_client import ByClient
 from tf2jax_lite.support.errors import CheckpointError, InputError
+from tf2jax_lite.support.limits import reading
 
 __all__ = ["SEPARATOR", "ByClient", "id_json", "restored_state", "state_arrays", "state_names"]
 
@@ -144,10 +145,8 @@ def _restored_clients(name: str, leaf: ByClient, arrays: dict[str, np.ndarray]) 
     ids = arrays.pop(f"{name}/{_IDS}", None)
     if ids is None:
         raise CheckpointError(f"the checkpoint lacks {name + '/' + _IDS!r}: it is of another algorithm")
-    try:
+    with reading(f"the checkpoint's {name!r}", CheckpointError):
         known = [_id_of(value) for value in json.loads(ids.tobytes())]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"the checkpoint's {name!r} is damaged: {error}") from error
     prefix = f"{name}/of/"
     stacked = {key.removeprefix(prefix): arrays.pop(key) for key in list(arrays) if key.startswith(prefix)}
     if any(len(value) != len(known) for value in stacked.values()):

@@ -439,8 +439,9 @@ def split_diagnostics(
     It takes apart the outputs of `with_diagnostics`. ``shares`` are factors of the weights; see `Cohort.shares`.
     """
     found = sorted(result.outputs.items())
-    for i, output in found if shares is not None else ():
-        output["diagnostics"]["update_weight"] *= shares[i]
+    if shares is not None:
+        for i, output in found:
+            output["diagnostics"]["update_weight"] *= shares[i]
     outputs = {i: output["output"] for i, output in found if jax.tree.leaves(output["output"])}
     diagnostics = by_name((cohort.name(i), output["diagnostics"]) for i, output in found)
     return diagnostics, result._replace(outputs=outputs)

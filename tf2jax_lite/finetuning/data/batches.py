@@ -132,7 +132,7 @@ class InMemory(TrainingData):
 
 
 def _read_only(value: Any) -> Any:
-    """Return an array as a view that cannot be written to: there may be no memory for a copy."""
+    """Return a view that cannot be written to: a copy may take too much memory."""
     if not isinstance(value, np.ndarray):
         return value
     found = value.view()
