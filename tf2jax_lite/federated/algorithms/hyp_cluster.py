@@ -23,12 +23,7 @@ from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Batching, Entry, as_entries, cohort_of
 from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.federated.templates.compose import LearningState, check_state, reusable, round_keys
-from tf2jax_lite.federated.templates.process import (
-    NOT_PRIVATE,
-    LearningProcess,
-    LearningProcessOutput,
-    ModelWeights,
-)
+from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
 __all__ = ["HypClusterState", "build_hyp_cluster"]
@@ -82,7 +77,8 @@ def build_hyp_cluster(
       client's ``cluster_id``.
 
     Raises:
-      InputError: an option out of range; when called, weights that are not a list with those of each cluster.
+      InputError: an option out of range, or an aggregator with differential privacy; when called, weights that are not
+        a list with those of each cluster.
     """
     check_number("build_hyp_cluster", "num_clusters", num_clusters, least=1, whole=True)
     if process is None and client_optimizer is None:
@@ -90,7 +86,11 @@ def build_hyp_cluster(
     inner = process or build_weighted_fed_avg(
         model, client_optimizer, server_optimizer, client_batching=client_batching, **options
     )
-    private = "differential privacy" in inner.guarantees
+    if "differential privacy" in inner.guarantees:
+        raise InputError(
+            "build_hyp_cluster: which cluster a client chooses, and so how many clients a cluster's sum is of, is not "
+            "private. Train one model with differential privacy, or clusters without."
+        )
     nothing = SumFactory().create(())
     chooser = CohortRunner(
         loss_work(model, clusters=True),
@@ -138,23 +138,21 @@ def build_hyp_cluster(
         clusters, metrics, diagnostics, refused = list(state.clusters), {}, {}, []
         for cluster in range(num_clusters):
             indices = np.flatnonzero(chosen == cluster)
-            if indices.size or private:  # noise alone for a cluster that nobody chose, which would else be known
-                cohort = [clients[i] for i in indices] or [None]
-                clusters[cluster], found = inner.next(clusters[cluster], cohort)
-                found = {**found, **found.pop(NOT_PRIVATE, {})}
-                # Without ids, names are indices in the cluster's part of the cohort.
-                here = indices.tolist().__getitem__ if clients[0].client_id is None else lambda name: name
+            if indices.size:
+                clusters[cluster], found = inner.next(clusters[cluster], [clients[i] for i in indices])
                 for name, own in found.pop("client_diagnostics", {}).items():
-                    diagnostics[here(name)] = {"cluster_id": cluster, **own}
-                refused += map(here, found.pop("refused_clients", ()))
+                    # Without ids, names are indices in the cluster's part of the cohort.
+                    here = int(indices[name]) if clients[0].client_id is None else name
+                    diagnostics[here] = {"cluster_id": cluster, **own}
+                for name in found.pop("refused_clients", ()):
+                    refused.append(int(indices[name]) if clients[0].client_id is None else name)
                 metrics[str(cluster)] = found
         new = HypClusterState(state.round + 1, state.key, tuple(clusters))
         trained = [found["clients"] for found in metrics.values()]
         counts |= {name: sum((c[name] for c in trained), np.int32(0)) for name in ("participated", "non_finite")}
         metrics = {"clusters": metrics, "client_cluster": chosen, "clients": counts}
-        metrics |= {"client_diagnostics": diagnostics} if diagnostics else {}
         metrics |= {"refused_clients": refused} if refused else {}
-        return LearningProcessOutput(new, {NOT_PRIVATE: metrics} if private else metrics)
+        return LearningProcessOutput(new, metrics | ({"client_diagnostics": diagnostics} if diagnostics else {}))
 
     def weights_of(state: HypClusterState) -> tuple[ModelWeights, ...]:
         return tuple(inner.get_model_weights(s) for s in state.clusters)
@@ -163,4 +161,6 @@ def build_hyp_cluster(
         pairs = zip(state.clusters, by_cluster("weights", weights), strict=True)
         return state._replace(clusters=tuple(inner.set_model_weights(s, w) for s, w in pairs))
 
-    return LearningProcess(initialize, next_fn, weights_of, set_weights, guarantees=inner.guarantees)  # type: ignore
+    return LearningProcess(  # type: ignore[arg-type]
+        initialize, next_fn, weights_of, set_weights, guarantees=inner.guarantees
+    )
