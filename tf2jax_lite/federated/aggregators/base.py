@@ -193,7 +193,7 @@ def screened(process: AggregationProcess) -> AggregationProcess:
     """
 
     def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
-        mask = updates.mask & usable_clients(updates.update, updates.weight)
+        mask = updates.mask & usable_clients(updates.update, updates.weight, bounded=not process.bounds_updates)
         return process.accumulate(state, accumulator, updates._replace(mask=mask), key)
 
     def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:

@@ -93,6 +93,7 @@ def _bounded(who: str, norm: Norm, stage: Stage, inner: Factory, template: Any, 
     return dataclasses.replace(
         process,
         guarantees=process.guarantees | {"robustness"},
+        bounds_updates=True,
         is_secret=process.is_secret or noised,
         covered=process.covered | ({f"{name}_norm"} if noised or not adapts else set()),
         not_private=process.not_private if noised or not adapts else f"{who}'s norm follows the clients without noise",
