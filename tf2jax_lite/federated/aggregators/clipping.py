@@ -141,6 +141,7 @@ class ZeroingFactory(Factory):
     zeroing_norm: Norm
     inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
     norm_order: float = math.inf
+    _screens = "weights"  # updates that are not finite become zero
 
     def __post_init__(self) -> None:
         _check("ZeroingFactory", "zeroing_norm", self.zeroing_norm, self.norm_order)
