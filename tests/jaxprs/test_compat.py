@@ -158,6 +158,21 @@ def test_named_primitive():
     assert compat.named_primitive("no_such_p") is None
 
 
+def test_define_prng_impl():
+    """A kind of keys whose bits are the key's own number."""
+    kind = compat.define_prng_impl(
+        key_shape=(1,),
+        seed=lambda seed: jnp.asarray(seed, jnp.uint32)[None],
+        split=lambda key, shape: jnp.broadcast_to(key, (*shape, 1)),
+        random_bits=lambda key, width, shape: jnp.broadcast_to(key[0], shape).astype(f"uint{width}"),
+        fold_in=lambda key, data: key + jnp.asarray(data, jnp.uint32),
+        name="constant_for_tests",
+        tag="con",
+    )
+    key = jax.random.wrap_key_data(jnp.asarray([7], jnp.uint32), impl=kind)
+    assert jax.random.bits(jax.random.fold_in(key, 2), (2,)).tolist() == [9, 9]
+
+
 @pytest.mark.full
 def test_threefry2x32_p():
     words = [np.array([i], np.uint32) for i in range(4)]

@@ -55,13 +55,21 @@ def _agnostic(w: _Options) -> LearningProcess:
     )
 
 
+def _both_passes(w: _Options) -> dict[str, Any]:
+    """Return Mime's options: an aggregator that promises something takes the gradients, too."""
+    aggregator = w.options.get("aggregator")
+    if aggregator is None or not aggregator.create(w.model.shapes.trainable).guarantees:
+        return w.options
+    return {**w.options, "full_gradient_aggregator": aggregator}
+
+
 _PROCESSES: dict[str, Callable[[_Options], LearningProcess]] = {
     "fed_avg": lambda w: fed_avg.build_weighted_fed_avg(w.model, w.client, w.server, **w.options),
     "unweighted_fed_avg": lambda w: fed_avg.build_unweighted_fed_avg(w.model, w.client, w.server, **w.options),
     "fed_prox": lambda w: fed_avg.build_fed_prox(w.model, w.proximal_strength, w.client, w.server, **w.options),
     "fed_sgd": lambda w: fed_avg.build_fed_sgd(w.model, w.server, **w.options),
-    "mime": lambda w: mime.build_mime(w.model, w.plain, server_learning_rate=w.rates[1], **w.options),
-    "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, server_learning_rate=w.rates[1], **w.options),
+    "mime": lambda w: mime.build_mime(w.model, w.plain, server_learning_rate=w.rates[1], **_both_passes(w)),
+    "mime_lite": lambda w: mime.build_mime_lite(w.model, w.plain, server_learning_rate=w.rates[1], **_both_passes(w)),
     "scaffold": lambda w: scaffold.build_scaffold(
         w.model, w.num_clients, w.rates[0], server_learning_rate=w.rates[1], **w.options
     ),

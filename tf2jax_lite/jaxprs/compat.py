@@ -5,8 +5,8 @@ of JAX moves or changes one of them. tests/jaxprs/test_compat.py has a test per 
 
 Re-exported unchanged: the parts of a jaxpr (`Jaxpr`, `ClosedJaxpr`, `Var`, `Literal`, `Primitive`, `jaxpr_as_fun`),
 abstract values (`AbstractValue`, `ShapedArray`), arithmetic on symbolic dimensions (`max_dim`, `min_dim`), the values
-that rules of a primitive meet (`Zero`, `instantiate_zeros`, `is_undefined_primal`) and lowering (`lower_fun`,
-`core_call_lowering`, `ir`). `register` sets the rules of a primitive.
+that rules of a primitive meet (`Zero`, `instantiate_zeros`, `is_undefined_primal`), kinds of random keys
+(`define_prng_impl`) and lowering (`lower_fun`, `core_call_lowering`, `ir`). `register` sets the rules of a primitive.
 """
 
 from __future__ import annotations

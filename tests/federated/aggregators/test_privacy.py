@@ -125,4 +125,8 @@ def test_weighted_algorithm_under_privacy_raises(build, around):
     with pytest.raises(InputError, match=r"takes no weights .*Use build_unweighted_fed_avg"):
         build(*args, aggregator=private)
     more = {"full_gradient_aggregator": private} if build is fed.build_mime else {}
+    if build is fed.build_hyp_cluster:
+        with pytest.raises(InputError, match="which cluster a client chooses"):
+            build(*args, aggregator=private, client_weighting="uniform")
+        return
     build(*args, aggregator=private, client_weighting="uniform", **more)

@@ -18,10 +18,10 @@ MAX_WEIGHT = 2.0**31
 _PARTS = 16  # of a leaf, in the search for values that are not usable
 
 
-def usable_rows(tree: PyTree, rows: int) -> Any:
+def usable_rows(tree: PyTree, rows: int, bounded: bool = True) -> Any:
     """Return which rows can be summed, bool (rows,).
 
-    All of their floats are finite, and of a magnitude below 2**61.
+    All of their floats are finite, and of a magnitude below 2**61 if ``bounded``.
     """
     found = jnp.ones((rows,), bool)
     for leaf in jax.tree.leaves(tree):
@@ -30,7 +30,8 @@ def usable_rows(tree: PyTree, rows: int) -> Any:
             # The sum of equal parts runs in vector registers; XLA's CPU backend takes several times as long for a sum
             # along an axis, so that comes last, over reduced data.
             flat = leaf.reshape(rows, -1)
-            flat = flat * jnp.asarray(2.0 ** max(jnp.finfo(leaf.dtype).maxexp - _MAX_EXPONENT, 0), leaf.dtype)
+            if bounded:
+                flat = flat * jnp.asarray(2.0 ** max(jnp.finfo(leaf.dtype).maxexp - _MAX_EXPONENT, 0), leaf.dtype)
             zeros = flat - flat
             parts = min(_PARTS, flat.shape[1])
             size = flat.shape[1] // parts
@@ -45,16 +46,18 @@ def usable_weights(weight: Any) -> Any:
     return (weight >= 0) & (weight <= MAX_WEIGHT)
 
 
-def usable_clients(update: PyTree, weight: Any, more: PyTree = ()) -> Any:
+def usable_clients(update: PyTree, weight: Any, more: PyTree = (), bounded: bool = True) -> Any:
     """Return which clients' results can be aggregated, bool (n,).
 
     Args:
       update: pytree with leaves (n, ...).
       weight: (n,), the clients' weights in the mean.
       more: pytree with leaves (n, ...) of the clients' other results.
+      bounded: whether updates' magnitudes are bounded; not where the aggregation bounds their influence itself.
     """
     weight = jnp.asarray(weight)
-    return usable_weights(weight) & usable_rows((update, more), weight.shape[0])
+    n = weight.shape[0]
+    return usable_weights(weight) & usable_rows(update, n, bounded) & usable_rows(more, n)
 
 
 def remains_finite(old: PyTree, new: PyTree) -> Any:

@@ -7,7 +7,8 @@ Read in this order:
   mean, robust, geometric: sums, means, medians, and rules against Byzantine clients.
   clipping, quantile, screening: bounds on updates, and the exclusion of unusable ones.
   codecs, hadamard, compression: messages of few bits.
-  privacy, accounting, secure, distributed: differential privacy and its cost; secure sums; both together.
+  privacy, entropy, accounting: differential privacy, keys of its noise, and its cost.
+  secure, distributed: secure sums, and both together.
   recommended: combinations with good defaults.
 
 Must not import `algorithms`, `running` or `flower`.

@@ -44,11 +44,13 @@ class Factory(abc.ABC):
     processes, which screen once for all, take `as_aggregator`'s.
     """
 
+    _screens = "updates and weights"  # what `screened` checks; less where the aggregation does so itself
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "create" in vars(cls):
             cls._create = create = cls.create  # pyright: ignore[reportAttributeAccessIssue]
-            cls.create = functools.wraps(create)(lambda self, template: screened(create(self, template)))
+            cls.create = functools.wraps(create)(lambda self, template: screened(create(self, template), self._screens))
 
     @abc.abstractmethod
     def create(self, template: PyTree) -> AggregationProcess:
@@ -186,14 +188,17 @@ def factor_to_one(largest: Any) -> Any:
     return jnp.ldexp(jnp.ones((), largest.dtype), jnp.clip(-exponent, 8 - most, most - 26))
 
 
-def screened(process: AggregationProcess) -> AggregationProcess:
+def screened(process: AggregationProcess, which: str = "updates and weights") -> AggregationProcess:
     """Return an aggregation that leaves out clients whose values are not usable.
 
     See `usable_clients`. Where its aggregate is not finite, that is zero, and the state stays.
     """
 
     def accumulate(state: Any, accumulator: Any, updates: ClientUpdates, key: Any) -> Any:
-        mask = updates.mask & usable_clients(updates.update, updates.weight)
+        checked = updates.update if which == "updates and weights" else ()
+        mask = updates.mask
+        if which:
+            mask = mask & usable_clients(checked, updates.weight, bounded=not process.bounds_updates)
         return process.accumulate(state, accumulator, updates._replace(mask=mask), key)
 
     def report(state: Any, accumulator: Any, key: Any) -> MeasuredProcessOutput:

@@ -93,6 +93,7 @@ def _bounded(who: str, norm: Norm, stage: Stage, inner: Factory, template: Any, 
     return dataclasses.replace(
         process,
         guarantees=process.guarantees | {"robustness"},
+        bounds_updates=True,
         is_secret=process.is_secret or noised,
         covered=process.covered | ({f"{name}_norm"} if noised or not adapts else set()),
         not_private=process.not_private if noised or not adapts else f"{who}'s norm follows the clients without noise",
@@ -140,6 +141,7 @@ class ZeroingFactory(Factory):
     zeroing_norm: Norm
     inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
     norm_order: float = math.inf
+    _screens = "weights"  # updates that are not finite become zero
 
     def __post_init__(self) -> None:
         _check("ZeroingFactory", "zeroing_norm", self.zeroing_norm, self.norm_order)

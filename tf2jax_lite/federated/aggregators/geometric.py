@@ -52,6 +52,7 @@ class GeometricMedianFactory(BufferedFactory):
     smoothing: float = 1e-6
     tolerance: float = 1e-5
     weighted: bool = True
+    bounds_updates = True
 
     def __post_init__(self) -> None:
         check_number("GeometricMedianFactory", "num_iterations", self.num_iterations, least=1, whole=True)

@@ -35,6 +35,8 @@ __all__ = ["BufferedFactory", "CoordinateMedianFactory", "KrumFactory", "Trimmed
 class BufferedFactory(Factory):
     """An aggregation over all updates of the cohort together."""
 
+    bounds_updates = False
+
     @abc.abstractmethod
     def combine(self, update: Any, weight: Any, mask: Any) -> tuple[Any, dict[str, Any]]:
         """Return the aggregate and measurements.
@@ -75,7 +77,15 @@ class BufferedFactory(Factory):
             result, measured = self.combine(*accumulator)
             return MeasuredProcessOutput((), cast_like(result, template), measured)
 
-        return AggregationProcess(lambda: (), zero, accumulate, merge, report, guarantees=frozenset({"robustness"}))
+        return AggregationProcess(
+            lambda: (),
+            zero,
+            accumulate,
+            merge,
+            report,
+            guarantees=frozenset({"robustness"}),
+            bounds_updates=self.bounds_updates,
+        )
 
 
 def _sorted_rows(x: Any, mask: Any) -> Any:

@@ -73,6 +73,7 @@ class ScreeningFactory(Factory):
     """
 
     inner_agg_factory: Factory = dataclasses.field(default_factory=MeanFactory)
+    _screens = ""
 
     def create(self, template: Any) -> AggregationProcess:
         """See `Factory.create`."""

@@ -96,7 +96,12 @@ def fold(
     """
     # An evaluation sends measurements alone, which must show a model that diverged.
     measured = results.measurements if jax.tree.leaves(results.update) else ()
-    usable = usable_clients(results.update, results.update_weight, (results.non_trainable, measured))
+    usable = usable_clients(
+        results.update,
+        results.update_weight,
+        (results.non_trainable, measured),
+        bounded=not aggregator.bounds_updates,
+    )
     mask, refused = exists & usable, exists & ~usable
     updates = ClientUpdates(results.update, results.update_weight, mask, index)
     weight = jnp.where(mask, results.update_weight, 0)

@@ -101,6 +101,7 @@ class AggregationProcess:
       refuses_weights: why all clients must weigh the same (differential privacy), or "" if their weights may differ.
       guarantees: `Guarantee`s that the aggregate has. All else that leaves a client must have them, too.
       not_private: what of the aggregation itself differential privacy does not cover; "" if all is.
+      bounds_updates: whether it bounds the influence of updates, however large their finite numbers are.
       is_secret: whether a guarantee rests on nobody knowing the random numbers: the key is then
         `entropy.aggregation_key`'s.
       noise_seed: for tests: random numbers of such an aggregation are a function of this and the round's key.
@@ -115,6 +116,7 @@ class AggregationProcess:
     refuses_weights: str = ""
     guarantees: frozenset[Guarantee] = frozenset()
     not_private: str = ""
+    bounds_updates: bool = False
     is_secret: bool = False
     noise_seed: int | None = None
     covered: frozenset[str] = frozenset()
