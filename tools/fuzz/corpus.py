@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from . import keras_files
+
 __all__ = ["make_corpus"]
 
 
@@ -23,6 +25,7 @@ def make_corpus(folder: Path) -> None:
         ("artifact", _artifacts),
         ("clients", _clients),
         ("stablehlo", _stablehlo),
+        ("keras", lambda folder: keras_files.make_seeds(folder / "keras")),
     ):
         (folder / name).mkdir(parents=True, exist_ok=True)
         make(folder)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import mutators
+from . import keras_files, mutators
 from .mutators import Mutator
 
 __all__ = ["NAMES", "Target", "limits", "make_targets"]
@@ -36,6 +36,7 @@ NAMES = (
     "stablehlo_text",
     "stablehlo_bytes",
     "stablehlo_trace",
+    "keras_config",
 )
 
 
@@ -95,6 +96,7 @@ def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> di
     """
     made = {**_graph_targets(corpus, work), **_artifact_targets(corpus, work), **_client_targets(corpus, work)}
     made.update(_stablehlo_targets(corpus))
+    made.update(_keras_targets(corpus, work))
     return {name: made[name] for name in names}
 
 
@@ -280,3 +282,15 @@ def _stablehlo_targets(corpus: Path) -> dict[str, Target]:
         "stablehlo_bytes": Target(2, _seeds(folder, "*.bin"), (mutators.flip_bytes,), parse),
         "stablehlo_trace": Target(0.2, texts, (mutators.words,), trace),
     }
+
+
+def _keras_targets(corpus: Path, work: Path) -> dict[str, Target]:
+    def load(name: str, data: bytes) -> Any:
+        work.mkdir(parents=True, exist_ok=True)
+        path = work / f"model{Path(name).suffix}"
+        keras_files.with_config(corpus / "keras" / name, data, path)
+        return keras_files.load(path)
+
+    seeds = {path.name: keras_files.read_config(path) for path in sorted((corpus / "keras").iterdir())}
+    changed = (keras_files.other_names, keras_files.other_names, keras_files.other_names, mutators.json_values)
+    return {"keras_config": Target(3, seeds, changed, load)}

@@ -1,4 +1,4 @@
-"""Check of Keras files for code, outside references and sizes, before Keras opens them.
+"""Check Keras files for code, files and sizes, before Keras opens them.
 
 A configuration names classes and functions, and Keras calls them: Keras 3 those of its own package, tf_keras also those
 of any module, of TensorFlow's API, and marshalled lambdas. `keras_names` lists those that only compute.
@@ -26,6 +26,7 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError
 from tf2jax_lite.support.limits import MAX_JSON_BYTES, check_bytes, is_trusted, parse_json, reading
 
 from . import keras_names
+from .keras_nodes import check_nodes
 
 __all__ = ["OWN_LAYERS", "bounded_weights", "imported", "reject_code"]
 
@@ -45,7 +46,6 @@ _UNKNOWN = "Unknown"
 _NO_CLASS = "is no layer, and nothing else of Keras that only computes"
 _MOST_PACKED = 1100  # the maximum compression ratio of deflate
 _SMALL = 1 << 16
-_CONSTANT = "_CONSTANT_VALUE"  # in place of a layer's name in nodes of tf_keras
 
 Finding = tuple[str, str]
 
@@ -92,7 +92,7 @@ def reject_code(path: Path) -> list[str]:
     with reading(str(path)):
         for item in _dicts(configs):
             _check_sizes(item, path)
-            _check_nodes(item, path)
+            check_nodes(item, str(path))
         _check_weights(path)
     return list(modules)
 
@@ -166,7 +166,7 @@ def bounded_weights(path: Path) -> Iterator[None]:
 
 
 def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the shape and dtype of a variable from the arguments of ``tf.Variable``, without its value."""
+    """Return a variable's shape and dtype from the arguments of ``tf.Variable``."""
     import tensorflow as tf
 
     value, shape = options.get("initial_value"), tf.TensorShape(options.get("shape"))
@@ -216,7 +216,10 @@ def _check_weights(path: Path) -> None:
 
 @contextlib.contextmanager
 def _hdf5(source: Any) -> Iterator[Any]:
-    """Open an HDF5 file; None if it is none, or h5py, without which Keras cannot read it either, is not installed."""
+    """Open an HDF5 file; None if it is none.
+
+    None as well without h5py: Keras cannot read it either.
+    """
     try:
         import h5py
 
@@ -229,9 +232,9 @@ def _hdf5(source: Any) -> Iterator[Any]:
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Raise an error for arrays and attributes in other files, or larger than the file.
+    """Raise an error for arrays in other files, or larger than the file.
 
-    Keras reads them whole.
+    Keras reads arrays and attributes whole.
     """
     import h5py
 
@@ -264,7 +267,10 @@ def _check_attributes(path: Path, item: Any) -> None:
 
 
 def _check_strings(path: Path, name: str, item: Any) -> None:
-    """Raise an error for strings that, if all of them are one and the same in the file, unpack to very much."""
+    """Raise an error for strings that may unpack to very much.
+
+    All of them may be one and the same in the file.
+    """
     if item.dtype.hasobject and math.prod(item.shape) > 1:
         check_bytes(item.shape, path.stat().st_size, f"{path}: strings of variable length in {name}")
 
@@ -303,35 +309,8 @@ def _integers(value: Any) -> Iterator[int]:
             yield from _integers(item)
 
 
-def _check_nodes(item: dict[str, Any], path: Path) -> None:
-    """Raise an error for a layer that is called on constants alone.
-
-    Such a call computes at once, with any arguments; no layer of a model that Keras saved has one. Calls on results of
-    other layers are traced, and compute nothing.
-    """
-    nodes = item.get("inbound_nodes")
-    for node in nodes if isinstance(nodes, list) else ():
-        if not _is_symbolic(node):
-            raise InvalidModelError(f"{path}: the layer {item.get('name')!r} is called on no result of another layer.")
-
-
-def _is_symbolic(node: Any) -> bool:
-    """Return whether an argument of a layer, or a part of it that Keras looks at, is a result of another layer."""
-    if isinstance(node, dict):
-        if "class_name" in node:
-            return node["class_name"] == "__keras_tensor__"
-        return any(_is_symbolic(value) for value in node.values())
-    if not isinstance(node, list):
-        return False
-    if 3 <= len(node) <= 4 and isinstance(node[0], str):  # [layer, node, result, keywords]
-        if node[0] != _CONSTANT and type(node[1]) is type(node[2]) is int:
-            return True
-        return len(node) == 4 and isinstance(node[3], dict) and _is_symbolic(node[3])
-    return any(_is_symbolic(value) for value in node)
-
-
 def _code_of(item: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the name to trust, and the reason, of each object that does not only compute."""
+    """Yield name and reason of each object that does not only compute."""
     for key, value in item.items():
         if isinstance(key, str) and key.endswith("_type") and value in ("lambda", "function"):
             yield "Lambda", f"{key.removesuffix('_type')!r} holds code that would be run"
@@ -356,7 +335,7 @@ def _path_of(value: Any) -> str | None:
 
 
 def _object(item: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a configuration's object: a class or a function."""
+    """Yield the findings of an object: a class or a function."""
     kind, config, module = item["class_name"], item.get("config"), item.get("module")
     registered = item.get("registered_name")
     if not isinstance(kind, str) or not isinstance(module, str | None) or not isinstance(registered, str | None):
@@ -403,7 +382,7 @@ def _function(name: str, module: str, registered: str | None) -> Iterator[Findin
 
 
 def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the function, method or op that a layer would call, unless it only computes."""
+    """Yield what a layer would call, unless it only computes."""
     if kind in keras_names.FUNCTION_LAYERS:
         name = config.get("function")
         if not keras_names.computes_in_tensorflow(name):
@@ -424,9 +403,9 @@ def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _is_registered(name: Any) -> bool:
-    """Return whether an object of that name is registered with Keras, so that no module is imported for it.
+    """Return whether an object of that name is registered with Keras.
 
-    Keras 3 also finds ``package>name`` by the name alone.
+    Then no module is imported for it. Keras 3 also finds ``package>name`` by the name alone.
     """
     if not isinstance(name, str):
         return False
