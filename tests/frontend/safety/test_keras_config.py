@@ -391,6 +391,13 @@ def test_weights_are_counted_before_they_are_made(tmp_path, layers, version):
         model_files.convert_file(path)
 
 
+def test_shapes_of_several_inputs_are_counted_one_by_one(tmp_path):
+    keras = pytest.importorskip("keras")
+    x = keras.Input((16, 16, 256))
+    keras.Model(x, keras.layers.Add()([x, keras.layers.ReLU()(x)])).save(tmp_path / "m.keras")
+    reject_code(tmp_path / "m.keras")
+
+
 def test_weights_that_the_file_holds_are_within_the_limit(tmp_path):
     keras = pytest.importorskip("keras")
     path = tmp_path / "m.keras"

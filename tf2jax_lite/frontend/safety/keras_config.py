@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import io
 import math
 import re
 import sys
@@ -169,7 +170,8 @@ def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
     """Return a variable's shape and dtype from the arguments of ``tf.Variable``."""
     import tensorflow as tf
 
-    value, shape = options.get("initial_value"), tf.TensorShape(options.get("shape"))
+    value: Any = options.get("initial_value")
+    shape = tf.TensorShape(options.get("shape"))
     dtype = options.get("dtype")
     if callable(value) and not (shape.is_fully_defined() and dtype):
         for cell in getattr(value, "__closure__", None) or ():  # of Keras 3, which gives no shape
@@ -177,7 +179,7 @@ def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
             if type(held).__module__.startswith("keras.src.backend."):
                 return held.shape, held.dtype
         with tf.Graph().as_default():
-            value = tf.convert_to_tensor(value())
+            value = tf.convert_to_tensor(value())  # type: ignore[arg-type]
     if not callable(value):
         value = value if hasattr(value, "shape") else np.asarray(value)
         shape, dtype = value.shape, dtype or value.dtype
@@ -208,7 +210,9 @@ def _check_weights(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 if member.filename.endswith(".h5"):
-                    with archive.open(member) as stream, _hdf5(stream) as file:
+                    most = max(current_config().max_constant_bytes, 2 * path.stat().st_size)
+                    check_bytes([member.file_size], 1, f"{path}: {member.filename}", limit=most)
+                    with _hdf5(io.BytesIO(archive.read(member))) as file:  # seeking in an archive is slow
                         _check_arrays(path, file)
     with _hdf5(path) as file:
         _check_arrays(path, file)
@@ -258,7 +262,7 @@ def _check_arrays(path: Path, file: Any) -> None:
                 held = child.id.get_storage_size()
                 if child.nbytes > _MOST_PACKED * held + _SMALL:
                     raise InvalidModelError(f"{path}: {child.name} declares {child.nbytes} bytes and has {held}.")
-                _check_strings(path, child.name, child.id)
+                _check_strings(path, str(child.name), child.id)
 
 
 def _check_attributes(path: Path, item: Any) -> None:
@@ -298,15 +302,17 @@ def _check_sizes(item: dict[str, Any], path: Path) -> None:
         check_bytes(sizes, 2, f"{what} with weights")
     for key, value in item.items():
         if _SIZE.fullmatch(key):
-            check_bytes([size for size in _integers(value) if size > 0], 2, f"{what}: {key}")
+            for sizes in _shapes(value):
+                check_bytes(sizes, 2, f"{what}: {key}")
 
 
-def _integers(value: Any) -> Iterator[int]:
-    if type(value) is int:
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _integers(item)
+def _shapes(value: Any) -> Iterator[list[int]]:
+    """Yield the positive sizes of a size, a shape, or several shapes."""
+    items = value if isinstance(value, list) else [value]
+    yield [item for item in items if type(item) is int and item > 0]
+    for item in items:
+        if isinstance(item, list):
+            yield from _shapes(item)
 
 
 def _code_of(item: dict[str, Any]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ _CONSTANT = "_CONSTANT_VALUE"  # in place of a layer's name in nodes of tf_keras
 
 
 def check_nodes(item: dict[str, Any], where: str) -> None:
-    """Raise an error for calls on constants alone, and for calls that wait for each other.
+    """Raise an error for calls on constants alone, or that wait for each other.
 
     A call on constants computes at once, with any arguments; no layer of a model that Keras saved has one. Calls on
     results of other layers are traced, and compute nothing. For calls that wait for each other tf_keras does not end.
