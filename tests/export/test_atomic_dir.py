@@ -1,4 +1,4 @@
-"""Output directories and files: private while they are written, and nothing of the user is replaced."""
+"""Outputs are private while they are written, and replace no user's files."""
 
 import json
 import os

@@ -121,7 +121,7 @@ Trust = Annotated[
     typer.Option(
         "--trust",
         metavar="NAME",
-        help="An op or file that the model may use although it is unsafe; repeat.",
+        help="An op, file, or name in a Keras file that the model may use although it is unsafe; repeat.",
         rich_help_panel=_LIMITS,
     ),
 ]

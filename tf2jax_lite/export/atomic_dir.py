@@ -101,7 +101,10 @@ def refuse_existing(path: str | Path, *, overwrite: bool) -> _Identity | None:
 
 
 def _foreign_files(folder: Path) -> list[str] | None:
-    """Return the files in an artifact, or a directory of artifacts, that it did not write; None if it is neither."""
+    """Return the files that an artifact did not write; None if it is no artifact.
+
+    A directory of artifacts is one, too.
+    """
     from .metadata import FAMILY, FAMILY_MEMBERS, FORMAT  # which imports this module
 
     try:
@@ -143,7 +146,9 @@ def _check_parent(path: Path) -> None:
 
 
 def _private_directory(path: Path) -> tuple[Path, int]:
-    """Make a private directory beside a path, with ``new`` to fill; return it and its lock, an open file.
+    """Make a private directory beside a path; return it and its open lock.
+
+    In it, ``new`` is to be filled.
 
     The lock lasts as long as the process, which tells `_remove_stale` whether it is running.
     """
@@ -162,7 +167,10 @@ def _private_directory(path: Path) -> tuple[Path, int]:
 
 
 def _locked(private: Path) -> int | None:
-    """Return the lock of a private directory; None if another process has it, or removed the directory."""
+    """Return a private directory's lock; None if another process has it.
+
+    None as well if another process removed the directory.
+    """
     try:
         lock = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -178,7 +186,10 @@ def _locked(private: Path) -> int | None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove what killed processes left beside a path; an artifact that one was about to replace gets its name back."""
+    """Remove the private directories of killed processes beside a path.
+
+    An artifact that one of them was about to replace gets its name back.
+    """
     for entry in list(os.scandir(path.parent)):
         match = _PRIVATE.fullmatch(entry.name)
         if not match or match[1] != path.name or (lock := _locked(Path(entry.path))) is None:

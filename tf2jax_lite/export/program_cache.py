@@ -55,9 +55,10 @@ def _user_directory(variable: str, default: str) -> Path:
 
 
 def _secret(folder: Path) -> bytes | None:
-    """Return the key of MACs, made on the first call; None if there is none that only the user can read.
+    """Return the key of MACs; None if there is none that only the user can read.
 
-    It is ``key`` in ``$XDG_STATE_HOME/tf2jax-lite`` or ``~/.local/state/tf2jax-lite``, never in the cache.
+    The first call makes it. It is ``key`` in ``$XDG_STATE_HOME/tf2jax-lite`` or ``~/.local/state/tf2jax-lite``, never
+    in the cache.
     """
     state = _user_directory("XDG_STATE_HOME", "~/.local/state")
     if not state.is_absolute() or state.resolve().is_relative_to(folder.parent.resolve()):
@@ -185,7 +186,12 @@ def _is_private(path: Path) -> bool:
 
 
 def _read_private(file: Path, others: int = stat.S_IWGRP | stat.S_IWOTH) -> bytes | None:
-    """Return the content of the user's regular file, without the rights ``others``; None of any other file."""
+    """Return the content of a regular file of the user; None of any other file.
+
+    Args:
+      file: the file.
+      others: rights that it must not have.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

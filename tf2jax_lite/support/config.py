@@ -82,14 +82,15 @@ class Config:
         call with equal shapes on; otherwise each such call runs op by op, and compiles its loops again.
       max_nodes: maximum number of nodes of a graph, including its functions, checked before it is read.
       max_constant_bytes: maximum number of bytes that the constants of a graph declare together, of one constant that
-        is computed from them at conversion, and of one constant of a StableHLO module. A small file can declare much.
+        is computed from them at conversion, of one constant of a StableHLO module, and of the weights of a Keras file
+        together, unless they are in the file. A small file can declare much.
       max_result_bytes: maximum number of bytes of one node's result, and of any tensor of a StableHLO module: XLA
         aborts the process for the shapes of some damaged models.
       max_input_bytes: maximum number of bytes of the arrays of one .npz file, unpacked: inputs of a model, or training
         data. Files of clients have ``max_client_bytes`` instead.
       trusted: names of effects to allow besides computing, separated by commas: ops that run code or touch files
-        (``"PyFunc,ReadFile"``), paths of table files outside of the model, Keras' "Lambda", and "StableHLO" (payloads
-        are then not parsed in another process first).
+        (``"PyFunc,ReadFile"``), paths of table files outside of the model, classes, functions and modules that a Keras
+        file names ("Lambda"), and "StableHLO" (payloads are then not parsed in another process first).
     """
 
     strict_shape_check: bool = True

@@ -17,6 +17,7 @@ import numpy as np
 
 from tf2jax_lite.frontend.safety import checkpoint_index
 
+from . import keras_files
 from .mutators import write_table
 
 __all__ = ["checkpoint_state", "make_corpus"]
@@ -32,6 +33,7 @@ def make_corpus(folder: Path) -> None:
         ("clients", _clients),
         ("stablehlo", _stablehlo),
         ("calls", _calls),
+        ("keras", lambda folder: keras_files.make_seeds(folder / "keras")),
     ):
         (folder / name).mkdir(parents=True, exist_ok=True)
         make(folder)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import mutators
+from . import keras_files, mutators
 from .corpus import checkpoint_state
 from .mutators import Mutator
 
@@ -48,6 +48,7 @@ NAMES = (
     "stablehlo_text",
     "stablehlo_bytes",
     "stablehlo_trace",
+    "keras_config",
 )
 
 
@@ -109,6 +110,7 @@ def make_targets(corpus: Path, work: Path, names: tuple[str, ...] = NAMES) -> di
     made.update(_stablehlo_targets(corpus))
     made.update(_checkpoint_targets(corpus, work))
     made.update(_call_targets(corpus))
+    made.update(_keras_targets(corpus, work))
     return {name: made[name] for name in names}
 
 
@@ -512,3 +514,15 @@ def _layout(rank: int, kind: int) -> str:
     order = list(range(rank))[::-1]
     order = {1: order, 2: [*order[1::-1], *order[2:]], 3: order[::-1]}[kind]
     return f"dense<{order}> : tensor<{rank}xindex>"
+
+
+def _keras_targets(corpus: Path, work: Path) -> dict[str, Target]:
+    def load(name: str, data: bytes) -> Any:
+        work.mkdir(parents=True, exist_ok=True)
+        path = work / f"model{Path(name).suffix}"
+        keras_files.with_config(corpus / "keras" / name, data, path)
+        return keras_files.load(path)
+
+    seeds = {path.name: keras_files.read_config(path) for path in sorted((corpus / "keras").iterdir())}
+    changed = (keras_files.other_names, keras_files.other_names, keras_files.other_names, mutators.json_values)
+    return {"keras_config": Target(3, seeds, changed, load)}

@@ -128,7 +128,7 @@ GUARDS = (
     ),
     _off(
         "layers that are called on constants",
-        "tf2jax_lite/frontend/safety/keras_config.py",
+        "tf2jax_lite/frontend/safety/keras_nodes.py",
         "        if not _is_symbolic(node):",
         f"{_KERAS}test_layer_called_on_constants_alone_is_refused",
     ),

@@ -286,8 +286,39 @@ def test_layer_called_on_constants_alone_is_refused(tmp_path, node, calls):
     if calls:
         reject_code(path)
     else:
-        with pytest.raises(InvalidModelError, match="'op' is called on no result of another layer"):
+        with pytest.raises(InvalidModelError, match="'op' is called on no result"):
             model_files.convert_file(path)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        [["op", 0, 0, {}]],
+        [["in", 0, 0, {}], ["op", 1, 0, {}]],
+        [["other", 1, 0, {}]],
+        [["other", None, 0, {}], ["in", 0, 0, {}]],
+        [["in", 0, 0, {"y": ["other", 0, 0]}]],
+    ],
+)
+def test_calls_that_wait_for_each_other_end(tmp_path, node):
+    config = functional({"class_name": "Add", "config": {"name": "op"}}, node)
+    other = {"class_name": "Add", "config": {"name": "other"}, "name": "other", "inbound_nodes": [[["op", 0, 0, {}]]]}
+    config["config"]["layers"].append(other)
+    with pytest.raises(InvalidModelError, match=r"is called on (a|no) result"):
+        model_files.convert_file(hdf5_file(tmp_path / "m.h5", config))
+
+
+def test_shared_and_nested_layers_are_no_calls_that_wait(tmp_path):
+    keras = pytest.importorskip("tf_keras")
+    x, y = keras.Input((3,)), keras.Input((3,))
+    shared = keras.layers.Dense(3)
+    inner = keras.Model(x, shared(shared(x)))
+    sequential = keras.Sequential([keras.layers.Dense(3)])
+    built = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    result = built(built(sequential(sequential(inner(inner(y))))))
+    attended = keras.layers.MultiHeadAttention(1, 2)(x[:, None], value=result[:, None])
+    keras.Model([x, y], attended).save(tmp_path / "m.h5")
+    model_files.load_keras(tmp_path / "m.h5")
 
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
@@ -349,7 +380,7 @@ GROWING = {
 @pytest.mark.parametrize("layers", GROWING.values(), ids=GROWING)
 @pytest.mark.parametrize("version", ["2.15.0", "3.0.0"])
 def test_weights_are_counted_before_they_are_made(tmp_path, layers, version):
-    """Sizes that no key of the configuration shows: of kernels, of axes of inputs, of all layers together."""
+    """Sizes of kernels, of axes of inputs, and of all layers together."""
     pytest.importorskip("keras" if version == "3.0.0" else "tf_keras")
     config = sequential(*({**layer, "config": {**layer["config"], "name": f"l{i}"}} for i, layer in enumerate(layers)))
     path = hdf5_file(tmp_path / "m.h5", config, version)
@@ -358,6 +389,13 @@ def test_weights_are_counted_before_they_are_made(tmp_path, layers, version):
         pytest.raises(LimitError, match="max_constant_bytes"),
     ):
         model_files.convert_file(path)
+
+
+def test_shapes_of_several_inputs_are_counted_one_by_one(tmp_path):
+    keras = pytest.importorskip("keras")
+    x = keras.Input((16, 16, 256))
+    keras.Model(x, keras.layers.Add()([x, keras.layers.ReLU()(x)])).save(tmp_path / "m.keras")
+    reject_code(tmp_path / "m.keras")
 
 
 def test_weights_that_the_file_holds_are_within_the_limit(tmp_path):

@@ -1,4 +1,4 @@
-"""Check of Keras files for code, outside references and sizes, before Keras opens them.
+"""Check Keras files for code, files and sizes, before Keras opens them.
 
 A configuration names classes and functions, and Keras calls them: Keras 3 those of its own package, tf_keras also those
 of any module, of TensorFlow's API, and marshalled lambdas. `keras_names` lists those that only compute.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import io
 import math
 import re
 import sys
@@ -26,6 +27,7 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError, LimitError
 from tf2jax_lite.support.limits import MAX_JSON_BYTES, check_bytes, is_trusted, parse_json, reading
 
 from . import keras_names
+from .keras_nodes import check_nodes
 
 __all__ = ["OWN_LAYERS", "bounded_weights", "imported", "reject_code"]
 
@@ -45,7 +47,6 @@ _UNKNOWN = "Unknown"
 _NO_CLASS = "is no layer, and nothing else of Keras that only computes"
 _MOST_PACKED = 1100  # the maximum compression ratio of deflate
 _SMALL = 1 << 16
-_CONSTANT = "_CONSTANT_VALUE"  # in place of a layer's name in nodes of tf_keras
 
 Finding = tuple[str, str]
 
@@ -92,7 +93,7 @@ def reject_code(path: Path) -> list[str]:
     with reading(str(path)):
         for item in _dicts(configs):
             _check_sizes(item, path)
-            _check_nodes(item, path)
+            check_nodes(item, str(path))
         _check_weights(path)
     return list(modules)
 
@@ -166,10 +167,11 @@ def bounded_weights(path: Path) -> Iterator[None]:
 
 
 def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the shape and dtype of a variable from the arguments of ``tf.Variable``, without its value."""
+    """Return a variable's shape and dtype from the arguments of ``tf.Variable``."""
     import tensorflow as tf
 
-    value, shape = options.get("initial_value"), tf.TensorShape(options.get("shape"))
+    value: Any = options.get("initial_value")
+    shape = tf.TensorShape(options.get("shape"))
     dtype = options.get("dtype")
     if callable(value) and not (shape.is_fully_defined() and dtype):
         for cell in getattr(value, "__closure__", None) or ():  # of Keras 3, which gives no shape
@@ -177,7 +179,7 @@ def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
             if type(held).__module__.startswith("keras.src.backend."):
                 return held.shape, held.dtype
         with tf.Graph().as_default():
-            value = tf.convert_to_tensor(value())
+            value = tf.convert_to_tensor(value())  # type: ignore[arg-type]
     if not callable(value):
         value = value if hasattr(value, "shape") else np.asarray(value)
         shape, dtype = value.shape, dtype or value.dtype
@@ -208,7 +210,9 @@ def _check_weights(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 if member.filename.endswith(".h5"):
-                    with archive.open(member) as stream, _hdf5(stream) as file:
+                    most = max(current_config().max_constant_bytes, 2 * path.stat().st_size)
+                    check_bytes([member.file_size], 1, f"{path}: {member.filename}", limit=most)
+                    with _hdf5(io.BytesIO(archive.read(member))) as file:  # seeking in an archive is slow
                         _check_arrays(path, file)
     with _hdf5(path) as file:
         _check_arrays(path, file)
@@ -216,7 +220,10 @@ def _check_weights(path: Path) -> None:
 
 @contextlib.contextmanager
 def _hdf5(source: Any) -> Iterator[Any]:
-    """Open an HDF5 file; None if it is none, or h5py, without which Keras cannot read it either, is not installed."""
+    """Open an HDF5 file; None if it is none.
+
+    None as well without h5py: Keras cannot read it either.
+    """
     try:
         import h5py
 
@@ -229,9 +236,9 @@ def _hdf5(source: Any) -> Iterator[Any]:
 
 
 def _check_arrays(path: Path, file: Any) -> None:
-    """Raise an error for arrays and attributes in other files, or larger than the file.
+    """Raise an error for arrays in other files, or larger than the file.
 
-    Keras reads them whole.
+    Keras reads arrays and attributes whole.
     """
     import h5py
 
@@ -255,7 +262,7 @@ def _check_arrays(path: Path, file: Any) -> None:
                 held = child.id.get_storage_size()
                 if child.nbytes > _MOST_PACKED * held + _SMALL:
                     raise InvalidModelError(f"{path}: {child.name} declares {child.nbytes} bytes and has {held}.")
-                _check_strings(path, child.name, child.id)
+                _check_strings(path, str(child.name), child.id)
 
 
 def _check_attributes(path: Path, item: Any) -> None:
@@ -264,7 +271,10 @@ def _check_attributes(path: Path, item: Any) -> None:
 
 
 def _check_strings(path: Path, name: str, item: Any) -> None:
-    """Raise an error for strings that, if all of them are one and the same in the file, unpack to very much."""
+    """Raise an error for strings that may unpack to very much.
+
+    All of them may be one and the same in the file.
+    """
     if item.dtype.hasobject and math.prod(item.shape) > 1:
         check_bytes(item.shape, path.stat().st_size, f"{path}: strings of variable length in {name}")
 
@@ -292,46 +302,21 @@ def _check_sizes(item: dict[str, Any], path: Path) -> None:
         check_bytes(sizes, 2, f"{what} with weights")
     for key, value in item.items():
         if _SIZE.fullmatch(key):
-            check_bytes([size for size in _integers(value) if size > 0], 2, f"{what}: {key}")
+            for sizes in _shapes(value):
+                check_bytes(sizes, 2, f"{what}: {key}")
 
 
-def _integers(value: Any) -> Iterator[int]:
-    if type(value) is int:
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _integers(item)
-
-
-def _check_nodes(item: dict[str, Any], path: Path) -> None:
-    """Raise an error for a layer that is called on constants alone.
-
-    Such a call computes at once, with any arguments; no layer of a model that Keras saved has one. Calls on results of
-    other layers are traced, and compute nothing.
-    """
-    nodes = item.get("inbound_nodes")
-    for node in nodes if isinstance(nodes, list) else ():
-        if not _is_symbolic(node):
-            raise InvalidModelError(f"{path}: the layer {item.get('name')!r} is called on no result of another layer.")
-
-
-def _is_symbolic(node: Any) -> bool:
-    """Return whether an argument of a layer, or a part of it that Keras looks at, is a result of another layer."""
-    if isinstance(node, dict):
-        if "class_name" in node:
-            return node["class_name"] == "__keras_tensor__"
-        return any(_is_symbolic(value) for value in node.values())
-    if not isinstance(node, list):
-        return False
-    if 3 <= len(node) <= 4 and isinstance(node[0], str):  # [layer, node, result, keywords]
-        if node[0] != _CONSTANT and type(node[1]) is type(node[2]) is int:
-            return True
-        return len(node) == 4 and isinstance(node[3], dict) and _is_symbolic(node[3])
-    return any(_is_symbolic(value) for value in node)
+def _shapes(value: Any) -> Iterator[list[int]]:
+    """Yield the positive sizes of a size, a shape, or several shapes."""
+    items = value if isinstance(value, list) else [value]
+    yield [item for item in items if type(item) is int and item > 0]
+    for item in items:
+        if isinstance(item, list):
+            yield from _shapes(item)
 
 
 def _code_of(item: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the name to trust, and the reason, of each object that does not only compute."""
+    """Yield name and reason of each object that does not only compute."""
     for key, value in item.items():
         if isinstance(key, str) and key.endswith("_type") and value in ("lambda", "function"):
             yield "Lambda", f"{key.removesuffix('_type')!r} holds code that would be run"
@@ -356,7 +341,7 @@ def _path_of(value: Any) -> str | None:
 
 
 def _object(item: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a configuration's object: a class or a function."""
+    """Yield the findings of an object: a class or a function."""
     kind, config, module = item["class_name"], item.get("config"), item.get("module")
     registered = item.get("registered_name")
     if not isinstance(kind, str) or not isinstance(module, str | None) or not isinstance(registered, str | None):
@@ -403,7 +388,7 @@ def _function(name: str, module: str, registered: str | None) -> Iterator[Findin
 
 
 def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the function, method or op that a layer would call, unless it only computes."""
+    """Yield what a layer would call, unless it only computes."""
     if kind in keras_names.FUNCTION_LAYERS:
         name = config.get("function")
         if not keras_names.computes_in_tensorflow(name):
@@ -424,9 +409,9 @@ def _call(kind: str, config: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _is_registered(name: Any) -> bool:
-    """Return whether an object of that name is registered with Keras, so that no module is imported for it.
+    """Return whether an object of that name is registered with Keras.
 
-    Keras 3 also finds ``package>name`` by the name alone.
+    Then no module is imported for it. Keras 3 also finds ``package>name`` by the name alone.
     """
     if not isinstance(name, str):
         return False

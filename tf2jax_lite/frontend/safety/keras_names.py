@@ -209,7 +209,7 @@ _TENSORFLOW_NAMES = frozenset(prefix + name for prefix, names in _TENSORFLOW.ite
 
 
 def computes_in_tensorflow(name: Any) -> bool:
-    """Return whether a symbol of TensorFlow's API, as TFOpLambda looks it up, is a function that only computes."""
+    """Return whether a name that TFOpLambda looks up is a computing function."""
     if not isinstance(name, str):
         return False
     name = name.removeprefix("compat.v1.")
@@ -220,26 +220,31 @@ def computes_in_tensorflow(name: Any) -> bool:
 
 
 def is_tensor_method(config: dict[str, Any]) -> bool:
-    """Return whether a method layer's configuration names a part of a ragged or sparse tensor, or a conversion."""
+    """Return whether a method layer reads or converts a ragged or sparse tensor."""
     if "cls_symbol" in config or "method_name" in config:
         return config.get("cls_symbol") == "RaggedTensor" and config.get("method_name") in _RAGGED_CONSTRUCTORS
     return config.get("attr_name") in _ATTRIBUTES
 
 
 def is_class(name: str, module: str | None) -> bool:
-    """Return whether a class of Keras, or a name that stands for a value in JSON, only computes."""
+    """Return whether a class of Keras, or a marker of values, only computes."""
     return name in LAYERS or name in OTHER_CLASSES or _is_operation(name, module) or _is_public(name, True)
 
 
 def is_function(name: Any, module: str | None = None) -> bool:
-    """Return whether a function of Keras that a configuration names only computes; None as module: in any of them."""
+    """Return whether a function of Keras only computes.
+
+    Args:
+      name: the function.
+      module: its module; any with such functions if left out.
+    """
     if module is not None and module.split(".")[-1] not in _MODULES:
         return False
     return isinstance(name, str) and _is_public(name, False)
 
 
 def is_identifier(name: str) -> bool:
-    """Return whether a plain string names an activation, initializer, regularizer, constraint, loss or metric."""
+    """Return whether a string names an activation, initializer or the like."""
     plain = _plain(name)
     return name in LAYERS or plain in _ALIASES or any(plain in _identifiers(library) for library in LIBRARIES)
 
@@ -250,7 +255,7 @@ def is_known_layer(name: str) -> bool:
 
 
 def _is_operation(name: str, module: str | None) -> bool:
-    """Return whether a class is one of Keras 3's operations, of which a functional model has nodes."""
+    """Return whether a class is an operation of Keras 3, as nodes are."""
     operation = getattr(_library("keras"), "Operation", None)
     if module is None or operation is None or not re.fullmatch(r"keras\.src\.ops\.\w+", module):
         return False
@@ -274,7 +279,7 @@ def _is_public(name: str, classes: bool) -> bool:
 
 @functools.cache
 def _public(library: str, classes: bool) -> frozenset[str]:
-    """Return the names of the public classes, or functions, of namespaces that only compute."""
+    """Return the public classes, or functions, of namespaces that only compute."""
     return frozenset(
         name
         for path in _COMPUTING
