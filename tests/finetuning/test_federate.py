@@ -127,7 +127,7 @@ def test_clients_from_files_are_the_same(files):
 
 
 def test_a_private_artifact_has_only_covered_values(artifact, files, tmp_path):
-    """Not the seed, counts, or losses of clients; in the directory's text or in what was reported."""
+    """Neither files nor reports have the seed, counts, or losses of clients."""
     reported = []
     federate_artifact(
         artifact,

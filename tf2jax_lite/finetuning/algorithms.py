@@ -56,7 +56,7 @@ def _agnostic(w: _Options) -> LearningProcess:
 
 
 def _both_passes(w: _Options) -> dict[str, Any]:
-    """Return Mime's options: an aggregator that promises something takes the gradients, too."""
+    """Return Mime's options, with an aggregator of the gradients where one is needed."""
     aggregator = w.options.get("aggregator")
     if aggregator is None or not aggregator.create(w.model.shapes.trainable).guarantees:
         return w.options

@@ -239,7 +239,7 @@ def federate_artifact(
 
 
 def _privacy(noise_multiplier: Any, rounds: int, clients_per_round: int, num_clients: int) -> dict[str, Any]:
-    """Return what differential privacy of clients a training has; epsilon needs the extra ``dp``."""
+    """Return the privacy of a training's clients; epsilon needs the extra ``dp``."""
     found = {"unit": "client", "sampling": "fixed_size", "noise_multiplier": noise_multiplier}
     with contextlib.suppress(MissingLibraryError):
         delta = 1 / (10 * num_clients)

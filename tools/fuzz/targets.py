@@ -400,7 +400,7 @@ def _stablehlo_targets(corpus: Path) -> dict[str, Target]:
 
 
 def _call_targets(corpus: Path) -> dict[str, Target]:
-    """Return the target that runs a custom call, in a serialized function or in its derivative."""
+    """Return the target that runs a custom call in a function or its derivative."""
     containers: dict[bool, Any] = {}
 
     def container(dynamic: bool) -> Any:
@@ -458,7 +458,7 @@ def _call_targets(corpus: Path) -> dict[str, Target]:
 
 
 def _module(call: Mapping[str, Any], inputs: int, outputs: int) -> str:
-    """Return a module that makes a call with constants, and returns its first argument."""
+    """Return a module that calls with constants and returns its first argument."""
     kind = "?xf32" if call["dynamic"] else "3xf32"
     sides = {
         side: [(e, dims, _tensor(e, dims, call["dynamic"])) for e, dims in call[side]]

@@ -1,4 +1,4 @@
-"""Epsilons against the exact hockey-stick divergence of the mechanism, by quadrature."""
+"""Epsilons against the hockey-stick divergence of the mechanism, by quadrature."""
 
 import math
 
@@ -17,7 +17,7 @@ def mixture(x, centers, shares, noise):
 
 
 def true_delta(epsilon, noise, share, sampling):
-    """Return the least delta of one round, in units of the clipping norm: the worst of both directions.
+    """Return the least delta of one round, the worst of both directions.
 
     A client that takes part by its own coin adds its norm or not; of exchanged clients one adds it, and the other
     subtracts it. The others' updates are 0.

@@ -1,4 +1,4 @@
-"""Keys of the operating system's entropy, and the noise that processes draw with them."""
+"""Keys of the operating system's entropy, and noise drawn with them."""
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def test_a_round_never_has_the_same_noise_unless_a_test_asks(name):
 
 
 def test_noise_is_not_drawn_with_a_key_that_others_have():
-    """Those of the round: of the clients, of the aggregation, of the training, each and split."""
+    """Return the keys of clients, aggregation and training, each and split."""
     training = process(FACTORIES["fixed"]())
     found = noise(training) * 3
     keys = round_keys(jax.random.key(0), 0)

@@ -1,4 +1,4 @@
-"""One screening: a client that sends unusable values has no part in any aggregation, on any route."""
+"""A client with unusable values has no part in any aggregation."""
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,7 @@ def test_a_round_leaves_out_names_and_counts_a_bad_client(bad, execution):
 
 
 def test_a_round_that_would_ruin_the_weights_is_refused():
-    """A server optimizer that overflows; the state stays, and the next round may go on."""
+    """A server optimizer overflows: the state stays, and the next round goes on."""
     process = fed.build_weighted_fed_avg(MODEL, optax.sgd(0.1), optax.sgd(1e39), client_batching=BATCHING)
     state = process.initialize()
     found = process.next(state, [client()])

@@ -1,4 +1,4 @@
-"""All that leaves a client has the guarantees of the updates' aggregation, or the training is refused."""
+"""All that leaves a client has the guarantees of the updates' aggregation."""
 
 import jax
 import jax.numpy as jnp

@@ -135,7 +135,7 @@ def test_calls_for_other_platforms_are_listed(platform, symbolic):
 
 @functools.cache
 def calls():
-    """Return a custom call of JAX for each function, target and dtype: target, attributes, operands, results."""
+    """Return a custom call of JAX for each function, target and dtype."""
     found = {}
     for name in OPS:
         for dtype in [np.float32, *([np.complex64] if name in COMPLEX else [])]:
@@ -262,7 +262,7 @@ def test_pivots_of_one_element():
 
 @pytest.mark.parametrize("dims", ["9", "%n"])
 def test_sizes_that_only_a_call_determines(dims):
-    """The pivots have as many elements as the text says: of any number of columns, nine."""
+    """The pivots have nine elements, for any number of columns."""
     count = (
         "%k = stablehlo.constant dense<9> : tensor<1xi32>"
         if dims == "9"
@@ -421,7 +421,7 @@ def test_waiting_for_another_process(op):
 
 @pytest.fixture
 def written_as(monkeypatch):
-    """Return a function that serializes the template with other parts, which JAX itself would not write."""
+    """Return a function that serializes the template with other parts."""
     serialization = importlib.import_module("jax._src.export.serialization")
 
     def write(name, make):

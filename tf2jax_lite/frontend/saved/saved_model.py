@@ -137,7 +137,7 @@ def load(path: str | os.PathLike[str], tags: Sequence[str] | str | None = None, 
 
 
 def with_checked(path: str | os.PathLike[str], checkpoint: Checkpoint | None, local: Any = None) -> tuple[str, Any]:
-    """Return a directory of links to a model's files, and an object as long as which it exists.
+    """Return a directory of links to a model's files, and the object that keeps it.
 
     Args:
       path: the model's own directory, which is returned where nothing is to be replaced.
