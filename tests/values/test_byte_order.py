@@ -54,7 +54,8 @@ def test_calls(artifact, kind):
 
 
 def classifier(params):
-    return create_model_from_fn(params, lambda p, b: b["x"] @ p["w"], "sparse_categorical_crossentropy")
+    loss = fed.named_loss("sparse_categorical_crossentropy", from_logits=True)
+    return create_model_from_fn(params, lambda p, b: b["x"] @ p["w"], loss)
 
 
 @pytest.mark.parametrize("form", ["arrays", "rows", "npz", "shards", "compressed"])

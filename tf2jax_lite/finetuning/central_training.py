@@ -24,11 +24,10 @@ import optax
 from tf2jax_lite.calling.integers import check_integers
 from tf2jax_lite.federated._utils.placement import commit_to_device
 from tf2jax_lite.federated._utils.validation import check_seed
-from tf2jax_lite.federated.models.model import Model, check_predictions, evaluate_model, fitting
+from tf2jax_lite.federated.models.model import Model, check_predictions, evaluate_model, fitting, native_batch
 from tf2jax_lite.federated.simulation.checkpoint import Checkpoint
 from tf2jax_lite.federated.simulation.loop import run_rounds
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
-from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import CheckpointError, InputError, TrainingError
 
 from .callbacks import Callback, FirstBatch
@@ -195,9 +194,10 @@ def finetune(
             zeros = _zeros_like(state.loss_sum), _zeros_like(state.num_examples)
             state = state._replace(loss_sum=zeros[0], num_examples=zeros[1])
         for batch in data.epoch(epoch, batch_size, seed, skip=position):
-            batch = jax.tree.map(native, _checked(batch, "the examples"))
+            batch = native_batch(_checked(batch, "the examples"))
             if not begun:
-                check_predictions(model, start, batch)
+                with fitting(batch, "the first batch"):
+                    check_predictions(model, start, batch)
             on_devices = place_share(batch)
             num_examples = len(next(iter(on_devices.values())))  # of all processes
             if not begun:

@@ -88,7 +88,9 @@ def test_an_aggregate_that_is_not_finite_changes_nothing():
 
 
 MODEL = fed.create_model_from_fn(
-    {"w": np.zeros((4, 3), np.float32)}, lambda p, b: b["x"] @ p["w"], "sparse_categorical_crossentropy"
+    {"w": np.zeros((4, 3), np.float32)},
+    lambda p, b: b["x"] @ p["w"],
+    fed.named_loss("sparse_categorical_crossentropy", from_logits=True),
 )
 
 

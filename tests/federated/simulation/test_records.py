@@ -31,7 +31,9 @@ IDS = {
 
 def model(**metrics):
     return fed.create_model_from_fn(
-        {"w": np.zeros((2, 2), np.float32)}, lambda p, batch: batch["x"] @ p["w"], "sparse_categorical_crossentropy"
+        {"w": np.zeros((2, 2), np.float32)},
+        lambda p, batch: batch["x"] @ p["w"],
+        fed.named_loss("sparse_categorical_crossentropy", from_logits=True),
     ).replace(
         train_loss=lambda batch, out: optax.softmax_cross_entropy_with_integer_labels(out, batch["y"]),
         eval_metrics=metrics,

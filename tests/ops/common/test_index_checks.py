@@ -24,7 +24,7 @@ def _raw(name, **more):
 
 
 # For each op: a function of indices, indices in range, and indices that TensorFlow refuses.
-CASES = {
+CHECKS = {
     "gather": (lambda i: tf.gather(X, i), [0, 3], [[0, 4], [-1, 0]]),
     "gather columns": (lambda i: tf.gather(X, i, axis=-1), [0, 2], [[3, 0]]),
     "gather of batches": (lambda i: tf.gather(X[:2], i, axis=1, batch_dims=1), [[0], [2]], [[[0], [3]]]),
@@ -67,15 +67,15 @@ DEFAULT = ("gather", "embedding", "scatter_nd", "unsorted_segment_sum", "sparse_
 
 
 def _results(fn, indices, on):
-    dtype = np.int64 if fn is CASES["lookup of sparse ids"][0] else np.int32
+    dtype = np.int64 if fn is CHECKS["lookup of sparse ids"][0] else np.int32
     with tf2jax.override_config("enable_checkify_for_asserts", on):
         return tf2jax.convert(tf.function(fn, autograph=False), tf.TensorSpec(np.shape(indices), dtype)), dtype
 
 
 @pytest.mark.default_cases(*DEFAULT)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CHECKS)
 def test_index_out_of_range_is_a_check(name):
-    fn, good, refused = CASES[name]
+    fn, good, refused = CHECKS[name]
     (own, params), dtype = _results(fn, good, True)
     checked = jax.jit(checkify.checkify(lambda i: own(params, i)[0]))
     error, found = checked(np.array(good, dtype))
@@ -90,9 +90,9 @@ def test_index_out_of_range_is_a_check(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CHECKS)
 def test_there_is_no_check_by_default(name):
-    fn, good, _ = CASES[name]
+    fn, good, _ = CHECKS[name]
     (own, params), dtype = _results(fn, good, False)
     assert "check" not in str(jax.make_jaxpr(lambda i: own(params, i)[0])(np.array(good, dtype)))
 

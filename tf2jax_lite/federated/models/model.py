@@ -346,6 +346,11 @@ def replace_leaves(tree: PyTree, flags: Iterable[bool], leaves: Iterable[Any]) -
     return jax.tree.unflatten(treedef, [next(new) if f else leaf for f, leaf in zip(flags, old, strict=True)])
 
 
+def native_batch(batch: Batch) -> dict[str, Any]:
+    """Return a batch whose arrays have native byte order."""
+    return {name: jax.tree.map(native, value) for name, value in batch.items()}
+
+
 def split_mask(batch: Batch) -> tuple[dict[str, Any], jax.Array | None]:
     """Take the masks out of a batch, and make padding harmless.
 
@@ -586,7 +591,7 @@ def evaluate_model(model: Model, weights: Any, batches: Iterable[Batch]) -> dict
         if not isinstance(batch, Mapping):
             raise InputError(f"evaluate_model: a batch is a dict of arrays, not {type(batch).__name__}")
         check_integers(batch, f"evaluate_model: batch {number}")
-        batch = _without_padding(model, jax.tree.map(native, dict(batch)))
+        batch = _without_padding(model, native_batch(batch))
         with fitting(batch, f"batch {number}"):
             check_predictions(model, weights, batch)
             stats = _evaluate(model, weights, dict(batch))
@@ -631,7 +636,7 @@ def evaluate_average_loss(
     step = _jitted_sum(per_example_loss)
     for i, batch in enumerate(batches):
         check_integers(batch, f"evaluate_average_loss: batch {i}")
-        stat = step(weights, jax.tree.map(native, dict(batch)), jax.random.fold_in(rng, i))
+        stat = step(weights, native_batch(batch), jax.random.fold_in(rng, i))
         total = stat if total is None else total.merge(stat)
     if total is None:
         raise InputError("evaluate_average_loss: there are no batches")
