@@ -129,7 +129,7 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
     if not isinstance(found, dict):
         raise ExportError(f"{where} is damaged: it is not an object")
     for key, kind in kinds.items():
-        value = found.get(key)
+        value: Any = found.get(key)
         if isinstance(kind, list):
             fits = isinstance(value, list) and (isinstance(kind[0], dict) or all(isinstance(v, kind[0]) for v in value))
         else:
@@ -137,7 +137,7 @@ def _check(where: str, found: Any, kinds: Mapping[str, Any]) -> None:
         if not fits:
             raise ExportError(f"{where}: {key} is missing or damaged")
         if isinstance(kind, list) and isinstance(kind[0], dict):
-            for number, item in enumerate(value or ()):
+            for number, item in enumerate(value if isinstance(value, list) else ()):
                 _check(f"{where}: {key} {number}", item, kind[0])
 
 

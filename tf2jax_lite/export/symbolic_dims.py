@@ -235,7 +235,7 @@ def _solutions(error: Exception, names: Sequence[str], known: Sequence[str]) -> 
       names: the dimensions that may be replaced.
       known: all symbolic dimensions.
     """
-    axes = [
+    axes: list[list[Any]] = [
         [size for part in axis if any(size := linear(part) or {}) and size.keys() <= {"", *known}]
         for axis in _axes(error)
     ]

@@ -163,10 +163,10 @@ def build_hyp_cluster(
         pairs = zip(state.clusters, by_cluster("weights", weights), strict=True)
         return state._replace(clusters=tuple(inner.set_model_weights(s, w) for s, w in pairs))
 
-    return LearningProcess(  # type: ignore[arg-type]
+    return LearningProcess(
         initialize,
         next_fn,
-        weights_of,
+        weights_of,  # type: ignore[arg-type]  (those of each cluster)
         set_weights,
         takes_client_ids=inner.takes_client_ids,
         guarantees=inner.guarantees,

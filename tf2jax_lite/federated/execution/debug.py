@@ -55,12 +55,12 @@ def run_eagerly(
 
 
 def _one(work: ClientWork, context: Context, name: Any, client: Client, key: Any) -> Any:
-    shared, client_input = immutable(((context.work, context.message), client.client_input))
+    (state, message), client_input = immutable(((context.work, context.message), client.client_input))
     with client_stage(name, "client_init", message=context.message, client_input=client_input):
-        carry = work.client_init(*shared, key, client_input)
+        carry = work.client_init(state, message, key, client_input)
     for number, batch in enumerate(client.batches()):
         arrays = immutable(batch)
         with client_stage(name, f"client_step {number}", state=carry, batch=arrays):
-            carry = work.client_step(*shared, carry, arrays)
+            carry = work.client_step(state, message, carry, arrays)
     with client_stage(name, "client_final", state=carry):
-        return work.client_final(*shared, carry)
+        return work.client_final(state, message, carry)

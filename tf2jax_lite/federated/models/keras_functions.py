@@ -97,7 +97,7 @@ def as_jax_metrics(metrics: Any, model: Any) -> dict[str, Metric]:
       InputError: an entry is none of these.
     """
     if isinstance(metrics, Mapping) or metrics is None:
-        made = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in (metrics or {}).items()}
+        made: Any = {k: m() if isinstance(m, type) and _is_keras(m) else m for k, m in (metrics or {}).items()}
         return {k: KerasMetric(m) if _is_keras(type(m)) else m for k, m in made.items()}
     if not isinstance(metrics, list | tuple):
         metrics = [metrics]

@@ -518,7 +518,7 @@ def model_value_and_grad(
         if total_weight is not None:
             minimized = total / jnp.where(total_weight > 0, total_weight, 1).astype(losses.dtype)
         if EXAMPLE_FILL_KEY in batch:  # the loss that is reported is that of the others
-            kept = counted_mask(batch)
+            kept: Any = counted_mask(batch)
             count = jnp.sum(kept, dtype=jnp.int32)
             weights = jnp.where(kept, 1 if each is None else each, 0).astype(losses.dtype)
             loss = jnp.sum(jnp.where(kept, losses, 0)) / jnp.where(jnp.sum(weights) > 0, jnp.sum(weights), 1)

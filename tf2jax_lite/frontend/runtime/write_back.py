@@ -62,10 +62,10 @@ def checkpoint_keys(path: Path, restored: Any, variables: Mapping[str, Any]) -> 
     keys: dict[int, str] = {}
     if written is not None:
         graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(written)
-        keys = {id(item): key for item, key in checkpointed(graph, restored)}
+        keys = {id(item): str(key) for item, key in checkpointed(graph, restored)}
     found = {}
     for name, variable in variables.items():
-        key = keys.get(id(variable), variable.name.split(":")[0])
+        key = keys.get(id(variable)) or variable.name.split(":")[0]
         if (key, "") not in there:
             raise ExportError(f"{path}: its checkpoint holds no variable {name!r} (looked for {key!r})")
         found[name] = key

@@ -171,7 +171,7 @@ def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
     import tensorflow as tf
 
     value: Any = options.get("initial_value")
-    shape = tf.TensorShape(options.get("shape"))
+    shape = tf.TensorShape(options.get("shape"))  # type: ignore[arg-type]
     dtype = options.get("dtype")
     if callable(value) and not (shape.is_fully_defined() and dtype):
         for cell in getattr(value, "__closure__", None) or ():  # of Keras 3, which gives no shape
