@@ -4,11 +4,11 @@ Importing it never imports TensorFlow.
 
 `registry.op` registers a function as an op, whose signature is the OpDef; `registry.lookup` finds it. Read `registry`,
 then `traits` (options of ops, markers of parameters), `common` (helpers that register nothing), `arrays` and `math`;
-the other families have the same form. Importing this package registers the ops of all families; each family's
-`__init__` imports its modules.
+the other families have the same form. Importing this package registers the ops that models commonly have; each
+family's `__init__` imports their modules. `rare` imports the others, when one of their ops is looked up.
 
 `unsupported` lists ops that are rejected, with a reason, `removable` stateful ops that may be dropped if nothing uses
-their results. `deprecated_options` translates the keywords that `op` had before `traits`.
+their results.
 
 Imports `xla_cpu`, `dynamic_shapes`, `values` and what is below them; must not import the converter (`lowering`,
 `passes`, `frontend`).

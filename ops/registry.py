@@ -14,15 +14,16 @@ else.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
+import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tf2jax_lite.ops.deprecated_options import translated
 from tf2jax_lite.ops.traits import Marker, OpOptions, Static, marker_of, partial_fold
 from tf2jax_lite.support.errors import RegistrationError
 from tf2jax_lite.support.scoped import Scoped
@@ -99,12 +100,35 @@ class Op(OpOptions):
 
 
 _registry: dict[str, Op] = {}
+
+
+class _Registered(Mapping[str, Op]):
+    """The registered ops; the first lookup of another name imports those of `tf2jax_lite.ops.rare`."""
+
+    def __getitem__(self, name: str) -> Op:
+        if name not in _registry:
+            _import_rare_ops()
+        return _registry[name]
+
+    def __iter__(self) -> Iterator[str]:
+        _import_rare_ops()
+        return iter(_registry)
+
+    def __len__(self) -> int:
+        _import_rare_ops()
+        return len(_registry)
+
+
+def _import_rare_ops() -> None:
+    importlib.import_module("tf2jax_lite.ops.rare")
+
+
+_REGISTERED = _Registered()
 _lock = threading.Lock()
 _overrides: Scoped[Op] = Scoped("op_overrides")
 
 
-def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any], stacklevel: int) -> Op:
-    """Return an op; ``stacklevel`` is that of warnings, counted from the caller."""
+def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any]) -> Op:
     function = inspect.unwrap(fn)
     code = getattr(function, "__code__", None)
     source = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)
@@ -112,13 +136,14 @@ def _make_op(name: str, fn: Callable[..., Any], options: Mapping[str, Any], stac
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError) as error:
         raise RegistrationError(f"op {name!r}: the signature of {fn!r} cannot be read ({error}).") from error
-    options, markers = translated(name, options, tuple(parameters), stacklevel + 1)
     if unknown := options.keys() - set(_OPTIONS):
         raise RegistrationError(f"op {name!r}: unknown option {sorted(unknown)}; options are {sorted(_OPTIONS)}.")
     namespace = getattr(function, "__globals__", {})
-    for parameter, found in parameters.items():
-        if (annotation := found.annotation) is not found.empty and parameter not in markers:
-            markers[parameter] = marker_of(annotation, namespace)
+    markers: dict[str, Marker | None] = {
+        parameter: marker_of(found.annotation, namespace)
+        for parameter, found in parameters.items()
+        if found.annotation is not found.empty
+    }
     inputs, keywords = _by_kind(parameters, f"op {name!r} ({source})")
     needs_context = bool(inputs) and markers.get(inputs[0]) is Marker.CONTEXT
     if needs_context:
@@ -199,8 +224,10 @@ def op(*names: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[.
     _check_names(names)
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        if not str(getattr(fn, "__module__", "")).startswith("tf2jax_lite."):
+            _import_rare_ops()  # a user's op must not take the name of one of them
         for name in names:
-            entry = _make_op(name, fn, options, stacklevel=2)
+            entry = _make_op(name, fn, options)
             with _lock:
                 if name in _registry:
                     raise RegistrationError(
@@ -236,7 +263,7 @@ def override_op(name: str, fn: Callable[..., Any], **options: Any) -> Iterator[N
       RegistrationError: an option is unknown, or the signature is not an OpDef's.
     """
     _check_names((name,))
-    entry = _make_op(name, fn, options, stacklevel=3)  # the caller of __enter__
+    entry = _make_op(name, fn, options)
     with _overrides.holding(entry):
         yield
 
@@ -246,7 +273,7 @@ def lookup(name: str) -> Op | None:
     for entry in reversed(_overrides.values()):
         if entry.name == name:
             return entry
-    return _registry.get(name)
+    return _REGISTERED.get(name)
 
 
 def known_ops() -> dict[str, Op]:
@@ -254,6 +281,7 @@ def known_ops() -> dict[str, Op]:
     return dict(sorted(ops_in_force().items()))
 
 
-def ops_in_force() -> dict[str, Op]:
-    """Return the ops of `known_ops`, in no order."""
-    return {**_registry, **{entry.name: entry for entry in _overrides.values()}}
+def ops_in_force() -> collections.ChainMap[str, Op]:
+    """Return the ops of `known_ops`, in no order; a rare one is imported when it is looked up."""
+    overrides = {entry.name: entry for entry in _overrides.values()}
+    return collections.ChainMap(overrides, _REGISTERED)  # type: ignore[arg-type]  (only the first is written to)

@@ -18,7 +18,6 @@ PACKAGES = [
     "cli",
     "demo",
     "coverage",
-    "training",
     "finetuning",
     "federated",
     "verification",
@@ -44,6 +43,7 @@ PACKAGES = [
 ]
 # The same for the families of ops, and for the modules beside them.
 FAMILIES = [
+    "rare",
     "state",
     "quantization",
     "xla",
@@ -61,7 +61,6 @@ FAMILIES = [
     "removable",
     "unsupported",
     "registry",
-    "deprecated_options",
     "traits",
 ]
 # Parts of JAX that change between releases; tf2jax_lite/jaxprs/compat.py imports them for all others.

@@ -18,7 +18,6 @@ MODULES = {
     "tf2jax_lite": "Conversion, artifacts, verification",
     "tf2jax_lite.verification": "Results of a verification",
     "tf2jax_lite.finetuning": "Training of artifacts",
-    "tf2jax_lite.training": "Earlier names of the training functions",
     "tf2jax_lite.xla_cpu": "CPU lowering rules for any JAX function",
     "tf2jax_lite.federated": "Federated learning",
     "tf2jax_lite.federated.aggregators": "Aggregators",

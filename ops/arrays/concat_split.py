@@ -21,7 +21,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, normalize_axis
-from tf2jax_lite.values.types import Array, PartialShape
 from tf2jax_lite.values.variant import Variant
 
 from ._dynamic_split import dynamic_split, split_with_remainder
@@ -62,11 +61,10 @@ def _concat_axis(values: list[Any], axis: Any) -> int:
     fold=lambda values, axis: _join(values, _concat_axis(values, axis)),
     pattern=Pattern.INJECTIVE,
 )
-def concat_v2(values: list[Array], axis: Static) -> Array:
-    """Concatenate along an axis. TF: tf.raw_ops.ConcatV2.
+def concat_v2(values, axis: Static):
+    """Concatenate along an axis.
 
     Args:
-      values: arrays of one dtype and rank >= 1, whose shapes agree except along ``axis``.
       axis: scalar int in ``[-rank, rank)``.
 
     Raises:
@@ -79,19 +77,18 @@ def concat_v2(values: list[Array], axis: Static) -> Array:
 @op(
     "Concat", fold=lambda concat_dim, values: _join(values, _concat_axis(values, concat_dim)), pattern=Pattern.INJECTIVE
 )
-def concat(concat_dim: Static, values: list[Array]) -> Array:
-    """Concatenate along an axis. TF: tf.raw_ops.Concat.
+def concat(concat_dim: Static, values):
+    """Concatenate along an axis.
 
     Args:
       concat_dim: scalar int in ``[-rank, rank)``.
-      values: arrays, as those of `concat_v2`.
     """
     return concat_v2(values, concat_dim)
 
 
 @op("ParallelConcat")
-def parallel_concat(values: list[Array], *, shape: PartialShape | None = None) -> Array:
-    """Concatenate along the first dimension. TF: tf.raw_ops.ParallelConcat."""
+def parallel_concat(values, *, shape=None):
+    """Concatenate along the first dimension."""
     return concat_v2(values, np.int32(0))
 
 
@@ -114,11 +111,10 @@ def _expanded(value: Any, axis: int) -> Any:
 
 
 @op("Pack", int64="per_word", fold=_fold_pack, pattern=Pattern.INJECTIVE)
-def pack(values: list[Array] | list[Variant], *, axis: int = 0) -> Array | Variant:
-    """Stack along a new axis. TF: tf.raw_ops.Pack.
+def pack(values, *, axis=0):
+    """Stack along a new axis.
 
     Args:
-      values: arrays of one shape and dtype, or tensor lists of one length, which become a `ListBatch`.
       axis: int in ``[-rank - 1, rank]``.
 
     Raises:
@@ -146,12 +142,10 @@ def _fold_unpack(value: Any, *, num: int, axis: int = 0) -> Any:
 
 
 @op("Unpack", int64="per_word", fold=_fold_unpack, pattern=Pattern.INJECTIVE)
-def unpack(value: Array | Variant, *, num: int, axis: int = 0) -> list[Array] | list[Variant]:
-    """Split along an axis, which the results lack. TF: tf.raw_ops.Unpack.
+def unpack(value, *, num, axis=0):
+    """Split along an axis, which the results lack.
 
     Args:
-      value: an array of rank >= 1, or a `ListBatch`.
-      num: size of the axis.
       axis: int in ``[-rank, rank)``.
 
     Raises:
@@ -200,13 +194,11 @@ def _fold_parts(value: Any, sizes: list[Any], axis: int) -> list[Any]:
 
 
 @op("Split", int64="per_word", fold=_fold_split, pattern=Pattern.INJECTIVE)
-def split(axis: Static, value: Array, *, num_split: int) -> list[Array]:
-    """Split into equal parts. TF: tf.raw_ops.Split.
+def split(axis: Static, value, *, num_split):
+    """Split into equal parts.
 
     Args:
       axis: scalar int in ``[-rank, rank)``.
-      value: an array of rank >= 1.
-      num_split: number of parts, a divisor of the size of the axis.
 
     Raises:
       OpError: the axis does not divide into equal parts, or is out of range.
@@ -217,16 +209,10 @@ def split(axis: Static, value: Array, *, num_split: int) -> list[Array]:
 
 
 @op("_GatherPieces", int64="per_word", pattern=Pattern.INJECTIVE)
-def gather_pieces(value: Array, *, pieces: np.ndarray, count: int, axis: int) -> Array:
+def gather_pieces(value, *, pieces, count, axis):
     """Split into ``count`` equal parts and concatenate some of them.
 
     TF: no op; see `passes.optimize.gather_idiom`.
-
-    Args:
-      value: an array of rank >= 1.
-      pieces: positions of parts, in any order, repeated or not.
-      count: number of parts.
-      axis: the axis along which parts are split and concatenated.
     """
     value = jnp.asarray(value)
     axis = normalize_axis(axis, value.ndim)
@@ -268,18 +254,13 @@ def _fold_split_v(value: Any, size_splits: Any, axis: Any, *, num_split: int) ->
 
 
 @op("SplitV", int64="per_word", fold=_fold_split_v, pattern=Pattern.INJECTIVE)
-def split_v(
-    value: Array, size_splits: Array, axis: Static, *, num_split: int, tracker: DynamicShapes | None = None
-) -> list[Array]:
-    """Split into parts by their sizes. TF: tf.raw_ops.SplitV.
+def split_v(value, size_splits, axis: Static, *, num_split, tracker: DynamicShapes | None = None):
+    """Split into parts by their sizes.
 
     Args:
-      value: an array of rank >= 1.
       size_splits: ``[num_split]``, ints, of which one may be -1. If traced, parts have data-dependent sizes; results
         are NaN if the sizes do not add up, where TensorFlow raises.
       axis: scalar int in ``[-rank, rank)``.
-      num_split: number of parts.
-      tracker: the tracker of data-dependent sizes.
 
     Raises:
       OpError: static sizes are negative or do not add up.

@@ -19,7 +19,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .shape import INT32, static_sizes
 
@@ -35,8 +34,8 @@ def _fold_fill(dims: Any, value: Any) -> Any:
 
 
 @op("Fill", fold=_fold_fill, result_size=result_size.from_sizes(0))
-def fill(dims: Static, value: Array) -> Array:
-    """Return an array of one value. TF: tf.raw_ops.Fill.
+def fill(dims: Static, value):
+    """Return an array of one value.
 
     Args:
       dims: a vector of ints >= 0, the shape of the result.
@@ -55,13 +54,11 @@ def fill(dims: Static, value: Array) -> Array:
     fold=lambda shape, *, dtype, init=False: _fold_fill(shape, np.zeros((), dtype)),
     result_size=result_size.from_sizes(0),
 )
-def empty(shape: Static, *, dtype: DTypeLike, init: bool = False) -> Array:
-    """Return zeros: memory is never uninitialized here. TF: tf.raw_ops.Empty.
+def empty(shape: Static, *, dtype, init=False):
+    """Return zeros: memory is never uninitialized here.
 
     Args:
       shape: a vector of ints >= 0.
-      dtype: dtype of the result.
-      init: unused.
 
     Raises:
       OpError: a dimension is negative.
@@ -98,10 +95,8 @@ def _arange(count: Any, first: Any, step: Any, dtype: Any) -> Any:
 
 
 @op("Range", fold=_fold_range, result_size=result_size.range_elements)
-def range_(start: Static, limit: Static, delta: Static) -> Array:
+def range_(start: Static, limit: Static, delta: Static):
     """Return numbers from ``start`` up to, but not including, ``limit``.
-
-    TF: tf.raw_ops.Range.
 
     Args:
       start: a number, or a dimension expression.
@@ -137,8 +132,8 @@ def _range_of_floats(first: Any, last: Any, step: Any, dtype: np.dtype) -> Any:
 
 
 @op("LinSpace", result_size=result_size.count(2))
-def lin_space(start: Array, stop: Array, num: Static) -> Array:
-    """Return evenly spaced numbers, both ends included. TF: tf.raw_ops.LinSpace.
+def lin_space(start, stop, num: Static):
+    """Return evenly spaced numbers, both ends included.
 
     Args:
       start: scalar float.

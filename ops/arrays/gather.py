@@ -19,7 +19,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Read
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, is_static, normalize_axis
-from tf2jax_lite.values.types import Array
 
 _FILL = lax.GatherScatterMode.FILL_OR_DROP
 _SAFE = lax.GatherScatterMode.PROMISE_IN_BOUNDS
@@ -131,14 +130,11 @@ def _fold_gather_v2(params: Any, indices: Any, axis: Any, *, batch_dims: int = 0
 
 
 @op("GatherV2", int64="per_word", fold=_fold_gather_v2, result_size=result_size.gathered, pattern=Pattern.INJECTIVE)
-def gather_v2(params: Array, indices: Array, axis: Static, *, batch_dims: int = 0) -> Array:
-    """Gather slices along an axis. TF: tf.raw_ops.GatherV2.
+def gather_v2(params, indices, axis: Static, *, batch_dims=0):
+    """Gather slices along an axis.
 
     Args:
-      params: an array of rank >= 1.
-      indices: integers of any shape; out of range see `take`.
       axis: scalar int in ``[-rank, rank)``.
-      batch_dims: number of leading dimensions that ``params`` and ``indices`` share.
 
     Raises:
       OpError: ``axis`` or ``batch_dims`` is out of range, batch dimensions differ, or a static index is out of range.
@@ -153,23 +149,18 @@ def gather_v2(params: Array, indices: Array, axis: Static, *, batch_dims: int = 
     result_size=result_size.gathered,
     pattern=Pattern.INJECTIVE,
 )
-def gather(params: Array, indices: Array) -> Array:
+def gather(params, indices):
     """Gather slices along the first axis.
 
-    TF: tf.raw_ops.Gather. Indices out of range: see `take`.
+    Indices out of range: see `take`.
     """
     axis, batch = _batch_axis(params, indices, 0, 0)
     return take(params, indices, axis, batch)
 
 
 @op("ResourceGather")
-def resource_gather(resource: Read[Array], indices: Array, *, batch_dims: int = 0) -> Array:
-    """Gather rows of a variable. TF: tf.raw_ops.ResourceGather.
-
-    Args:
-      resource: the variable's value, of rank >= 1.
-      indices: integers, rows along the axis after the batch; out of range see `take`.
-      batch_dims: number of leading dimensions that ``resource`` and ``indices`` share.
+def resource_gather(resource: Read, indices, *, batch_dims=0):
+    """Gather rows of a variable.
 
     Raises:
       OpError: ``batch_dims`` is out of range, or a static index is.
@@ -266,13 +257,11 @@ def _fold_gather_nd(params: Any, indices: Any, *, bad_indices_policy: str = "") 
 
 
 @op("GatherNd", fold=_fold_gather_nd, result_size=result_size.gathered_nd, pattern=Pattern.INJECTIVE)
-def gather_nd(params: Array, indices: Array, *, bad_indices_policy: str = "") -> Array:
-    """Gather slices by index vectors. TF: tf.raw_ops.GatherNd.
+def gather_nd(params, indices, *, bad_indices_policy=""):
+    """Gather slices by index vectors.
 
     Args:
-      params: an array of rank >= 1.
       indices: ``[..., depth]``, integers, ``depth <= rank``.
-      bad_indices_policy: "IGNORE": static indices out of range give zeros; "", "DEFAULT" or "ERROR": they raise.
 
     Raises:
       OpError: see `take_nd`.
@@ -281,6 +270,6 @@ def gather_nd(params: Array, indices: Array, *, bad_indices_policy: str = "") ->
 
 
 @op("ResourceGatherNd")
-def resource_gather_nd(resource: Read[Array], indices: Array) -> Array:
-    """Gather from a variable by index vectors. TF: tf.raw_ops.ResourceGatherNd."""
+def resource_gather_nd(resource: Read, indices):
+    """Gather from a variable by index vectors."""
     return take_nd(resource, indices)

@@ -14,13 +14,10 @@ import numpy as np
 from jax import lax
 from jax.experimental import checkify
 
-from tf2jax_lite import ir
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Option, partial_fold
 from tf2jax_lite.support.errors import OpError, PreventedGradientError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.tensors import Tensor
-from tf2jax_lite.values.types import Array, PartialShape
 
 
 def _constant(*, value: Any, dtype: Any = None) -> Any:
@@ -32,49 +29,44 @@ def _constant(*, value: Any, dtype: Any = None) -> Any:
 
 
 @op("Const", "HostConst", fold=_constant)
-def const(*, value: np.ndarray, dtype: ir.DType | None = None) -> Tensor:
-    """Return a constant. TF: tf.raw_ops.Const."""
+def const(*, value, dtype=None):
+    """Return a constant."""
     return _constant(value=value, dtype=dtype)
 
 
 @op("Identity", "Snapshot", "GuaranteeConst", "_EagerConst", int64="per_word", fold=partial_fold(lambda input: input))
-def identity(input: Tensor) -> Tensor:
-    """Return the input. TF: tf.raw_ops.Identity."""
+def identity(input):
+    """Return the input."""
     return input
 
 
 @op("DeepCopy", fold=lambda x: x)
-def deep_copy(x: Tensor) -> Tensor:
-    """Return the input, as JAX arrays are immutable. TF: tf.raw_ops.DeepCopy."""
+def deep_copy(x):
+    """Return the input, as JAX arrays are immutable."""
     return x
 
 
 @op("IdentityN", "_ListToArray", int64="per_word", fold=lambda input: list(input))
-def identity_n(input: list[Tensor]) -> list[Tensor]:
-    """Return the inputs. TF: tf.raw_ops.IdentityN."""
+def identity_n(input):
+    """Return the inputs."""
     return list(input)
 
 
 @op("_ArrayToList", fold=lambda input, *, out_types=(): list(input))
-def array_to_list(input: list[Tensor], *, out_types: Sequence[ir.DType] = ()) -> list[Tensor]:
+def array_to_list(input, *, out_types=()):
     """Return the inputs. TF: _ArrayToList (core/ops/function_ops.cc)."""
     return list(input)
 
 
 @op("StopGradient", fold=lambda input: input)
-def stop_gradient(input: Tensor) -> Tensor:
-    """Return the input, which gets no gradient. TF: tf.raw_ops.StopGradient."""
+def stop_gradient(input):
+    """Return the input, which gets no gradient."""
     return lax.stop_gradient(input)
 
 
 @op("PreventGradient")
-def prevent_gradient(input: Tensor, *, message: str = "", raise_on_prevent_gradient: Option[bool] = True) -> Tensor:
-    """Return the input, whose gradient is an error. TF: tf.raw_ops.PreventGradient.
-
-    Args:
-      input: an array.
-      message: the reason, for the error.
-      raise_on_prevent_gradient: config option; if False, gradients pass.
+def prevent_gradient(input, *, message="", raise_on_prevent_gradient: Option[bool] = True):
+    """Return the input, whose gradient is an error.
 
     Raises:
       PreventedGradientError: when the result is differentiated.
@@ -96,16 +88,11 @@ def prevent_gradient(input: Tensor, *, message: str = "", raise_on_prevent_gradi
     return node(jnp.asarray(input))
 
 
-def _check_numerics(tensor: Array, *, message: str, enable_checkify_for_asserts: Option[bool] = False) -> Array:
-    """Return the tensor. TF: tf.raw_ops.CheckNumerics.
+def _check_numerics(tensor, *, message, enable_checkify_for_asserts: Option[bool] = False):
+    """Return the tensor.
 
     NaN and infinity, errors in TensorFlow, pass unless ``enable_checkify_for_asserts`` is configured
     (``jax_debug_nans`` finds NaN as well).
-
-    Args:
-      tensor: floats of any shape.
-      message: the start of the error's text.
-      enable_checkify_for_asserts: config option; checks with `jax.experimental.checkify`.
     """
     if enable_checkify_for_asserts:
         text = message.replace("{", "{{").replace("}", "}}")
@@ -118,16 +105,14 @@ check_numerics = op("CheckNumerics", "CheckNumericsV2", fold=_check_numerics)(_c
 
 
 @op("NoOp", "ControlTrigger")
-def no_op() -> tuple[()]:
-    """Do nothing. TF: tf.raw_ops.NoOp."""
+def no_op():
+    """Do nothing."""
     return ()
 
 
 @op("Placeholder", "PlaceholderV2")
-def placeholder(*, dtype: ir.DType, shape: PartialShape | None = None) -> Tensor:
+def placeholder(*, dtype, shape=None):
     """Raise: a placeholder that is not an input has no value.
-
-    TF: tf.raw_ops.Placeholder.
 
     Raises:
       OpError: always.
@@ -136,8 +121,8 @@ def placeholder(*, dtype: ir.DType, shape: PartialShape | None = None) -> Tensor
 
 
 @op("PlaceholderWithDefault", fold=lambda input, *, shape=None: input)
-def placeholder_with_default(input: Tensor, *, shape: PartialShape | None = None) -> Tensor:
-    """Return the default. TF: tf.raw_ops.PlaceholderWithDefault."""
+def placeholder_with_default(input, *, shape=None):
+    """Return the default."""
     return input
 
 
@@ -146,11 +131,10 @@ def _fold_fake_param(*, dtype: Any, shape: Any = ()) -> Any:
 
 
 @op("FakeParam", fold=_fold_fake_param)
-def fake_param(*, dtype: ir.DType, shape: PartialShape | None = ()) -> Tensor:
-    """Return zeros for a value that is never used. TF: tf.raw_ops.FakeParam.
+def fake_param(*, dtype, shape=()):
+    """Return zeros for a value that is never used.
 
     Args:
-      dtype: dtype of the result.
       shape: its shape, in which unknown dimensions (None) are 0.
     """
     return _fold_fake_param(dtype=dtype, shape=shape)
@@ -162,8 +146,8 @@ def _fold_device_index(*, device_names: Sequence[str]) -> Any:
 
 
 @op("DeviceIndex", fold=_fold_device_index)
-def device_index(*, device_names: Sequence[str]) -> Tensor:
-    """Return the position of "CPU" in ``device_names``. TF: tf.raw_ops.DeviceIndex.
+def device_index(*, device_names):
+    """Return the position of "CPU" in ``device_names``.
 
     All branches compute the same, so the answer does not depend on JAX's device.
     """

@@ -19,7 +19,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string
-from tf2jax_lite.values.types import Array
 
 
 def pairs(paddings: Any, rank: int) -> list[tuple[Any, Any]]:
@@ -64,11 +63,10 @@ def _fold_pad(input: Any, paddings: Any) -> Any:
 
 
 @op("Pad", fold=_fold_pad, result_size=result_size.padded, pattern=Pattern.INJECTIVE)
-def pad(input: Array, paddings: Static) -> Array:
-    """Pad with zeros. TF: tf.raw_ops.Pad.
+def pad(input, paddings: Static):
+    """Pad with zeros.
 
     Args:
-      input: an array.
       paddings: ``[rank, 2]``, ints >= 0, before and after each dimension.
 
     Raises:
@@ -78,11 +76,10 @@ def pad(input: Array, paddings: Static) -> Array:
 
 
 @op("PadV2", fold=_fold_pad_v2, result_size=result_size.padded, pattern=Pattern.INJECTIVE)
-def pad_v2(input: Array, paddings: Static, constant_values: Array) -> Array:
-    """Pad with a value, which gets no gradient. TF: tf.raw_ops.PadV2.
+def pad_v2(input, paddings: Static, constant_values):
+    """Pad with a value, which gets no gradient.
 
     Args:
-      input: an array.
       paddings: ``[rank, 2]``, ints >= 0, before and after each dimension.
       constant_values: scalar of the same dtype.
 
@@ -115,14 +112,11 @@ def _mirror(paddings: Any, shape: tuple[Any, ...], mode: str) -> tuple[list[tupl
 
 
 @op("MirrorPad", result_size=result_size.padded, pattern=Pattern.INJECTIVE)
-def mirror_pad(input: Array, paddings: Static, *, mode: str) -> Array:
-    """Pad with mirrored values. TF: tf.raw_ops.MirrorPad.
+def mirror_pad(input, paddings: Static, *, mode):
+    """Pad with mirrored values.
 
     Args:
-      input: an array.
       paddings: ``[rank, 2]``, ints >= 0.
-      mode: "REFLECT" (without the border element; paddings < dimension) or "SYMMETRIC" (with it; paddings <=
-        dimension).
 
     Raises:
       OpError: another mode, or paddings that are negative or too large.
@@ -141,15 +135,11 @@ def mirror_pad(input: Array, paddings: Static, *, mode: str) -> Array:
 
 
 @op("MirrorPadGrad", pattern=Pattern.INJECTIVE)
-def mirror_pad_grad(input: Array, paddings: Static, *, mode: str) -> Array:
+def mirror_pad_grad(input, paddings: Static, *, mode):
     """Add mirrored margins to the elements that they repeat.
 
-    TF: tf.raw_ops.MirrorPadGrad.
-
     Args:
-      input: the gradient of a result of `mirror_pad`.
       paddings: ``[rank, 2]``, as those of `mirror_pad`.
-      mode: as that of `mirror_pad`.
     """
     x = jnp.asarray(input)
     inner = tuple(d - b - a for d, (b, a) in zip(x.shape, pairs(paddings, x.ndim), strict=True))

@@ -21,8 +21,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .gather import take
 from .scatter import overwrite_rows
@@ -59,13 +57,11 @@ def _fold_stitch(indices: Any, data: Any, *, bound: int | None = None) -> np.nda
 
 
 @op("DynamicStitch", "ParallelDynamicStitch", fold=_fold_stitch, result_size=result_size.stitched)
-def dynamic_stitch(indices: list[Operand], data: list[Operand], *, bound: Bound) -> Array:
-    """Interleave rows by their indices. TF: tf.raw_ops.DynamicStitch.
+def dynamic_stitch(indices, data, *, bound: Bound):
+    """Interleave rows by their indices.
 
     Args:
-      indices: integer arrays. Of equal ones, the last row stays.
       data: for each of them an array ``indices[i].shape + row_shape``.
-      bound: the number of rows, or the tracker of data-dependent sizes, if indices are traced.
 
     Returns:
       ``[n, *row_shape]``, zeros where no index points; n is the largest index + 1. If indices are traced, those beyond
@@ -106,14 +102,11 @@ def dynamic_stitch(indices: list[Operand], data: list[Operand], *, bound: Bound)
 
 
 @op("DynamicPartition")
-def dynamic_partition(data: Operand, partitions: Operand, *, num_partitions: int, bound: Bound) -> list[Array]:
-    """Split rows by a partition number. TF: tf.raw_ops.DynamicPartition.
+def dynamic_partition(data, partitions, *, num_partitions, bound: Bound):
+    """Split rows by a partition number.
 
     Args:
-      data: an array whose shape starts with that of ``partitions``.
       partitions: ints in ``[0, num_partitions)``; traced ones out of range drop the row.
-      num_partitions: number of results.
-      bound: the number of rows of each result, or the tracker of data-dependent sizes, if partitions are traced.
 
     Returns:
       The rows of each partition, in order. Up to an int bound they are padded with zeros, signed integers with -1, so

@@ -20,7 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, normalize_axes, static_value
-from tf2jax_lite.values.types import Array
 
 
 def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
@@ -36,11 +35,10 @@ def _permutation(perm: Any, rank: int) -> tuple[int, ...]:
     fold=lambda x, perm: np.transpose(x, _permutation(perm, np.ndim(x))),
     pattern=Pattern.INJECTIVE,
 )
-def transpose(x: Array, perm: Static) -> Array:
-    """Permute dimensions. TF: tf.raw_ops.Transpose.
+def transpose(x, perm: Static):
+    """Permute dimensions.
 
     Args:
-      x: an array.
       perm: ``[rank]``, a permutation of ``range(rank)``; negative axes count from the end.
 
     Raises:
@@ -56,11 +54,10 @@ def transpose(x: Array, perm: Static) -> Array:
     fold=lambda x, perm: np.conj(np.transpose(x, _permutation(perm, np.ndim(x)))),
     pattern=Pattern.INJECTIVE,
 )
-def conjugate_transpose(x: Array, perm: Static) -> Array:
-    """Permute dimensions and conjugate. TF: tf.raw_ops.ConjugateTranspose.
+def conjugate_transpose(x, perm: Static):
+    """Permute dimensions and conjugate.
 
     Args:
-      x: an array.
       perm: ``[rank]``, as that of `transpose`.
     """
     out = transpose(x, perm)
@@ -86,11 +83,10 @@ def _fold_tile(input: Any, multiples: Any) -> Any:
 
 
 @op("Tile", fold=_fold_tile, result_size=result_size.repeated, pattern=Pattern.INJECTIVE)
-def tile(input: Array, multiples: Static) -> Array:
-    """Repeat along each dimension. TF: tf.raw_ops.Tile.
+def tile(input, multiples: Static):
+    """Repeat along each dimension.
 
     Args:
-      input: an array.
       multiples: ``[rank]``, ints >= 0.
 
     Raises:
@@ -130,11 +126,10 @@ def _reverse_axes(axis: Any, rank: int) -> tuple[int, ...]:
     fold=lambda tensor, axis: np.flip(tensor, _reverse_axes(axis, np.ndim(tensor))),
     pattern=Pattern.INJECTIVE,
 )
-def reverse_v2(tensor: Array, axis: Static) -> Array:
-    """Reverse along axes. TF: tf.raw_ops.ReverseV2.
+def reverse_v2(tensor, axis: Static):
+    """Reverse along axes.
 
     Args:
-      tensor: an array.
       axis: a vector of distinct ints in ``[-rank, rank)``.
 
     Raises:
@@ -156,11 +151,10 @@ def _flags(flags: Any, rank: int) -> Any:
     fold=lambda tensor, dims: np.flip(tensor, tuple(_flags(dims, np.ndim(tensor)))),
     pattern=Pattern.INJECTIVE,
 )
-def reverse(tensor: Array, dims: Static) -> Array:
-    """Reverse along the dimensions that are flagged. TF: tf.raw_ops.Reverse.
+def reverse(tensor, dims: Static):
+    """Reverse along the dimensions that are flagged.
 
     Args:
-      tensor: an array.
       dims: ``[rank]``, bools.
 
     Raises:
@@ -170,15 +164,12 @@ def reverse(tensor: Array, dims: Static) -> Array:
 
 
 @op("ReverseSequence", pattern=Pattern.INJECTIVE)
-def reverse_sequence(input: Array, seq_lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Array:
-    """Reverse the first elements of each sequence. TF: tf.raw_ops.ReverseSequence.
+def reverse_sequence(input, seq_lengths, *, seq_dim, batch_dim=0):
+    """Reverse the first elements of each sequence.
 
     Args:
-      input: an array of rank >= 2.
       seq_lengths: ``[size of batch_dim]``, ints; the number of elements that are reversed. If traced, it is clamped to
         the sequence, where TensorFlow raises.
-      seq_dim: the dimension that is reversed.
-      batch_dim: another dimension, which enumerates sequences.
 
     Raises:
       OpError: dimensions are out of range or equal, shapes do not match, or a static length is out of range.
@@ -217,11 +208,10 @@ def reverse_sequence(input: Array, seq_lengths: Array, *, seq_dim: int, batch_di
 
 
 @op("Roll", pattern=Pattern.INJECTIVE)
-def roll(input: Array, shift: Array, axis: Static) -> Array:
-    """Roll elements along axes. TF: tf.raw_ops.Roll.
+def roll(input, shift, axis: Static):
+    """Roll elements along axes.
 
     Args:
-      input: an array of rank >= 1.
       shift: a scalar or vector of ints, static or traced.
       axis: ints in ``[-rank, rank)``, of the shape of ``shift``. Shifts along a repeated axis add up.
 
@@ -257,15 +247,12 @@ def _roll(x: Any, shift: Any, axis: int) -> Any:
 
 
 @op("TileGrad")
-def tile_grad(input: Array, multiples: Static) -> Array:
-    """Sum tiles. TF: tf.raw_ops.TileGrad.
+def tile_grad(input, multiples: Static):
+    """Sum tiles.
 
     Args:
       input: [n0 d0, n1 d1, ...].
       multiples: static [n0, n1, ...].
-
-    Returns:
-      [d0, d1, ...].
 
     Raises:
       OpError: the shape does not divide into tiles.

@@ -21,7 +21,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Update
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, is_static
-from tf2jax_lite.values.types import Array
 
 from .gather import _check_policy, nd_in_range
 
@@ -214,8 +213,8 @@ def _fold_tensor_scatter(kind: str) -> Callable[..., np.ndarray]:
 
 
 @op("ScatterNd", result_size=result_size.from_sizes(2), pattern=Pattern.MATERIALIZED)
-def scatter_nd(indices: Array, updates: Array, shape: Static, *, bad_indices_policy: str = "") -> Array:
-    """Add updates into zeros. TF: tf.raw_ops.ScatterNd.
+def scatter_nd(indices, updates, shape: Static, *, bad_indices_policy=""):
+    """Add updates into zeros.
 
     Args:
       indices: ``[..., depth]``, integers; out of range see `scatter`.
@@ -231,11 +230,10 @@ def scatter_nd(indices: Array, updates: Array, shape: Static, *, bad_indices_pol
 
 
 @op("TensorScatterUpdate", fold=_fold_tensor_scatter("update"), pattern=Pattern.MATERIALIZED)
-def tensor_scatter_update(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
-    """Overwrite slices of a tensor. TF: tf.raw_ops.TensorScatterUpdate.
+def tensor_scatter_update(tensor, indices, updates, *, bad_indices_policy=""):
+    """Overwrite slices of a tensor.
 
     Args:
-      tensor: an array of rank >= 1.
       indices: ``[..., depth]``, integers; out of range see `scatter`.
       updates: ``indices.shape[:-1] + tensor.shape[depth:]``, of the same dtype.
       bad_indices_policy: "IGNORE": static indices out of range are dropped instead of an error.
@@ -247,28 +245,28 @@ def tensor_scatter_update(tensor: Array, indices: Array, updates: Array, *, bad_
 
 
 @op("TensorScatterAdd", "ScatterNdNonAliasingAdd", fold=_fold_tensor_scatter("add"), pattern=Pattern.MATERIALIZED)
-def tensor_scatter_add(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
+def tensor_scatter_add(tensor, indices, updates, *, bad_indices_policy=""):
     """Add updates to slices of a tensor.
 
-    TF: tf.raw_ops.TensorScatterAdd. Arguments: see `tensor_scatter_update`.
+    Arguments: see `tensor_scatter_update`.
     """
     return scatter(_add, tensor, indices, updates, bad_indices_policy)
 
 
 @op("TensorScatterSub", fold=_fold_tensor_scatter("sub"), pattern=Pattern.MATERIALIZED)
-def tensor_scatter_sub(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
+def tensor_scatter_sub(tensor, indices, updates, *, bad_indices_policy=""):
     """Subtract updates from slices of a tensor.
 
-    TF: tf.raw_ops.TensorScatterSub. Arguments: see `tensor_scatter_update`.
+    Arguments: see `tensor_scatter_update`.
     """
     return scatter(_sub, tensor, indices, updates, bad_indices_policy)
 
 
 @op("TensorScatterMax", pattern=Pattern.MATERIALIZED)
-def tensor_scatter_max(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
+def tensor_scatter_max(tensor, indices, updates, *, bad_indices_policy=""):
     """Take the maximum of slices and updates.
 
-    TF: tf.raw_ops.TensorScatterMax. Arguments: see `tensor_scatter_update`.
+    Arguments: see `tensor_scatter_update`.
 
     NaN updates are dropped (``std::max(old, NaN)``); equal maxima share the gradient.
     """
@@ -276,10 +274,10 @@ def tensor_scatter_max(tensor: Array, indices: Array, updates: Array, *, bad_ind
 
 
 @op("TensorScatterMin", pattern=Pattern.MATERIALIZED)
-def tensor_scatter_min(tensor: Array, indices: Array, updates: Array, *, bad_indices_policy: str = "") -> Array:
+def tensor_scatter_min(tensor, indices, updates, *, bad_indices_policy=""):
     """Take the minimum of slices and updates.
 
-    TF: tf.raw_ops.TensorScatterMin. Arguments: see `tensor_scatter_update`.
+    Arguments: see `tensor_scatter_update`.
 
     NaN updates are dropped (``std::min(old, NaN)``); equal minima share the gradient.
     """
@@ -294,7 +292,7 @@ _KINDS = {"Add": _add, "Sub": _sub, "Mul": _mul, "Div": _div, "Max": _max, "Min"
 def _register_variable_scatters(name: str) -> None:
     kind = _KINDS[name]
 
-    def resource_scatter(resource: Update[Array], indices: Array, updates: Array) -> Array:
+    def resource_scatter(resource: Update, indices, updates):
         resource = jnp.asarray(resource)
         if resource.ndim == 0:
             raise OpError("the variable must have at least one dimension")
@@ -314,9 +312,7 @@ def _register_variable_scatters(name: str) -> None:
     if name in ("Mul", "Div"):
         return
 
-    def resource_scatter_nd(
-        ref: Update[Array], indices: Array, updates: Array, *, bad_indices_policy: str = ""
-    ) -> Array:
+    def resource_scatter_nd(ref: Update, indices, updates, *, bad_indices_policy=""):
         return scatter(kind, ref, indices, updates, bad_indices_policy)
 
     resource_scatter_nd.__doc__ = (

@@ -7,7 +7,6 @@ shape_ops.cc, reshape_op.cc, broadcast_to_op.cc, bcast_ops.cc, data_format_ops.c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,8 +22,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, dims_array, is_symbolic, normalize_axis
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike, PartialShape
 
 INT32 = np.dtype(np.int32)
 
@@ -58,8 +55,8 @@ def static_sizes(shape: Any) -> tuple[Any, ...]:
 
 
 @op("Shape", fold=lambda input, *, out_type=INT32: dims_array(np.shape(input), out_type), pattern=Pattern.SHAPE_ONLY)
-def shape(input: Array, *, out_type: DTypeLike = INT32) -> Operand:
-    """Return the shape, a static vector. TF: tf.raw_ops.Shape."""
+def shape(input, *, out_type=INT32):
+    """Return the shape, a static vector."""
     return dims_array(np.shape(input), out_type)
 
 
@@ -68,8 +65,8 @@ def _shape_n(input: list[Any], *, out_type: Any = INT32) -> list[Any]:
 
 
 @op("ShapeN", fold=_shape_n, pattern=Pattern.SHAPE_ONLY)
-def shape_n(input: list[Array], *, out_type: DTypeLike = INT32) -> list[Array]:
-    """Return the shapes, static vectors. TF: tf.raw_ops.ShapeN."""
+def shape_n(input, *, out_type=INT32):
+    """Return the shapes, static vectors."""
     return _shape_n(input, out_type=out_type)
 
 
@@ -78,14 +75,14 @@ def _size(input: Any, *, out_type: Any = INT32) -> Any:
 
 
 @op("Size", fold=_size, pattern=Pattern.SHAPE_ONLY)
-def size(input: Array, *, out_type: DTypeLike = INT32) -> Array:
-    """Return the number of elements, a static scalar. TF: tf.raw_ops.Size."""
+def size(input, *, out_type=INT32):
+    """Return the number of elements, a static scalar."""
     return _size(input, out_type=out_type)
 
 
 @op("Rank", fold=lambda input: np.array(np.ndim(input), np.int32), pattern=Pattern.SHAPE_ONLY)
-def rank(input: Array) -> np.ndarray:
-    """Return the rank, a static scalar. TF: tf.raw_ops.Rank."""
+def rank(input):
+    """Return the rank, a static scalar."""
     return np.array(np.ndim(input), np.int32)
 
 
@@ -140,13 +137,11 @@ def _fold_reshape(tensor: Any, shape: Any) -> Any:
 
 
 @op("Reshape", int64="per_word", fold=_fold_reshape)
-def reshape(tensor: Array, shape: Static, *, tracker: DynamicShapes | None = None) -> Array:
-    """Reshape. TF: tf.raw_ops.Reshape.
+def reshape(tensor, shape: Static, *, tracker: DynamicShapes | None = None):
+    """Reshape.
 
     Args:
-      tensor: an array.
       shape: a vector of ints, of which one may be -1.
-      tracker: the tracker of data-dependent sizes.
 
     Raises:
       OpError: the number of elements does not match.
@@ -165,11 +160,10 @@ def _new_axis(input: Any, dim: Any) -> int:
 
 
 @op("ExpandDims", int64="per_word", fold=lambda input, dim: np.expand_dims(input, _new_axis(input, dim)))
-def expand_dims(input: Array, dim: Static) -> Array:
-    """Insert a dimension of size 1. TF: tf.raw_ops.ExpandDims.
+def expand_dims(input, dim: Static):
+    """Insert a dimension of size 1.
 
     Args:
-      input: an array.
       dim: scalar int in ``[-rank - 1, rank]``.
 
     Raises:
@@ -193,11 +187,10 @@ def _squeeze_axes(current: tuple[Any, ...], squeeze_dims: Any) -> tuple[int, ...
     int64="per_word",
     fold=lambda input, *, squeeze_dims=(): np.squeeze(input, _squeeze_axes(np.shape(input), squeeze_dims)),
 )
-def squeeze(input: Array, *, squeeze_dims: Sequence[int] = ()) -> Array:
-    """Drop dimensions of size 1. TF: tf.raw_ops.Squeeze.
+def squeeze(input, *, squeeze_dims=()):
+    """Drop dimensions of size 1.
 
     Args:
-      input: an array.
       squeeze_dims: the dimensions, ints in ``[-rank, rank)``; none: all that are statically 1.
 
     Raises:
@@ -217,11 +210,10 @@ def _fold_broadcast_to(input: Any, shape: Any) -> Any:
 
 
 @op("BroadcastTo", fold=_fold_broadcast_to, result_size=result_size.from_sizes(1))
-def broadcast_to(input: Array, shape: Static) -> Array:
-    """Broadcast to a shape. TF: tf.raw_ops.BroadcastTo.
+def broadcast_to(input, shape: Static):
+    """Broadcast to a shape.
 
     Args:
-      input: an array.
       shape: a vector of ints >= 0.
 
     Raises:
@@ -247,8 +239,8 @@ def _fold_broadcast_args(s0: Any, s1: Any) -> Any:
 
 
 @op("BroadcastArgs", fold=_fold_broadcast_args)
-def broadcast_args(s0: Static, s1: Static) -> Array:
-    """Return the shape that two shapes broadcast to. TF: tf.raw_ops.BroadcastArgs.
+def broadcast_args(s0: Static, s1: Static):
+    """Return the shape that two shapes broadcast to.
 
     Args:
       s0: a static vector.
@@ -277,10 +269,8 @@ def _fold_broadcast_gradient_args(s0: Any, s1: Any) -> Any:
 
 
 @op("BroadcastGradientArgs", fold=_fold_broadcast_gradient_args)
-def broadcast_gradient_args(s0: Static, s1: Static) -> tuple[Array, Array]:
+def broadcast_gradient_args(s0: Static, s1: Static):
     """Return the axes over which gradients of broadcast operands are summed.
-
-    TF: tf.raw_ops.BroadcastGradientArgs.
 
     Args:
       s0: shape of the first operand, a static vector.
@@ -307,8 +297,8 @@ def _fold_concat_offset(concat_dim: Any, shape: list[Any]) -> Any:
 
 
 @op("ConcatOffset", fold=_fold_concat_offset)
-def concat_offset(concat_dim: Static, shape: Static) -> list[Array]:
-    """Return the start of each part of a concatenation. TF: tf.raw_ops.ConcatOffset.
+def concat_offset(concat_dim: Static, shape: Static):
+    """Return the start of each part of a concatenation.
 
     Args:
       concat_dim: scalar int in ``[-rank, rank)``.
@@ -330,11 +320,8 @@ def _fold_invert_permutation(x: Any) -> Any:
 
 
 @op("InvertPermutation", fold=_fold_invert_permutation)
-def invert_permutation(x: Array) -> Array:
-    """Invert a permutation. TF: tf.raw_ops.InvertPermutation.
-
-    Args:
-      x: a vector of ints; if traced, other vectors than permutations give an arbitrary result, where TensorFlow raises.
+def invert_permutation(x):
+    """Invert a permutation.
 
     Raises:
       OpError: ``x`` is not a vector, or static and not a permutation.
@@ -362,11 +349,10 @@ def _fold_unravel_index(indices: Any, dims: Any) -> Any:
 
 
 @op("UnravelIndex", fold=_fold_unravel_index)
-def unravel_index(indices: Array, dims: Static) -> Array:
-    """Return the coordinates of flat indices. TF: tf.raw_ops.UnravelIndex.
+def unravel_index(indices, dims: Static):
+    """Return the coordinates of flat indices.
 
     Args:
-      indices: ints of any shape. Traced ones out of range wrap around, where TensorFlow raises.
       dims: a static vector, the shape that is indexed.
 
     Returns:
@@ -399,15 +385,11 @@ def _fold_dim_map(x: Any, *, src_format: str = "NHWC", dst_format: str = "NCHW")
 
 
 @op("DataFormatDimMap", fold=_fold_dim_map)
-def data_format_dim_map(x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+def data_format_dim_map(x, *, src_format="NHWC", dst_format="NCHW"):
     """Map axes of one data format to those of another.
-
-    TF: tf.raw_ops.DataFormatDimMap.
 
     Args:
       x: axes, ints in ``[-rank, rank)``, of any shape.
-      src_format: letters of the source, such as "NHWC".
-      dst_format: a permutation of them.
 
     Raises:
       OpError: the formats are not permutations of each other.
@@ -434,15 +416,8 @@ def _fold_vec_permute(x: Any, *, src_format: str = "NHWC", dst_format: str = "NC
 
 
 @op("DataFormatVecPermute", fold=_fold_vec_permute)
-def data_format_vec_permute(x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+def data_format_vec_permute(x, *, src_format="NHWC", dst_format="NCHW"):
     """Reorder a vector of one data format for another.
-
-    TF: tf.raw_ops.DataFormatVecPermute.
-
-    Args:
-      x: a vector, or a matrix of which rows are reordered: one for each letter, or for each spatial dimension.
-      src_format: letters of the source, such as "NHWC".
-      dst_format: a permutation of them.
 
     Raises:
       OpError: another number of entries, or formats that are not permutations of each other.
@@ -455,11 +430,10 @@ def data_format_vec_permute(x: Array, *, src_format: str = "NHWC", dst_format: s
 
 
 @op("EnsureShape", fold=lambda input, *, shape: _check_shape(input, shape))
-def ensure_shape(input: Array, *, shape: PartialShape | None) -> Array:
-    """Return the input if its static dimensions match. TF: tf.raw_ops.EnsureShape.
+def ensure_shape(input, *, shape):
+    """Return the input if its static dimensions match.
 
     Args:
-      input: an array.
       shape: expected dimensions, None for any; None: a shape of any rank.
 
     Raises:

@@ -16,7 +16,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
-from tf2jax_lite.values.types import Array
 
 from ._slicing import as_int32, dynamic_slice, static_slice
 from .gather import take
@@ -53,15 +52,13 @@ class _DynamicBoxError(UnboundedError):
 
 
 @op("Slice", int64="per_word", fold=_fold_slice, pattern=Pattern.INJECTIVE)
-def slice_(input: Array, begin: Array, size: Array, *, tracker: DynamicShapes | None = None) -> Array:
-    """Slice a box. TF: tf.raw_ops.Slice.
+def slice_(input, begin, size, *, tracker: DynamicShapes | None = None):
+    """Slice a box.
 
     Args:
-      input: an array.
       begin: ``[rank]``, ints: the first index in each dimension. If traced and out of range, an error in TensorFlow,
         the box is moved inside, or truncated where its size is data-dependent, too.
       size: ``[rank]``, ints: the number of elements, -1 for all up to the end.
-      tracker: the tracker of data-dependent sizes.
 
     Raises:
       OpError: a static box reaches out of the array.

@@ -20,8 +20,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern, Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axis, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.top_k import top_k as largest
 
@@ -45,17 +43,8 @@ def _top_k(x: Any, k: Any, index_type: Any) -> tuple[Any, Any]:
 
 
 @op("TopKV2", pattern=Pattern.MATERIALIZED)
-def top_k_v2(
-    x: Array,
-    k: Unconverted[Operand],
-    *,
-    sorted: bool = True,
-    index_type: DTypeLike = np.int32,
-    tracker: DynamicShapes | None = None,
-) -> tuple[Array, Array]:
+def top_k_v2(x, k: Unconverted, *, sorted=True, index_type=np.int32, tracker: DynamicShapes | None = None):
     """Return the k largest elements of the last axis, and their indices.
-
-    TF: tf.raw_ops.TopKV2.
 
     NaN counts as largest (TensorFlow leaves it open), and 0 as larger than -0 (equal in TensorFlow).
 
@@ -63,9 +52,6 @@ def top_k_v2(
       x: ``[..., n]``, numbers.
       k: scalar int in ``[0, n]``. If traced, the results have a data-dependent size; one above ``n``, an error in
         TensorFlow, returns all elements.
-      sorted: unused: results are always sorted.
-      index_type: dtype of the indices.
-      tracker: the tracker of data-dependent sizes.
 
     Returns:
       Values ``[..., k]`` in descending order, and indices; of equal elements the first comes first.
@@ -90,10 +76,10 @@ def top_k_v2(
 
 
 @op("TopK", pattern=Pattern.MATERIALIZED)
-def top_k(x: Array, *, k: int, sorted: bool = True) -> tuple[Array, Array]:
+def top_k(x, *, k, sorted=True):
     """Return the k largest elements of the last axis, and their indices.
 
-    TF: tf.raw_ops.TopK. See `top_k_v2`.
+    See `top_k_v2`.
     """
     del sorted
     return _top_k(x, k, np.int32)
@@ -101,27 +87,20 @@ def top_k(x: Array, *, k: int, sorted: bool = True) -> tuple[Array, Array]:
 
 @op("ApproxTopK", pattern=Pattern.MATERIALIZED)
 def approx_top_k(
-    x: Array,
+    x,
     *,
-    k: int,
-    reduction_dimension: int = -1,
-    recall_target: float = 0.95,
-    is_max_k: bool = True,
-    reduction_input_size_override: int = -1,
-    aggregate_to_topk: bool = True,
-) -> tuple[Array, Array]:
+    k,
+    reduction_dimension=-1,
+    recall_target=0.95,
+    is_max_k=True,
+    reduction_input_size_override=-1,
+    aggregate_to_topk=True,
+):
     """Return the k largest or smallest elements, exact except on TPU.
 
-    TF: tf.raw_ops.ApproxTopK.
-
     Args:
-      x: floats of rank >= 1.
-      k: number of results.
       reduction_dimension: the axis, in ``[-rank, rank)``.
-      recall_target: expected share of the true top k, on TPU.
-      is_max_k: largest elements if True, else smallest.
       reduction_input_size_override: size of the whole input if this is a shard, -1 for the size of the axis.
-      aggregate_to_topk: whether shards' candidates are reduced to k results.
     """
     fn = lax.approx_max_k if is_max_k else lax.approx_min_k
     x = jnp.asarray(x)
@@ -149,10 +128,8 @@ def _in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
 
 
 @op("InTopKV2")
-def in_top_k_v2(predictions: Array, targets: Array, k: Array) -> Array:
+def in_top_k_v2(predictions, targets, k):
     """Return whether targets are among the k best predictions.
-
-    TF: tf.raw_ops.InTopKV2.
 
     Args:
       predictions: ``[batch, classes]``, float32. A row with a number that is not finite is False.
@@ -166,10 +143,10 @@ def in_top_k_v2(predictions: Array, targets: Array, k: Array) -> Array:
 
 
 @op("InTopK")
-def in_top_k(predictions: Array, targets: Array, *, k: int) -> Array:
+def in_top_k(predictions, targets, *, k):
     """Return whether targets are among the k best predictions.
 
-    TF: tf.raw_ops.InTopK. See `in_top_k_v2`.
+    See `in_top_k_v2`.
     """
     return _in_top_k(predictions, targets, k)
 
@@ -189,10 +166,8 @@ def _nth_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("NthElement", pattern=Pattern.MATERIALIZED)
-def nth_element(x: Array, n: Array, *, reverse: bool = False) -> Array:
+def nth_element(x, n, *, reverse=False):
     """Return the n-th smallest (or largest) element of the last axis.
-
-    TF: tf.raw_ops.NthElement.
 
     Args:
       x: ``[..., size]``, numbers. Elements equal to the result share its gradient.
@@ -241,18 +216,12 @@ def _bound(sorted_inputs: Any, values: Any, out_type: Any, upper: bool) -> Any:
 
 
 @op("LowerBound", pattern=Pattern.MATERIALIZED)
-def lower_bound(sorted_inputs: Array, values: Array, *, out_type: DTypeLike = np.int32) -> Array:
+def lower_bound(sorted_inputs, values, *, out_type=np.int32):
     """Return insertion positions in sorted rows, before equal elements.
-
-    TF: tf.raw_ops.LowerBound.
 
     Args:
       sorted_inputs: ``[batch, n]``, ascending rows.
       values: ``[batch, m]``, of the same dtype.
-      out_type: dtype of the result.
-
-    Returns:
-      ``[batch, m]``.
 
     Raises:
       OpError: other ranks.
@@ -261,9 +230,9 @@ def lower_bound(sorted_inputs: Array, values: Array, *, out_type: DTypeLike = np
 
 
 @op("UpperBound", pattern=Pattern.MATERIALIZED)
-def upper_bound(sorted_inputs: Array, values: Array, *, out_type: DTypeLike = np.int32) -> Array:
+def upper_bound(sorted_inputs, values, *, out_type=np.int32):
     """Return insertion positions in sorted rows, after equal elements.
 
-    TF: tf.raw_ops.UpperBound. See `lower_bound`.
+    See `lower_bound`.
     """
     return _bound(sorted_inputs, values, out_type, True)

@@ -21,7 +21,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import dims
-from tf2jax_lite.values.types import Array
 
 from .pad import pairs
 
@@ -36,8 +35,8 @@ def _blocks(block_shape: Any, rank: int) -> tuple[int, ...]:
 
 
 @op("SpaceToBatchND", pattern=Pattern.INJECTIVE)
-def space_to_batch_nd(input: Array, block_shape: Static, paddings: Static) -> Array:
-    """Move blocks of spatial dimensions into the batch. TF: tf.raw_ops.SpaceToBatchND.
+def space_to_batch_nd(input, block_shape: Static, paddings: Static):
+    """Move blocks of spatial dimensions into the batch.
 
     Args:
       input: ``[batch, *spatial, ...]``.
@@ -68,8 +67,8 @@ def space_to_batch_nd(input: Array, block_shape: Static, paddings: Static) -> Ar
 
 
 @op("BatchToSpaceND", pattern=Pattern.INJECTIVE)
-def batch_to_space_nd(input: Array, block_shape: Static, crops: Static) -> Array:
-    """Move blocks of the batch into spatial dimensions. TF: tf.raw_ops.BatchToSpaceND.
+def batch_to_space_nd(input, block_shape: Static, crops: Static):
+    """Move blocks of the batch into spatial dimensions.
 
     Args:
       input: ``[batch, *spatial, ...]``; the batch is a multiple of the product of block sizes.
@@ -114,25 +113,23 @@ def _block_size(block_size: int) -> int:
 
 
 @op("SpaceToBatch", pattern=Pattern.INJECTIVE)
-def space_to_batch(input: Array, paddings: Static, *, block_size: int) -> Array:
-    """Move blocks of an image into the batch. TF: tf.raw_ops.SpaceToBatch.
+def space_to_batch(input, paddings: Static, *, block_size):
+    """Move blocks of an image into the batch.
 
     Args:
       input: ``[batch, height, width, channels]``.
       paddings: ``[2, 2]``, see `space_to_batch_nd`.
-      block_size: height and width of a block, >= 2.
     """
     return space_to_batch_nd(input, np.full(2, _block_size(block_size)), paddings)
 
 
 @op("BatchToSpace", pattern=Pattern.INJECTIVE)
-def batch_to_space(input: Array, crops: Static, *, block_size: int) -> Array:
-    """Move blocks of the batch into an image. TF: tf.raw_ops.BatchToSpace.
+def batch_to_space(input, crops: Static, *, block_size):
+    """Move blocks of the batch into an image.
 
     Args:
       input: ``[batch, height, width, channels]``.
       crops: ``[2, 2]``, see `batch_to_space_nd`.
-      block_size: height and width of a block, >= 2.
     """
     return batch_to_space_nd(input, np.full(2, _block_size(block_size)), crops)
 
@@ -148,13 +145,8 @@ def _image(input: Any, block_size: int, data_format: str) -> tuple[Any, bool]:
 
 
 @op("SpaceToDepth", pattern=Pattern.INJECTIVE)
-def space_to_depth(input: Array, *, block_size: int, data_format: str = "NHWC") -> Array:
-    """Move blocks of an image into its channels. TF: tf.raw_ops.SpaceToDepth.
-
-    Args:
-      input: rank 4; height and width are multiples of ``block_size``.
-      block_size: height and width of a block, >= 2.
-      data_format: "NHWC" or "NCHW".
+def space_to_depth(input, *, block_size, data_format="NHWC"):
+    """Move blocks of an image into its channels.
 
     Raises:
       OpError: another rank, or dimensions that are not multiples.
@@ -173,13 +165,8 @@ def space_to_depth(input: Array, *, block_size: int, data_format: str = "NHWC") 
 
 
 @op("DepthToSpace", pattern=Pattern.INJECTIVE)
-def depth_to_space(input: Array, *, block_size: int, data_format: str = "NHWC") -> Array:
-    """Move channels into blocks of an image. TF: tf.raw_ops.DepthToSpace.
-
-    Args:
-      input: rank 4; the channels are a multiple of ``block_size ** 2``.
-      block_size: height and width of a block, >= 2.
-      data_format: "NHWC" or "NCHW".
+def depth_to_space(input, *, block_size, data_format="NHWC"):
+    """Move channels into blocks of an image.
 
     Raises:
       OpError: another rank, or channels that are not a multiple.
@@ -238,19 +225,11 @@ def _patches(x: Any, ksizes: Sequence[int], strides: Sequence[int], rates: Seque
 
 
 @op("ExtractImagePatches", pattern=Pattern.INJECTIVE)
-def extract_image_patches(
-    images: Array, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
-) -> Array:
+def extract_image_patches(images, *, ksizes, strides, rates, padding):
     """Return the patches of images in the last dimension.
-
-    TF: tf.raw_ops.ExtractImagePatches.
 
     Args:
       images: ``[batch, height, width, channels]``.
-      ksizes: 4 ints, size of a patch; 1 for batch and channels, and so are ``strides`` and ``rates``.
-      strides: 4 ints, distance of patches.
-      rates: 4 ints, dilation of a patch.
-      padding: "SAME" or "VALID".
 
     Returns:
       ``[batch, rows, columns, patch_height * patch_width * channels]``.
@@ -265,16 +244,11 @@ def extract_image_patches(
 
 
 @op("ExtractVolumePatches", pattern=Pattern.INJECTIVE)
-def extract_volume_patches(input: Array, *, ksizes: Sequence[int], strides: Sequence[int], padding: str) -> Array:
+def extract_volume_patches(input, *, ksizes, strides, padding):
     """Return the patches of volumes in the last dimension.
-
-    TF: tf.raw_ops.ExtractVolumePatches.
 
     Args:
       input: ``[batch, depth, height, width, channels]``.
-      ksizes: 5 ints, size of a patch; 1 for batch and channels, and so are ``strides``.
-      strides: 5 ints, distance of patches.
-      padding: "SAME" or "VALID".
 
     Raises:
       OpError: another rank, or invalid attributes.

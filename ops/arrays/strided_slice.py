@@ -21,7 +21,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern, Update
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims
-from tf2jax_lite.values.types import Array
 
 from ._slicing import as_int32, dynamic_slice, object_or_array, one_dtype, static_slice, wrapped
 from ._strided_spec import Item, Plan, plan_of, plan_of_items, spec_items
@@ -152,35 +151,28 @@ def _slice_dynamic_range(input: Any, axis: int, begin: Entry | None, end: Entry 
 
 @op("StridedSlice", int64="per_word", fold=_fold_strided_slice, pattern=Pattern.INJECTIVE)
 def strided_slice(
-    input: Array,
-    begin: Array,
-    end: Array,
+    input,
+    begin,
+    end,
     strides: Static,
     *,
     tracker: DynamicShapes | None = None,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Array:
-    """Slice like Python. TF: tf.raw_ops.StridedSlice.
+    begin_mask=0,
+    end_mask=0,
+    ellipsis_mask=0,
+    new_axis_mask=0,
+    shrink_axis_mask=0,
+):
+    """Slice like Python.
 
     Traced bounds keep a static size for an index, and for a range whose ends are a static distance apart, such as
     ``x[i:i + 3]``. Out of range the slice is moved inside, where TensorFlow raises for an index, and truncates a range
     (to no elements if it starts below 0 and ends at 0 or above). Other traced ranges have a data-dependent size.
 
     Args:
-      input: an array.
       begin: ``[count]``, ints: an entry for each dimension, new axis or ellipsis of the specification.
       end: ``[count]``, ints.
       strides: ``[count]``, ints other than 0.
-      tracker: the tracker of data-dependent sizes.
-      begin_mask: bit i set: range i starts at the first element.
-      end_mask: bit i set: range i ends with the last element.
-      ellipsis_mask: bit i set: entry i is an ellipsis.
-      new_axis_mask: bit i set: entry i is a new dimension of size 1.
-      shrink_axis_mask: bit i set: entry i is an index, whose dimension is dropped.
 
     Raises:
       OpError: an invalid specification, or a static index out of range.
@@ -236,21 +228,21 @@ def _traced_start(entry: Entry, size: Any) -> Any:
 @op("StridedSliceGrad", pattern=Pattern.INJECTIVE)
 def strided_slice_grad(
     shape: Static,
-    begin: Array,
-    end: Array,
+    begin,
+    end,
     strides: Static,
-    dy: Array,
+    dy,
     *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Array:
+    begin_mask=0,
+    end_mask=0,
+    ellipsis_mask=0,
+    new_axis_mask=0,
+    shrink_axis_mask=0,
+):
     """Return zeros with ``dy`` at the positions of a slice.
 
-    TF: tf.raw_ops.StridedSliceGrad. ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the
-    slice. Other arguments are those of `strided_slice`.
+    ``shape`` is the shape of the result, a static vector; ``dy`` has the shape of the slice. Other arguments are those
+    of `strided_slice`.
 
     Raises:
       OpError: ``dy`` has another shape, or the specification is invalid.
@@ -270,19 +262,19 @@ def strided_slice_grad(
 
 @op("TensorStridedSliceUpdate", pattern=Pattern.INJECTIVE)
 def tensor_strided_slice_update(
-    input: Array,
-    begin: Array,
-    end: Array,
+    input,
+    begin,
+    end,
     strides: Static,
-    value: Array,
+    value,
     *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Array:
-    """Replace a slice. TF: tf.raw_ops.TensorStridedSliceUpdate.
+    begin_mask=0,
+    end_mask=0,
+    ellipsis_mask=0,
+    new_axis_mask=0,
+    shrink_axis_mask=0,
+):
+    """Replace a slice.
 
     ``value`` broadcasts to the shape of the slice. Other arguments are those of `strided_slice`, with strides of 1 if a
     bound is traced.
@@ -305,19 +297,19 @@ def tensor_strided_slice_update(
 
 @op("ResourceStridedSliceAssign")
 def resource_strided_slice_assign(
-    ref: Update[Array],
-    begin: Array,
-    end: Array,
+    ref: Update,
+    begin,
+    end,
     strides: Static,
-    value: Array,
+    value,
     *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Array:
-    """Replace a slice of a variable. TF: tf.raw_ops.ResourceStridedSliceAssign.
+    begin_mask=0,
+    end_mask=0,
+    ellipsis_mask=0,
+    new_axis_mask=0,
+    shrink_axis_mask=0,
+):
+    """Replace a slice of a variable.
 
     ``ref`` is the value of the variable. Other arguments are those of `tensor_strided_slice_update`.
     """

@@ -16,7 +16,6 @@ from jax import lax
 from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 _REST = np.int32(0x7FFFFFFF)  # all bits but the sign
 _SMALLEST = np.int32(1 << 23)  # the bits of the smallest normal number
@@ -40,15 +39,11 @@ def _flipped(bits: Any) -> Any:
 
 
 @op("KthOrderStatistic")
-def kth_order_statistic(input: Array, *, k: int) -> Array:
-    """Return each row's k-th largest element. TF: tf.raw_ops.KthOrderStatistic.
+def kth_order_statistic(input, *, k):
+    """Return each row's k-th largest element.
 
     Args:
       input: ``[rows, width]``, float32. Negative NaN is the smallest number, positive NaN the largest.
-      k: from 1. NaN for 0, negative NaN above ``width``.
-
-    Returns:
-      ``[rows]``.
 
     Raises:
       OpError: another rank, or a negative ``k``.
@@ -70,10 +65,8 @@ def _low_bits(width: int) -> np.int32:
 
 
 @op("MakeUnique")
-def make_unique(input: Array) -> Array:
+def make_unique(input):
     """Return values whose lowest bits are replaced by their index in the row.
-
-    TF: tf.raw_ops.MakeUnique.
 
     Args:
       input: ``[rows, width]``, float32.
@@ -102,10 +95,8 @@ def _descending(x: Any, k: int) -> Any:
 
 
 @op("TopKUnique")
-def top_k_unique(input: Array, *, k: int) -> tuple[Array, Array]:
+def top_k_unique(input, *, k):
     """Return the k largest distinct values of each row, and the last index of each.
-
-    TF: tf.raw_ops.TopKUnique.
 
     Args:
       input: ``[rows, width]``, float32.
@@ -122,14 +113,11 @@ def top_k_unique(input: Array, *, k: int) -> tuple[Array, Array]:
 
 
 @op("TopKWithUnique")
-def top_k_with_unique(input: Array, *, k: int) -> tuple[Array, Array]:
+def top_k_with_unique(input, *, k):
     """Return the k largest results of `make_unique`, and the indices in their bits.
-
-    TF: tf.raw_ops.TopKWithUnique.
 
     Args:
       input: ``[rows, width]``, float32.
-      k: number of values.
 
     Raises:
       OpError: another rank, a negative ``k``, or a width that is not static.

@@ -19,8 +19,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, normalize_axis, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .gather import take
 
@@ -104,13 +102,11 @@ def _fold_unique_counts_v2(x: Any, axis: Any, *, out_idx: Any = np.int32, bound:
 
 
 @op("Unique", fold=_fold_unique)
-def unique(x: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Array, Array]:
-    """Return distinct values and each element's index there. TF: tf.raw_ops.Unique.
+def unique(x, *, out_idx=np.int32, bound: Bound):
+    """Return distinct values and each element's index there.
 
     Args:
       x: ``[n]``, of any dtype. NaN differs from NaN.
-      out_idx: dtype of the indices.
-      bound: capacity of the values, or the tracker of data-dependent sizes, if the input is traced.
 
     Returns:
       Values in order of first occurrence, up to an int bound padded with zeros (further values are dropped), and
@@ -125,16 +121,11 @@ def unique(x: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[
 
 
 @op("UniqueV2", fold=_fold_unique_v2)
-def unique_v2(x: Operand, axis: Static, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Array, Array]:
+def unique_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     """Return distinct slices along an axis, and their indices.
 
-    TF: tf.raw_ops.UniqueV2.
-
     Args:
-      x: an array.
       axis: a vector of at most one axis; none: ``x`` is a vector.
-      out_idx: dtype of the indices.
-      bound: see `unique`.
 
     Raises:
       OpError: ``axis`` is out of range, or no axis of an array of higher rank.
@@ -145,21 +136,14 @@ def unique_v2(x: Operand, axis: Static, *, out_idx: DTypeLike = np.int32, bound:
 
 
 @op("UniqueWithCounts", fold=_fold_unique_counts)
-def unique_with_counts(x: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Array, Array, Array]:
-    """Return the results of `unique`, and how often each value occurs.
-
-    TF: tf.raw_ops.UniqueWithCounts.
-    """
+def unique_with_counts(x, *, out_idx=np.int32, bound: Bound):
+    """Return the results of `unique`, and how often each value occurs."""
     return _unique(x, _NO_AXIS, out_idx, bound)
 
 
 @op("UniqueWithCountsV2", fold=_fold_unique_counts_v2)
-def unique_with_counts_v2(
-    x: Operand, axis: Static, *, out_idx: DTypeLike = np.int32, bound: Bound
-) -> tuple[Array, Array, Array]:
+def unique_with_counts_v2(x, axis: Static, *, out_idx=np.int32, bound: Bound):
     """Return the results of `unique_v2`, and how often each slice occurs.
-
-    TF: tf.raw_ops.UniqueWithCountsV2.
 
     Arguments are those of `unique_v2`. Counts of padding are 0.
     """
@@ -186,16 +170,12 @@ def _missing(x: Any, y: Any) -> Any:
 
 
 @op("ListDiff", fold=_fold_list_diff)
-def list_diff(x: Operand, y: Operand, *, out_idx: DTypeLike = np.int32, bound: Bound) -> tuple[Operand, Operand]:
+def list_diff(x, y, *, out_idx=np.int32, bound: Bound):
     """Return the elements of one vector that are not in another, and their indices.
-
-    TF: tf.raw_ops.ListDiff.
 
     Args:
       x: ``[n]``.
       y: ``[m]``, of the same dtype.
-      out_idx: dtype of the indices.
-      bound: capacity of the results, or the tracker of data-dependent sizes, if an input is traced.
 
     Returns:
       Both in order. Up to an int bound, values are padded with zeros, indices with ``n``.

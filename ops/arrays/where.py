@@ -20,8 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 
 def _select(mask: Any, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
@@ -29,8 +27,8 @@ def _select(mask: Any, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
 
 
 @op("OneHot", result_size=result_size.count(1))
-def one_hot(indices: Array, depth: Static, on_value: Array, off_value: Array, *, axis: int = -1) -> Array:
-    """Return one-hot vectors along a new axis. TF: tf.raw_ops.OneHot.
+def one_hot(indices, depth: Static, on_value, off_value, *, axis=-1):
+    """Return one-hot vectors along a new axis.
 
     Args:
       indices: integers; those outside ``[0, depth)`` select no position.
@@ -72,12 +70,8 @@ def _fold_where(input: Any, *, bound: int | None = None) -> Any:
 
 
 @op("Where", fold=_fold_where)
-def where(input: Operand, *, bound: Bound = None) -> Array:
-    """Return the coordinates of nonzero elements. TF: tf.raw_ops.Where.
-
-    Args:
-      input: bools or numbers, of rank >= 1.
-      bound: capacity of the result, or the tracker of data-dependent sizes, if the input is traced.
+def where(input, *, bound: Bound = None):
+    """Return the coordinates of nonzero elements.
 
     Returns:
       ``[n, rank]``, int64, in row-major order. With an int ``bound`` it has that many rows: rows after the last are -1
@@ -117,8 +111,8 @@ def _rows(x: Any, i: Any, v: Any) -> tuple[Any, Any, Any]:
 
 
 @op("InplaceUpdate")
-def inplace_update(x: Array, i: Array, v: Array) -> Array:
-    """Replace rows. TF: tf.raw_ops.InplaceUpdate.
+def inplace_update(x, i, v):
+    """Replace rows.
 
     Args:
       x: ``[n, ...]``.
@@ -133,17 +127,17 @@ def inplace_update(x: Array, i: Array, v: Array) -> Array:
 
 
 @op("InplaceAdd")
-def inplace_add(x: Array, i: Array, v: Array) -> Array:
-    """Add to rows. TF: tf.raw_ops.InplaceAdd. Arguments are those of `inplace_update`."""
+def inplace_add(x, i, v):
+    """Add to rows. Arguments are those of `inplace_update`."""
     x, i, v = _rows(x, i, v)
     return x.at[i].add(v, mode="promise_in_bounds")
 
 
 @op("InplaceSub")
-def inplace_sub(x: Array, i: Array, v: Array) -> Array:
+def inplace_sub(x, i, v):
     """Subtract from rows.
 
-    TF: tf.raw_ops.InplaceSub. Arguments are those of `inplace_update`.
+    Arguments are those of `inplace_update`.
     """
     x, i, v = _rows(x, i, v)
     return x.at[i].add(lax.neg(v), mode="promise_in_bounds")

@@ -2,6 +2,8 @@
 
 The loader makes a `Table` of the contents of TensorFlow's table. Numeric keys are looked up by binary search; strings,
 which JAX has no arrays for, at trace time.
+
+TF: core/kernels/lookup_table_op.cc.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.static import Resource, as_array, canonical, is_static, static_value
-from tf2jax_lite.values.tensors import Operand
 
 __all__ = ["Table", "table_of"]
 
@@ -111,20 +112,11 @@ def _within_32_bits(table: Table) -> Table:
 
 
 @op("LookupTableFindV2")
-def lookup_table_find_v2(
-    table_handle: Table, keys: Unconverted[Operand], default_value: Unconverted[Operand]
-) -> Operand:
+def lookup_table_find_v2(table_handle, keys: Unconverted, default_value: Unconverted):
     """Return the values of keys, the default for other keys.
 
-    TF: tf.raw_ops.LookupTableFindV2 (core/kernels/lookup_table_op.cc).
-
     Args:
-      table_handle: a table.
       keys: of any shape; static if keys or values of the table are strings.
-      default_value: of the shape of a value.
-
-    Returns:
-      Values, of the shape of ``keys`` and then that of a value.
 
     Raises:
       OpError: strings are to be looked up for traced keys.
@@ -157,19 +149,13 @@ def lookup_table_find_v2(
 
 
 @op("LookupTableSizeV2")
-def lookup_table_size_v2(table_handle: Table) -> Operand:
-    """Return the number of keys, int64.
-
-    TF: tf.raw_ops.LookupTableSizeV2 (core/kernels/lookup_table_op.cc).
-    """
+def lookup_table_size_v2(table_handle):
+    """Return the number of keys, int64."""
     return np.asarray(_is_table(table_handle).size, canonical(np.int64))
 
 
 @op("LookupTableExportV2")
-def lookup_table_export_v2(table_handle: Table) -> tuple[Operand, Operand]:
-    """Return all keys in order and their values (TensorFlow: in any order).
-
-    TF: tf.raw_ops.LookupTableExportV2 (core/kernels/lookup_table_op.cc).
-    """
+def lookup_table_export_v2(table_handle):
+    """Return all keys in order and their values (TensorFlow: in any order)."""
     table = _is_table(table_handle)
     return table.keys, table.values

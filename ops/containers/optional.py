@@ -1,4 +1,7 @@
-"""Optionals: variants of some tensors, or of none, in gradients of conditionals."""
+"""Optionals: variants of some tensors, or of none, in gradients of conditionals.
+
+TF: core/kernels/data/optional_ops.cc.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite import ir
 from tf2jax_lite.ops.math import binary, unary
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand, Tensor
-from tf2jax_lite.values.types import PartialShape
 from tf2jax_lite.values.variant import Variant
 
 __all__ = ["Optional"]
@@ -138,41 +138,27 @@ def _is_optional(value: Any) -> Optional:
 
 
 @op("OptionalFromValue")
-def optional_from_value(components: list[Tensor]) -> Optional:
-    """Make an optional of some values.
-
-    TF: tf.raw_ops.OptionalFromValue (core/kernels/data/optional_ops.cc).
-    """
+def optional_from_value(components):
+    """Make an optional of some values."""
     return Optional(tuple(components), True)
 
 
 @op("OptionalNone")
-def optional_none() -> Optional:
-    """Make an optional without a value.
-
-    TF: tf.raw_ops.OptionalNone (core/kernels/data/optional_ops.cc).
-    """
+def optional_none():
+    """Make an optional without a value."""
     return Optional(None, False)
 
 
 @op("OptionalHasValue")
-def optional_has_value(optional: Optional) -> Operand:
-    """Return whether an optional has a value.
-
-    TF: tf.raw_ops.OptionalHasValue (core/kernels/data/optional_ops.cc).
-    """
+def optional_has_value(optional):
+    """Return whether an optional has a value."""
     value = _is_optional(optional)
     return value.present if value.is_traced else np.asarray(value.present)
 
 
 @op("OptionalGetValue")
-def optional_get_value(
-    optional: Optional, *, output_types: Sequence[ir.DType] = (), output_shapes: Sequence[PartialShape | None] = ()
-) -> tuple[list[Tensor]]:
-    """Return the values of an optional; zeros if it turns out to have none.
-
-    TF: tf.raw_ops.OptionalGetValue (core/kernels/data/optional_ops.cc).
-    """
+def optional_get_value(optional, *, output_types=(), output_shapes=()):
+    """Return the values of an optional; zeros if it turns out to have none."""
     value = _is_optional(optional)
     found = static_value(value.present) if value.is_traced else value.present
     if value.components is None or (found is not None and not bool(found)):

@@ -8,6 +8,8 @@ each of them from the flow of the *forward* array and adds the resulting flows; 
 
 Not checked: that an element is read once only (``clear_after_read``) and, in arrays that are not gradients, written
 once only. Correct programs do not depend on it.
+
+TF: core/kernels/tensor_array_ops.cc.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite import ir
 from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset
 from tf2jax_lite.ops.registry import Static, op
@@ -26,8 +27,7 @@ from tf2jax_lite.ops.traits import Bound, partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, Resource, as_array, canonical, dims, static_value
 from tf2jax_lite.values.tensor_list import TensorList, extended_to, resized
-from tf2jax_lite.values.tensors import Operand, Tensor
-from tf2jax_lite.values.types import Array, PartialShape
+from tf2jax_lite.values.tensors import Operand
 
 from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
@@ -99,28 +99,18 @@ def _vector(shape: Any) -> np.ndarray:
 def tensor_array(
     size: Static,
     *,
-    dtype: ir.DType,
-    element_shape: PartialShape | None = None,
-    dynamic_size: bool = False,
-    clear_after_read: bool = True,
-    identical_element_shapes: bool = False,
-    tensor_array_name: str = "",
-) -> tuple[ArrayHandle, TensorList]:
+    dtype,
+    element_shape=None,
+    dynamic_size=False,
+    clear_after_read=True,
+    identical_element_shapes=False,
+    tensor_array_name="",
+):
     """Make an array of unset elements.
-
-    TF: tf.raw_ops.TensorArrayV3 (core/kernels/tensor_array_ops.cc).
 
     Args:
       size: scalar, static; may be symbolic.
-      dtype: dtype of the elements.
       element_shape: shape of an element, None if unknown.
-      dynamic_size: whether writes past the end extend the array.
-      clear_after_read: unused.
-      identical_element_shapes: unused.
-      tensor_array_name: unused.
-
-    Returns:
-      The handle, and the flow.
     """
     (count,) = dims(size)
     handle = ArrayHandle(plain_dtype(dtype), element_shape, count, dynamic_size)
@@ -144,30 +134,17 @@ def _gradient(handle: Any, flow_in: Any, source: str, prepend: tuple[Any, ...]) 
 
 
 @op("TensorArrayGradV3")
-def tensor_array_grad(handle: ArrayHandle, flow_in: Flow, *, source: str) -> tuple[ArrayHandle, Flow]:
-    """Make the array that accumulates gradients of an array's elements.
-
-    TF: tf.raw_ops.TensorArrayGradV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_grad(handle, flow_in, *, source):
+    """Make the array that accumulates gradients of an array's elements."""
     return _gradient(handle, flow_in, source, ())
 
 
 @op("TensorArrayGradWithShape")
-def tensor_array_grad_with_shape(
-    handle: ArrayHandle, flow_in: Flow, shape_to_prepend: Static, *, source: str
-) -> tuple[ArrayHandle, Flow]:
+def tensor_array_grad_with_shape(handle, flow_in, shape_to_prepend: Static, *, source):
     """Make a gradient array with dimensions before the elements'.
 
-    TF: tf.raw_ops.TensorArrayGradWithShape (core/kernels/tensor_array_ops.cc).
-
     Args:
-      handle: the handle of the forward array.
-      flow_in: its flow.
       shape_to_prepend: static dimensions before those of the elements.
-      source: name of the gradient computation.
-
-    Returns:
-      The handle of the gradient array, and the flow.
     """
     return _gradient(handle, flow_in, source, dims(shape_to_prepend))
 
@@ -185,11 +162,8 @@ def _host_write(handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
 
 
 @op("TensorArrayWriteV3", fold=partial_fold(_host_write))
-def tensor_array_write(handle: ArrayHandle, index: Array, value: Tensor, flow_in: Flow) -> TensorList:
-    """Set an element; add to it in a gradient array.
-
-    TF: tf.raw_ops.TensorArrayWriteV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_write(handle, index, value, flow_in):
+    """Set an element; add to it in a gradient array."""
     array = _handle(handle)
     contents, value = array.contents(flow_in), value if array.dtype is None else jnp.asarray(value)
     if array.sources and not _is_unset(contents, index):
@@ -208,23 +182,15 @@ def _is_unset(contents: TensorList, index: Any) -> bool:
 
 
 @op("TensorArrayReadV3")
-def tensor_array_read(handle: ArrayHandle, index: Array, flow_in: Flow, *, dtype: ir.DType) -> Tensor:
-    """Return an element.
-
-    TF: tf.raw_ops.TensorArrayReadV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_read(handle, index, flow_in, *, dtype):
+    """Return an element."""
     array = _handle(handle)
     return lists.tensor_list_get_item(array.contents(flow_in), index, _vector(array.shape), element_dtype=dtype)
 
 
 @op("TensorArrayGatherV3")
-def tensor_array_gather(
-    handle: ArrayHandle, indices: Array, flow_in: Flow, *, dtype: ir.DType, element_shape: PartialShape | None = None
-) -> Tensor:
-    """Stack the elements at ``indices``.
-
-    TF: tf.raw_ops.TensorArrayGatherV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_gather(handle, indices, flow_in, *, dtype, element_shape=None):
+    """Stack the elements at ``indices``."""
     array = _handle(handle)
     contents = array.contents(flow_in)
     positions = static_value(indices)
@@ -253,24 +219,13 @@ def _gather_rows(contents: Any, positions: Any) -> Any:
 
 
 @op("_TensorArrayStack")
-def tensor_array_stack(
-    handle: ArrayHandle,
-    flow_in: Flow,
-    *,
-    dtype: ir.DType,
-    element_shape: PartialShape | None = None,
-    bound: Bound = None,
-) -> Tensor:
+def tensor_array_stack(handle, flow_in, *, dtype, element_shape=None, bound: Bound = None):
     """Stack all elements. TF: tf.raw_ops.TensorArrayGatherV3 at ``range(size)``.
 
     For a dynamic size, see `tensor_list_stack`.
 
     Args:
-      handle: the handle.
-      flow_in: the flow.
-      dtype: dtype of the elements.
       element_shape: static shape of an element, None if unknown.
-      bound: capacity of the result if the size is dynamic.
 
     Returns:
       [size, ...], or a vector of variants.
@@ -284,11 +239,8 @@ def tensor_array_stack(
 
 
 @op("TensorArrayScatterV3")
-def tensor_array_scatter(handle: ArrayHandle, indices: Array, value: Tensor, flow_in: Flow) -> TensorList:
-    """Set the elements at ``indices``; add to them in a gradient array.
-
-    TF: tf.raw_ops.TensorArrayScatterV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_scatter(handle, indices, value, flow_in):
+    """Set the elements at ``indices``; add to them in a gradient array."""
     array = _handle(handle)
     if isinstance(value, VariantRows | VariantVector):
         return _scatter_rows(array, indices, value, array.contents(flow_in))
@@ -333,7 +285,7 @@ def _scatter_rows(array: ArrayHandle, indices: Any, rows: Any, contents: Any) ->
 
 
 @op("TensorArrayUnpack")
-def tensor_array_unpack(handle: ArrayHandle, value: Array, flow_in: Flow) -> TensorList:
+def tensor_array_unpack(handle, value, flow_in):
     """Set all elements to the rows of a tensor.
 
     TF: the OpDef TensorArrayUnpack of early TF1 (core/kernels/tensor_array_ops.cc).
@@ -343,19 +295,12 @@ def tensor_array_unpack(handle: ArrayHandle, value: Array, flow_in: Flow) -> Ten
 
 
 @op("TensorArraySplitV3")
-def tensor_array_split(handle: ArrayHandle, value: Tensor, lengths: Static, flow_in: Flow) -> TensorList:
+def tensor_array_split(handle, value, lengths: Static, flow_in):
     """Set all elements to parts of a tensor, split along its first axis.
 
-    TF: tf.raw_ops.TensorArraySplitV3 (core/kernels/tensor_array_ops.cc).
-
     Args:
-      handle: the handle.
       value: [n, ...].
       lengths: static sizes of the elements; their sum is n.
-      flow_in: the flow.
-
-    Returns:
-      The flow.
 
     Raises:
       OpError: the lengths do not add up to n, or their number is not the size of the array.
@@ -371,12 +316,8 @@ def tensor_array_split(handle: ArrayHandle, value: Tensor, lengths: Static, flow
 
 
 @op("TensorArrayConcatV3")
-def tensor_array_concat(
-    handle: ArrayHandle, flow_in: Flow, *, dtype: ir.DType, element_shape_except0: PartialShape | None = None
-) -> tuple[Tensor, Tensor]:
+def tensor_array_concat(handle, flow_in, *, dtype, element_shape_except0=None):
     """Concatenate the elements along their first axis.
-
-    TF: tf.raw_ops.TensorArrayConcatV3 (core/kernels/tensor_array_ops.cc).
 
     Returns the elements as one array, and the first dimension of each.
     """
@@ -387,18 +328,12 @@ def tensor_array_concat(
 
 
 @op("TensorArraySizeV3")
-def tensor_array_size(handle: ArrayHandle, flow_in: Flow) -> Array:
-    """Return the number of elements, int32.
-
-    TF: tf.raw_ops.TensorArraySizeV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_size(handle, flow_in):
+    """Return the number of elements, int32."""
     return tensor_list_length(_handle(handle).contents(flow_in))
 
 
 @op("TensorArrayCloseV3")
-def tensor_array_close(handle: ArrayHandle) -> tuple[()]:
-    """Do nothing: memory is not managed here.
-
-    TF: tf.raw_ops.TensorArrayCloseV3 (core/kernels/tensor_array_ops.cc).
-    """
+def tensor_array_close(handle):
+    """Do nothing: memory is not managed here."""
     return ()

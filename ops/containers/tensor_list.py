@@ -1,4 +1,7 @@
-"""Ops that make and resize tensor lists, and return length and element shape."""
+"""Ops that make and resize tensor lists, and return length and element shape.
+
+TF: core/kernels/list_kernels.cc.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import dim_upper_bound
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.ops.common import result_size
@@ -18,8 +20,6 @@ from tf2jax_lite.ops.traits import partial_fold
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, canonical, dims, dims_array
 from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_defined, resized, zero_buffer
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 
 __all__ = ["as_list", "plain_dtype", "resize_list", "tensor_list_length", "unset_element", "unset_shape"]
 
@@ -106,18 +106,12 @@ def _host_resize(handle: Any, size: Any) -> Any:
 
 
 @op("EmptyTensorList", fold=_host_empty)
-def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype: ir.DType) -> TensorList:
+def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, element_dtype):
     """Make an empty list.
-
-    TF: tf.raw_ops.EmptyTensorList (core/kernels/list_kernels.cc).
 
     Args:
       element_shape: static shape of an element, -1 for unknown dimensions or rank.
       max_num_elements: scalar, static; -1: no limit. A symbolic size without an upper bound sets no limit.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      The list.
     """
     (size,) = dims(max_num_elements)
     limit = dim_upper_bound(size)  # the upper bound of a dynamic size; None of a symbolic one
@@ -126,18 +120,12 @@ def tensor_list_empty(element_shape: Static, max_num_elements: Static, *, elemen
 
 
 @op("TensorListReserve", fold=_host_reserve, result_size=result_size.count(1))
-def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype: ir.DType) -> TensorList:
+def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_dtype):
     """Make a list of unset elements, which are read as zeros.
-
-    TF: tf.raw_ops.TensorListReserve (core/kernels/list_kernels.cc).
 
     Args:
       element_shape: static shape of an element, -1 for unknown dimensions or rank.
       num_elements: scalar, static; may be symbolic.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      The list.
     """
     (count,) = dims(num_elements)
     shape, dtype = _element_shape(element_shape), plain_dtype(element_dtype)
@@ -148,20 +136,12 @@ def tensor_list_reserve(element_shape: Static, num_elements: Static, *, element_
 
 
 @op("TensorListFromTensor", fold=_host_from_tensor)
-def tensor_list_from_tensor(
-    tensor: Array | VariantRows | VariantVector, element_shape: Static, *, element_dtype: ir.DType
-) -> TensorList:
+def tensor_list_from_tensor(tensor, element_shape: Static, *, element_dtype):
     """Make a list of the slices along the first axis.
-
-    TF: tf.raw_ops.TensorListFromTensor (core/kernels/list_kernels.cc).
 
     Args:
       tensor: [n, ...], or a vector of variants.
       element_shape: unused.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      The list.
     """
     if isinstance(tensor, VariantRows):
         return tensor.from_tensor()
@@ -174,11 +154,8 @@ def tensor_list_from_tensor(
 
 
 @op("TensorListLength", fold=partial_fold(_host_length))
-def tensor_list_length(input_handle: TensorList | VariantRows, *, tracker: DynamicShapes | None = None) -> Operand:
-    """Return the number of elements, int32.
-
-    TF: tf.raw_ops.TensorListLength (core/kernels/list_kernels.cc).
-    """
+def tensor_list_length(input_handle, *, tracker: DynamicShapes | None = None):
+    """Return the number of elements, int32."""
     if isinstance(input_handle, VariantRows):
         length = input_handle.count
     else:
@@ -192,11 +169,8 @@ def tensor_list_length(input_handle: TensorList | VariantRows, *, tracker: Dynam
 
 
 @op("TensorListElementShape", fold=partial_fold(_host_element_shape))
-def tensor_list_element_shape(input_handle: TensorList | VariantRows, *, shape_type: DTypeLike) -> np.ndarray:
-    """Return the declared element shape, -1 where unknown.
-
-    TF: tf.raw_ops.TensorListElementShape (core/kernels/list_kernels.cc).
-    """
+def tensor_list_element_shape(input_handle, *, shape_type):
+    """Return the declared element shape, -1 where unknown."""
     shape = None if isinstance(input_handle, VariantRows) else as_list(input_handle).shape
     if shape is None:
         return np.asarray(-1, shape_type)
@@ -213,16 +187,6 @@ def resize_list(lst: TensorList, size: Any) -> TensorList:
 
 
 @op("TensorListResize", fold=partial_fold(_host_resize), result_size=result_size.count(1))
-def tensor_list_resize(input_handle: TensorList | VariantRows, size: Static) -> TensorList:
-    """Truncate the list, or extend it with unset elements.
-
-    TF: tf.raw_ops.TensorListResize (core/kernels/list_kernels.cc).
-
-    Args:
-      input_handle: a list.
-      size: scalar, static.
-
-    Returns:
-      The list of the new length.
-    """
+def tensor_list_resize(input_handle, size: Static):
+    """Truncate the list, or extend it with unset elements."""
     return resize_list(as_list(input_handle), int(size))

@@ -1,6 +1,8 @@
 """Ops on one element of a tensor list: push, pop, set, get.
 
 Each has a host evaluation for trip-count inference: there a list whose elements are traced is abstracted to its length.
+
+TF: core/kernels/list_kernels.cc.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.bounds import ensure_length
 from tf2jax_lite.ops.common.variant_rows import VariantRows
 from tf2jax_lite.ops.registry import Static, op
@@ -22,8 +23,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, as_array, static_value
 from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
-from tf2jax_lite.values.tensors import Tensor
-from tf2jax_lite.values.types import Array
 
 from .tensor_list import as_list, resize_list, unset_element
 
@@ -169,13 +168,8 @@ def host_set(
 
 
 @op("TensorListPushBack", fold=partial_fold(_host_push))
-def tensor_list_push_back(
-    input_handle: TensorList | VariantRows, tensor: Tensor, *, element_dtype: ir.DType
-) -> TensorList:
-    """Append an element.
-
-    TF: tf.raw_ops.TensorListPushBack (core/kernels/list_kernels.cc).
-    """
+def tensor_list_push_back(input_handle, tensor, *, element_dtype):
+    """Append an element."""
     lst = as_list(input_handle)
     if lst.is_traced:
         return _appended(lst.packed(), tensor)
@@ -221,20 +215,11 @@ def _is_row(buffer: Any, element: Any) -> bool:
 
 
 @op("TensorListPopBack", fold=partial_fold(_host_pop))
-def tensor_list_pop_back(
-    input_handle: TensorList | VariantRows, element_shape: Static, *, element_dtype: ir.DType
-) -> tuple[Tensor, Tensor]:
+def tensor_list_pop_back(input_handle, element_shape: Static, *, element_dtype):
     """Remove the last element and return it.
 
-    TF: tf.raw_ops.TensorListPopBack (core/kernels/list_kernels.cc).
-
     Args:
-      input_handle: a list.
       element_shape: static shape of the element if it is unset.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      The list, and the element.
 
     Raises:
       OpError: the list is empty (EmptyListError), or the shape of an unset element is unknown.
@@ -266,25 +251,11 @@ def tensor_list_pop_back(
 
 
 @op("TensorListSetItem", fold=partial_fold(host_set))
-def tensor_list_set_item(
-    input_handle: TensorList | VariantRows,
-    index: Array,
-    item: Tensor,
-    *,
-    element_dtype: ir.DType,
-    resize_if_index_out_of_bounds: bool = False,
-) -> TensorList:
-    """Set an element. TF: tf.raw_ops.TensorListSetItem (core/kernels/list_kernels.cc).
+def tensor_list_set_item(input_handle, index, item, *, element_dtype, resize_if_index_out_of_bounds=False):
+    """Set an element.
 
     Args:
-      input_handle: a list.
       index: scalar.
-      item: the element.
-      element_dtype: dtype of the elements.
-      resize_if_index_out_of_bounds: extend the list if the index is past its end.
-
-    Returns:
-      The list.
 
     Raises:
       OpError: a static index is out of range, or a list of static length would grow by a traced index
@@ -339,23 +310,18 @@ def _set_or_extend(lst: TensorList, index: Any, item: Any) -> TensorList:
 
 @op("TensorListGetItem", fold=partial_fold(_host_get))
 def tensor_list_get_item(
-    input_handle: TensorList | VariantRows,
-    index: Array,
+    input_handle,
+    index,
     element_shape: Static,
     *,
-    element_dtype: ir.DType,
+    element_dtype,
     disable_assert_in_tensor_list_get_item: Option[bool] = False,
-) -> Tensor:
+):
     """Return an element.
 
-    TF: tf.raw_ops.TensorListGetItem (core/kernels/list_kernels.cc).
-
     Args:
-      input_handle: a list, or rows of a ragged or sparse tensor.
       index: scalar.
       element_shape: static shape of the element if it is unset.
-      element_dtype: dtype of the elements.
-      disable_assert_in_tensor_list_get_item: config option: do not compare ``element_dtype`` with that of the list.
 
     Returns:
       The element; zeros if it is unset.

@@ -1,4 +1,7 @@
-"""Stack, gather, scatter, split and concatenate tensor lists; list batches."""
+"""Stack, gather, scatter, split and concatenate tensor lists; list batches.
+
+TF: core/kernels/list_kernels.cc.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.common.variant_rows import VariantRows, VariantVector, is_unset, is_variant_row_list
 from tf2jax_lite.ops.registry import Static, op
@@ -19,8 +21,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import UNKNOWN, canonical, static_value
 from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, is_fully_defined, resized, zero_buffer
-from tf2jax_lite.values.tensors import Operand, Tensor
-from tf2jax_lite.values.types import Array, PartialShape
 
 from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
 from .tensor_list_elements import tensor_list_push_back
@@ -49,27 +49,15 @@ def _host_stack(
 
 
 @op("TensorListStack", fold=partial_fold(_host_stack))
-def tensor_list_stack(
-    input_handle: TensorList | VariantRows,
-    element_shape: Static,
-    *,
-    element_dtype: ir.DType,
-    num_elements: int = -1,
-    bound: Bound = None,
-) -> Tensor:
+def tensor_list_stack(input_handle, element_shape: Static, *, element_dtype, num_elements=-1, bound: Bound = None):
     """Stack all elements on a new first axis.
-
-    TF: tf.raw_ops.TensorListStack (core/kernels/list_kernels.cc).
 
     If the length is dynamic, the result has ``bound`` elements, zeros past the length. With a tracker of dynamic shapes
     it has a dynamic dimension with the capacity of the list.
 
     Args:
-      input_handle: a list, or rows of a ragged or sparse tensor.
       element_shape: static shape of an element, -1 for unknown dimensions or rank.
-      element_dtype: dtype of the elements.
       num_elements: the length, or -1.
-      bound: capacity of the result if the length is dynamic.
 
     Returns:
       [length, ...], or a vector of variants.
@@ -112,21 +100,12 @@ def _cleared(lst: TensorList, count: int) -> Any:
 
 
 @op("TensorListGather")
-def tensor_list_gather(
-    input_handle: TensorList | VariantRows, indices: Array, element_shape: Static, *, element_dtype: ir.DType
-) -> Tensor:
+def tensor_list_gather(input_handle, indices, element_shape: Static, *, element_dtype):
     """Stack the elements at ``indices``.
 
-    TF: tf.raw_ops.TensorListGather (core/kernels/list_kernels.cc).
-
     Args:
-      input_handle: a list.
       indices: [n], integers.
       element_shape: static shape of an element, -1 for unknown dimensions or rank.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      [n, ...].
 
     Raises:
       OpError: a static index is out of range, or elements differ in shape.
@@ -150,21 +129,13 @@ def _scattered(count: Any, tensor: Any, indices: Any, base: Any = None) -> Any:
 
 
 @op("TensorListScatter")
-def tensor_list_scatter(
-    tensor: Tensor, indices: Array, element_shape: Static, *, element_dtype: ir.DType
-) -> TensorList:
+def tensor_list_scatter(tensor, indices, element_shape: Static, *, element_dtype):
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
-
-    TF: tf.raw_ops.TensorListScatter (core/kernels/list_kernels.cc).
 
     Args:
       tensor: [n, ...].
       indices: [n], static.
       element_shape: unused.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      A list up to the largest index.
 
     Raises:
       OpError: the indices are traced.
@@ -173,22 +144,14 @@ def tensor_list_scatter(
 
 
 @op("TensorListScatterV2")
-def tensor_list_scatter_v2(
-    tensor: Tensor, indices: Array, element_shape: Static, num_elements: Static, *, element_dtype: ir.DType
-) -> TensorList:
+def tensor_list_scatter_v2(tensor, indices, element_shape: Static, num_elements: Static, *, element_dtype):
     """Make a list whose element ``indices[i]`` is ``tensor[i]``.
-
-    TF: tf.raw_ops.TensorListScatterV2 (core/kernels/list_kernels.cc).
 
     Args:
       tensor: [n, ...].
       indices: [n], integers.
       element_shape: unused.
       num_elements: scalar, static: the length; -1: up to the largest index.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      The list.
 
     Raises:
       OpError: ``num_elements`` is -1 and the indices are traced.
@@ -204,13 +167,8 @@ def tensor_list_scatter_v2(
 
 
 @op("TensorListScatterIntoExistingList")
-def tensor_list_scatter_into_existing_list(
-    input_handle: TensorList | VariantRows, tensor: Tensor, indices: Array, *, element_dtype: ir.DType
-) -> TensorList:
-    """Set the elements at ``indices``.
-
-    TF: tf.raw_ops.TensorListScatterIntoExistingList (core/kernels/list_kernels.cc).
-    """
+def tensor_list_scatter_into_existing_list(input_handle, tensor, indices, *, element_dtype):
+    """Set the elements at ``indices``."""
     lst = as_list(input_handle)
     tensor = jnp.asarray(tensor)
     positions = static_value(indices)
@@ -227,19 +185,13 @@ def tensor_list_scatter_into_existing_list(
 
 
 @op("TensorListSplit")
-def tensor_list_split(tensor: Array, element_shape: Static, lengths: Static, *, element_dtype: ir.DType) -> TensorList:
+def tensor_list_split(tensor, element_shape: Static, lengths: Static, *, element_dtype):
     """Split a tensor along its first axis into elements of a list.
-
-    TF: tf.raw_ops.TensorListSplit (core/kernels/list_kernels.cc).
 
     Args:
       tensor: [n, ...].
       element_shape: unused.
       lengths: static sizes of the elements; their sum is n.
-      element_dtype: dtype of the elements.
-
-    Returns:
-      The list.
 
     Raises:
       OpError: the lengths do not add up to n.
@@ -258,30 +210,14 @@ def tensor_list_split(tensor: Array, element_shape: Static, lengths: Static, *, 
 
 @op("TensorListConcatV2")
 def tensor_list_concat_v2(
-    input_handle: TensorList | VariantRows,
-    element_shape: Static,
-    leading_dims: Operand,
-    *,
-    element_dtype: ir.DType,
-    shape_type: ir.DType | None = None,
-    bound: Bound = None,
-) -> tuple[Tensor, Tensor]:
+    input_handle, element_shape: Static, leading_dims, *, element_dtype, shape_type=None, bound: Bound = None
+):
     """Concatenate the elements along their first axis.
-
-    TF: tf.raw_ops.TensorListConcatV2 (core/kernels/list_kernels.cc).
 
     For a dynamic length, see `tensor_list_stack`.
 
     Args:
-      input_handle: a list.
       element_shape: static shape of an element, -1 for unknown dimensions or rank.
-      leading_dims: first dimensions of unset elements.
-      element_dtype: dtype of the elements.
-      shape_type: unused.
-      bound: capacity of the list if its length is dynamic.
-
-    Returns:
-      The elements as one array, and the first dimension of each.
 
     Raises:
       OpError: elements are scalars or differ in shape, or the shape of unset elements is unknown.
@@ -336,25 +272,8 @@ def _shape_from_others(items: tuple[Any, ...], shape: Any) -> Any:
 
 
 @op("TensorListConcat")
-def tensor_list_concat(
-    input_handle: TensorList | VariantRows,
-    *,
-    element_dtype: ir.DType,
-    element_shape: PartialShape | None = None,
-    bound: Bound = None,
-) -> tuple[Tensor, Tensor]:
+def tensor_list_concat(input_handle, *, element_dtype, element_shape=None, bound: Bound = None):
     """Concatenate the elements along their first axis.
-
-    TF: tf.raw_ops.TensorListConcat (core/kernels/list_kernels.cc).
-
-    Args:
-      input_handle: a list.
-      element_dtype: dtype of the elements.
-      element_shape: unused.
-      bound: capacity of the list if its length is dynamic.
-
-    Returns:
-      The elements as one array, and the first dimension of each.
 
     Raises:
       OpError: elements are scalars or differ in shape.
@@ -363,11 +282,8 @@ def tensor_list_concat(
 
 
 @op("TensorListConcatLists")
-def tensor_list_concat_lists(input_a: TensorList, input_b: TensorList, *, element_dtype: ir.DType) -> TensorList:
-    """Append the elements of one list to another.
-
-    TF: tf.raw_ops.TensorListConcatLists (core/kernels/list_kernels.cc).
-    """
+def tensor_list_concat_lists(input_a, input_b, *, element_dtype):
+    """Append the elements of one list to another."""
     a, b = as_list(input_a), as_list(input_b)
     if a.is_traced or b.is_traced:
         raise OpError("joining lists whose length depends on data")
@@ -392,11 +308,8 @@ def tensor_list_concat_lists(input_a: TensorList, input_b: TensorList, *, elemen
 
 
 @op("TensorListPushBackBatch")
-def tensor_list_push_back_batch(input_handles: ListBatch, tensor: Tensor, *, element_dtype: ir.DType) -> ListBatch:
-    """Append a row of a tensor to each list of a batch.
-
-    TF: tf.raw_ops.TensorListPushBackBatch (core/kernels/list_kernels.cc).
-    """
+def tensor_list_push_back_batch(input_handles, tensor, *, element_dtype):
+    """Append a row of a tensor to each list of a batch."""
     if not isinstance(input_handles, ListBatch):
         raise OpError(f"expected a batch of tensor lists, got {type(input_handles).__name__}")
     tensor = jnp.asarray(tensor)

@@ -1,4 +1,7 @@
-"""Tensor maps: variants that map static tensors (keys) to values."""
+"""Tensor maps: variants that map static tensors (keys) to values.
+
+TF: core/kernels/map_kernels.cc.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from tf2jax_lite import ir
 from tf2jax_lite.ops.math import binary
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.tensors import Operand, Tensor
 from tf2jax_lite.values.variant import Variant
 
 __all__ = ["TensorMap"]
@@ -81,25 +82,14 @@ def _array(key: Key) -> np.ndarray:
 
 
 @op("EmptyTensorMap")
-def empty_tensor_map() -> TensorMap:
-    """Make an empty map. TF: tf.raw_ops.EmptyTensorMap (core/kernels/map_kernels.cc)."""
+def empty_tensor_map():
+    """Make an empty map."""
     return TensorMap()
 
 
 @op("TensorMapInsert")
-def tensor_map_insert(input_handle: TensorMap, key: Static, value: Tensor) -> TensorMap:
-    """Set the value of a key.
-
-    TF: tf.raw_ops.TensorMapInsert (core/kernels/map_kernels.cc).
-
-    Args:
-      input_handle: a map.
-      key: static.
-      value: any value.
-
-    Returns:
-      The new map.
-    """
+def tensor_map_insert(input_handle, key: Static, value):
+    """Set the value of a key."""
     old, name = _is_map(input_handle), _key(key)
     if name in old.keys:
         position = old.keys.index(name)
@@ -115,17 +105,8 @@ def _position(source: TensorMap, key: Any) -> int:
 
 
 @op("TensorMapLookup")
-def tensor_map_lookup(input_handle: TensorMap, key: Static) -> Tensor:
+def tensor_map_lookup(input_handle, key: Static):
     """Return the value of a key.
-
-    TF: tf.raw_ops.TensorMapLookup (core/kernels/map_kernels.cc).
-
-    Args:
-      input_handle: a map.
-      key: static.
-
-    Returns:
-      The value.
 
     Raises:
       OpError: there is no such key.
@@ -135,15 +116,8 @@ def tensor_map_lookup(input_handle: TensorMap, key: Static) -> Tensor:
 
 
 @op("TensorMapErase")
-def tensor_map_erase(input_handle: TensorMap, key: Static) -> TensorMap:
-    """Remove a key. TF: tf.raw_ops.TensorMapErase (core/kernels/map_kernels.cc).
-
-    Args:
-      input_handle: a map.
-      key: static.
-
-    Returns:
-      The new map.
+def tensor_map_erase(input_handle, key: Static):
+    """Remove a key.
 
     Raises:
       OpError: there is no such key.
@@ -155,36 +129,20 @@ def tensor_map_erase(input_handle: TensorMap, key: Static) -> TensorMap:
 
 
 @op("TensorMapHasKey")
-def tensor_map_has_key(input_handle: TensorMap, key: Static) -> Operand:
-    """Return whether there is such a key.
-
-    TF: tf.raw_ops.TensorMapHasKey (core/kernels/map_kernels.cc).
-
-    Args:
-      input_handle: a map.
-      key: static.
-
-    Returns:
-      A static bool.
-    """
+def tensor_map_has_key(input_handle, key: Static):
+    """Return whether there is such a key."""
     return np.asarray(_key(key) in _is_map(input_handle).keys)
 
 
 @op("TensorMapSize")
-def tensor_map_size(input_handle: TensorMap) -> Operand:
-    """Return the number of keys, a static int32.
-
-    TF: tf.raw_ops.TensorMapSize (core/kernels/map_kernels.cc).
-    """
+def tensor_map_size(input_handle):
+    """Return the number of keys, a static int32."""
     return np.asarray(len(_is_map(input_handle).keys), np.int32)
 
 
 @op("TensorMapStackKeys")
-def tensor_map_stack_keys(input_handle: TensorMap, *, key_dtype: ir.DType) -> Operand:
-    """Stack the keys, in order of insertion (TensorFlow: in any).
-
-    TF: tf.raw_ops.TensorMapStackKeys (core/kernels/map_kernels.cc).
-    """
+def tensor_map_stack_keys(input_handle, *, key_dtype):
+    """Stack the keys, in order of insertion (TensorFlow: in any)."""
     keys = [_array(key) for key in _is_map(input_handle).keys]
     if not keys:
         raise OpError("an empty map has no keys to stack")

@@ -1,6 +1,8 @@
 """Color conversion and adjustment: HSV, hue, saturation and contrast.
 
 Derivatives follow TensorFlow's gradient of RGBToHSV where channels are equal or not positive.
+
+TF: core/kernels/image/colorspace_op.cc.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 
 def _channels(images: Any, min_rank: int) -> tuple[Any, list[Any]]:
@@ -84,30 +85,24 @@ def _to_rgb(hue: Any, saturation: Any, value: Any) -> Any:
 
 
 @op("RGBToHSV")
-def rgb_to_hsv(images: Array) -> Array:
-    """Convert red, green, blue to hue, saturation, value.
-
-    TF: tf.raw_ops.RGBToHSV (core/kernels/image/colorspace_op.cc).
-    """
+def rgb_to_hsv(images):
+    """Convert red, green, blue to hue, saturation, value."""
     _, channels = _channels(images, 1)
     return jnp.stack([_hue(channels), _saturation(channels), _extremes(*channels)[2]], -1)
 
 
 @op("HSVToRGB")
-def hsv_to_rgb(images: Array) -> Array:
-    """Convert hue, saturation, value to red, green, blue.
-
-    TF: tf.raw_ops.HSVToRGB (core/kernels/image/colorspace_op.cc).
-    """
+def hsv_to_rgb(images):
+    """Convert hue, saturation, value to red, green, blue."""
     _, (hue, saturation, value) = _channels(images, 1)
     return _to_rgb(hue, saturation, value)
 
 
 @op("AdjustHue")
-def adjust_hue(images: Array, delta: Array) -> Array:
+def adjust_hue(images, delta):
     """Rotate the hue by ``delta``, 1 for a full circle.
 
-    TF: tf.raw_ops.AdjustHue (core/kernels/image/adjust_hue_op.cc).
+    TF: core/kernels/image/adjust_hue_op.cc.
     """
     images, channels = _channels(images, 3)
     floats = [c.astype(np.float32) for c in channels]
@@ -118,10 +113,10 @@ def adjust_hue(images: Array, delta: Array) -> Array:
 
 
 @op("AdjustSaturation")
-def adjust_saturation(images: Array, scale: Array) -> Array:
+def adjust_saturation(images, scale):
     """Scale the saturation.
 
-    TF: tf.raw_ops.AdjustSaturation (core/kernels/image/adjust_saturation_op.cc).
+    TF: core/kernels/image/adjust_saturation_op.cc.
     """
     images, channels = _channels(images, 3)
     floats = [c.astype(np.float32) for c in channels]
@@ -130,10 +125,10 @@ def adjust_saturation(images: Array, scale: Array) -> Array:
 
 
 @op("AdjustContrastv2")
-def adjust_contrast_v2(images: Array, contrast_factor: Array) -> Array:
+def adjust_contrast_v2(images, contrast_factor):
     """Scale the difference to each channel's mean over the image.
 
-    TF: tf.raw_ops.AdjustContrastv2 (core/kernels/image/adjust_contrast_op.cc).
+    TF: core/kernels/image/adjust_contrast_op.cc.
     """
     images = jnp.asarray(images)
     if images.ndim < 3:

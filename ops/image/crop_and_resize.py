@@ -1,4 +1,7 @@
-"""Cropping and resizing of boxes in images, and its gradients."""
+"""Cropping and resizing of boxes in images, and its gradients.
+
+TF: core/kernels/image/crop_and_resize_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.materialize import materialize, materialize_if_traced
 
 from ._pixels import image_batch, pixels, round_half_away
@@ -179,18 +181,8 @@ def _crop_arguments(image: Any, boxes: Any, box_ind: Any, method: str) -> tuple[
 
 
 @op("CropAndResize")
-def crop_and_resize(
-    image: Array,
-    boxes: Array,
-    box_ind: Array,
-    crop_size: Static,
-    *,
-    method: str = "bilinear",
-    extrapolation_value: float = 0.0,
-) -> Array:
+def crop_and_resize(image, boxes, box_ind, crop_size: Static, *, method="bilinear", extrapolation_value=0.0):
     """Crop boxes from images and resize them.
-
-    TF: tf.raw_ops.CropAndResize (core/kernels/image/crop_and_resize_op.cc).
 
     An index out of range, an error in TensorFlow, is clipped; boxes that are not finite are extrapolated.
 
@@ -199,8 +191,6 @@ def crop_and_resize(
       boxes: float32 [boxes, 4], (y1, x1, y2, x2) normalized to [0, 1].
       box_ind: int32 [boxes], the image of each box.
       crop_size: static ints (height, width).
-      method: ``"bilinear"`` or ``"nearest"``.
-      extrapolation_value: value outside of the image.
 
     Returns:
       float32 [boxes, height, width, channels].
@@ -217,23 +207,14 @@ def crop_and_resize(
 
 
 @op("CropAndResizeGradImage")
-def crop_and_resize_grad_image(
-    grads: Array, boxes: Array, box_ind: Array, image_size: Static, *, T: DTypeLike, method: str = "bilinear"
-) -> Array:
+def crop_and_resize_grad_image(grads, boxes, box_ind, image_size: Static, *, T, method="bilinear"):
     """Compute the gradient of `crop_and_resize` with respect to the images.
-
-    TF: tf.raw_ops.CropAndResizeGradImage (core/kernels/image/crop_and_resize_op.cc).
 
     Args:
       grads: float32 [boxes, height, width, channels].
       boxes: float32 [boxes, 4], (y1, x1, y2, x2) normalized to [0, 1].
       box_ind: int32 [boxes], the image of each box.
       image_size: static ints [4], the shape of ``image``.
-      T: dtype of the result.
-      method: ``"bilinear"`` or ``"nearest"``.
-
-    Returns:
-      An array of shape ``image_size`` and dtype ``T``.
 
     Raises:
       OpError: shapes or the method are invalid.
@@ -246,13 +227,8 @@ def crop_and_resize_grad_image(
 
 
 @op("CropAndResizeGradBoxes")
-def crop_and_resize_grad_boxes(
-    grads: Array, image: Array, boxes: Array, box_ind: Array, *, method: str = "bilinear"
-) -> Array:
-    """Compute the gradient of `crop_and_resize` with respect to the boxes.
-
-    TF: tf.raw_ops.CropAndResizeGradBoxes (core/kernels/image/crop_and_resize_op.cc).
-    """
+def crop_and_resize_grad_boxes(grads, image, boxes, box_ind, *, method="bilinear"):
+    """Compute the gradient of `crop_and_resize` with respect to the boxes."""
     grads = jnp.asarray(grads)
     image, boxes, box_ind = _crop_arguments(image, boxes, box_ind, method)
     _, pull = jax.vjp(lambda v: _tangent_of_boxes(image, boxes, box_ind, grads.shape[1:3], v), jnp.zeros_like(boxes))

@@ -1,4 +1,7 @@
-"""Bounding boxes drawn on images."""
+"""Bounding boxes drawn on images.
+
+TF: core/kernels/image/draw_bounding_box_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 # DefaultColorTable of draw_bounding_box_op.cc.
 _COLORS = np.array(
@@ -76,21 +78,15 @@ def _lines(number: Any, rows: tuple[Any, Any], ends: tuple[Any, Any], size: Any,
 
 
 @op("DrawBoundingBoxes")
-def draw_bounding_boxes(images: Array, boxes: Array) -> Array:
-    """Draw boxes in default colors, later ones over earlier ones.
-
-    TF: tf.raw_ops.DrawBoundingBoxes (core/kernels/image/draw_bounding_box_op.cc).
-    """
+def draw_bounding_boxes(images, boxes):
+    """Draw boxes in default colors, later ones over earlier ones."""
     table = np.where(np.arange(4) == 0, 1, _COLORS) if images.shape[-1] == 1 else _COLORS
     return _draw(images, boxes, jnp.asarray(table[:, : images.shape[-1]]).astype(images.dtype))
 
 
 @op("DrawBoundingBoxesV2")
-def draw_bounding_boxes_v2(images: Array, boxes: Array, colors: Array) -> Array:
-    """Draw boxes in given colors, which are used cyclically.
-
-    TF: tf.raw_ops.DrawBoundingBoxesV2 (core/kernels/image/draw_bounding_box_op.cc).
-    """
+def draw_bounding_boxes_v2(images, boxes, colors):
+    """Draw boxes in given colors, which are used cyclically."""
     colors = jnp.asarray(colors)
     if colors.ndim != 2 or colors.shape[1] < images.shape[-1]:
         raise OpError(f"colors have to be a matrix of {images.shape[-1]} columns or more, not {tuple(colors.shape)}")

@@ -14,7 +14,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
-from tf2jax_lite.values.types import Array
 
 from ._pixels import image_batch, pixels
 
@@ -70,16 +69,16 @@ def _noisy(attrs: Mapping[str, Any]) -> bool:
 def _register(name: str, version: int) -> None:
     @op(name, draws=_noisy)
     def call(
-        input: Array,
+        input,
         size: Static,
-        offsets: Array,
+        offsets,
         *,
-        centered: bool = True,
-        normalized: bool = True,
-        uniform_noise: bool = True,
-        noise: str = "uniform",
+        centered=True,
+        normalized=True,
+        uniform_noise=True,
+        noise="uniform",
         key: Key | None,
-    ) -> Array:
+    ):
         """Extract windows from images, with noise outside of the image.
 
         TF: core/kernels/image/attention_ops.cc.
@@ -91,11 +90,6 @@ def _register(name: str, version: int) -> None:
           size: static ints (height, width).
           offsets: float32 [batch, 2], (y, x) of each window; in version 2 of its corner unless ``centered`` and
             ``normalized``.
-          centered: whether offsets are relative to the center of the image.
-          normalized: whether offsets are relative to the image size.
-          uniform_noise: whether the default noise is uniform, else Gaussian.
-          noise: ``"uniform"``, ``"gaussian"`` or ``"zero"``.
-          key: a JAX PRNG key, None with zero noise.
 
         Returns:
           float32 [batch, *size, channels].

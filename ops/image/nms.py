@@ -1,4 +1,7 @@
-"""Non-maximum suppression ops: V1 to V5, with given overlaps, and combined."""
+"""Non-maximum suppression ops: V1 to V5, with given overlaps, and combined.
+
+TF: core/kernels/image/non_max_suppression_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from ._greedy_nms import intersection_over_union, suppress, suppress_by_class
 
@@ -95,12 +96,8 @@ def _dynamic(
 
 
 @op("NonMaxSuppression")
-def non_max_suppression(
-    boxes: Operand, scores: Operand, max_output_size: Static, *, iou_threshold: float = 0.5, bound: Bound
-) -> Array:
+def non_max_suppression(boxes, scores, max_output_size: Static, *, iou_threshold=0.5, bound: Bound):
     """Select boxes by score, dropping those that overlap.
-
-    TF: tf.raw_ops.NonMaxSuppression (core/kernels/image/non_max_suppression_op.cc).
 
     Traced inputs return at most ``max_output_size`` indices; -1 is the padding of results that leave jit.
 
@@ -109,10 +106,6 @@ def non_max_suppression(
       scores: float [boxes].
       max_output_size: static int scalar.
       iou_threshold: in [0, 1]; boxes of larger intersection over union are dropped.
-      bound: upper bound of the number of results for traced inputs, or the tracker of dynamic dimensions.
-
-    Returns:
-      int32 indices of the selected boxes, by decreasing score.
 
     Raises:
       OpError: shapes or static values are invalid, or traced inputs have no bound.
@@ -122,12 +115,8 @@ def non_max_suppression(
 
 
 @op("NonMaxSuppressionV2")
-def non_max_suppression_v2(
-    boxes: Operand, scores: Operand, max_output_size: Static, iou_threshold: Operand, *, bound: Bound
-) -> Array:
+def non_max_suppression_v2(boxes, scores, max_output_size: Static, iou_threshold, *, bound: Bound):
     """Select boxes by score, dropping those that overlap.
-
-    TF: tf.raw_ops.NonMaxSuppressionV2 (core/kernels/image/non_max_suppression_op.cc).
 
     As `non_max_suppression`.
 
@@ -136,10 +125,6 @@ def non_max_suppression_v2(
       scores: float [boxes].
       max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
-      bound: upper bound of the number of results for traced inputs, or the tracker of dynamic dimensions.
-
-    Returns:
-      int32 indices of the selected boxes, by decreasing score.
 
     Raises:
       OpError: shapes or static values are invalid, or traced inputs have no bound.
@@ -149,18 +134,8 @@ def non_max_suppression_v2(
 
 
 @op("NonMaxSuppressionV3")
-def non_max_suppression_v3(
-    boxes: Operand,
-    scores: Operand,
-    max_output_size: Static,
-    iou_threshold: Operand,
-    score_threshold: Operand,
-    *,
-    bound: Bound,
-) -> Array:
+def non_max_suppression_v3(boxes, scores, max_output_size: Static, iou_threshold, score_threshold, *, bound: Bound):
     """Select boxes by score, dropping those that overlap.
-
-    TF: tf.raw_ops.NonMaxSuppressionV3 (core/kernels/image/non_max_suppression_op.cc).
 
     As `non_max_suppression`, without scores below a threshold.
 
@@ -170,10 +145,6 @@ def non_max_suppression_v3(
       max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
-      bound: upper bound of the number of results for traced inputs, or the tracker of dynamic dimensions.
-
-    Returns:
-      int32 indices of the selected boxes, by decreasing score.
 
     Raises:
       OpError: shapes or static values are invalid, or traced inputs have no bound.
@@ -183,18 +154,16 @@ def non_max_suppression_v3(
 
 @op("NonMaxSuppressionV4")
 def non_max_suppression_v4(
-    boxes: Operand,
-    scores: Operand,
+    boxes,
+    scores,
     max_output_size: Static,
-    iou_threshold: Operand,
-    score_threshold: Operand,
+    iou_threshold,
+    score_threshold,
     *,
-    pad_to_max_output_size: bool = False,
+    pad_to_max_output_size=False,
     bound: Bound,
-) -> tuple[Array, Array]:
+):
     """Select boxes by score, dropping those that overlap, and count them.
-
-    TF: tf.raw_ops.NonMaxSuppressionV4 (core/kernels/image/non_max_suppression_op.cc).
 
     As `non_max_suppression`.
 
@@ -204,11 +173,6 @@ def non_max_suppression_v4(
       max_output_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
-      pad_to_max_output_size: whether to return ``max_output_size`` results, padded with 0.
-      bound: upper bound of the number of results for traced inputs, or the tracker of dynamic dimensions.
-
-    Returns:
-      int32 indices of the selected boxes, and their number.
 
     Raises:
       OpError: shapes or static values are invalid, or traced inputs have no bound.
@@ -220,19 +184,17 @@ def non_max_suppression_v4(
 
 @op("NonMaxSuppressionV5")
 def non_max_suppression_v5(
-    boxes: Operand,
-    scores: Operand,
+    boxes,
+    scores,
     max_output_size: Static,
-    iou_threshold: Operand,
-    score_threshold: Operand,
-    soft_nms_sigma: Operand,
+    iou_threshold,
+    score_threshold,
+    soft_nms_sigma,
     *,
-    pad_to_max_output_size: bool = False,
+    pad_to_max_output_size=False,
     bound: Bound,
-) -> tuple[Array, Array, Array]:
+):
     """Select boxes by score, dropping or lowering those that overlap.
-
-    TF: tf.raw_ops.NonMaxSuppressionV5 (core/kernels/image/non_max_suppression_op.cc).
 
     As `non_max_suppression`; soft suppression if ``soft_nms_sigma`` is positive.
 
@@ -243,11 +205,6 @@ def non_max_suppression_v5(
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
       soft_nms_sigma: scalar; if positive, scores are lowered instead of dropping boxes.
-      pad_to_max_output_size: whether to return ``max_output_size`` results, padded with 0.
-      bound: upper bound of the number of results for traced inputs, or the tracker of dynamic dimensions.
-
-    Returns:
-      int32 indices of the selected boxes, their scores, and their number.
 
     Raises:
       OpError: shapes or static values are invalid, or traced inputs have no bound.
@@ -258,17 +215,9 @@ def non_max_suppression_v5(
 
 @op("NonMaxSuppressionWithOverlaps")
 def non_max_suppression_with_overlaps(
-    overlaps: Operand,
-    scores: Operand,
-    max_output_size: Static,
-    overlap_threshold: Operand,
-    score_threshold: Operand,
-    *,
-    bound: Bound,
-) -> Array:
+    overlaps, scores, max_output_size: Static, overlap_threshold, score_threshold, *, bound: Bound
+):
     """Select boxes by score, dropping those of large given overlap.
-
-    TF: tf.raw_ops.NonMaxSuppressionWithOverlaps (core/kernels/image/non_max_suppression_op.cc).
 
     As `non_max_suppression`.
 
@@ -278,10 +227,6 @@ def non_max_suppression_with_overlaps(
       max_output_size: static int scalar.
       overlap_threshold: scalar; boxes of larger overlap are dropped.
       score_threshold: scalar; only larger scores are selected.
-      bound: upper bound of the number of results for traced inputs, or the tracker of dynamic dimensions.
-
-    Returns:
-      int32 indices of the selected boxes, by decreasing score.
 
     Raises:
       OpError: shapes or static values are invalid, or traced inputs have no bound.
@@ -301,19 +246,17 @@ def non_max_suppression_with_overlaps(
 
 @op("CombinedNonMaxSuppression")
 def combined_non_max_suppression(
-    boxes: Array,
-    scores: Array,
+    boxes,
+    scores,
     max_output_size_per_class: Static,
     max_total_size: Static,
-    iou_threshold: Array,
-    score_threshold: Array,
+    iou_threshold,
+    score_threshold,
     *,
-    pad_per_class: bool = False,
-    clip_boxes: bool = True,
-) -> tuple[Array, Array, Array, Array]:
+    pad_per_class=False,
+    clip_boxes=True,
+):
     """Suppress boxes per class, and select the best of each image.
-
-    TF: tf.raw_ops.CombinedNonMaxSuppression (core/kernels/image/non_max_suppression_op.cc).
 
     Of equal scores, the lower class and then the lower index is selected first; TensorFlow's order is unspecified.
 
@@ -324,8 +267,6 @@ def combined_non_max_suppression(
       max_total_size: static int scalar.
       iou_threshold: scalar in [0, 1]; boxes of larger intersection over union are dropped.
       score_threshold: scalar; only larger scores are selected.
-      pad_per_class: whether the result has at most ``max_output_size_per_class * classes`` boxes.
-      clip_boxes: whether coordinates are clipped to [0, 1].
 
     Returns:
       Boxes [batch, size, 4], scores and classes [batch, size], padded with 0, and their number [batch].

@@ -1,6 +1,8 @@
 """Projective transforms of images.
 
 The gradient is TensorFlow's: it applies the inverse transform to the cotangent, which is not the adjoint.
+
+TF: core/kernels/image/image_ops.cc.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.values.types import Array
 
 from ._pixels import image_batch, pixels, round_half_away
 
@@ -107,17 +108,9 @@ def _(size: Any, interpolation: str, mode: str, primals: Any, tangents: Any) -> 
 
 @op("ImageProjectiveTransformV3")
 def image_projective_transform_v3(
-    images: Array,
-    transforms: Array,
-    output_shape: Static,
-    fill_value: Array,
-    *,
-    interpolation: str,
-    fill_mode: str = "CONSTANT",
-) -> Array:
+    images, transforms, output_shape: Static, fill_value, *, interpolation, fill_mode="CONSTANT"
+):
     """Apply projective transforms to images.
-
-    TF: tf.raw_ops.ImageProjectiveTransformV3 (core/kernels/image/image_ops.cc).
 
     The gradient is TensorFlow's, which applies the inverse transform; it is 0 with respect to the transforms.
 
@@ -125,9 +118,6 @@ def image_projective_transform_v3(
       images: [batch, height, width, channels].
       transforms: float32 [batch or 1, 8], the first entries of 3x3 matrices from output to input coordinates.
       output_shape: static ints (height, width).
-      fill_value: value outside of the image, for ``"CONSTANT"``.
-      interpolation: ``"NEAREST"`` or ``"BILINEAR"``.
-      fill_mode: ``"CONSTANT"``, ``"REFLECT"``, ``"WRAP"`` or ``"NEAREST"``.
 
     Returns:
       [batch, *output_shape, channels]; the images' dtype.
@@ -149,12 +139,8 @@ def image_projective_transform_v3(
 
 
 @op("ImageProjectiveTransformV2")
-def image_projective_transform_v2(
-    images: Array, transforms: Array, output_shape: Static, *, interpolation: str, fill_mode: str = "CONSTANT"
-) -> Array:
+def image_projective_transform_v2(images, transforms, output_shape: Static, *, interpolation, fill_mode="CONSTANT"):
     """Apply projective transforms to images, filled with 0.
-
-    TF: tf.raw_ops.ImageProjectiveTransformV2 (core/kernels/image/image_ops.cc).
 
     As `image_projective_transform_v3`.
     """

@@ -1,6 +1,9 @@
 """Image resizing by the bilinear, nearest, bicubic and area methods.
 
 All methods but the nearest one are products with a matrix of weights for rows and one for columns (`_resampling`).
+
+TF: core/kernels/image/resize_bilinear_op.cc, core/kernels/image/resize_nearest_neighbor_op.cc,
+core/kernels/image/resize_bicubic_op.cc.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.constant_dot import weights_of
 
 from ._resampling import apply_weights, are_static, images_and_size, pixel_range
@@ -79,23 +81,18 @@ def _bilinear_weights(size_in: Any, size_out: Any, align_corners: bool, half_pix
 
 @op("ResizeBilinear", pattern=Pattern.MATERIALIZED, check=check_alignment)
 def resize_bilinear(
-    images: Array,
+    images,
     size: Static,
     *,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+    align_corners=False,
+    half_pixel_centers=False,
     resize_bilinear_precision: Option[str] = "highest",
-) -> Array:
+):
     """Resize by bilinear interpolation.
-
-    TF: tf.raw_ops.ResizeBilinear (core/kernels/image/resize_bilinear_op.cc).
 
     Args:
       images: [batch, height, width, channels].
       size: static ints (height, width).
-      align_corners: whether the centers of the corner pixels coincide.
-      half_pixel_centers: whether pixel centers are at half-integer coordinates.
-      resize_bilinear_precision: precision of the products, a config option.
 
     Returns:
       float32 [batch, *size, channels].
@@ -111,17 +108,14 @@ def resize_bilinear(
 
 @op("ResizeBilinearGrad", check=check_alignment)
 def resize_bilinear_grad(
-    grads: Array,
-    original_image: Array,
+    grads,
+    original_image,
     *,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+    align_corners=False,
+    half_pixel_centers=False,
     resize_bilinear_precision: Option[str] = "highest",
-) -> Array:
-    """Compute the gradient of `resize_bilinear`.
-
-    TF: tf.raw_ops.ResizeBilinearGrad (core/kernels/image/resize_bilinear_op.cc).
-    """
+):
+    """Compute the gradient of `resize_bilinear`."""
     grads = jnp.asarray(grads)
     rows, columns = (
         _bilinear_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
@@ -152,18 +146,12 @@ def _repeats(index: Any, size_in: Any) -> int:
 
 
 @op("ResizeNearestNeighbor", pattern=Pattern.INJECTIVE, check=check_alignment)
-def resize_nearest_neighbor(
-    images: Array, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Array:
+def resize_nearest_neighbor(images, size: Static, *, align_corners=False, half_pixel_centers=False):
     """Resize by selecting the nearest pixel.
-
-    TF: tf.raw_ops.ResizeNearestNeighbor (core/kernels/image/resize_nearest_neighbor_op.cc).
 
     Args:
       images: [batch, height, width, channels].
       size: static ints (height, width).
-      align_corners: whether the centers of the corner pixels coincide.
-      half_pixel_centers: whether pixel centers are at half-integer coordinates.
 
     Returns:
       [batch, *size, channels]; the images' dtype.
@@ -192,18 +180,12 @@ def resize_nearest_neighbor(
 
 
 @op("ResizeNearestNeighborGrad", check=check_alignment)
-def resize_nearest_neighbor_grad(
-    grads: Array, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Array:
+def resize_nearest_neighbor_grad(grads, size: Static, *, align_corners=False, half_pixel_centers=False):
     """Compute the gradient of `resize_nearest_neighbor`.
-
-    TF: tf.raw_ops.ResizeNearestNeighborGrad (core/kernels/image/resize_nearest_neighbor_op.cc).
 
     Args:
       grads: [batch, height, width, channels].
       size: static ints (height, width) of the original images.
-      align_corners: whether the centers of the corner pixels coincide.
-      half_pixel_centers: whether pixel centers are at half-integer coordinates.
 
     Returns:
       [batch, *size, channels]; the dtype of ``grads``.
@@ -275,18 +257,12 @@ def _bicubic_weights(size_in: Any, size_out: Any, align_corners: bool, half_pixe
 
 
 @op("ResizeBicubic", pattern=Pattern.MATERIALIZED, check=check_alignment)
-def resize_bicubic(
-    images: Array, size: Static, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Array:
+def resize_bicubic(images, size: Static, *, align_corners=False, half_pixel_centers=False):
     """Resize by bicubic interpolation.
-
-    TF: tf.raw_ops.ResizeBicubic (core/kernels/image/resize_bicubic_op.cc).
 
     Args:
       images: [batch, height, width, channels].
       size: static ints (height, width).
-      align_corners: whether the centers of the corner pixels coincide.
-      half_pixel_centers: whether pixel centers are at half-integer coordinates.
 
     Returns:
       float32 [batch, *size, channels].
@@ -301,13 +277,8 @@ def resize_bicubic(
 
 
 @op("ResizeBicubicGrad", check=check_alignment)
-def resize_bicubic_grad(
-    grads: Array, original_image: Array, *, align_corners: bool = False, half_pixel_centers: bool = False
-) -> Array:
-    """Compute the gradient of `resize_bicubic`.
-
-    TF: tf.raw_ops.ResizeBicubicGrad (core/kernels/image/resize_bicubic_op.cc).
-    """
+def resize_bicubic_grad(grads, original_image, *, align_corners=False, half_pixel_centers=False):
+    """Compute the gradient of `resize_bicubic`."""
     grads = jnp.asarray(grads)
     rows, columns = (
         _bicubic_weights(original_image.shape[i], grads.shape[i], align_corners, half_pixel_centers) for i in (1, 2)
@@ -336,15 +307,14 @@ def _area_weights(size_in: Any, size_out: Any, align_corners: bool) -> Any:
 
 
 @op("ResizeArea", pattern=Pattern.MATERIALIZED)
-def resize_area(images: Array, size: Static, *, align_corners: bool = False) -> Array:
+def resize_area(images, size: Static, *, align_corners=False):
     """Resize by averaging over areas.
 
-    TF: tf.raw_ops.ResizeArea (core/kernels/image/resize_area_op.cc).
+    TF: core/kernels/image/resize_area_op.cc.
 
     Args:
       images: [batch, height, width, channels].
       size: static ints (height, width).
-      align_corners: whether the centers of the corner pixels coincide.
 
     Returns:
       float32 [batch, *size, channels].

@@ -22,8 +22,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 __all__: list[str] = []
@@ -229,29 +227,23 @@ def _sample(
 
 @op("StatelessSampleDistortedBoundingBox", int64="pair")
 def stateless_sample_distorted_bounding_box(
-    image_size: ArrayOrPair,
-    bounding_boxes: Array,
-    min_object_covered: Array,
-    seed: ArrayOrPair,
+    image_size,
+    bounding_boxes,
+    min_object_covered,
+    seed,
     *,
-    aspect_ratio_range: Sequence[float] = (0.75, 1.33),
-    area_range: Sequence[float] = (0.05, 1.0),
-    max_attempts: int = 100,
-    use_image_if_no_bounding_boxes: bool = False,
-) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
+    aspect_ratio_range=(0.75, 1.33),
+    area_range=(0.05, 1.0),
+    max_attempts=100,
+    use_image_if_no_bounding_boxes=False,
+):
     """Sample a crop that covers enough of a box, with TensorFlow's bits.
-
-    TF: tf.raw_ops.StatelessSampleDistortedBoundingBox (core/kernels/image/sample_distorted_bounding_box_op.cc).
 
     Args:
       image_size: int [3], height, width and channels.
       bounding_boxes: float32 [batch, boxes, 4], (y1, x1, y2, x2) in [0, 1].
       min_object_covered: fraction of a box that the crop must cover, float32 scalar.
       seed: int [2].
-      aspect_ratio_range: bounds of width over height.
-      area_range: bounds of the fraction of the image.
-      max_attempts: number of attempts, after which the whole image is returned.
-      use_image_if_no_bounding_boxes: whether the whole image is the box if there are none.
 
     Returns:
       begin [3] and size [3] of the crop, of the dtype of ``image_size``, and its box, float32 [1, 1, 4].
@@ -267,21 +259,19 @@ def stateless_sample_distorted_bounding_box(
 
 @op("SampleDistortedBoundingBoxV2")
 def sample_distorted_bounding_box_v2(
-    image_size: Array,
-    bounding_boxes: Array,
-    min_object_covered: Array,
+    image_size,
+    bounding_boxes,
+    min_object_covered,
     *,
-    seed: int = 0,
-    seed2: int = 0,
-    aspect_ratio_range: Sequence[float] = (0.75, 1.33),
-    area_range: Sequence[float] = (0.05, 1.0),
-    max_attempts: int = 100,
-    use_image_if_no_bounding_boxes: bool = False,
+    seed=0,
+    seed2=0,
+    aspect_ratio_range=(0.75, 1.33),
+    area_range=(0.05, 1.0),
+    max_attempts=100,
+    use_image_if_no_bounding_boxes=False,
     key: Key,
-) -> tuple[Array, Array, Array]:
+):
     """Sample a crop that covers enough of a box, from the node's JAX key.
-
-    TF: tf.raw_ops.SampleDistortedBoundingBoxV2 (core/kernels/image/sample_distorted_bounding_box_op.cc).
 
     As `stateless_sample_distorted_bounding_box`; the seeds are ignored.
     """
@@ -291,21 +281,19 @@ def sample_distorted_bounding_box_v2(
 
 @op("SampleDistortedBoundingBox")
 def sample_distorted_bounding_box(
-    image_size: Array,
-    bounding_boxes: Array,
+    image_size,
+    bounding_boxes,
     *,
-    seed: int = 0,
-    seed2: int = 0,
-    min_object_covered: float = 0.1,
-    aspect_ratio_range: Sequence[float] = (0.75, 1.33),
-    area_range: Sequence[float] = (0.05, 1.0),
-    max_attempts: int = 100,
-    use_image_if_no_bounding_boxes: bool = False,
+    seed=0,
+    seed2=0,
+    min_object_covered=0.1,
+    aspect_ratio_range=(0.75, 1.33),
+    area_range=(0.05, 1.0),
+    max_attempts=100,
+    use_image_if_no_bounding_boxes=False,
     key: Key,
-) -> tuple[Array, Array, Array]:
+):
     """Sample a crop that covers enough of a box, from the node's JAX key.
-
-    TF: tf.raw_ops.SampleDistortedBoundingBox (core/kernels/image/sample_distorted_bounding_box_op.cc).
 
     As `stateless_sample_distorted_bounding_box`; the seeds are ignored.
     """

@@ -1,6 +1,8 @@
 """ScaleAndTranslate: resampling by a kernel.
 
 As in scale_and_translate_op.cc and sampling_kernels.h.
+
+TF: core/kernels/image/scale_and_translate_op.cc.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_static
 from tf2jax_lite.values.symbolic_float import as_float
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu import cost_model
 from tf2jax_lite.xla_cpu.constant_dot import weights_of
 
@@ -101,18 +102,8 @@ def _sampling(
 
 
 @op("ScaleAndTranslate", pattern=Pattern.MATERIALIZED)
-def scale_and_translate(
-    images: Array,
-    size: Static,
-    scale: Array,
-    translation: Array,
-    *,
-    kernel_type: str = "lanczos3",
-    antialias: bool = True,
-) -> Array:
+def scale_and_translate(images, size: Static, scale, translation, *, kernel_type="lanczos3", antialias=True):
     """Scale and translate images, resampled by a kernel.
-
-    TF: tf.raw_ops.ScaleAndTranslate (core/kernels/image/scale_and_translate_op.cc).
 
     The gradient is 0 with respect to scale and translation, as TensorFlow has none.
 
@@ -121,8 +112,6 @@ def scale_and_translate(
       size: static ints (height, width).
       scale: float32 [2], output pixels per input pixel.
       translation: float32 [2], in output pixels.
-      kernel_type: a key of ``_KERNELS``.
-      antialias: whether the kernel is widened when scaling down.
 
     Returns:
       float32 [batch, *size, channels].
@@ -135,19 +124,8 @@ def scale_and_translate(
 
 
 @op("ScaleAndTranslateGrad")
-def scale_and_translate_grad(
-    grads: Array,
-    original_image: Array,
-    scale: Array,
-    translation: Array,
-    *,
-    kernel_type: str = "lanczos3",
-    antialias: bool = True,
-) -> Array:
-    """Compute the gradient of `scale_and_translate` with respect to the images.
-
-    TF: tf.raw_ops.ScaleAndTranslateGrad (core/kernels/image/scale_and_translate_op.cc).
-    """
+def scale_and_translate_grad(grads, original_image, scale, translation, *, kernel_type="lanczos3", antialias=True):
+    """Compute the gradient of `scale_and_translate` with respect to the images."""
     grads, inputs = jnp.asarray(grads), original_image.shape[1:3]
     weights = _sampling(inputs, grads.shape[1:3], scale, translation, kernel_type, antialias)
     return apply_weights(grads, *weights, side=0).astype(original_image.dtype)

@@ -18,7 +18,6 @@ from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.common.accumulation import upcast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 from .matmul import as_matrix
 
@@ -94,10 +93,8 @@ def triangular_solve(matrix: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
 
 
 @op("BandedTriangularSolve")
-def banded_triangular_solve(bands: Array, rhs: Array, *, lower: bool = True, adjoint: bool = False) -> Array:
+def banded_triangular_solve(bands, rhs, *, lower=True, adjoint=False):
     """Solve equations with banded triangular matrices.
-
-    TF: tf.raw_ops.BandedTriangularSolve.
 
     Few bands are solved row by row, many as a dense matrix (core/kernels/linalg/banded_triangular_solve_op.cc).
 
@@ -105,8 +102,6 @@ def banded_triangular_solve(bands: Array, rhs: Array, *, lower: bool = True, adj
       bands: ``[..., count, size]``, 1 <= count <= size. Element r of a band is in row r of the matrix; the diagonal is
         the first band if ``lower``, else the last.
       rhs: ``[..., size, columns]``; leading dimensions broadcast.
-      lower: whether the matrices are lower triangular.
-      adjoint: whether to solve with the adjoint matrices.
 
     Raises:
       OpError: ranks below 2, or another number of bands.
@@ -127,10 +122,8 @@ def banded_triangular_solve(bands: Array, rhs: Array, *, lower: bool = True, adj
 
 
 @op("TridiagonalSolve")
-def tridiagonal_solve(
-    diagonals: Array, rhs: Array, *, partial_pivoting: bool = True, perturb_singular: bool = False
-) -> Array:
-    """Solve equations with tridiagonal matrices. TF: tf.raw_ops.TridiagonalSolve.
+def tridiagonal_solve(diagonals, rhs, *, partial_pivoting=True, perturb_singular=False):
+    """Solve equations with tridiagonal matrices.
 
     A singular matrix gives inf or NaN.
 
@@ -138,8 +131,6 @@ def tridiagonal_solve(
       diagonals: ``[..., 3, n]``: super-, main and subdiagonal; the last element of the first and the first one of the
         last are unused.
       rhs: ``[..., n, columns]``.
-      partial_pivoting: unused: the backend decides; CPU and GPU exchange rows.
-      perturb_singular: unused; TensorFlow supports it on GPU only.
 
     Raises:
       OpError: ranks below 2, or another number of diagonals.
@@ -154,8 +145,8 @@ def tridiagonal_solve(
 
 
 @op("TridiagonalMatMul")
-def tridiagonal_mat_mul(superdiag: Array, maindiag: Array, subdiag: Array, rhs: Array) -> Array:
-    """Multiply tridiagonal matrices by matrices. TF: tf.raw_ops.TridiagonalMatMul.
+def tridiagonal_mat_mul(superdiag, maindiag, subdiag, rhs):
+    """Multiply tridiagonal matrices by matrices.
 
     Args:
       superdiag: ``[..., 1, m]``, of which the last element is unused.

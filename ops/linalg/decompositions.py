@@ -19,7 +19,6 @@ from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._decomposition_jvps import conj_transpose, eigh
 from ._decomposition_jvps import svd as singular_values
@@ -64,10 +63,10 @@ def _(primals: Any, tangents: Any) -> Any:
 
 @op("Cholesky", "BatchCholesky", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def cholesky(input: Array) -> Array:
+def cholesky(input):
     """Return lower Cholesky factors.
 
-    TF: tf.raw_ops.Cholesky (core/kernels/linalg/cholesky_op.cc).
+    TF: core/kernels/linalg/cholesky_op.cc.
 
     Args:
       input: ``[..., n, n]``, Hermitian positive definite; the lower triangle is read. The gradient is symmetric.
@@ -76,10 +75,8 @@ def cholesky(input: Array) -> Array:
 
 
 @op("CholeskyGrad", "BatchCholeskyGrad")
-def cholesky_grad(factor: Array, grad: Array) -> Array:
+def cholesky_grad(factor, grad):
     """Return the gradient of Cholesky, symmetric as TensorFlow's.
-
-    TF: tf.raw_ops.CholeskyGrad.
 
     Args:
       factor: ``[..., n, n]``, lower Cholesky factors.
@@ -90,12 +87,11 @@ def cholesky_grad(factor: Array, grad: Array) -> Array:
 
 @op("MatrixInverse", "BatchMatrixInverse", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_inverse(input: Array, *, adjoint: bool = False) -> Array:
-    """Return inverses of matrices. TF: tf.raw_ops.MatrixInverse.
+def matrix_inverse(input, *, adjoint=False):
+    """Return inverses of matrices.
 
     Args:
       input: ``[..., n, n]``.
-      adjoint: invert the adjoint matrices.
     """
     input = jnp.asarray(input)
     return jnp.linalg.inv(conj_transpose(input) if adjoint else input)
@@ -103,34 +99,27 @@ def matrix_inverse(input: Array, *, adjoint: bool = False) -> Array:
 
 @op("MatrixDeterminant", "BatchMatrixDeterminant", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_determinant(input: Array) -> Array:
-    """Return determinants ``[...]`` of matrices ``[..., n, n]``.
-
-    TF: tf.raw_ops.MatrixDeterminant.
-    """
+def matrix_determinant(input):
+    """Return determinants ``[...]`` of matrices ``[..., n, n]``."""
     return jnp.linalg.det(jnp.asarray(input))
 
 
 @op("LogMatrixDeterminant", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def log_matrix_determinant(input: Array) -> tuple[Array, Array]:
-    """Return signs and logarithms of determinants, ``[...]`` each.
-
-    TF: tf.raw_ops.LogMatrixDeterminant.
-    """
+def log_matrix_determinant(input):
+    """Return signs and logarithms of determinants, ``[...]`` each."""
     sign, log = jnp.linalg.slogdet(jnp.asarray(input))
     return sign, log.astype(sign.dtype)
 
 
 @op("MatrixSolve", "BatchMatrixSolve", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_solve(matrix: Array, rhs: Array, *, adjoint: bool = False) -> Array:
-    """Solve linear systems. TF: tf.raw_ops.MatrixSolve.
+def matrix_solve(matrix, rhs, *, adjoint=False):
+    """Solve linear systems.
 
     Args:
       matrix: ``[..., n, n]``.
       rhs: ``[..., n, columns]``; leading dimensions broadcast.
-      adjoint: solve with the adjoint matrices.
     """
     matrix, rhs = broadcast_batch(jnp.asarray(matrix), jnp.asarray(rhs))
     return jnp.linalg.solve(conj_transpose(matrix) if adjoint else matrix, rhs)
@@ -138,30 +127,27 @@ def matrix_solve(matrix: Array, rhs: Array, *, adjoint: bool = False) -> Array:
 
 @op("MatrixTriangularSolve", "BatchMatrixTriangularSolve", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_triangular_solve(matrix: Array, rhs: Array, *, lower: bool = True, adjoint: bool = False) -> Array:
-    """Solve triangular systems. TF: tf.raw_ops.MatrixTriangularSolve.
+def matrix_triangular_solve(matrix, rhs, *, lower=True, adjoint=False):
+    """Solve triangular systems.
 
     Args:
       matrix: ``[..., n, n]``; the other triangle is not read.
       rhs: ``[..., n, columns]``; leading dimensions broadcast.
-      lower: whether the matrices are lower triangular.
-      adjoint: solve with the adjoint matrices.
     """
     return triangular_solve(jnp.asarray(matrix), jnp.asarray(rhs), lower, adjoint)
 
 
 @op("MatrixSolveLs", "BatchMatrixSolveLs", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def matrix_solve_ls(matrix: Array, rhs: Array, l2_regularizer: Array, *, fast: bool = True) -> Array:
+def matrix_solve_ls(matrix, rhs, l2_regularizer, *, fast=True):
     """Solve least-squares problems.
 
-    TF: tf.raw_ops.MatrixSolveLs (core/kernels/linalg/matrix_solve_ls_op_impl.h).
+    TF: core/kernels/linalg/matrix_solve_ls_op_impl.h.
 
     Args:
       matrix: ``[..., m, n]``.
       rhs: ``[..., m, columns]``.
       l2_regularizer: scalar; unused if not ``fast``.
-      fast: by the normal equations; else by singular values, with the solution of least norm.
     """
     matrix, rhs = jnp.asarray(matrix), jnp.asarray(rhs)
     rows, columns = matrix.shape[-2:]
@@ -179,12 +165,11 @@ def matrix_solve_ls(matrix: Array, rhs: Array, l2_regularizer: Array, *, fast: b
 
 @op("Qr", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def qr(input: Array, *, full_matrices: bool = False) -> tuple[Array, Array]:
-    """Return orthogonal and triangular factors. TF: tf.raw_ops.Qr.
+def qr(input, *, full_matrices=False):
+    """Return orthogonal and triangular factors.
 
     Args:
       input: ``[..., m, n]``.
-      full_matrices: whether the orthogonal factor has m columns instead of min(m, n).
     """
     q, r = jnp.linalg.qr(jnp.asarray(input), mode="complete" if full_matrices else "reduced")
     return q, r
@@ -192,15 +177,11 @@ def qr(input: Array, *, full_matrices: bool = False) -> tuple[Array, Array]:
 
 @op("Svd", "BatchSvd", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def svd(input: Array, *, compute_uv: bool = True, full_matrices: bool = False) -> tuple[Array, Array, Array]:
+def svd(input, *, compute_uv=True, full_matrices=False):
     """Return singular values and vectors; signs of vectors are arbitrary.
-
-    TF: tf.raw_ops.Svd.
 
     Args:
       input: ``[..., m, n]``.
-      compute_uv: whether to compute vectors; if not, the other results are empty.
-      full_matrices: whether vectors are completed to bases.
 
     Returns:
       Singular values ``[..., min(m, n)]`` in descending order, left and right vectors in columns.
@@ -215,14 +196,11 @@ def svd(input: Array, *, compute_uv: bool = True, full_matrices: bool = False) -
 
 @op("SelfAdjointEigV2", "BatchSelfAdjointEigV2", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def self_adjoint_eig(input: Array, *, compute_v: bool = True) -> tuple[Array, Array]:
+def self_adjoint_eig(input, *, compute_v=True):
     """Return eigenvalues and eigenvectors of Hermitian matrices.
-
-    TF: tf.raw_ops.SelfAdjointEigV2.
 
     Args:
       input: ``[..., n, n]``; the lower triangle is read.
-      compute_v: whether to compute eigenvectors; if not, the second result is empty.
 
     Returns:
       Eigenvalues ``[..., n]`` in ascending order, and eigenvectors in columns ``[..., n, n]``.
@@ -238,12 +216,11 @@ def self_adjoint_eig(input: Array, *, compute_v: bool = True) -> tuple[Array, Ar
 
 @op("Lu", pattern=Pattern.MATERIALIZED)
 @_in_float32
-def lu(input: Array, *, output_idx_type: DTypeLike = np.dtype(np.int32)) -> tuple[Array, Array]:  # noqa: B008
-    """Return packed triangular factors and the row permutation. TF: tf.raw_ops.Lu.
+def lu(input, *, output_idx_type=np.int32):
+    """Return packed triangular factors and the row permutation.
 
     Args:
       input: ``[..., n, n]``.
-      output_idx_type: dtype of the permutation ``[..., n]``.
     """
     packed, _, permutation = jax.lax.linalg.lu(jnp.asarray(input))
     return packed, permutation.astype(canonical(output_idx_type))

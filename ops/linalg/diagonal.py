@@ -20,7 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, static_value
-from tf2jax_lite.values.types import Array
 
 
 def _offsets(rows: Any, columns: Any) -> tuple[Any, Any]:
@@ -35,11 +34,8 @@ def _select(mask: Any, x: Any, y: Any) -> Any:
 
 
 @op("Diag")
-def diag(diagonal: Array) -> Array:
-    """Return a tensor of twice the rank with the given diagonal. TF: tf.raw_ops.Diag.
-
-    Args:
-      diagonal: an array of rank >= 1.
+def diag(diagonal):
+    """Return a tensor of twice the rank with the given diagonal.
 
     Raises:
       OpError: a scalar.
@@ -53,11 +49,8 @@ def diag(diagonal: Array) -> Array:
 
 
 @op("DiagPart", pattern=Pattern.INJECTIVE)
-def diag_part(input: Array) -> Array:
-    """Return the diagonal of a tensor of even rank. TF: tf.raw_ops.DiagPart.
-
-    Args:
-      input: an array, of whose shape both halves are equal.
+def diag_part(input):
+    """Return the diagonal of a tensor of even rank.
 
     Raises:
       OpError: the halves differ.
@@ -73,8 +66,8 @@ def diag_part(input: Array) -> Array:
 
 
 @op("MatrixBandPart", "BatchMatrixBandPart")
-def matrix_band_part(input: Array, num_lower: Array, num_upper: Array) -> Array:
-    """Keep a band around the diagonal, zeros elsewhere. TF: tf.raw_ops.MatrixBandPart.
+def matrix_band_part(input, num_lower, num_upper):
+    """Keep a band around the diagonal, zeros elsewhere.
 
     Args:
       input: ``[..., m, n]``.
@@ -109,11 +102,8 @@ def matrix_band_part(input: Array, num_lower: Array, num_upper: Array) -> Array:
 
 
 @op("MatrixDiag", "BatchMatrixDiag")
-def matrix_diag(diagonal: Array) -> Array:
-    """Return matrices ``[..., n, n]`` with diagonals ``[..., n]``.
-
-    TF: tf.raw_ops.MatrixDiag.
-    """
+def matrix_diag(diagonal):
+    """Return matrices ``[..., n, n]`` with diagonals ``[..., n]``."""
     x = jnp.asarray(diagonal)
     if x.ndim == 0:
         raise OpError("input must be at least 1-dim")
@@ -124,14 +114,14 @@ def matrix_diag(diagonal: Array) -> Array:
 
 
 @op("MatrixDiagPart", "BatchMatrixDiagPart", pattern=Pattern.INJECTIVE)
-def matrix_diag_part(input: Array) -> Array:
-    """Return the main diagonals of matrices. TF: tf.raw_ops.MatrixDiagPart."""
+def matrix_diag_part(input):
+    """Return the main diagonals of matrices."""
     return matrix_diag_part_v3(input, np.int32(0), np.zeros((), input.dtype))
 
 
 @op("MatrixSetDiag", "BatchMatrixSetDiag")
-def matrix_set_diag(input: Array, diagonal: Array) -> Array:
-    """Replace the main diagonals of matrices. TF: tf.raw_ops.MatrixSetDiag."""
+def matrix_set_diag(input, diagonal):
+    """Replace the main diagonals of matrices."""
     return matrix_set_diag_v3(input, diagonal, np.int32(0))
 
 
@@ -206,15 +196,14 @@ def _set(base: Any, diagonal: Any, k: Any, align: str) -> Any:
 
 
 @op("MatrixSetDiagV3")
-def matrix_set_diag_v3(input: Array, diagonal: Array, k: Static, *, align: str = "RIGHT_LEFT") -> Array:
-    """Replace diagonals of matrices. TF: tf.raw_ops.MatrixSetDiagV3.
+def matrix_set_diag_v3(input, diagonal, k: Static, *, align="RIGHT_LEFT"):
+    """Replace diagonals of matrices.
 
     Args:
       input: ``[..., m, n]``.
       diagonal: ``[..., length]`` of one diagonal, ``[..., count, length]`` of several, the highest first, padded to the
         longest.
       k: the diagonal, or the lowest and the highest one; 0 is the main diagonal, positive ones are above it.
-      align: sides to which shorter super- and subdiagonals are aligned, such as "RIGHT_LEFT".
 
     Raises:
       OpError: a diagonal is out of range, or shapes do not match.
@@ -233,33 +222,22 @@ def matrix_set_diag_v3(input: Array, diagonal: Array, k: Static, *, align: str =
 
 
 @op("MatrixSetDiagV2")
-def matrix_set_diag_v2(input: Array, diagonal: Array, k: Static) -> Array:
+def matrix_set_diag_v2(input, diagonal, k: Static):
     """Replace diagonals of matrices, aligned left.
 
-    TF: tf.raw_ops.MatrixSetDiagV2. See `matrix_set_diag_v3`.
+    See `matrix_set_diag_v3`.
     """
     return matrix_set_diag_v3(input, diagonal, k, align="LEFT_LEFT")
 
 
 @op("MatrixDiagV3")
-def matrix_diag_v3(
-    diagonal: Array,
-    k: Static,
-    num_rows: Static,
-    num_cols: Static,
-    padding_value: Array,
-    *,
-    align: str = "RIGHT_LEFT",
-) -> Array:
-    """Return matrices with the given diagonals. TF: tf.raw_ops.MatrixDiagV3.
+def matrix_diag_v3(diagonal, k: Static, num_rows: Static, num_cols: Static, padding_value, *, align="RIGHT_LEFT"):
+    """Return matrices with the given diagonals.
 
     Args:
-      diagonal: as that of `matrix_set_diag_v3`.
-      k: as that of `matrix_set_diag_v3`.
       num_rows: scalar int; -1: the fewest that hold the diagonals.
       num_cols: scalar int; -1: the fewest that hold the diagonals.
       padding_value: scalar, the other elements; it gets no gradient.
-      align: as that of `matrix_set_diag_v3`.
 
     Raises:
       OpError: a diagonal is out of range, or shapes do not match.
@@ -290,23 +268,21 @@ def matrix_diag_v3(
 
 
 @op("MatrixDiagV2")
-def matrix_diag_v2(diagonal: Array, k: Static, num_rows: Static, num_cols: Static, padding_value: Array) -> Array:
+def matrix_diag_v2(diagonal, k: Static, num_rows: Static, num_cols: Static, padding_value):
     """Return matrices with the given diagonals, aligned left.
 
-    TF: tf.raw_ops.MatrixDiagV2. See `matrix_diag_v3`.
+    See `matrix_diag_v3`.
     """
     return matrix_diag_v3(diagonal, k, num_rows, num_cols, padding_value, align="LEFT_LEFT")
 
 
 @op("MatrixDiagPartV3", pattern=Pattern.INJECTIVE)
-def matrix_diag_part_v3(input: Array, k: Static, padding_value: Array, *, align: str = "RIGHT_LEFT") -> Array:
-    """Return diagonals of matrices. TF: tf.raw_ops.MatrixDiagPartV3.
+def matrix_diag_part_v3(input, k: Static, padding_value, *, align="RIGHT_LEFT"):
+    """Return diagonals of matrices.
 
     Args:
       input: ``[..., m, n]``.
-      k: as that of `matrix_set_diag_v3`.
       padding_value: scalar, the padding of shorter diagonals; it gets no gradient.
-      align: as that of `matrix_set_diag_v3`.
 
     Returns:
       ``[..., length]`` of one diagonal, ``[..., count, length]`` of several, the highest first.
@@ -345,9 +321,9 @@ def matrix_diag_part_v3(input: Array, k: Static, padding_value: Array, *, align:
 
 
 @op("MatrixDiagPartV2", pattern=Pattern.INJECTIVE)
-def matrix_diag_part_v2(input: Array, k: Static, padding_value: Array) -> Array:
+def matrix_diag_part_v2(input, k: Static, padding_value):
     """Return diagonals of matrices, aligned left.
 
-    TF: tf.raw_ops.MatrixDiagPartV2. See `matrix_diag_part_v3`.
+    See `matrix_diag_part_v3`.
     """
     return matrix_diag_part_v3(input, k, padding_value, align="LEFT_LEFT")

@@ -8,23 +8,19 @@ import jax.numpy as jnp
 from tf2jax_lite.ops.linalg.decompositions import self_adjoint_eig
 from tf2jax_lite.ops.linalg.matmul import as_matrix
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.values.types import Array
 
 
 @op("SelfAdjointEig", "BatchSelfAdjointEig")
-def self_adjoint_eig_v1(input: Array) -> Array:
+def self_adjoint_eig_v1(input):
     """Return eigenvalues as a row above the eigenvectors.
 
-    TF: tf.raw_ops.SelfAdjointEig, BatchSelfAdjointEig.
+    TF: BatchSelfAdjointEig.
     """
     values, vectors = self_adjoint_eig(as_matrix(input, square=True))
     return jnp.concatenate([values[..., None, :], vectors], axis=-2)
 
 
 @op("MatrixExponential")
-def matrix_exponential(input: Array) -> Array:
-    """Return matrix exponentials; NaN for norms of 300,000 and more.
-
-    TF: tf.raw_ops.MatrixExponential.
-    """
+def matrix_exponential(input):
+    """Return matrix exponentials; NaN for norms of 300,000 and more."""
     return jax.scipy.linalg.expm(as_matrix(input, square=True))

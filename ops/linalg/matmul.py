@@ -18,7 +18,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.dot_order import is_better_swapped, swapped_dot
 
 Labels = Sequence[Hashable]
@@ -81,24 +80,12 @@ def _drop_ones(x: Any, labels: Labels, other: Any, other_labels: Labels, which: 
 
 
 @op("MatMul", pattern=Pattern.CONTRACTION)
-def mat_mul(
-    a: Array,
-    b: Array,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    grad_a: bool = False,
-    grad_b: bool = False,
-) -> Array:
-    """Multiply two matrices. TF: tf.raw_ops.MatMul.
+def mat_mul(a, b, *, transpose_a=False, transpose_b=False, grad_a=False, grad_b=False):
+    """Multiply two matrices.
 
     Args:
       a: ``[m, k]``, or ``[k, m]`` if transposed.
       b: ``[k, n]`` of the same dtype, or ``[n, k]`` if transposed.
-      transpose_a: transpose ``a`` first.
-      transpose_b: transpose ``b`` first.
-      grad_a: unused hint.
-      grad_b: unused hint.
 
     Raises:
       OpError: other ranks.
@@ -128,18 +115,12 @@ def _batch(x: Any, y: Any, adj_x: bool, adj_y: bool, dtype: Any) -> Any:
 
 
 @op("BatchMatMul", "BatchMatMulV2", pattern=Pattern.CONTRACTION)
-def batch_mat_mul_v2(
-    x: Array, y: Array, *, adj_x: bool = False, adj_y: bool = False, grad_x: bool = False, grad_y: bool = False
-) -> Array:
-    """Multiply matrices of two batches, which broadcast. TF: tf.raw_ops.BatchMatMulV2.
+def batch_mat_mul_v2(x, y, *, adj_x=False, adj_y=False, grad_x=False, grad_y=False):
+    """Multiply matrices of two batches, which broadcast.
 
     Args:
       x: ``[..., m, k]``, or ``[..., k, m]`` if adjoint.
       y: ``[..., k, n]`` of the same dtype, or ``[..., n, k]`` if adjoint.
-      adj_x: conjugate and transpose the matrices of ``x`` first.
-      adj_y: conjugate and transpose the matrices of ``y`` first.
-      grad_x: unused hint.
-      grad_y: unused hint.
 
     Raises:
       OpError: ranks below 2, or inner dimensions that differ.
@@ -148,51 +129,18 @@ def batch_mat_mul_v2(
 
 
 @op("BatchMatMulV3", pattern=Pattern.CONTRACTION)
-def batch_mat_mul_v3(
-    x: Array,
-    y: Array,
-    *,
-    Tout: DTypeLike,
-    adj_x: bool = False,
-    adj_y: bool = False,
-    grad_x: bool = False,
-    grad_y: bool = False,
-) -> Array:
-    """Multiply matrices of two batches, of two dtypes. TF: tf.raw_ops.BatchMatMulV3.
-
-    Args:
-      x: see `batch_mat_mul_v2`, also for the other arguments.
-      y: of any dtype.
-      Tout: dtype of the result.
-      adj_x: see `batch_mat_mul_v2`.
-      adj_y: see `batch_mat_mul_v2`.
-      grad_x: unused hint.
-      grad_y: unused hint.
-    """
+def batch_mat_mul_v3(x, y, *, Tout, adj_x=False, adj_y=False, grad_x=False, grad_y=False):
+    """Multiply matrices of two batches, of two dtypes."""
     return _batch(x, y, adj_x, adj_y, canonical(Tout))
 
 
 @op("SparseMatMul", pattern=Pattern.CONTRACTION)
-def sparse_mat_mul(
-    a: Array,
-    b: Array,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    a_is_sparse: bool = False,
-    b_is_sparse: bool = False,
-) -> Array:
+def sparse_mat_mul(a, b, *, transpose_a=False, transpose_b=False, a_is_sparse=False, b_is_sparse=False):
     """Multiply two dense matrices that may be mostly zero, in float32.
-
-    TF: tf.raw_ops.SparseMatMul.
 
     Args:
       a: ``[m, k]``, or ``[k, m]`` if transposed; float32 or bfloat16.
       b: ``[k, n]``, or ``[n, k]`` if transposed; float32 or bfloat16.
-      transpose_a: transpose ``a`` first.
-      transpose_b: transpose ``b`` first.
-      a_is_sparse: unused hint.
-      b_is_sparse: unused hint.
     """
     return mat_mul(
         jnp.asarray(a).astype(np.float32),
@@ -250,13 +198,12 @@ def _embedded(x: Any, labels: list[Hashable], out: list[Hashable]) -> Any:
 
 
 @op("Einsum", pattern=Pattern.CONTRACTION)
-def einsum(inputs: list[Array], *, equation: str) -> Array:
+def einsum(inputs, *, equation):
     """Sum products over labeled dimensions.
 
-    TF: tf.raw_ops.Einsum (core/kernels/linalg/einsum_op_impl.h).
+    TF: core/kernels/linalg/einsum_op_impl.h.
 
     Args:
-      inputs: one or two arrays of one dtype.
       equation: subscripts, such as "bij,bjk->bik". Only the dimensions of an ellipsis broadcast, as in TensorFlow.
 
     Raises:

@@ -18,7 +18,6 @@ from tf2jax_lite.ops.common.accumulation import upcast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._decomposition_jvps import conj_transpose
 from ._decomposition_jvps import eig as decomposed
@@ -31,15 +30,11 @@ def full_product(x: Any, y: Any) -> Any:
 
 
 @op("Eig", pattern=Pattern.MATERIALIZED)
-def eig(input: Array, *, compute_v: bool = True, Tout: DTypeLike) -> tuple[Array, Array]:
+def eig(input, *, compute_v=True, Tout):
     """Return eigenvalues and eigenvectors of square matrices, in LAPACK's order.
-
-    TF: tf.raw_ops.Eig.
 
     Args:
       input: ``[..., n, n]``, float or complex.
-      compute_v: whether to compute eigenvectors; if not, the second result is 0 (undefined in TensorFlow).
-      Tout: complex dtype of the results.
 
     Returns:
       Eigenvalues ``[..., n]``, and eigenvectors in columns ``[..., n, n]``.
@@ -98,10 +93,8 @@ def _square_root_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, An
 
 
 @op("MatrixSquareRoot")
-def matrix_square_root(input: Array) -> Array:
+def matrix_square_root(input):
     """Return square roots of matrices, by the Schur decomposition.
-
-    TF: tf.raw_ops.MatrixSquareRoot.
 
     Args:
       input: ``[..., n, n]``, float or complex. A real matrix without a real root gives NaN, as in TensorFlow.
@@ -114,10 +107,8 @@ def matrix_square_root(input: Array) -> Array:
 
 
 @op("MatrixLogarithm")
-def matrix_logarithm(input: Array) -> Array:
+def matrix_logarithm(input):
     """Return logarithms of matrices, by inverse scaling and squaring.
-
-    TF: tf.raw_ops.MatrixLogarithm.
 
     As in TensorFlow, it has no gradient.
 

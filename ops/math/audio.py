@@ -13,24 +13,18 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 _F32 = np.float32
 
 
 @op("AudioSpectrogram")
-def audio_spectrogram(input: Array, *, window_size: int, stride: int, magnitude_squared: bool = False) -> Array:
+def audio_spectrogram(input, *, window_size, stride, magnitude_squared=False):
     """Return spectrograms of channels under a Hann window.
-
-    TF: tf.raw_ops.AudioSpectrogram.
 
     In float32, where TensorFlow (core/kernels/spectrogram.cc) computes in float64.
 
     Args:
       input: ``[samples, channels]``, float32.
-      window_size: samples in a window, >= 2; padded to a power of two, the FFT length.
-      stride: samples between windows, > 0.
-      magnitude_squared: return squared magnitudes.
 
     Returns:
       ``[channels, windows, fft_length // 2 + 1]``.
@@ -83,15 +77,15 @@ def _mel_weights(bins: int, rate: float, low: float, high: float, channels: int)
 
 @op("Mfcc")
 def mfcc(
-    spectrogram: Array,
+    spectrogram,
     sample_rate: Static,
     *,
-    upper_frequency_limit: float = 4000.0,
-    lower_frequency_limit: float = 20.0,
-    filterbank_channel_count: int = 40,
-    dct_coefficient_count: int = 13,
-) -> Array:
-    """Return mel-frequency cepstral coefficients. TF: tf.raw_ops.Mfcc.
+    upper_frequency_limit=4000.0,
+    lower_frequency_limit=20.0,
+    filterbank_channel_count=40,
+    dct_coefficient_count=13,
+):
+    """Return mel-frequency cepstral coefficients.
 
     As core/kernels/mfcc.cc and mfcc_dct.cc: a mel filter bank of magnitudes, its logarithm, and a cosine transform.
 
@@ -100,8 +94,6 @@ def mfcc(
       sample_rate: scalar int, in Hz.
       upper_frequency_limit: in Hz, within the spectrum.
       lower_frequency_limit: in Hz.
-      filterbank_channel_count: number of filters.
-      dct_coefficient_count: number of coefficients, at most that of filters.
 
     Returns:
       ``[channels, windows, dct_coefficient_count]``.

@@ -19,7 +19,6 @@ from jax.scipy import special
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.values.types import Array
 
 from . import _bessel_coefficients as tables
 
@@ -184,7 +183,7 @@ _k1e.defjvps(lambda t, y, x: t * (y * (1 - 1 / x) - _k0e(x)))
 
 
 def _register(name: str, summary: str, fn: Callable[[Any], Any]) -> None:
-    def call(x: Array) -> Array:
+    def call(x):
         return in_float32(fn, jnp.asarray(x))
 
     call.__doc__ = f"Return the {summary}, elementwise. TF: tf.raw_ops.{name}."

@@ -23,8 +23,7 @@ from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic
 from tf2jax_lite.values.symbolic_float import is_float_dim
-from tf2jax_lite.values.types import Array, DTypeLike, PartialShape
-from tf2jax_lite.values.variant import Variant, add_variants
+from tf2jax_lite.values.variant import add_variants
 from tf2jax_lite.xla_cpu import inverse_trig
 
 __all__ = ["add", "fold_binary"]
@@ -64,7 +63,7 @@ def _binary(
       **options: options of `op`.
     """
 
-    def call(x: Array, y: Array) -> Array:
+    def call(x, y):
         return fn(*operands(x, y))
 
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
@@ -75,8 +74,8 @@ def _binary(
 
 
 @op("Add", "AddV2", fold=fold_binary(np.add))
-def add(x: Array | Variant, y: Array | Variant) -> Array | Variant:
-    """Add arrays, or tensor lists elementwise. TF: tf.raw_ops.AddV2.
+def add(x, y):
+    """Add arrays, or tensor lists elementwise.
 
     TF1 gradients of TensorArrays add the lists of their elements.
     """
@@ -85,13 +84,8 @@ def add(x: Array | Variant, y: Array | Variant) -> Array | Variant:
 
 
 @op("AddN", fold=lambda inputs: np.asarray(sum(inputs[1:], inputs[0])))
-def add_n(inputs: list[Array] | list[Variant]) -> Array | Variant:
-    """Add arrays of one shape. TF: tf.raw_ops.AddN (core/kernels/aggregate_ops.cc).
-
-    Args:
-      inputs: arrays of one shape and dtype (more than two of 16-bit floats are added in float32), tensor lists of one
-        length, or other variants.
-    """
+def add_n(inputs):
+    """Add arrays of one shape. TF: core/kernels/aggregate_ops.cc."""
     total = add_variants(inputs)
     if total is not None:
         return total
@@ -104,8 +98,8 @@ def add_n(inputs: list[Array] | list[Variant]) -> Array | Variant:
 
 
 @op("AccumulateNV2")
-def accumulate_n(inputs: list[Array], *, shape: PartialShape | None) -> Array:
-    """Add arrays of one shape. TF: tf.raw_ops.AccumulateNV2."""
+def accumulate_n(inputs, *, shape):
+    """Add arrays of one shape."""
     return add_n(inputs)
 
 
@@ -151,8 +145,8 @@ _binary("SquaredDifference", "Return |x - y| ** 2", _squared_difference, operand
 
 
 @op("DivNoNan")
-def div_no_nan(x: Array, y: Array) -> Array:
-    """Return ``x / y``, 0 where ``y`` is 0. TF: tf.raw_ops.DivNoNan."""
+def div_no_nan(x, y):
+    """Return ``x / y``, 0 where ``y`` is 0."""
     x, y = pair(x, y)
     zero = lax.eq(y, jnp.zeros((), y.dtype))
     safe = jnp.where(zero, jnp.ones((), y.dtype), y)
@@ -160,8 +154,8 @@ def div_no_nan(x: Array, y: Array) -> Array:
 
 
 @op("MulNoNan")
-def mul_no_nan(x: Array, y: Array) -> Array:
-    """Return ``x * y``, 0 where ``y`` is 0. TF: tf.raw_ops.MulNoNan.
+def mul_no_nan(x, y):
+    """Return ``x * y``, 0 where ``y`` is 0.
 
     It is 0 there even if ``x`` is infinite or NaN.
     """
@@ -170,12 +164,11 @@ def mul_no_nan(x: Array, y: Array) -> Array:
 
 
 @op("Cross", pattern=Pattern.INJECTIVE)
-def cross(a: Array, b: Array) -> Array:
-    """Return cross products of vectors. TF: tf.raw_ops.Cross.
+def cross(a, b):
+    """Return cross products of vectors.
 
     Args:
       a: ``[..., 3]``.
-      b: of the same shape and dtype; no broadcasting.
 
     Raises:
       OpError: the shapes differ, or the last dimension is not 3.
@@ -320,6 +313,6 @@ _binary("NextAfter", "Return the next number after x in the direction of y", _ne
 
 
 @op("Complex")
-def complex_(real: Array, imag: Array, *, Tout: DTypeLike | None = None) -> Array:
-    """Return complex numbers from real and imaginary parts. TF: tf.raw_ops.Complex."""
+def complex_(real, imag, *, Tout=None):
+    """Return complex numbers from real and imaginary parts."""
     return lax.complex(*pair(real, imag))

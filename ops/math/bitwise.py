@@ -12,15 +12,13 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.values.int64 import U32Pair, is_int64, to_32_bits, to_u32_pair
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array
 
 
 @op("LeftShift", int64="pair")
-def left_shift(x: ArrayOrPair, y: ArrayOrPair) -> ArrayOrPair:
+def left_shift(x, y):
     """Shift left; counts are clamped to the width.
 
-    TF: tf.raw_ops.LeftShift (core/kernels/cwise_op_left_shift.cc).
+    TF: core/kernels/cwise_op_left_shift.cc.
 
     Without 64-bit mode, uint64 and `Words` keep both words: keys of random generators are composed so.
     """
@@ -45,7 +43,7 @@ def _shifted_words(x: Any, y: Any, dtype: Any) -> U32Pair:
 
 
 def _bitwise(name: str, summary: str, fn: Callable[..., Any]) -> None:
-    def run(x: ArrayOrPair, y: ArrayOrPair) -> ArrayOrPair:
+    def run(x, y):
         dtypes = [v.dtype for v in (x, y) if isinstance(v, U32Pair)]
         if dtypes:
             return U32Pair(fn(jnp.asarray(to_u32_pair(x)), jnp.asarray(to_u32_pair(y))), dtypes[0])
@@ -61,11 +59,8 @@ _bitwise("BitwiseXor", "exclusive or", jnp.bitwise_xor)
 
 
 @op("RightShift")
-def right_shift(x: Array, y: Array) -> Array:
-    """Shift right, with the sign; counts are clamped to the width.
-
-    TF: tf.raw_ops.RightShift.
-    """
+def right_shift(x, y):
+    """Shift right, with the sign; counts are clamped to the width."""
     x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
     signed = jnp.issubdtype(x.dtype, jnp.signedinteger)
     return (lax.shift_right_arithmetic if signed else lax.shift_right_logical)(x, _clamped(y))
@@ -77,12 +72,12 @@ def _clamped(y: Any) -> Any:
 
 
 @op("PopulationCount")
-def population_count(x: Array) -> Array:
-    """Return the number of set bits, uint8. TF: tf.raw_ops.PopulationCount."""
+def population_count(x):
+    """Return the number of set bits, uint8."""
     return lax.population_count(jnp.asarray(x)).astype(np.uint8)
 
 
 @op("Invert")
-def invert(x: Array) -> Array:
-    """Invert all bits. TF: tf.raw_ops.Invert."""
+def invert(x):
+    """Invert all bits."""
     return lax.bitwise_not(jnp.asarray(x))

@@ -16,8 +16,6 @@ from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, is_int64, to_32_bits, to_u32_pair
 from tf2jax_lite.values.static import as_array, canonical, dims_dtype, is_string, is_symbolic
 from tf2jax_lite.values.symbolic_float import FloatDim, is_float_dim, truncate_to_dim
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array, ArrayLike, DTypeLike
 
 # Low bits of the mantissa that a truncating cast clears before it rounds. TensorFlow rounds other pairs of dtypes.
 _TRUNCATED = {("float64", "float32"): 29, ("float64", "float16"): 42, ("float32", "float16"): 13}
@@ -101,16 +99,11 @@ def _to_integer(x: Any, dtype: np.dtype) -> Any:
 
 
 @op("Cast", fold=_fold_cast, int64="pair")
-def cast(x: ArrayOrPair, *, DstT: DTypeLike, Truncate: bool = False) -> ArrayOrPair:
-    """Cast to another dtype. TF: tf.raw_ops.Cast (core/kernels/cast_op.cc).
+def cast(x, *, DstT, Truncate=False):
+    """Cast to another dtype. TF: core/kernels/cast_op.cc.
 
     Without 64-bit mode, signed integers cast to uint64 keep both words (`Words`): counters of random generators are
     made from seeds so.
-
-    Args:
-      x: an array. Complex numbers become real by their real part; floats out of an integer's range see `_to_integer`.
-      DstT: dtype of the result.
-      Truncate: whether floats are truncated instead of rounded, for the pairs of dtypes that TensorFlow truncates.
     """
     if isinstance(x, U32Pair) and np.dtype(DstT).itemsize == 8 and np.dtype(DstT).kind in "iu":
         return x.astype(DstT)
@@ -162,14 +155,10 @@ def _part(dtype: np.dtype) -> np.dtype:
 
 
 @op("Bitcast", fold=_fold_bitcast, int64="pair")
-def bitcast(input: ArrayOrPair, *, type: DTypeLike) -> ArrayOrPair:
+def bitcast(input, *, type):
     """Reinterpret bits as another dtype.
 
-    TF: tf.raw_ops.Bitcast (core/kernels/bitcast_op.cc).
-
-    Args:
-      input: an array.
-      type: dtype of the result. A larger one takes the last dimension, a smaller one adds one.
+    TF: core/kernels/bitcast_op.cc.
 
     Raises:
       OpError: the last dimension is not the ratio of the dtypes' sizes, or the bits are symbolic or strings.
@@ -216,11 +205,8 @@ def _fold_to_bool(input: Any) -> Any:
 
 
 @op("ToBool", fold=_fold_to_bool)
-def to_bool(input: Array) -> ArrayLike:
-    """Return whether a scalar is not zero (a string: not empty), an array not empty.
-
-    TF: tf.raw_ops.ToBool.
-    """
+def to_bool(input):
+    """Return whether a scalar is not zero (a string: not empty), an array not empty."""
     input = jnp.asarray(input)
     if input.ndim:
         return np.bool_(True) if all(d != 0 for d in input.shape) else np.bool_(False)

@@ -21,8 +21,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.values.uint64 import U64
 
 __all__: list[str] = []
@@ -61,10 +59,8 @@ def _sample_centers(points: Any, key: Any, *, count: int, tries: int) -> Any:
 
 
 @op("KmeansPlusPlusInitialization", int64="pair")
-def kmeans_plus_plus_initialization(
-    points: Array, num_to_sample: Static, seed: ArrayOrPair, num_retries_per_sample: Static
-) -> Array:
-    """Draw initial centers by k-means++. TF: tf.raw_ops.KmeansPlusPlusInitialization.
+def kmeans_plus_plus_initialization(points, num_to_sample: Static, seed, num_retries_per_sample: Static):
+    """Draw initial centers by k-means++.
 
     Sums are in another order than TensorFlow's: a draw at the boundary between two points may give the other one.
 
@@ -108,10 +104,8 @@ def _walk_chain(distances: Any, key: Any) -> Any:
 
 
 @op("KMC2ChainInitialization", int64="pair")
-def kmc2_chain_initialization(distances: Array, seed: ArrayOrPair) -> ArrayOrPair:
+def kmc2_chain_initialization(distances, seed):
     """Return the index at the end of a Markov chain over points.
-
-    TF: tf.raw_ops.KMC2ChainInitialization.
 
     Args:
       distances: ``[n]``, float32, static n > 0: squared distances of candidate points.
@@ -127,10 +121,10 @@ def kmc2_chain_initialization(distances: Array, seed: ArrayOrPair) -> ArrayOrPai
 
 
 @op("NearestNeighbors")
-def nearest_neighbors(points: Array, centers: Array, k: Static) -> tuple[Array, Array]:
+def nearest_neighbors(points, centers, k: Static):
     """Return the k nearest centers of each point, and squared distances.
 
-    TF: tf.raw_ops.NearestNeighbors (core/kernels/clustering_ops.cc).
+    TF: core/kernels/clustering_ops.cc.
 
     Args:
       points: float [points, features].

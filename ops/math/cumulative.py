@@ -19,7 +19,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_symbolic, normalize_axis
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.cumulative import cumulative
 
 _UFUNCS = {"Sum": np.add, "Prod": np.multiply}
@@ -64,14 +63,11 @@ def _fold_scan(name: str) -> Callable[..., np.ndarray]:
 
 
 @op("Cumsum", fold=_fold_scan("Sum"), pattern=Pattern.MATERIALIZED)
-def cumsum(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Array:
-    """Return cumulative sums along an axis. TF: tf.raw_ops.Cumsum.
+def cumsum(x, axis: Static, *, exclusive=False, reverse=False):
+    """Return cumulative sums along an axis.
 
     Args:
-      x: an array of numbers, of rank >= 1.
       axis: scalar int in ``[-rank, rank)``.
-      exclusive: whether an element's sum excludes the element.
-      reverse: whether sums run from the last element to the first.
 
     Raises:
       OpError: a scalar, or an axis out of range.
@@ -80,10 +76,10 @@ def cumsum(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = F
 
 
 @op("Cumprod", fold=_fold_scan("Prod"), pattern=Pattern.MATERIALIZED)
-def cumprod(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Array:
+def cumprod(x, axis: Static, *, exclusive=False, reverse=False):
     """Return cumulative products along an axis.
 
-    TF: tf.raw_ops.Cumprod. Arguments are those of `cumsum`.
+    Arguments are those of `cumsum`.
 
     The gradient is exact where elements are 0; TensorFlow divides by the input, and returns 0.
     """
@@ -91,10 +87,10 @@ def cumprod(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = 
 
 
 @op("CumulativeLogsumexp", pattern=Pattern.MATERIALIZED)
-def cumulative_logsumexp(x: Array, axis: Static, *, exclusive: bool = False, reverse: bool = False) -> Array:
+def cumulative_logsumexp(x, axis: Static, *, exclusive=False, reverse=False):
     """Return cumulative log-sum-exps along an axis.
 
-    TF: tf.raw_ops.CumulativeLogsumexp. Arguments are those of `cumsum`.
+    Arguments are those of `cumsum`.
 
     All results after NaN are NaN; TensorFlow's CPU kernel replaces NaN by the element beside it.
     """

@@ -16,13 +16,12 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, normalize_axes
-from tf2jax_lite.values.types import Array, DTypeLike
 
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 
 
 def _fft(name: str, fn: Any, axes: int) -> None:
-    def call(input: Array) -> Array:
+    def call(input):
         input = jnp.asarray(input)
         return fn(input, axes=tuple(range(-axes, 0))).astype(input.dtype)
 
@@ -51,7 +50,7 @@ def _resized(x: Any, sizes: tuple[Any, ...]) -> Any:
 
 
 def _real_fft(suffix: str, axes: int) -> None:
-    def rfft(input: Array, fft_length: Static, *, Tcomplex: DTypeLike = _COMPLEX64) -> Array:
+    def rfft(input, fft_length: Static, *, Tcomplex=_COMPLEX64):
         input, lengths = jnp.asarray(input), dims(fft_length)
         if all(isinstance(n, int) for n in (*lengths, *input.shape)):
             out = jnp.fft.rfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
@@ -59,7 +58,7 @@ def _real_fft(suffix: str, axes: int) -> None:
             out = lax.fft(_resized(input, lengths), lax.FftType.RFFT, lengths)
         return out.astype(canonical(Tcomplex))
 
-    def irfft(input: Array, fft_length: Static, *, Treal: DTypeLike = _FLOAT32) -> Array:
+    def irfft(input, fft_length: Static, *, Treal=_FLOAT32):
         input, lengths = jnp.asarray(input), dims(fft_length)
         if all(isinstance(n, int) for n in (*lengths, *input.shape)):
             out = jnp.fft.irfftn(input, s=lengths, axes=tuple(range(-axes, 0)))
@@ -126,11 +125,10 @@ def _transformed(fn: Any, input: Any, fft_length: Any, axes: Any, dtype: Any, *,
 
 
 @op("FFTND", pattern=Pattern.MATERIALIZED)
-def fftnd(input: Array, fft_length: Static, axes: Static) -> Array:
-    """Return the Fourier transform over any dimensions. TF: tf.raw_ops.FFTND.
+def fftnd(input, fft_length: Static, axes: Static):
+    """Return the Fourier transform over any dimensions.
 
     Args:
-      input: complex numbers.
       fft_length: ``[n]``, ints: the size to which each dimension is truncated or zero-padded.
       axes: ``[n]``, distinct ints in ``[-rank, rank)``.
 
@@ -141,39 +139,21 @@ def fftnd(input: Array, fft_length: Static, axes: Static) -> Array:
 
 
 @op("IFFTND", pattern=Pattern.MATERIALIZED)
-def ifftnd(input: Array, fft_length: Static, axes: Static) -> Array:
+def ifftnd(input, fft_length: Static, axes: Static):
     """Return the inverse Fourier transform over any dimensions.
 
-    TF: tf.raw_ops.IFFTND. Arguments are those of `fftnd`.
+    Arguments are those of `fftnd`.
     """
     return _transformed(jnp.fft.ifftn, input, fft_length, axes, input.dtype)
 
 
 @op("RFFTND", pattern=Pattern.MATERIALIZED)
-def rfftnd(input: Array, fft_length: Static, axes: Static, *, Tcomplex: DTypeLike = _COMPLEX64) -> Array:
-    """Return the Fourier transform of real numbers over any dimensions.
-
-    TF: tf.raw_ops.RFFTND.
-
-    Args:
-      input: floats.
-      fft_length: see `fftnd`.
-      axes: see `fftnd`; of the last one, the result has ``fft_length // 2 + 1`` elements.
-      Tcomplex: dtype of the result.
-    """
+def rfftnd(input, fft_length: Static, axes: Static, *, Tcomplex=_COMPLEX64):
+    """Return the Fourier transform of real numbers over any dimensions."""
     return _transformed(jnp.fft.rfftn, input, fft_length, axes, Tcomplex, half=True)
 
 
 @op("IRFFTND", pattern=Pattern.MATERIALIZED)
-def irfftnd(input: Array, fft_length: Static, axes: Static, *, Treal: DTypeLike = _FLOAT32) -> Array:
-    """Return the inverse Fourier transform to real numbers over any dimensions.
-
-    TF: tf.raw_ops.IRFFTND.
-
-    Args:
-      input: complex numbers, half of the last dimension.
-      fft_length: see `fftnd`.
-      axes: see `fftnd`.
-      Treal: dtype of the result.
-    """
+def irfftnd(input, fft_length: Static, axes: Static, *, Treal=_FLOAT32):
+    """Return the inverse Fourier transform to real numbers over any dimensions."""
     return _transformed(jnp.fft.irfftn, input, fft_length, axes, Treal)

@@ -16,7 +16,6 @@ from jax import lax
 
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
-from tf2jax_lite.values.types import Array
 
 from .bessel import ratio
 
@@ -139,18 +138,18 @@ _fresnel_sin = _fresnel(_near_sin, lambda f, g, c, s: -(f * c + g * s), lax.sin)
 
 
 @op("Dawsn")
-def dawsn(x: Array) -> Array:
-    """Return Dawson's integral. TF: tf.raw_ops.Dawsn."""
+def dawsn(x):
+    """Return Dawson's integral."""
     return in_float32(_dawson, jnp.asarray(x))
 
 
 @op("FresnelCos")
-def fresnel_cos(x: Array) -> Array:
-    """Return Fresnel's cosine integral. TF: tf.raw_ops.FresnelCos."""
+def fresnel_cos(x):
+    """Return Fresnel's cosine integral."""
     return in_float32(_fresnel_cos, jnp.asarray(x))
 
 
 @op("FresnelSin")
-def fresnel_sin(x: Array) -> Array:
-    """Return Fresnel's sine integral. TF: tf.raw_ops.FresnelSin."""
+def fresnel_sin(x):
+    """Return Fresnel's sine integral."""
     return in_float32(_fresnel_sin, jnp.asarray(x))

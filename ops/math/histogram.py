@@ -5,7 +5,6 @@ Kernels: bincount_op.cc, histogram_op.cc, bucketize_op.cc in tensorflow/core/ker
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,8 +17,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 
@@ -70,14 +67,12 @@ def _check_weights(values: Any, weights: Any) -> None:
 
 
 @op("Bincount")
-def bincount(arr: Operand, size: Operand, weights: Operand, *, bound: Bound) -> Array:
-    """Count integers, or add up their weights. TF: tf.raw_ops.Bincount.
+def bincount(arr, size, weights, *, bound: Bound):
+    """Count integers, or add up their weights.
 
     Args:
       arr: ints of any shape. A negative one is an error if static, and dropped if traced.
       size: scalar int >= 0, the number of bins; larger integers are dropped.
-      weights: of the shape of ``arr``, or empty for ones.
-      bound: the number of bins, or the tracker of data-dependent sizes, if ``size`` is traced; further bins are 0.
 
     Returns:
       ``[size]``, of the weights' dtype.
@@ -92,17 +87,12 @@ def bincount(arr: Operand, size: Operand, weights: Operand, *, bound: Bound) -> 
 
 
 @op("DenseBincount")
-def dense_bincount(x: Operand, size: Operand, weights: Operand, *, binary_output: bool = False, bound: Bound) -> Array:
+def dense_bincount(x, size, weights, *, binary_output=False, bound: Bound):
     """Count the integers of a vector, or of each row of a matrix.
-
-    TF: tf.raw_ops.DenseBincount.
 
     Args:
       x: ints, ``[n]`` or ``[rows, n]``; see `bincount`, also for ``size``, ``weights`` and ``bound``.
       size: scalar int >= 0.
-      weights: of the shape of ``x``, or empty.
-      binary_output: whether a bin is 1 if any integer falls into it.
-      bound: see `bincount`.
 
     Raises:
       OpError: another rank, a negative static integer, or weights of another shape.
@@ -132,19 +122,8 @@ def _count_rows(rows: Any, count: int, values: Any, weights: Any, size: Any, bin
 
 
 @op("SparseBincount")
-def sparse_bincount(
-    indices: Operand,
-    values: Operand,
-    dense_shape: Static,
-    size: Operand,
-    weights: Operand,
-    *,
-    binary_output: bool = False,
-    bound: Bound,
-) -> Array:
+def sparse_bincount(indices, values, dense_shape: Static, size, weights, *, binary_output=False, bound: Bound):
     """Count the integers of a sparse vector, or of each row of a sparse matrix.
-
-    TF: tf.raw_ops.SparseBincount.
 
     Args:
       indices: ``[nnz, rank]``.
@@ -152,8 +131,6 @@ def sparse_bincount(
       dense_shape: ``[1]`` or ``[2]``, the shape of the sparse tensor.
       size: scalar int >= 0.
       weights: ``[nnz]``, or empty for ones.
-      binary_output: whether a bin is 1 if any integer falls into it.
-      bound: see `bincount`.
 
     Raises:
       OpError: another rank, a negative static integer, or weights of another shape.
@@ -172,20 +149,14 @@ def sparse_bincount(
 
 
 @op("RaggedBincount")
-def ragged_bincount(
-    splits: Operand, values: Operand, size: Operand, weights: Operand, *, binary_output: bool = False, bound: Bound
-) -> Array:
+def ragged_bincount(splits, values, size, weights, *, binary_output=False, bound: Bound):
     """Count the integers of each row of a ragged matrix.
-
-    TF: tf.raw_ops.RaggedBincount.
 
     Args:
       splits: ``[rows + 1]``, row splits.
       values: ``[n]``, ints; see `bincount`, also for ``size`` and ``bound``.
       size: scalar int >= 0.
       weights: ``[n]``, or empty for ones.
-      binary_output: whether a bin is 1 if any integer falls into it.
-      bound: see `bincount`.
 
     Raises:
       OpError: a negative static integer, or weights of another shape.
@@ -202,18 +173,16 @@ def ragged_bincount(
 
 
 @op("HistogramFixedWidth")
-def histogram_fixed_width(values: Array, value_range: Array, nbins: Static, *, dtype: DTypeLike = np.int32) -> Array:
+def histogram_fixed_width(values, value_range, nbins: Static, *, dtype=np.int32):
     """Count values in bins of equal width.
 
     Bin boundaries are computed in float64, in float32 without ``jax_enable_x64``.
 
-    TF: tf.raw_ops.HistogramFixedWidth (core/kernels/histogram_op.cc).
+    TF: core/kernels/histogram_op.cc.
 
     Args:
-      values: numbers of any shape. The outer bins have no outer bound; NaN, an error in TensorFlow, is dropped.
       value_range: ``[2]``, the lower end of the first bin and the upper end of the last one, increasing.
       nbins: scalar int > 0.
-      dtype: dtype of the counts.
 
     Raises:
       OpError: ``nbins`` is not positive, or a static range does not increase.
@@ -244,17 +213,10 @@ def histogram_fixed_width(values: Array, value_range: Array, nbins: Static, *, d
 
 
 @op("Bucketize")
-def bucketize(x: Array, *, boundaries: Sequence[float]) -> Array:
+def bucketize(x, *, boundaries):
     """Return the number of boundaries at or below each element.
 
-    TF: tf.raw_ops.Bucketize (core/kernels/bucketize_op.cc).
-
-    Args:
-      x: numbers of any shape. NaN is above all boundaries.
-      boundaries: ascending floats.
-
-    Returns:
-      int32 of the shape of ``x``.
+    TF: core/kernels/bucketize_op.cc.
 
     Raises:
       OpError: the boundaries are not sorted.

@@ -13,7 +13,6 @@ from tf2jax_lite.loops.shard_map import fori_loop
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
 
 
 def _pooled(rows: Any) -> Any:
@@ -59,17 +58,13 @@ def _pooled(rows: Any) -> Any:
 
 
 @op("IsotonicRegression")
-def isotonic_regression(input: Array, *, output_dtype: DTypeLike = np.float32) -> tuple[Array, Array]:
+def isotonic_regression(input, *, output_dtype=np.float32):
     """Fit non-increasing sequences along the last axis by least squares.
 
-    TF: tf.raw_ops.IsotonicRegression (core/kernels/isotonic_regression_op.cc).
+    TF: core/kernels/isotonic_regression_op.cc.
 
     Args:
       input: numbers [..., columns].
-      output_dtype: floating dtype of the sequences.
-
-    Returns:
-      The sequences, as ``input`` in shape, and the int32 segment of constant value to which each element belongs.
 
     Raises:
       OpError: ``input`` is a scalar.

@@ -16,7 +16,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import partial_fold
 from tf2jax_lite.values.static import UNKNOWN, is_static
 from tf2jax_lite.values.symbolic_float import is_float_dim
-from tf2jax_lite.values.types import Array, ArrayLike
 
 from .binary import fold_binary
 
@@ -38,26 +37,26 @@ def _fold_order(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 @op("Less", fold=_fold_order(np.less))
-def less(x: Array, y: Array) -> Array:
-    """Return ``x < y``. TF: tf.raw_ops.Less."""
+def less(x, y):
+    """Return ``x < y``."""
     return lax.lt(*matched(x, y))
 
 
 @op("LessEqual", fold=_fold_order(np.less_equal))
-def less_equal(x: Array, y: Array) -> Array:
-    """Return ``x <= y``. TF: tf.raw_ops.LessEqual."""
+def less_equal(x, y):
+    """Return ``x <= y``."""
     return lax.le(*matched(x, y))
 
 
 @op("Greater", fold=_fold_order(np.greater))
-def greater(x: Array, y: Array) -> Array:
-    """Return ``x > y``. TF: tf.raw_ops.Greater."""
+def greater(x, y):
+    """Return ``x > y``."""
     return lax.gt(*matched(x, y))
 
 
 @op("GreaterEqual", fold=_fold_order(np.greater_equal))
-def greater_equal(x: Array, y: Array) -> Array:
-    """Return ``x >= y``. TF: tf.raw_ops.GreaterEqual."""
+def greater_equal(x, y):
+    """Return ``x >= y``."""
     return lax.ge(*matched(x, y))
 
 
@@ -82,54 +81,42 @@ def _fold_not_equal(x: Any, y: Any, *, incompatible_shape_error: bool = True) ->
 
 
 @op("Equal", fold=_fold_equal)
-def equal(x: Array, y: Array, *, incompatible_shape_error: bool = True) -> ArrayLike:
-    """Return ``x == y``. TF: tf.raw_ops.Equal.
-
-    Args:
-      x: an array of any dtype.
-      y: an array of the same dtype, whose shape broadcasts with that of ``x``.
-      incompatible_shape_error: if False, shapes that do not broadcast give a scalar False.
-    """
+def equal(x, y, *, incompatible_shape_error=True):
+    """Return ``x == y``."""
     if not incompatible_shape_error and not _broadcasts(x, y):
         return np.bool_(False)
     return lax.eq(*matched(x, y))
 
 
 @op("NotEqual", fold=_fold_not_equal)
-def not_equal(x: Array, y: Array, *, incompatible_shape_error: bool = True) -> ArrayLike:
-    """Return ``x != y``. TF: tf.raw_ops.NotEqual.
-
-    Args:
-      x: an array of any dtype.
-      y: an array of the same dtype, whose shape broadcasts with that of ``x``.
-      incompatible_shape_error: if False, shapes that do not broadcast give a scalar True.
-    """
+def not_equal(x, y, *, incompatible_shape_error=True):
+    """Return ``x != y``."""
     if not incompatible_shape_error and not _broadcasts(x, y):
         return np.bool_(True)
     return lax.ne(*matched(x, y))
 
 
 @op("ApproximateEqual")
-def approximate_equal(x: Array, y: Array, *, tolerance: float = 1e-5) -> Array:
-    """Return ``|x - y| < tolerance``. TF: tf.raw_ops.ApproximateEqual."""
+def approximate_equal(x, y, *, tolerance=1e-05):
+    """Return ``|x - y| < tolerance``."""
     return jnp.abs(x - y) < tolerance
 
 
 @op("IsNan")
-def is_nan(x: Array) -> Array:
-    """Return which elements are NaN. TF: tf.raw_ops.IsNan."""
+def is_nan(x):
+    """Return which elements are NaN."""
     return jnp.isnan(array(x))
 
 
 @op("IsFinite")
-def is_finite(x: Array) -> Array:
-    """Return which elements are neither infinite nor NaN. TF: tf.raw_ops.IsFinite."""
+def is_finite(x):
+    """Return which elements are neither infinite nor NaN."""
     return jnp.isfinite(array(x))
 
 
 @op("IsInf")
-def is_inf(x: Array) -> Array:
-    """Return which elements are infinite. TF: tf.raw_ops.IsInf."""
+def is_inf(x):
+    """Return which elements are infinite."""
     return jnp.isinf(array(x))
 
 
@@ -137,8 +124,8 @@ def is_inf(x: Array) -> Array:
 
 
 @op("LogicalNot", fold=lambda x: np.asarray(np.logical_not(x)))
-def logical_not(x: Array) -> Array:
-    """Return ``not x``. TF: tf.raw_ops.LogicalNot."""
+def logical_not(x):
+    """Return ``not x``."""
     return lax.bitwise_not(array(x))
 
 
@@ -167,14 +154,14 @@ def _short_circuit(x: Any, y: Any, decisive: bool, fn: Callable[[Any, Any], Any]
 
 
 @op("LogicalAnd", fold=partial_fold(_partial_logic(np.logical_and, False)))
-def logical_and(x: Array, y: Array) -> Array:
-    """Return ``x and y``. TF: tf.raw_ops.LogicalAnd."""
+def logical_and(x, y):
+    """Return ``x and y``."""
     return _short_circuit(x, y, False, lax.bitwise_and)
 
 
 @op("LogicalOr", fold=partial_fold(_partial_logic(np.logical_or, True)))
-def logical_or(x: Array, y: Array) -> Array:
-    """Return ``x or y``. TF: tf.raw_ops.LogicalOr."""
+def logical_or(x, y):
+    """Return ``x or y``."""
     return _short_circuit(x, y, True, lax.bitwise_or)
 
 
@@ -182,8 +169,8 @@ def logical_or(x: Array, y: Array) -> Array:
 
 
 @op("SelectV2", fold=lambda condition, t, e: np.asarray(np.where(condition, t, e)))
-def select_v2(condition: Array, t: Array, e: Array) -> Array:
-    """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.SelectV2.
+def select_v2(condition, t, e):
+    """Return ``t`` where the condition holds, else ``e``.
 
     All three broadcast.
     """
@@ -197,13 +184,11 @@ def _row_condition(condition: Any, t: Any) -> Any:
 
 
 @op("Select", fold=lambda condition, t, e: np.asarray(np.where(_row_condition(condition, t), t, e)))
-def select(condition: Array, t: Array, e: Array) -> Array:
-    """Return ``t`` where the condition holds, else ``e``. TF: tf.raw_ops.Select.
+def select(condition, t, e):
+    """Return ``t`` where the condition holds, else ``e``.
 
     Args:
       condition: bools: a scalar, a vector that selects rows, or of the operands' shape.
-      t: an array of any shape and dtype.
-      e: an array of the same shape and dtype.
     """
     return jnp.where(_row_condition(jnp.asarray(condition), t), t, e)
 
@@ -227,14 +212,8 @@ def _clip_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("ClipByValue")
-def clip_by_value(t: Array, clip_value_min: Array, clip_value_max: Array) -> Array:
-    """Clip to a range. TF: tf.raw_ops.ClipByValue (core/kernels/cwise_op_clip.cc).
-
-    Args:
-      t: an array of any numeric dtype. Real and imaginary parts are clipped separately.
-      clip_value_min: the lower bound, which broadcasts to the shape of ``t``. It wins if it is above the upper one.
-      clip_value_max: the upper bound, likewise.
-    """
+def clip_by_value(t, clip_value_min, clip_value_max):
+    """Clip to a range. TF: core/kernels/cwise_op_clip.cc."""
     t = jnp.asarray(t)
     low, high = jnp.broadcast_to(clip_value_min, t.shape), jnp.broadcast_to(clip_value_max, t.shape)
     if jnp.issubdtype(t.dtype, jnp.complexfloating):

@@ -22,7 +22,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, is_symbolic, normalize_axis
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.xla_cpu.reductions import arg_reduce, reduce_axes
 
 
@@ -128,13 +127,11 @@ def _fold_mean(x: Any, axis: Any, *, keep_dims: bool = False) -> np.ndarray:
 
 
 @op("Sum", fold=_fold_reduce("Sum"), pattern=Pattern.MATERIALIZED)
-def reduce_sum(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
-    """Sum over axes. TF: tf.raw_ops.Sum (core/kernels/reduction_ops_sum.cc).
+def reduce_sum(x, axis: Static, *, keep_dims=False):
+    """Sum over axes. TF: core/kernels/reduction_ops_sum.cc.
 
     Args:
-      x: an array of numbers. 16-bit floats are accumulated in float32.
       axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates; none: the array is returned.
-      keep_dims: keep reduced dimensions with size 1.
 
     Raises:
       OpError: an axis is out of range or repeated.
@@ -144,23 +141,21 @@ def reduce_sum(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
 
 
 @op("Prod", fold=_fold_reduce("Prod"), pattern=Pattern.MATERIALIZED)
-def reduce_prod(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
-    """Multiply over axes. TF: tf.raw_ops.Prod. Arguments are those of `reduce_sum`."""
+def reduce_prod(x, axis: Static, *, keep_dims=False):
+    """Multiply over axes. Arguments are those of `reduce_sum`."""
     axes = _axes(axis, x.ndim)
     return _restore_dims(in_float32(lambda v: lax.reduce_prod(v, axes), x), axes, keep_dims)
 
 
 @op("Mean", fold=_fold_mean, pattern=Pattern.MATERIALIZED)
-def reduce_mean(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
-    """Average over axes. TF: tf.raw_ops.Mean (core/kernels/reduction_ops_mean.cc).
+def reduce_mean(x, axis: Static, *, keep_dims=False):
+    """Average over axes. TF: core/kernels/reduction_ops_mean.cc.
 
     Integers are summed in 64 bits (32 bits without ``jax_enable_x64``: larger sums wrap) and divided towards zero. The
     mean of no elements is NaN for floats, 0 for complex numbers, and -1 for integers, where TensorFlow divides by zero.
 
     Args:
-      x: an array of numbers. 16-bit floats are accumulated in float32.
       axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates.
-      keep_dims: keep reduced dimensions with size 1.
 
     Raises:
       OpError: an axis is out of range or repeated.
@@ -182,10 +177,10 @@ def reduce_mean(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
 
 
 @op("Max", fold=_fold_reduce("Max"), pattern=Pattern.MATERIALIZED)
-def reduce_max(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
+def reduce_max(x, axis: Static, *, keep_dims=False):
     """Return the maximum over axes.
 
-    TF: tf.raw_ops.Max. Arguments are those of `reduce_sum`.
+    Arguments are those of `reduce_sum`.
 
     NaN if an element is NaN; equal maxima share the gradient.
     """
@@ -194,10 +189,10 @@ def reduce_max(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
 
 
 @op("Min", fold=_fold_reduce("Min"), pattern=Pattern.MATERIALIZED)
-def reduce_min(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
+def reduce_min(x, axis: Static, *, keep_dims=False):
     """Return the minimum over axes.
 
-    TF: tf.raw_ops.Min. Arguments are those of `reduce_sum`.
+    Arguments are those of `reduce_sum`.
 
     NaN if an element is NaN; equal minima share the gradient.
     """
@@ -206,39 +201,37 @@ def reduce_min(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
 
 
 @op("All", fold=_fold_logical(np.all), pattern=Pattern.MATERIALIZED)
-def reduce_all(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
+def reduce_all(x, axis: Static, *, keep_dims=False):
     """Return the logical and over axes.
 
-    TF: tf.raw_ops.All. Arguments are those of `reduce_sum`.
+    Arguments are those of `reduce_sum`.
     """
     axes = _axes(axis, x.ndim)
     return _restore_dims(lax.reduce_and(x, axes), axes, keep_dims)
 
 
 @op("Any", fold=_fold_logical(np.any), pattern=Pattern.MATERIALIZED)
-def reduce_any(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
+def reduce_any(x, axis: Static, *, keep_dims=False):
     """Return the logical or over axes.
 
-    TF: tf.raw_ops.Any. Arguments are those of `reduce_sum`.
+    Arguments are those of `reduce_sum`.
     """
     axes = _axes(axis, x.ndim)
     return _restore_dims(lax.reduce_or(x, axes), axes, keep_dims)
 
 
 @op("EuclideanNorm", pattern=Pattern.MATERIALIZED)
-def euclidean_norm(x: Array, axis: Static, *, keep_dims: bool = False) -> Array:
+def euclidean_norm(x, axis: Static, *, keep_dims=False):
     """Return the root of the sum of squares.
 
-    TF: tf.raw_ops.EuclideanNorm (core/kernels/reduction_ops_euclidean.cc).
+    TF: core/kernels/reduction_ops_euclidean.cc.
 
     Squares have the dtype of the input, so that float16 and integers overflow where TensorFlow's do. The root of an
     integer sum that wrapped to a negative number is the C cast of NaN: the minimum of int32 or int64, 0 in narrower
     dtypes.
 
     Args:
-      x: an array of numbers.
       axis: ints in ``[-rank, rank)``, a scalar or vector without duplicates.
-      keep_dims: keep reduced dimensions with size 1.
 
     Raises:
       OpError: an axis is out of range or repeated.
@@ -297,15 +290,13 @@ def _fold_arg(x: Any, dimension: Any, output_type: Any, largest: bool) -> np.nda
     fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, True),
     pattern=Pattern.MATERIALIZED,
 )
-def arg_max(x: Array, dimension: Static, *, output_type: DTypeLike = np.int64) -> Array:
+def arg_max(x, dimension: Static, *, output_type=np.int64):
     """Return the index of the first maximum along an axis.
 
-    TF: tf.raw_ops.ArgMax (core/kernels/argmax_op.cc).
+    TF: core/kernels/argmax_op.cc.
 
     Args:
-      x: an array of rank >= 1, numbers or bools. NaN is skipped; 0 if all elements are NaN.
       dimension: scalar int in ``[-rank, rank)``.
-      output_type: dtype of the result.
 
     Raises:
       OpError: a scalar, an axis out of range, or an empty axis.
@@ -318,9 +309,9 @@ def arg_max(x: Array, dimension: Static, *, output_type: DTypeLike = np.int64) -
     fold=lambda x, dimension, *, output_type=np.int64: _fold_arg(x, dimension, output_type, False),
     pattern=Pattern.MATERIALIZED,
 )
-def arg_min(x: Array, dimension: Static, *, output_type: DTypeLike = np.int64) -> Array:
+def arg_min(x, dimension: Static, *, output_type=np.int64):
     """Return the index of the first minimum along an axis.
 
-    TF: tf.raw_ops.ArgMin. Arguments are those of `arg_max`.
+    Arguments are those of `arg_max`.
     """
     return _arg(x, dimension, output_type, False)

@@ -20,8 +20,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 _SCATTERS = {"Sum": lax.scatter_add, "Prod": lax.scatter_mul, "Max": lax.scatter_max, "Min": lax.scatter_min}
@@ -137,13 +135,10 @@ def _unsorted(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any:
 
 
 @op("UnsortedSegmentSum", pattern=Pattern.MATERIALIZED)
-def unsorted_segment_sum(data: Array, segment_ids: Array, num_segments: Static) -> Array:
-    """Sum segments. TF: tf.raw_ops.UnsortedSegmentSum.
+def unsorted_segment_sum(data, segment_ids, num_segments: Static):
+    """Sum segments.
 
     Args:
-      data: an array whose shape starts with that of ``segment_ids``.
-      segment_ids: ints below ``num_segments``; negative ones are dropped, and so are traced ones that are too large, an
-        error in TensorFlow.
       num_segments: scalar int >= 0, the number of rows of the result.
 
     Raises:
@@ -153,28 +148,28 @@ def unsorted_segment_sum(data: Array, segment_ids: Array, num_segments: Static) 
 
 
 @op("UnsortedSegmentProd", pattern=Pattern.MATERIALIZED)
-def unsorted_segment_prod(data: Array, segment_ids: Array, num_segments: Static) -> Array:
+def unsorted_segment_prod(data, segment_ids, num_segments: Static):
     """Multiply segments.
 
-    TF: tf.raw_ops.UnsortedSegmentProd. See `unsorted_segment_sum`.
+    See `unsorted_segment_sum`.
     """
     return _unsorted("Prod", data, segment_ids, num_segments)
 
 
 @op("UnsortedSegmentMax", pattern=Pattern.MATERIALIZED)
-def unsorted_segment_max(data: Array, segment_ids: Array, num_segments: Static) -> Array:
+def unsorted_segment_max(data, segment_ids, num_segments: Static):
     """Return the maximum of segments.
 
-    TF: tf.raw_ops.UnsortedSegmentMax. See `unsorted_segment_sum`.
+    See `unsorted_segment_sum`.
     """
     return _unsorted("Max", data, segment_ids, num_segments)
 
 
 @op("UnsortedSegmentMin", pattern=Pattern.MATERIALIZED)
-def unsorted_segment_min(data: Array, segment_ids: Array, num_segments: Static) -> Array:
+def unsorted_segment_min(data, segment_ids, num_segments: Static):
     """Return the minimum of segments.
 
-    TF: tf.raw_ops.UnsortedSegmentMin. See `unsorted_segment_sum`.
+    See `unsorted_segment_sum`.
     """
     return _unsorted("Min", data, segment_ids, num_segments)
 
@@ -244,13 +239,12 @@ def _mean(total: Any, ids: Any, count: Any) -> Any:
 
 
 @op("SegmentSum", pattern=Pattern.MATERIALIZED)
-def segment_sum(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
-    """Sum runs of rows. TF: tf.raw_ops.SegmentSum.
+def segment_sum(data, segment_ids, *, bound: Bound):
+    """Sum runs of rows.
 
     Args:
       data: ``[n, ...]``.
       segment_ids: ``[n]``, ascending ints >= 0. If traced, negative ones are dropped and the order is not checked.
-      bound: the number of rows of the result, or the tracker of data-dependent sizes, if ids are traced.
 
     Returns:
       ``[count, ...]``, in which count is the last id + 1, or the bound; rows past it are empty segments.
@@ -263,34 +257,34 @@ def segment_sum(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
 
 
 @op("SegmentProd", pattern=Pattern.MATERIALIZED)
-def segment_prod(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
-    """Multiply runs of rows. TF: tf.raw_ops.SegmentProd. See `segment_sum`."""
+def segment_prod(data, segment_ids, *, bound: Bound):
+    """Multiply runs of rows. See `segment_sum`."""
     return _sorted("Prod", data, segment_ids, bound)
 
 
 @op("SegmentMax", pattern=Pattern.MATERIALIZED)
-def segment_max(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
+def segment_max(data, segment_ids, *, bound: Bound):
     """Return the maximum of runs of rows, 0 for empty ones.
 
-    TF: tf.raw_ops.SegmentMax. See `segment_sum`.
+    See `segment_sum`.
     """
     return _sorted("Max", data, segment_ids, bound)
 
 
 @op("SegmentMin", pattern=Pattern.MATERIALIZED)
-def segment_min(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
+def segment_min(data, segment_ids, *, bound: Bound):
     """Return the minimum of runs of rows, 0 for empty ones.
 
-    TF: tf.raw_ops.SegmentMin. See `segment_sum`.
+    See `segment_sum`.
     """
     return _sorted("Min", data, segment_ids, bound)
 
 
 @op("SegmentMean", pattern=Pattern.MATERIALIZED)
-def segment_mean(data: Operand, segment_ids: Operand, *, bound: Bound) -> Array:
+def segment_mean(data, segment_ids, *, bound: Bound):
     """Average runs of rows, integers towards zero.
 
-    TF: tf.raw_ops.SegmentMean. See `segment_sum`.
+    See `segment_sum`.
     """
     return _sorted("Mean", data, segment_ids, bound)
 
@@ -304,38 +298,39 @@ def _sorted_v2(kind: str, data: Any, segment_ids: Any, num_segments: Any) -> Any
 
 
 @op("SegmentSumV2", pattern=Pattern.MATERIALIZED)
-def segment_sum_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
+def segment_sum_v2(data, segment_ids, num_segments: Static):
     """Sum runs of rows.
 
-    TF: tf.raw_ops.SegmentSumV2, which TensorFlow has for XLA only. See `segment_sum`.
+    TF: which TensorFlow has for XLA only.
+
+    See `segment_sum`.
 
     Args:
       data: ``[n, ...]``.
       segment_ids: ``[n]``, ascending ints in ``[0, num_segments)``.
-      num_segments: scalar int.
     """
     return _sorted_v2("Sum", data, segment_ids, num_segments)
 
 
 @op("SegmentProdV2", pattern=Pattern.MATERIALIZED)
-def segment_prod_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
-    """Multiply runs of rows. TF: tf.raw_ops.SegmentProdV2. See `segment_sum_v2`."""
+def segment_prod_v2(data, segment_ids, num_segments: Static):
+    """Multiply runs of rows. See `segment_sum_v2`."""
     return _sorted_v2("Prod", data, segment_ids, num_segments)
 
 
 @op("SegmentMaxV2", pattern=Pattern.MATERIALIZED)
-def segment_max_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
+def segment_max_v2(data, segment_ids, num_segments: Static):
     """Return the maximum of runs of rows.
 
-    TF: tf.raw_ops.SegmentMaxV2. See `segment_sum_v2`.
+    See `segment_sum_v2`.
     """
     return _sorted_v2("Max", data, segment_ids, num_segments)
 
 
 @op("SegmentMinV2", pattern=Pattern.MATERIALIZED)
-def segment_min_v2(data: Array, segment_ids: Array, num_segments: Static) -> Array:
+def segment_min_v2(data, segment_ids, num_segments: Static):
     """Return the minimum of runs of rows.
 
-    TF: tf.raw_ops.SegmentMinV2. See `segment_sum_v2`.
+    See `segment_sum_v2`.
     """
     return _sorted_v2("Min", data, segment_ids, num_segments)

@@ -18,8 +18,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .segment import check_ids, per_slice, segment_count, segment_reduce, segment_sizes
 
@@ -85,17 +83,13 @@ def _register(kind: str) -> None:
     name = f"SparseSegment{kind}"
 
     @op(name)
-    def call(
-        data: Operand, indices: Operand, segment_ids: Operand, *, sparse_gradient: bool = False, bound: Bound
-    ) -> Array:
+    def call(data, indices, segment_ids, *, sparse_gradient=False, bound: Bound):
         """Reduce gathered rows by segment. TF: segment_reduction_ops_impl.h.
 
         Args:
           data: ``[n, ...]``.
           indices: ``[m]``, rows of ``data``; out of range see `take`.
           segment_ids: ``[m]``, ascending ints; see `segment_sum`.
-          sparse_gradient: unused: it chooses how TensorFlow represents the gradient.
-          bound: see `segment_sum`.
 
         Raises:
           OpError: shapes do not match, a static index is out of range, or static ids are negative or not ascending.
@@ -105,18 +99,13 @@ def _register(kind: str) -> None:
         return _sparse(kind, data, indices, segment_ids, segment_count(segment_ids, bound))
 
     @op(f"{name}WithNumSegments")
-    def of_number(
-        data: Array, indices: Array, segment_ids: Array, num_segments: Static, *, sparse_gradient: bool = False
-    ) -> Array:
-        """Reduce gathered rows by one of ``num_segments`` segments. See `call`.
-
-        TF: segment_reduction_ops_impl.h.
-        """
+    def of_number(data, indices, segment_ids, num_segments: Static, *, sparse_gradient=False):
+        """Reduce gathered rows by one of ``num_segments`` segments. See `call`."""
         del sparse_gradient
         return _sparse(kind, data, indices, segment_ids, dims(num_segments)[0])
 
     @op(f"{name}Grad")
-    def grad(grad: Array, indices: Array, segment_ids: Array, output_dim0: Static) -> Array:
+    def grad(grad, indices, segment_ids, output_dim0: Static):
         """Return the gradient of `call`. TF: segment_reduction_ops_impl.h.
 
         Args:
@@ -131,19 +120,14 @@ def _register(kind: str) -> None:
         return _sparse_grad(kind, grad, indices, segment_ids, dims(output_dim0)[0])
 
     @op(f"{name}GradV2")
-    def grad_of_rows(
-        grad: Operand, indices: Operand, segment_ids: Operand, dense_output_dim0: Operand, *, bound: Bound
-    ) -> tuple[Array, Array]:
+    def grad_of_rows(grad, indices, segment_ids, dense_output_dim0, *, bound: Bound):
         """Return the gradient of `call` for the rows in use.
-
-        TF: segment_reduction_ops_impl.h.
 
         Args:
           grad: ``[count, ...]``, the gradient of the result.
           indices: ``[m]``, ints in ``[0, dense_output_dim0)``.
           segment_ids: ``[m]``.
           dense_output_dim0: scalar int, the number of rows of the data.
-          bound: see `segment_sum`.
 
         Returns:
           The gradients of the rows, and the distinct indices of the rows, in ascending order.

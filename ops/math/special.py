@@ -20,14 +20,13 @@ from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.derivatives import random_gamma_grad
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.values.types import Array
 
 
 def _register(name: str, summary: str, fn: Callable[..., Any], inputs: int = 1) -> None:
-    def unary(x: Array) -> Array:
+    def unary(x):
         return fn(jnp.asarray(x))
 
-    def binary(a: Array, x: Array) -> Array:
+    def binary(a, x):
         shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(x))
         return fn(jnp.broadcast_to(a, shape), jnp.broadcast_to(x, shape))
 
@@ -185,8 +184,8 @@ def _betainc_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("Betainc")
-def betainc(a: Array, b: Array, x: Array) -> Array:
-    """Return the regularized incomplete beta function. TF: tf.raw_ops.Betainc.
+def betainc(a, b, x):
+    """Return the regularized incomplete beta function.
 
     As in TensorFlow, only the derivative with respect to ``x`` is defined.
     """

@@ -17,8 +17,6 @@ from tf2jax_lite.ops.common.static_shape import is_small
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import is_string
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.variant import Variant
 from tf2jax_lite.xla_cpu import inverse_trig
 
@@ -36,7 +34,7 @@ def _unary(
       **options: options of `op`.
     """
 
-    def call(x: Array) -> Array:
+    def call(x):
         return fn(array(x))
 
     call.__doc__ = f"{summary}, elementwise. TF: tf.raw_ops.{name}."
@@ -191,8 +189,8 @@ def _fold_zeros_like(x: Any) -> Any:
 
 
 @op("ZerosLike", fold=_fold_zeros_like)
-def zeros_like(x: Array | Variant) -> Operand | Variant:
-    """Return zeros of an array, list or other variant. TF: tf.raw_ops.ZerosLike.
+def zeros_like(x):
+    """Return zeros of an array, list or other variant.
 
     Zeros of a small static shape are static.
     """
@@ -202,8 +200,8 @@ def zeros_like(x: Array | Variant) -> Operand | Variant:
 
 
 @op("OnesLike", fold=np.ones_like)
-def ones_like(x: Array) -> Operand:
-    """Return ones, static ones for a small static shape. TF: tf.raw_ops.OnesLike."""
+def ones_like(x):
+    """Return ones, static ones for a small static shape."""
     return np.ones(x.shape, x.dtype) if is_small(x.shape) else jnp.ones_like(x)
 
 
@@ -211,32 +209,32 @@ def ones_like(x: Array) -> Operand:
 
 
 @op("Conj", fold=lambda input: np.asarray(np.conj(input)))
-def conj(input: Array | Variant) -> Array | Variant:
-    """Return the complex conjugate, also of a sparse matrix. TF: tf.raw_ops.Conj."""
+def conj(input):
+    """Return the complex conjugate, also of a sparse matrix."""
     return input.conj() if isinstance(input, Variant) else lax.conj(jnp.asarray(input))
 
 
 @op("Real")
-def real(input: Array, *, Tout: DTypeLike | None = None) -> Array:
-    """Return the real part. TF: tf.raw_ops.Real."""
+def real(input, *, Tout=None):
+    """Return the real part."""
     return jnp.real(input)
 
 
 @op("Imag")
-def imag(input: Array, *, Tout: DTypeLike | None = None) -> Array:
-    """Return the imaginary part. TF: tf.raw_ops.Imag."""
+def imag(input, *, Tout=None):
+    """Return the imaginary part."""
     return jnp.imag(input)
 
 
 @op("Angle")
-def angle(input: Array, *, Tout: DTypeLike | None = None) -> Array:
-    """Return the argument of complex numbers, in (-pi, pi]. TF: tf.raw_ops.Angle."""
+def angle(input, *, Tout=None):
+    """Return the argument of complex numbers, in (-pi, pi]."""
     return inverse_trig.atan2(jnp.imag(input), jnp.real(input))
 
 
 @op("ComplexAbs")
-def complex_abs(x: Array, *, Tout: DTypeLike | None = None) -> Array:
-    """Return the absolute value of complex numbers. TF: tf.raw_ops.ComplexAbs."""
+def complex_abs(x, *, Tout=None):
+    """Return the absolute value of complex numbers."""
     return jnp.abs(x)
 
 
@@ -244,15 +242,15 @@ def complex_abs(x: Array, *, Tout: DTypeLike | None = None) -> Array:
 
 
 @op("SigmoidGrad")
-def sigmoid_grad(y: Array, dy: Array) -> Array:
-    """Return ``dy * y * (1 - y)``. TF: tf.raw_ops.SigmoidGrad."""
+def sigmoid_grad(y, dy):
+    """Return ``dy * y * (1 - y)``."""
     y, dy = pair(y, dy)
     return dy * y * (1 - y)
 
 
 @op("TanhGrad")
-def tanh_grad(y: Array, dy: Array) -> Array:
-    """Return ``dy * (1 - y * y)``. TF: tf.raw_ops.TanhGrad."""
+def tanh_grad(y, dy):
+    """Return ``dy * (1 - y * y)``."""
     y, dy = pair(y, dy)
     return dy * (1 - y * y)
 
@@ -264,21 +262,18 @@ def _zero_safe_grad(y: Any, dy: Any, derivative: Callable[[Any], Any]) -> Any:
 
 
 @op("SqrtGrad")
-def sqrt_grad(y: Array, dy: Array) -> Array:
-    """Return ``dy * 0.5 / conj(y)``, 0 where ``dy`` is 0. TF: tf.raw_ops.SqrtGrad."""
+def sqrt_grad(y, dy):
+    """Return ``dy * 0.5 / conj(y)``, 0 where ``dy`` is 0."""
     return _zero_safe_grad(y, dy, lambda y: jnp.asarray(0.5, y.dtype) / y)
 
 
 @op("RsqrtGrad")
-def rsqrt_grad(y: Array, dy: Array) -> Array:
-    """Return ``dy * -0.5 * conj(y)**3``, 0 where ``dy`` is 0.
-
-    TF: tf.raw_ops.RsqrtGrad.
-    """
+def rsqrt_grad(y, dy):
+    """Return ``dy * -0.5 * conj(y)**3``, 0 where ``dy`` is 0."""
     return _zero_safe_grad(y, dy, lambda y: jnp.asarray(-0.5, y.dtype) * y * y * y)
 
 
 @op("ReciprocalGrad", "InvGrad")
-def reciprocal_grad(y: Array, dy: Array) -> Array:
-    """Return ``-dy * conj(y)**2``, 0 where ``dy`` is 0. TF: tf.raw_ops.ReciprocalGrad."""
+def reciprocal_grad(y, dy):
+    """Return ``-dy * conj(y)**2``, 0 where ``dy`` is 0."""
     return _zero_safe_grad(y, dy, lambda y: -y * y)

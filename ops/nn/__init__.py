@@ -17,8 +17,6 @@ from . import (  # noqa: F401
     conv,
     ctc_beam_search,
     ctc_loss,
-    cudnn_rnn,
-    cudnn_rnn_grad,
     depthwise_conv,
     fractional_pooling,
     fused_conv,

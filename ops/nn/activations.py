@@ -1,6 +1,8 @@
 """Activation functions and biases, and their gradients.
 
 Derivatives at corners are TensorFlow's: 0 for ReLU at 0 and for ReLU6 at 0 and 6.
+
+TF: core/kernels/relu_op.cc, core/kernels/bias_op.cc.
 """
 
 from __future__ import annotations
@@ -17,89 +19,64 @@ from tf2jax_lite.ops.common.broadcasting import array
 from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.values.types import Array
 
 
 @op("Relu")
 @inlined
-def relu(features: Array) -> Array:
-    """Compute max(x, 0), with derivative 0 at 0.
-
-    TF: tf.raw_ops.Relu (core/kernels/relu_op.cc).
-    """
+def relu(features):
+    """Compute max(x, 0), with derivative 0 at 0."""
     return jax.nn.relu(jnp.asarray(features))
 
 
 @op("ReluGrad")
 @inlined
-def relu_grad(gradients: Array, features: Array) -> Array:
-    """Return gradients where features are positive, else 0.
-
-    TF: tf.raw_ops.ReluGrad (core/kernels/relu_op.cc).
-    """
+def relu_grad(gradients, features):
+    """Return gradients where features are positive, else 0."""
     return jnp.where(features > 0, gradients, jnp.zeros((), gradients.dtype))
 
 
 @op("Relu6")
 @inlined
-def relu6(features: Array) -> Array:
-    """Compute min(max(x, 0), 6), with derivative 0 at 0 and at 6.
-
-    TF: tf.raw_ops.Relu6 (core/kernels/relu_op.cc).
-    """
+def relu6(features):
+    """Compute min(max(x, 0), 6), with derivative 0 at 0 and at 6."""
     x = jnp.asarray(features)
     return lax.clamp(jnp.zeros((), x.dtype), x, jnp.full((), 6, x.dtype))
 
 
 @op("Relu6Grad")
 @inlined
-def relu6_grad(gradients: Array, features: Array) -> Array:
-    """Return gradients where 0 < features < 6, else 0.
-
-    TF: tf.raw_ops.Relu6Grad (core/kernels/relu_op.cc).
-    """
+def relu6_grad(gradients, features):
+    """Return gradients where 0 < features < 6, else 0."""
     return jnp.where((features > 0) & (features < 6), gradients, jnp.zeros((), gradients.dtype))
 
 
 @op("LeakyRelu")
 @inlined
-def leaky_relu(features: Array, *, alpha: float = 0.2) -> Array:
-    """Compute x where x > 0, else alpha * x.
-
-    TF: tf.raw_ops.LeakyRelu (core/kernels/relu_op.cc).
-    """
+def leaky_relu(features, *, alpha=0.2):
+    """Compute x where x > 0, else alpha * x."""
     features = jnp.asarray(features)
     return jnp.where(features > 0, features, features * jnp.asarray(alpha, features.dtype))
 
 
 @op("LeakyReluGrad")
 @inlined
-def leaky_relu_grad(gradients: Array, features: Array, *, alpha: float = 0.2) -> Array:
-    """Return gradients where features are positive, else alpha * gradients.
-
-    TF: tf.raw_ops.LeakyReluGrad (core/kernels/relu_op.cc).
-    """
+def leaky_relu_grad(gradients, features, *, alpha=0.2):
+    """Return gradients where features are positive, else alpha * gradients."""
     return jnp.where(features > 0, gradients, gradients * jnp.asarray(alpha, gradients.dtype))
 
 
 @op("Elu", pattern=Pattern.TRANSCENDENTAL)
 @inlined
-def elu(features: Array) -> Array:
-    """Compute x where x >= 0, else exp(x) - 1.
-
-    TF: tf.raw_ops.Elu (core/kernels/relu_op.cc).
-    """
+def elu(features):
+    """Compute x where x >= 0, else exp(x) - 1."""
     x = jnp.asarray(features)
     return jnp.where(x < 0, jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype))), x)
 
 
 @op("EluGrad")
 @inlined
-def elu_grad(gradients: Array, outputs: Array) -> Array:
-    """Compute the gradient of `elu` from its outputs.
-
-    TF: tf.raw_ops.EluGrad (core/kernels/relu_op.cc).
-    """
+def elu_grad(gradients, outputs):
+    """Compute the gradient of `elu` from its outputs."""
     return jnp.where(outputs < 0, gradients * (outputs + 1), gradients)
 
 
@@ -108,11 +85,8 @@ _SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.75809934084737685994
 
 @op("Selu", pattern=Pattern.TRANSCENDENTAL)
 @inlined
-def selu(features: Array) -> Array:
-    """Compute scale * x where x >= 0, else scale * alpha * (exp(x) - 1).
-
-    TF: tf.raw_ops.Selu (core/kernels/relu_op.cc).
-    """
+def selu(features):
+    """Compute scale * x where x >= 0, else scale * alpha * (exp(x) - 1)."""
     x = jnp.asarray(features)
     low = jnp.asarray(_SCALE_ALPHA, x.dtype) * jnp.expm1(jnp.where(x < 0, x, jnp.zeros((), x.dtype)))
     return jnp.where(x < 0, low, jnp.asarray(_SCALE, x.dtype) * x)
@@ -120,27 +94,24 @@ def selu(features: Array) -> Array:
 
 @op("SeluGrad")
 @inlined
-def selu_grad(gradients: Array, outputs: Array) -> Array:
-    """Compute the gradient of `selu` from its outputs.
-
-    TF: tf.raw_ops.SeluGrad (core/kernels/relu_op.cc).
-    """
+def selu_grad(gradients, outputs):
+    """Compute the gradient of `selu` from its outputs."""
     low = gradients * (outputs + jnp.asarray(_SCALE_ALPHA, outputs.dtype))
     return jnp.where(outputs < 0, low, gradients * jnp.asarray(_SCALE, outputs.dtype))
 
 
 @op("Softplus", pattern=Pattern.TRANSCENDENTAL)
 @inlined
-def softplus(features: Array) -> Array:
-    """Compute log(1 + exp(x)). TF: tf.raw_ops.Softplus (core/kernels/softplus_op.cc)."""
+def softplus(features):
+    """Compute log(1 + exp(x)). TF: core/kernels/softplus_op.cc."""
     return jax.nn.softplus(jnp.asarray(features))
 
 
 @op("SoftplusGrad")
-def softplus_grad(gradients: Array, features: Array) -> Array:
+def softplus_grad(gradients, features):
     """Compute gradients * sigmoid(features).
 
-    TF: tf.raw_ops.SoftplusGrad (core/kernels/softplus_op.cc).
+    TF: core/kernels/softplus_op.cc.
     """
     return gradients * logistic(jnp.asarray(features))
 
@@ -156,16 +127,16 @@ _softsign.defjvps(lambda tangent, _, x: tangent * (1 / jnp.square(1 + jnp.abs(x)
 
 @op("Softsign")
 @inlined
-def softsign(features: Array) -> Array:
-    """Compute x / (1 + abs(x)). TF: tf.raw_ops.Softsign (core/kernels/softsign_op.cc)."""
+def softsign(features):
+    """Compute x / (1 + abs(x)). TF: core/kernels/softsign_op.cc."""
     return _softsign(jnp.asarray(features))
 
 
 @op("SoftsignGrad")
-def softsign_grad(gradients: Array, features: Array) -> Array:
+def softsign_grad(gradients, features):
     """Compute gradients / (1 + abs(features))**2.
 
-    TF: tf.raw_ops.SoftsignGrad (core/kernels/softsign_op.cc).
+    TF: core/kernels/softsign_op.cc.
     """
     return gradients / jnp.square(1 + jnp.abs(features))
 
@@ -175,30 +146,21 @@ def _channel_axis(rank: int, data_format: str) -> int:
 
 
 @op("BiasAdd")
-def bias_add(value: Array, bias: Array, *, data_format: str = "NHWC") -> Array:
-    """Add a vector along the channel dimension.
-
-    TF: tf.raw_ops.BiasAdd (core/kernels/bias_op.cc).
-    """
+def bias_add(value, bias, *, data_format="NHWC"):
+    """Add a vector along the channel dimension."""
     value, bias = array(value), array(bias)
     return lax.add(value, lax.broadcast_in_dim(bias, value.shape, (_channel_axis(value.ndim, data_format),)))
 
 
 @op("BiasAddV1")
-def bias_add_v1(value: Array, bias: Array) -> Array:
-    """Add a vector along the last dimension.
-
-    TF: tf.raw_ops.BiasAddV1 (core/kernels/bias_op.cc).
-    """
+def bias_add_v1(value, bias):
+    """Add a vector along the last dimension."""
     return bias_add(value, bias)
 
 
 @op("BiasAddGrad", pattern=Pattern.MATERIALIZED)
-def bias_add_grad(out_backprop: Array, *, data_format: str = "NHWC") -> Array:
-    """Sum over all dimensions but the channels.
-
-    TF: tf.raw_ops.BiasAddGrad (core/kernels/bias_op.cc).
-    """
+def bias_add_grad(out_backprop, *, data_format="NHWC"):
+    """Sum over all dimensions but the channels."""
     rank = jnp.ndim(out_backprop)
     channel = _channel_axis(rank, data_format)
     return total(out_backprop, tuple(i for i in range(rank) if i != channel))

@@ -1,4 +1,7 @@
-"""Convolution in two and three dimensions, and its gradients."""
+"""Convolution in two and three dimensions, and its gradients.
+
+TF: core/kernels/conv_grad_ops_3d.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,15 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, dims_array
-from tf2jax_lite.values.types import Array
 
-from ._convolution import ConvAttrs, Dims, convolve, filter_gradient, input_gradient, layout
+from ._convolution import ConvAttrs, convolve, filter_gradient, input_gradient, layout
 
 
 def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
     """Register a convolution by ``forward(input, filter, attrs)``, and return it."""
 
     @op(name, pattern=Pattern.CONTRACTION)
-    def call(
-        input: Array,
-        filter: Array,
-        *,
-        strides: Dims,
-        padding: str,
-        explicit_paddings: Dims = (),
-        data_format: str = "NHWC",
-        dilations: Dims = (1, 1, 1, 1),
-    ) -> Array:
+    def call(input, filter, *, strides, padding, explicit_paddings=(), data_format="NHWC", dilations=(1, 1, 1, 1)):
         """Convolve images.
 
         TF: core/kernels/conv_ops.cc, core/kernels/depthwise_conv_op.cc.
@@ -39,11 +32,6 @@ def register_conv2d(name: str, forward: Callable[..., Any]) -> Callable[..., Any
         Args:
           input: [batch, *spatial, channels], in the order of ``data_format``.
           filter: [*window, channels / groups, outputs], or of a depthwise one [*window, channels, multiplier].
-          strides: strides of the window, one entry for each dimension of ``data_format``.
-          padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-          explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
-          data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
-          dilations: dilations of the window, one entry for each dimension of ``data_format``.
 
         Returns:
           [batch, *spatial, outputs], in the order of ``data_format``; the input's dtype.
@@ -61,16 +49,16 @@ def register_filter_gradient(name: str, *forward: Callable[..., Any]) -> None:
 
     @op(name, pattern=Pattern.CONTRACTION)
     def call(
-        input: Array,
+        input,
         filter_sizes: Static,
-        out_backprop: Array,
+        out_backprop,
         *,
-        strides: Dims,
-        padding: str,
-        explicit_paddings: Dims = (),
-        data_format: str = "NHWC",
-        dilations: Dims = (1, 1, 1, 1),
-    ) -> Array:
+        strides,
+        padding,
+        explicit_paddings=(),
+        data_format="NHWC",
+        dilations=(1, 1, 1, 1),
+    ):
         """Compute the gradient of a convolution with respect to its filter.
 
         TF: core/kernels/conv_grad_filter_ops.cc, core/kernels/depthwise_conv_grad_op.cc.
@@ -78,15 +66,6 @@ def register_filter_gradient(name: str, *forward: Callable[..., Any]) -> None:
         Args:
           input: [batch, *spatial, channels], in the order of ``data_format``.
           filter_sizes: static ints, the shape of the filter.
-          out_backprop: the cotangent of the output.
-          strides: strides of the window, one entry for each dimension of ``data_format``.
-          padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-          explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
-          data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
-          dilations: dilations of the window, one entry for each dimension of ``data_format``.
-
-        Returns:
-          An array of the filter's shape and the cotangent's dtype.
 
         Raises:
           OpError: a stride or a dilation is not positive, or the padding is unknown.
@@ -102,28 +81,22 @@ register_filter_gradient("Conv2DBackpropFilter")
 @op("Conv2DBackpropInput", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_input(
     input_sizes: Static,
-    filter: Array,
-    out_backprop: Array,
+    filter,
+    out_backprop,
     *,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-    dilations: Dims = (1, 1, 1, 1),
-) -> Array:
+    strides,
+    padding,
+    explicit_paddings=(),
+    data_format="NHWC",
+    dilations=(1, 1, 1, 1),
+):
     """Compute the gradient of `conv2d` with respect to its input.
 
-    TF: tf.raw_ops.Conv2DBackpropInput (core/kernels/conv_grad_input_ops.cc).
+    TF: core/kernels/conv_grad_input_ops.cc.
 
     Args:
       input_sizes: static ints [4], the shape of the input; or [2], its height and width.
       filter: [*window, channels / groups, outputs].
-      out_backprop: the cotangent of the output.
-      strides: strides of the window, one entry for each dimension of ``data_format``.
-      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-      explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of ``data_format``.
-      data_format: order of the dimensions, ``"NHWC"`` or ``"NCHW"``.
-      dilations: dilations of the window, one entry for each dimension of ``data_format``.
 
     Returns:
       An array of the input's shape and the cotangent's dtype, also for integers.
@@ -144,19 +117,9 @@ def conv2d_backprop_input(
 
 @op("Conv2DBackpropInputV2", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_input_v2(
-    input: Array,
-    filter: Array,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-    dilations: Dims = (1, 1, 1, 1),
-) -> Array:
+    input, filter, out_backprop, *, strides, padding, explicit_paddings=(), data_format="NHWC", dilations=(1, 1, 1, 1)
+):
     """Compute the gradient of `conv2d` with respect to its input.
-
-    TF: tf.raw_ops.Conv2DBackpropInputV2.
 
     As `conv2d_backprop_input`, for an input of which only the shape is used. TensorFlow has no kernel.
     """
@@ -166,19 +129,9 @@ def conv2d_backprop_input_v2(
 
 @op("Conv2DBackpropFilterV2", pattern=Pattern.CONTRACTION)
 def conv2d_backprop_filter_v2(
-    input: Array,
-    filter: Array,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-    dilations: Dims = (1, 1, 1, 1),
-) -> Array:
+    input, filter, out_backprop, *, strides, padding, explicit_paddings=(), data_format="NHWC", dilations=(1, 1, 1, 1)
+):
     """Compute the gradient of `conv2d` with respect to its filter.
-
-    TF: tf.raw_ops.Conv2DBackpropFilterV2.
 
     As Conv2DBackpropFilter, for a filter of which only the shape is used. TensorFlow has no kernel.
     """
@@ -187,26 +140,14 @@ def conv2d_backprop_filter_v2(
 
 
 @op("Conv3D", pattern=Pattern.CONTRACTION)
-def conv3d(
-    input: Array,
-    filter: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-    dilations: Dims = (1, 1, 1, 1, 1),
-) -> Array:
+def conv3d(input, filter, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)):
     """Convolve volumes.
 
-    TF: tf.raw_ops.Conv3D (core/kernels/conv_ops_3d.cc).
+    TF: core/kernels/conv_ops_3d.cc.
 
     Args:
       input: [batch, *spatial, channels], in the order of ``data_format``.
       filter: [*window, channels / groups, outputs].
-      strides: strides of the window, one entry for each dimension of ``data_format``.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions, ``"NDHWC"`` or ``"NCDHW"``.
-      dilations: dilations of the window, one entry for each dimension of ``data_format``.
 
     Returns:
       [batch, *spatial, outputs], in the order of ``data_format``; the input's dtype.
@@ -219,30 +160,13 @@ def conv3d(
 
 @op("Conv3DBackpropInputV2", pattern=Pattern.CONTRACTION)
 def conv3d_backprop_input(
-    input_sizes: Static,
-    filter: Array,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-    dilations: Dims = (1, 1, 1, 1, 1),
-) -> Array:
+    input_sizes: Static, filter, out_backprop, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)
+):
     """Compute the gradient of `conv3d` with respect to its input.
-
-    TF: tf.raw_ops.Conv3DBackpropInputV2 (core/kernels/conv_grad_ops_3d.cc).
 
     Args:
       input_sizes: static ints, the shape of the input.
       filter: [*window, channels / groups, outputs].
-      out_backprop: the cotangent of the output.
-      strides: strides of the window, one entry for each dimension of ``data_format``.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions, ``"NDHWC"`` or ``"NCDHW"``.
-      dilations: dilations of the window, one entry for each dimension of ``data_format``.
-
-    Returns:
-      An array of the input's shape and the cotangent's dtype.
 
     Raises:
       OpError: a stride or a dilation is not positive, or the padding is unknown.
@@ -253,30 +177,13 @@ def conv3d_backprop_input(
 
 @op("Conv3DBackpropFilterV2", pattern=Pattern.CONTRACTION)
 def conv3d_backprop_filter(
-    input: Array,
-    filter_sizes: Static,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-    dilations: Dims = (1, 1, 1, 1, 1),
-) -> Array:
+    input, filter_sizes: Static, out_backprop, *, strides, padding, data_format="NDHWC", dilations=(1, 1, 1, 1, 1)
+):
     """Compute the gradient of `conv3d` with respect to its filter.
-
-    TF: tf.raw_ops.Conv3DBackpropFilterV2 (core/kernels/conv_grad_ops_3d.cc).
 
     Args:
       input: [batch, *spatial, channels], in the order of ``data_format``.
       filter_sizes: static ints, the shape of the filter.
-      out_backprop: the cotangent of the output.
-      strides: strides of the window, one entry for each dimension of ``data_format``.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions, ``"NDHWC"`` or ``"NCDHW"``.
-      dilations: dilations of the window, one entry for each dimension of ``data_format``.
-
-    Returns:
-      An array of the filter's shape and the cotangent's dtype.
 
     Raises:
       OpError: a stride or a dilation is not positive, or the padding is unknown.
@@ -286,31 +193,22 @@ def conv3d_backprop_filter(
 
 @op("Conv", pattern=Pattern.CONTRACTION)
 def conv(
-    input: Array,
-    filter: Array,
+    input,
+    filter,
     *,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "CHANNELS_LAST",
-    dilations: Dims = (),
-    batch_dims: int = 1,
-    groups: int = 1,
-) -> Array:
+    strides,
+    padding,
+    explicit_paddings=(),
+    data_format="CHANNELS_LAST",
+    dilations=(),
+    batch_dims=1,
+    groups=1,
+):
     """Convolve in two or three dimensions, with any number of batch dimensions.
-
-    TF: tf.raw_ops.Conv.
 
     Args:
       input: [*batch, *spatial, channels], or channels before the spatial dimensions.
       filter: [*window, channels / groups, outputs].
-      strides: strides of the window, one entry for each dimension of one batch.
-      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-      explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension of one batch.
-      data_format: ``"CHANNELS_LAST"`` or ``"CHANNELS_FIRST"``.
-      dilations: dilations of the window, one entry for each dimension of one batch; empty: all 1.
-      batch_dims: number of batch dimensions.
-      groups: number of feature groups.
 
     Returns:
       [*batch, *spatial, outputs]; the input's dtype.
@@ -331,18 +229,8 @@ def conv(
 
 
 @op("Conv3DBackpropInput", pattern=Pattern.CONTRACTION)
-def conv3d_backprop_input_v1(
-    input: Array,
-    filter: Array,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    dilations: Dims = (),
-) -> Array:
+def conv3d_backprop_input_v1(input, filter, out_backprop, *, strides, padding, dilations=()):
     """Return the input gradient of a 3-D convolution.
-
-    TF: tf.raw_ops.Conv3DBackpropInput.
 
     ``input`` is given for its shape.
     """
@@ -351,18 +239,8 @@ def conv3d_backprop_input_v1(
 
 
 @op("Conv3DBackpropFilter", pattern=Pattern.CONTRACTION)
-def conv3d_backprop_filter_v1(
-    input: Array,
-    filter: Array,
-    out_backprop: Array,
-    *,
-    strides: Dims,
-    padding: str,
-    dilations: Dims = (),
-) -> Array:
+def conv3d_backprop_filter_v1(input, filter, out_backprop, *, strides, padding, dilations=()):
     """Return the filter gradient of a 3-D convolution.
-
-    TF: tf.raw_ops.Conv3DBackpropFilter.
 
     ``filter`` is given for its shape.
     """

@@ -15,7 +15,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.tensors import Operand
 
 from .ctc_loss import check_lengths
 
@@ -126,28 +125,16 @@ def _search(logits: np.ndarray, width: int, top_paths: int, merge_repeated: bool
 
 
 @op("CTCBeamSearchDecoder")
-def ctc_beam_search_decoder(
-    inputs: Operand,
-    sequence_length: Operand,
-    *,
-    beam_width: int,
-    top_paths: int,
-    merge_repeated: bool = True,
-    bound: Bound,
-) -> tuple[list[Operand], list[Operand], list[Operand], Operand]:
+def ctc_beam_search_decoder(inputs, sequence_length, *, beam_width, top_paths, merge_repeated=True, bound: Bound):
     """Find the most probable label sequences by beam search, outside ``jit``.
 
-    TF: tf.raw_ops.CTCBeamSearchDecoder (core/kernels/ctc_decoder_ops.cc).
+    TF: core/kernels/ctc_decoder_ops.cc.
 
     Of equally probable sequences, TensorFlow may return another one.
 
     Args:
       inputs: logits [time, batch, classes], static; the last class is the blank.
       sequence_length: int32 [batch], static.
-      beam_width: number of prefixes kept at each step.
-      top_paths: number of sequences to return.
-      merge_repeated: whether repeated labels of a result are merged.
-      bound: unused, as results of static inputs have their exact size.
 
     Returns:
       Lists of ``top_paths`` int64 indices [labels, 2], values [labels] and dense shapes [2]; and log probabilities

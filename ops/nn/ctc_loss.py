@@ -20,7 +20,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
 from tf2jax_lite.values.types import Array
 
 # The logarithm of zero: finite, as the difference of two infinities would be NaN in derivatives.
@@ -213,18 +212,18 @@ _keep_repeated.defjvp(_loss_jvp(_keep_repeated))
 
 @op("CTCLoss", pattern=Pattern.MATERIALIZED)
 def ctc_loss(
-    inputs: Array,
-    labels_indices: Array,
-    labels_values: Array,
-    sequence_length: Array,
+    inputs,
+    labels_indices,
+    labels_values,
+    sequence_length,
     *,
-    preprocess_collapse_repeated: bool = False,
-    ctc_merge_repeated: bool = True,
-    ignore_longer_outputs_than_inputs: bool = False,
-) -> tuple[Array, Array]:
+    preprocess_collapse_repeated=False,
+    ctc_merge_repeated=True,
+    ignore_longer_outputs_than_inputs=False,
+):
     """Compute the loss of each sequence, and its gradient with respect to the inputs.
 
-    TF: tf.raw_ops.CTCLoss (core/kernels/ctc_loss_op.cc).
+    TF: core/kernels/ctc_loss_op.cc.
 
     The entries of a row of labels must be consecutive. Traced labels are not checked: a sequence with too few time
     steps for its labels has an infinite loss, an error in TensorFlow.
@@ -234,9 +233,6 @@ def ctc_loss(
       labels_indices: int64 [labels, 2], (batch, position) in increasing order.
       labels_values: int32 [labels].
       sequence_length: int32 [batch].
-      preprocess_collapse_repeated: whether repeated labels are merged before.
-      ctc_merge_repeated: whether repeated classes of a path are one label.
-      ignore_longer_outputs_than_inputs: whether the loss is 0 where there are more labels than time steps.
 
     Returns:
       The loss [batch] and its gradient, of the inputs' shape; both of the inputs' dtype.
@@ -286,25 +282,15 @@ def ctc_loss_v2(
 
 
 @op("CTCGreedyDecoder")
-def ctc_greedy_decoder(
-    inputs: Operand,
-    sequence_length: Operand,
-    *,
-    merge_repeated: bool = False,
-    blank_index: int = -1,
-    bound: Bound,
-) -> tuple[Operand, Operand, Operand, Operand]:
+def ctc_greedy_decoder(inputs, sequence_length, *, merge_repeated=False, blank_index=-1, bound: Bound):
     """Decode the most probable class of each time step.
 
-    TF: tf.raw_ops.CTCGreedyDecoder (core/kernels/ctc_decoder_ops.cc).
+    TF: core/kernels/ctc_decoder_ops.cc.
 
     Args:
       inputs: [time, batch, classes].
       sequence_length: int32 [batch].
-      merge_repeated: whether repeated classes are one label.
       blank_index: index of the blank class; from the end if negative.
-      bound: upper bound of the number of labels for traced inputs, or the tracker of dynamic dimensions. Labels beyond
-        it are dropped; indices of the padding are -1.
 
     Returns:
       int64 indices [labels, 2], values [labels] and dense shape [2]; and the negative sum of the largest inputs [batch,

@@ -1,6 +1,8 @@
 """Ops of cuDNN's recurrent networks and of their packed weights.
 
 `_cudnn_network` has the layout of the weights and the cells. TensorFlow has kernels for GPUs only.
+
+TF: core/kernels/cudnn_rnn_ops.cc.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key, Pattern
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
+from tf2jax_lite.values.types import Array
 
 from ._cudnn_network import network_of, run
 
@@ -25,39 +27,27 @@ def _drops(attrs: Any) -> bool:
 
 @op("CudnnRNN", draws=_drops, pattern=Pattern.CONTRACTION)
 def cudnn_rnn(
-    input: Array,
-    input_h: Array,
-    input_c: Array,
-    params: Array,
+    input,
+    input_h,
+    input_c,
+    params,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    is_training: bool = True,
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+    is_training=True,
     key: Key | None = None,
-) -> tuple[Array, Array, Array, Array]:
+):
     """Run a recurrent network.
-
-    TF: tf.raw_ops.CudnnRNN (core/kernels/cudnn_rnn_ops.cc).
 
     The reserve space is empty, as JAX keeps its own residuals. Dropout masks come from the key.
 
     Args:
       input: [time, batch, inputs], or [batch, time, inputs] if not ``time_major``.
       input_h: initial outputs [layers * directions, batch, units].
-      input_c: initial cell states, as ``input_h``; used for LSTM only.
-      params: all weights and biases, a vector in cuDNN's layout.
-      rnn_mode: ``"lstm"``, ``"gru"``, ``"rnn_relu"`` or ``"rnn_tanh"``.
-      input_mode: ``"linear_input"``, or ``"auto_select"`` if that means the same.
-      direction: ``"unidirectional"`` or ``"bidirectional"``.
-      dropout: rate of dropout between layers.
-      seed: ignored.
-      seed2: ignored.
-      is_training: whether dropout is active.
-      key: a JAX PRNG key, None without dropout.
 
     Returns:
       Outputs, last outputs and last cell states (a scalar 0 unless LSTM), and empty reserve space.
@@ -83,26 +73,24 @@ def cudnn_rnn_v2(*inputs: Array, **attrs: Any) -> tuple[Array, Array, Array, Arr
 
 @op("CudnnRNNV3", draws=_drops, pattern=Pattern.CONTRACTION)
 def cudnn_rnn_v3(
-    input: Array,
-    input_h: Array,
-    input_c: Array,
-    params: Array,
-    sequence_lengths: Array,
+    input,
+    input_h,
+    input_c,
+    params,
+    sequence_lengths,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-    is_training: bool = True,
-    time_major: bool = True,
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+    num_proj=0,
+    is_training=True,
+    time_major=True,
     key: Key | None = None,
-) -> tuple[Array, Array, Array, Array, Array]:
+):
     """Run a recurrent network over sequences of different lengths.
-
-    TF: tf.raw_ops.CudnnRNNV3 (core/kernels/cudnn_rnn_ops.cc).
 
     As `cudnn_rnn_v2`. Past the end of a sequence, outputs are 0 and states stay.
     """
@@ -125,36 +113,22 @@ def cudnn_rnn_params_size(
     num_units: Static,
     input_size: Static,
     *,
-    T: DTypeLike,
-    S: DTypeLike,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-) -> np.ndarray:
+    T,
+    S,
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+    num_proj=0,
+):
     """Return the number of weights and biases, a vector of size 1.
-
-    TF: tf.raw_ops.CudnnRNNParamsSize (core/kernels/cudnn_rnn_ops.cc).
 
     Args:
       num_layers: static int, number of layers.
       num_units: static int, features of the state.
       input_size: static int, features of the input.
-      T: ignored.
-      S: dtype of the result.
-      rnn_mode: ``"lstm"``, ``"gru"``, ``"rnn_relu"`` or ``"rnn_tanh"``.
-      input_mode: ``"linear_input"``, or ``"auto_select"`` if that means the same.
-      direction: ``"unidirectional"`` or ``"bidirectional"``.
-      dropout: rate of dropout between layers.
-      seed: ignored.
-      seed2: ignored.
-      num_proj: features of the output projection of an LSTM; 0: none.
-
-    Returns:
-      [1], of dtype ``S``.
 
     Raises:
       UnsupportedAttributeError: an attribute has a value that is not supported.
@@ -168,35 +142,22 @@ def cudnn_rnn_canonical_to_params(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    weights: list[Array],
-    biases: list[Array],
+    weights,
+    biases,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-) -> Array:
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+):
     """Concatenate matrices and biases to the vector of all weights.
-
-    TF: tf.raw_ops.CudnnRNNCanonicalToParams (core/kernels/cudnn_rnn_ops.cc).
 
     Args:
       num_layers: static int, number of layers.
       num_units: static int, features of the state.
       input_size: static int, features of the input.
-      weights: list of matrices, in the order of ``params``.
-      biases: list of vectors, in the order of ``params``.
-      rnn_mode: ``"lstm"``, ``"gru"``, ``"rnn_relu"`` or ``"rnn_tanh"``.
-      input_mode: ``"linear_input"``, or ``"auto_select"`` if that means the same.
-      direction: ``"unidirectional"`` or ``"bidirectional"``.
-      dropout: rate of dropout between layers.
-      seed: ignored.
-      seed2: ignored.
-
-    Returns:
-      A vector of the weights' dtype.
 
     Raises:
       OpError: sizes do not match.
@@ -210,37 +171,23 @@ def cudnn_rnn_canonical_to_params_v2(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    weights: list[Array],
-    biases: list[Array],
+    weights,
+    biases,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-) -> Array:
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+    num_proj=0,
+):
     """Concatenate matrices and biases to the vector of all weights.
-
-    TF: tf.raw_ops.CudnnRNNCanonicalToParamsV2 (core/kernels/cudnn_rnn_ops.cc).
 
     Args:
       num_layers: static int, number of layers.
       num_units: static int, features of the state.
       input_size: static int, features of the input.
-      weights: list of matrices, in the order of ``params``.
-      biases: list of vectors, in the order of ``params``.
-      rnn_mode: ``"lstm"``, ``"gru"``, ``"rnn_relu"`` or ``"rnn_tanh"``.
-      input_mode: ``"linear_input"``, or ``"auto_select"`` if that means the same.
-      direction: ``"unidirectional"`` or ``"bidirectional"``.
-      dropout: rate of dropout between layers.
-      seed: ignored.
-      seed2: ignored.
-      num_proj: features of the output projection of an LSTM; 0: none.
-
-    Returns:
-      A vector of the weights' dtype.
 
     Raises:
       OpError: sizes do not match.
@@ -255,32 +202,22 @@ def cudnn_rnn_params_to_canonical(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    params: Array,
+    params,
     *,
-    num_params: int,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-) -> tuple[list[Array], list[Array]]:
+    num_params,
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+):
     """Split the vector of all weights into matrices and biases.
-
-    TF: tf.raw_ops.CudnnRNNParamsToCanonical (core/kernels/cudnn_rnn_ops.cc).
 
     Args:
       num_layers: static int, number of layers.
       num_units: static int, features of the state.
       input_size: static int, features of the input.
-      params: all weights and biases, a vector in cuDNN's layout.
-      num_params: ignored.
-      rnn_mode: ``"lstm"``, ``"gru"``, ``"rnn_relu"`` or ``"rnn_tanh"``.
-      input_mode: ``"linear_input"``, or ``"auto_select"`` if that means the same.
-      direction: ``"unidirectional"`` or ``"bidirectional"``.
-      dropout: rate of dropout between layers.
-      seed: ignored.
-      seed2: ignored.
 
     Returns:
       The list of matrices [units, features] and the list of biases [units].
@@ -298,36 +235,24 @@ def cudnn_rnn_params_to_canonical_v2(
     num_layers: Static,
     num_units: Static,
     input_size: Static,
-    params: Array,
+    params,
     *,
-    num_params_weights: int,
-    num_params_biases: int,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-) -> tuple[list[Array], list[Array]]:
+    num_params_weights,
+    num_params_biases,
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+    num_proj=0,
+):
     """Split the vector of all weights into matrices and biases.
-
-    TF: tf.raw_ops.CudnnRNNParamsToCanonicalV2 (core/kernels/cudnn_rnn_ops.cc).
 
     Args:
       num_layers: static int, number of layers.
       num_units: static int, features of the state.
       input_size: static int, features of the input.
-      params: all weights and biases, a vector in cuDNN's layout.
-      num_params_weights: ignored.
-      num_params_biases: ignored.
-      rnn_mode: ``"lstm"``, ``"gru"``, ``"rnn_relu"`` or ``"rnn_tanh"``.
-      input_mode: ``"linear_input"``, or ``"auto_select"`` if that means the same.
-      direction: ``"unidirectional"`` or ``"bidirectional"``.
-      dropout: rate of dropout between layers.
-      seed: ignored.
-      seed2: ignored.
-      num_proj: features of the output projection of an LSTM; 0: none.
 
     Returns:
       The list of matrices [units, features] and the list of biases [units].

@@ -1,6 +1,8 @@
 """Gradient ops of the cuDNN networks in `cudnn_rnn`, as in training graphs.
 
 The forward pass is recomputed.
+
+TF: core/kernels/cudnn_rnn_ops.cc.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import jax.numpy as jnp
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import UnsupportedAttributeError
-from tf2jax_lite.values.types import Array
 
 from .cudnn_rnn import cudnn_rnn, cudnn_rnn_v3
 
@@ -33,29 +34,26 @@ def _gradients(run: Any, inputs: tuple[Any, ...], grads: tuple[Any, ...], dropou
 
 @op("CudnnRNNBackprop", pattern=Pattern.CONTRACTION)
 def cudnn_rnn_backprop(
-    input: Array,
-    input_h: Array,
-    input_c: Array,
-    params: Array,
-    output: Array,
-    output_h: Array,
-    output_c: Array,
-    output_backprop: Array,
-    output_h_backprop: Array,
-    output_c_backprop: Array,
-    reserve_space: Array,
+    input,
+    input_h,
+    input_c,
+    params,
+    output,
+    output_h,
+    output_c,
+    output_backprop,
+    output_h_backprop,
+    output_c_backprop,
+    reserve_space,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-) -> tuple[Array, ...]:
-    """Compute the gradients of `cudnn_rnn` with respect to its float inputs.
-
-    TF: tf.raw_ops.CudnnRNNBackprop (core/kernels/cudnn_rnn_ops.cc).
-    """
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+):
+    """Compute the gradients of `cudnn_rnn` with respect to its float inputs."""
     run = functools.partial(cudnn_rnn, rnn_mode=rnn_mode, input_mode=input_mode, direction=direction)
     grads = output_backprop, output_h_backprop, output_c_backprop
     return _gradients(run, (input, input_h, input_c, params), grads, dropout)
@@ -63,30 +61,27 @@ def cudnn_rnn_backprop(
 
 @op("CudnnRNNBackpropV2", pattern=Pattern.CONTRACTION)
 def cudnn_rnn_backprop_v2(
-    input: Array,
-    input_h: Array,
-    input_c: Array,
-    params: Array,
-    output: Array,
-    output_h: Array,
-    output_c: Array,
-    output_backprop: Array,
-    output_h_backprop: Array,
-    output_c_backprop: Array,
-    reserve_space: Array,
-    host_reserved: Array,
+    input,
+    input_h,
+    input_c,
+    params,
+    output,
+    output_h,
+    output_c,
+    output_backprop,
+    output_h_backprop,
+    output_c_backprop,
+    reserve_space,
+    host_reserved,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-) -> tuple[Array, ...]:
-    """Compute the gradients of `cudnn_rnn_v2` with respect to its float inputs.
-
-    TF: tf.raw_ops.CudnnRNNBackpropV2 (core/kernels/cudnn_rnn_ops.cc).
-    """
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+):
+    """Compute the gradients of `cudnn_rnn_v2` with respect to its float inputs."""
     run = functools.partial(cudnn_rnn, rnn_mode=rnn_mode, input_mode=input_mode, direction=direction)
     grads = output_backprop, output_h_backprop, output_c_backprop
     return _gradients(run, (input, input_h, input_c, params), grads, dropout)
@@ -94,33 +89,30 @@ def cudnn_rnn_backprop_v2(
 
 @op("CudnnRNNBackpropV3", pattern=Pattern.CONTRACTION)
 def cudnn_rnn_backprop_v3(
-    input: Array,
-    input_h: Array,
-    input_c: Array,
-    params: Array,
-    sequence_lengths: Array,
-    output: Array,
-    output_h: Array,
-    output_c: Array,
-    output_backprop: Array,
-    output_h_backprop: Array,
-    output_c_backprop: Array,
-    reserve_space: Array,
-    host_reserved: Array,
+    input,
+    input_h,
+    input_c,
+    params,
+    sequence_lengths,
+    output,
+    output_h,
+    output_c,
+    output_backprop,
+    output_h_backprop,
+    output_c_backprop,
+    reserve_space,
+    host_reserved,
     *,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-    time_major: bool = True,
-) -> tuple[Array, ...]:
-    """Compute the gradients of `cudnn_rnn_v3` with respect to its float inputs.
-
-    TF: tf.raw_ops.CudnnRNNBackpropV3 (core/kernels/cudnn_rnn_ops.cc).
-    """
+    rnn_mode="lstm",
+    input_mode="linear_input",
+    direction="unidirectional",
+    dropout=0.0,
+    seed=0,
+    seed2=0,
+    num_proj=0,
+    time_major=True,
+):
+    """Compute the gradients of `cudnn_rnn_v3` with respect to its float inputs."""
 
     def run(*inputs: Any) -> Any:
         attrs: dict[str, Any] = {"rnn_mode": rnn_mode, "input_mode": input_mode, "direction": direction}

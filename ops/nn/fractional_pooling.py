@@ -22,7 +22,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, static_value
-from tf2jax_lite.values.types import Array
 
 from .morphology import lowest_finite
 
@@ -190,29 +189,22 @@ def _means(pixels: Any, mask: Any) -> Any:
 def _register(name: str, reduce: Callable[..., Any]) -> None:
     @op(name, draws=_draws)
     def call(
-        value: Array,
+        value,
         *,
-        pooling_ratio: Sequence[float],
-        pseudo_random: bool = False,
-        overlapping: bool = False,
-        deterministic: bool = False,
-        seed: int = 0,
-        seed2: int = 0,
+        pooling_ratio,
+        pseudo_random=False,
+        overlapping=False,
+        deterministic=False,
+        seed=0,
+        seed2=0,
         key: Key | None,
-    ) -> tuple[Array, Array, Array]:
+    ):
         """Reduce regions, and the two pooling sequences.
 
         TF: core/kernels/fractional_pool_common.cc.
 
         Args:
           value: [batch, rows, columns, channels].
-          pooling_ratio: ratio of input to output size for each dimension; 1 for batch and channels.
-          pseudo_random: whether boundaries are pseudorandom, else random.
-          overlapping: whether the last row and column of a region belong to the next one, too.
-          deterministic: whether a fixed seed is used.
-          seed: with ``deterministic``, the first half of the seed.
-          seed2: with ``deterministic``, the second half of the seed.
-          key: a JAX PRNG key, None with a fixed seed.
 
         Returns:
           The result, and the row and column boundaries (int64).
@@ -233,17 +225,11 @@ _register("FractionalAvgPool", _means)
 
 @op("FractionalMaxPoolGrad")
 def fractional_max_pool_grad(
-    orig_input: Array,
-    orig_output: Array,
-    out_backprop: Array,
-    row_pooling_sequence: Array,
-    col_pooling_sequence: Array,
-    *,
-    overlapping: bool = False,
-) -> Array:
+    orig_input, orig_output, out_backprop, row_pooling_sequence, col_pooling_sequence, *, overlapping=False
+):
     """Compute the gradient of FractionalMaxPool.
 
-    TF: tf.raw_ops.FractionalMaxPoolGrad (core/kernels/fractional_max_pool_op.cc).
+    TF: core/kernels/fractional_max_pool_op.cc.
 
     Traced sequences must have the region sizes of the forward op.
     """
@@ -259,26 +245,17 @@ def fractional_max_pool_grad(
 
 @op("FractionalAvgPoolGrad")
 def fractional_avg_pool_grad(
-    orig_input_tensor_shape: Static,
-    out_backprop: Array,
-    row_pooling_sequence: Array,
-    col_pooling_sequence: Array,
-    *,
-    overlapping: bool = False,
-) -> Array:
+    orig_input_tensor_shape: Static, out_backprop, row_pooling_sequence, col_pooling_sequence, *, overlapping=False
+):
     """Compute the gradient of FractionalAvgPool.
 
-    TF: tf.raw_ops.FractionalAvgPoolGrad (core/kernels/fractional_avg_pool_op.cc).
+    TF: core/kernels/fractional_avg_pool_op.cc.
 
     Args:
       orig_input_tensor_shape: static ints [4].
       out_backprop: [batch, rows, columns, channels].
       row_pooling_sequence: int64 [rows + 1].
       col_pooling_sequence: int64 [columns + 1].
-      overlapping: whether the last row and column of a region belong to the next one, too.
-
-    Returns:
-      An array of the original shape and the cotangent's dtype.
     """
     shape = dims(orig_input_tensor_shape)
     grad = jnp.asarray(out_backprop)

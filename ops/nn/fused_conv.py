@@ -1,6 +1,8 @@
 """Ops that Grappler fuses with bias, normalization and activation.
 
 The OpDefs (core/ops/nn_ops.cc, math_ops.cc) are internal, so that ``tf.raw_ops`` has none of those with an underscore.
+
+TF: core/kernels/conv_ops_fused_image_transform.cc, core/ops/math_ops.cc.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from tf2jax_lite.ops.linalg.matmul import mat_mul
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.types import Array
 
 from . import activations
 from ._convolution import ConvAttrs, Dims, convolve, convolve_depthwise
@@ -33,18 +34,13 @@ def _pad_convolve(input: Any, paddings: Any, filter: Any, mode: str, strides: Di
 
 
 @op("FusedPadConv2D", pattern=Pattern.CONTRACTION)
-def fused_pad_conv2d(input: Array, paddings: Static, filter: Array, *, mode: str, strides: Dims, padding: str) -> Array:
+def fused_pad_conv2d(input, paddings: Static, filter, *, mode, strides, padding):
     """Mirror-pad and convolve images.
-
-    TF: tf.raw_ops.FusedPadConv2D (core/kernels/conv_ops_fused_image_transform.cc).
 
     Args:
       input: [batch, height, width, channels].
       paddings: static ints [4, 2], (before, after); 0 for batch and channels.
       filter: [height, width, channels, outputs].
-      mode: ``"REFLECT"`` or ``"SYMMETRIC"``.
-      strides: [1, rows, columns, 1].
-      padding: ``"SAME"`` or ``"VALID"``.
 
     Returns:
       [batch, height, width, outputs]; the input's dtype.
@@ -57,31 +53,24 @@ def fused_pad_conv2d(input: Array, paddings: Static, filter: Array, *, mode: str
 
 @op("FusedResizeAndPadConv2D", pattern=Pattern.CONTRACTION)
 def fused_resize_and_pad_conv2d(
-    input: Array,
+    input,
     size: Static,
     paddings: Static,
-    filter: Array,
+    filter,
     *,
-    resize_align_corners: bool = False,
-    mode: str,
-    strides: Dims,
-    padding: str,
+    resize_align_corners=False,
+    mode,
+    strides,
+    padding,
     resize_bilinear_precision: Option[str] = "highest",
-) -> Array:
+):
     """Resize (in float32), mirror-pad and convolve images.
-
-    TF: tf.raw_ops.FusedResizeAndPadConv2D (core/kernels/conv_ops_fused_image_transform.cc).
 
     Args:
       input: [batch, height, width, channels].
       size: static ints (height, width).
       paddings: static ints [4, 2], (before, after); 0 for batch and channels.
       filter: [height, width, channels, outputs].
-      resize_align_corners: as ``align_corners`` of `resize_bilinear`.
-      mode: ``"REFLECT"`` or ``"SYMMETRIC"``.
-      strides: [1, rows, columns, 1].
-      padding: ``"SAME"`` or ``"VALID"``.
-      resize_bilinear_precision: precision of the products, a config option.
 
     Returns:
       [batch, height, width, outputs]; the input's dtype.
@@ -143,22 +132,22 @@ def _epilogue(
 
 @op("_FusedConv2D", pattern=Pattern.CONTRACTION)
 def fused_conv2d(
-    input: Array,
-    filter: Array,
-    args: list[Array],
-    host_args: list[Array],
+    input,
+    filter,
+    args,
+    host_args,
     *,
-    num_args: int,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-    filter_format: str = "HWIO",
-    dilations: Dims = (1, 1, 1, 1),
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 0.0001,
-    leakyrelu_alpha: float = 0.2,
-) -> Array:
+    num_args,
+    strides,
+    padding,
+    explicit_paddings=(),
+    data_format="NHWC",
+    filter_format="HWIO",
+    dilations=(1, 1, 1, 1),
+    fused_ops=(),
+    epsilon=0.0001,
+    leakyrelu_alpha=0.2,
+):
     """Convolve images and apply ``fused_ops`` to the result, in floating point.
 
     TF: OpDef _FusedConv2D (core/ops/nn_ops.cc).
@@ -180,20 +169,20 @@ def fused_conv2d(
 
 @op("_FusedConv3D", pattern=Pattern.CONTRACTION)
 def fused_conv3d(
-    input: Array,
-    filter: Array,
-    args: list[Array],
+    input,
+    filter,
+    args,
     *,
-    num_args: int,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-    dilations: Dims = (1, 1, 1, 1, 1),
-    padding_list: Dims = (),
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 0.0001,
-    leakyrelu_alpha: float = 0.2,
-) -> Array:
+    num_args,
+    strides,
+    padding,
+    data_format="NDHWC",
+    dilations=(1, 1, 1, 1, 1),
+    padding_list=(),
+    fused_ops=(),
+    epsilon=0.0001,
+    leakyrelu_alpha=0.2,
+):
     """Convolve volumes and apply ``fused_ops`` to the result.
 
     TF: OpDef _FusedConv3D (core/ops/nn_ops.cc).
@@ -207,19 +196,19 @@ def fused_conv3d(
 
 @op("_FusedDepthwiseConv2dNative", pattern=Pattern.CONTRACTION)
 def fused_depthwise_conv2d(
-    input: Array,
-    filter: Array,
-    args: list[Array],
+    input,
+    filter,
+    args,
     *,
-    num_args: int,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Dims = (1, 1, 1, 1),
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 0.0001,
-    leakyrelu_alpha: float = 0.2,
-) -> Array:
+    num_args,
+    strides,
+    padding,
+    data_format="NHWC",
+    dilations=(1, 1, 1, 1),
+    fused_ops=(),
+    epsilon=0.0001,
+    leakyrelu_alpha=0.2,
+):
     """Convolve each channel with its own filters and apply ``fused_ops``.
 
     TF: OpDef _FusedDepthwiseConv2dNative (core/ops/nn_ops.cc).
@@ -230,17 +219,8 @@ def fused_depthwise_conv2d(
 
 @op("_FusedMatMul", pattern=Pattern.CONTRACTION)
 def fused_mat_mul(
-    a: Array,
-    b: Array,
-    args: list[Array],
-    *,
-    num_args: int,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 0.0001,
-    leakyrelu_alpha: float = 0.2,
-) -> Array:
+    a, b, args, *, num_args, transpose_a=False, transpose_b=False, fused_ops=(), epsilon=0.0001, leakyrelu_alpha=0.2
+):
     """Multiply matrices and apply ``fused_ops`` to the result.
 
     TF: OpDef _FusedMatMul (core/ops/math_ops.cc).
@@ -251,19 +231,19 @@ def fused_mat_mul(
 
 @op("_FusedBatchNormEx")
 def fused_batch_norm_ex(
-    x: Array,
-    scale: Array,
-    offset: Array,
-    mean: Array,
-    variance: Array,
-    side_input: list[Array],
+    x,
+    scale,
+    offset,
+    mean,
+    variance,
+    side_input,
     *,
-    epsilon: float = 0.0001,
-    exponential_avg_factor: float = 1.0,
-    activation_mode: str = "Identity",
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> tuple[Array, ...]:
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    activation_mode="Identity",
+    data_format="NHWC",
+    is_training=True,
+):
     """Apply FusedBatchNormV3, add an optional side input, and apply ReLU.
 
     TF: OpDef _FusedBatchNormEx (core/ops/nn_ops.cc).
@@ -296,7 +276,7 @@ _UNARY = frozenset(
 
 
 @op("_UnaryOpsComposition")
-def unary_ops_composition(x: Array, *, op_names: Sequence[str]) -> Array:
+def unary_ops_composition(x, *, op_names):
     """Apply unary ops in order.
 
     TF: OpDef _UnaryOpsComposition (core/ops/math_ops.cc).

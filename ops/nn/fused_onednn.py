@@ -18,7 +18,6 @@ from tf2jax_lite.ops.linalg.matmul import batch_mat_mul_v2
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.types import Array
 
 from .activations import leaky_relu
 
@@ -26,13 +25,13 @@ __all__: list[str] = []
 
 
 @op("_MklSwish", pattern=Pattern.TRANSCENDENTAL)
-def swish(features: Array) -> Array:
+def swish(features):
     """Compute x * sigmoid(x). TF: OpDef _MklSwish (core/ops/mkl_nn_ops.cc)."""
     return jax.nn.silu(jnp.asarray(features))
 
 
 @op("_MklFusedMish", pattern=Pattern.TRANSCENDENTAL)
-def mish(features: Array) -> Array:
+def mish(features):
     """Compute x * tanh(softplus(x)). TF: OpDef _MklFusedMish (core/ops/mkl_nn_ops.cc)."""
     return in_float32(jax.nn.mish, jnp.asarray(features))
 
@@ -47,7 +46,7 @@ def _normalized(x: Any, scale: Any, offset: Any, axes: Sequence[int], epsilon: f
 
 
 @op("_MklLayerNorm")
-def layer_norm(x: Array, scale: Array, offset: Array, *, epsilon: float = 0.001) -> Array:
+def layer_norm(x, scale, offset, *, epsilon=0.001):
     """Normalize along the last axis.
 
     TF: OpDef _MklLayerNorm (core/ops/mkl_nn_ops.cc).
@@ -62,16 +61,7 @@ def layer_norm(x: Array, scale: Array, offset: Array, *, epsilon: float = 0.001)
 
 
 @op("_MklFusedInstanceNorm")
-def instance_norm(
-    x: Array,
-    gamma: Array,
-    beta: Array,
-    *,
-    reduction_axes: Sequence[int],
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 0.0001,
-    leakyrelu_alpha: float = 0.2,
-) -> Array:
+def instance_norm(x, gamma, beta, *, reduction_axes, fused_ops=(), epsilon=0.0001, leakyrelu_alpha=0.2):
     """Normalize each channel of each image, channels last or first.
 
     TF: OpDef _MklFusedInstanceNorm (core/ops/mkl_nn_ops.cc).
@@ -96,17 +86,8 @@ def instance_norm(
 
 @op("_MklFusedBatchMatMulV2", pattern=Pattern.CONTRACTION)
 def fused_batch_mat_mul(
-    x: Array,
-    y: Array,
-    args: list[Array],
-    *,
-    num_args: int,
-    adj_x: bool = False,
-    adj_y: bool = False,
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 0.0001,
-    leakyrelu_alpha: float = 0.2,
-) -> Array:
+    x, y, args, *, num_args, adj_x=False, adj_y=False, fused_ops=(), epsilon=0.0001, leakyrelu_alpha=0.2
+):
     """Multiply batches of matrices, multiply by a scalar and add a mask.
 
     TF: OpDef _MklFusedBatchMatMulV2 (core/ops/mkl_nn_ops.cc).

@@ -14,7 +14,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array
 
 
 @jax.custom_jvp
@@ -41,10 +40,10 @@ def _cross_entropy_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @op("SoftmaxCrossEntropyWithLogits", pattern=Pattern.MATERIALIZED)
-def softmax_cross_entropy_with_logits(features: Array, labels: Array) -> tuple[Array, Array]:
+def softmax_cross_entropy_with_logits(features, labels):
     """Compute cross entropies from logits, and their gradients.
 
-    TF: tf.raw_ops.SoftmaxCrossEntropyWithLogits (core/kernels/xent_op.cc).
+    TF: core/kernels/xent_op.cc.
 
     The second result is softmax - labels, the gradient with respect to the logits. 16-bit floats are computed in
     float32.
@@ -58,10 +57,10 @@ def softmax_cross_entropy_with_logits(features: Array, labels: Array) -> tuple[A
 
 
 @op("SparseSoftmaxCrossEntropyWithLogits", pattern=Pattern.MATERIALIZED)
-def sparse_softmax_cross_entropy_with_logits(features: Array, labels: Array) -> tuple[Array, Array]:
+def sparse_softmax_cross_entropy_with_logits(features, labels):
     """Compute cross entropies from logits and class indices, and their gradients.
 
-    TF: tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits (core/kernels/sparse_xent_op.cc).
+    TF: core/kernels/sparse_xent_op.cc.
 
     Results for a traced label out of range are NaN, where TensorFlow's CPU kernel raises an error.
 
@@ -90,10 +89,10 @@ def sparse_softmax_cross_entropy_with_logits(features: Array, labels: Array) -> 
 
 
 @op("L2Loss", pattern=Pattern.MATERIALIZED)
-def l2_loss(t: Array) -> Array:
+def l2_loss(t):
     """Compute half the sum of squares.
 
-    TF: tf.raw_ops.L2Loss (core/kernels/l2loss_op.cc).
+    TF: core/kernels/l2loss_op.cc.
     """
     t = jnp.asarray(t)
     return in_float32(lambda v: jnp.sum(v * v) / jnp.asarray(2, v.dtype), t)

@@ -1,6 +1,8 @@
 """Grayscale morphological dilation of images, and its gradients.
 
 The gradient goes to the first maximal sum of image and filter, as in TensorFlow.
+
+TF: core/kernels/dilation_ops.cc.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from tf2jax_lite.dynamic_shapes.canonical_dims import canonical_dim
 from tf2jax_lite.ops.common.accumulation import total
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 
 from ._convolution import Dims, resolve_padding
@@ -106,17 +107,12 @@ def _filter_gradient(input: Any, filter: Any, grad: Any, strides: Dims, rates: D
 
 
 @op("Dilation2D")
-def dilation2d(input: Array, filter: Array, *, strides: Dims, rates: Dims, padding: str) -> Array:
+def dilation2d(input, filter, *, strides, rates, padding):
     """Compute the maximal sum of pixels and filter in each window.
-
-    TF: tf.raw_ops.Dilation2D (core/kernels/dilation_ops.cc).
 
     Args:
       input: [batch, rows, columns, channels].
       filter: [rows, columns, channels].
-      strides: [1, rows, columns, 1].
-      rates: dilations, [1, rows, columns, 1].
-      padding: ``"SAME"`` or ``"VALID"``.
 
     Returns:
       [batch, rows, columns, channels]; the input's dtype.
@@ -145,24 +141,14 @@ def dilation2d(input: Array, filter: Array, *, strides: Dims, rates: Dims, paddi
 
 
 @op("Dilation2DBackpropInput")
-def dilation2d_backprop_input(
-    input: Array, filter: Array, out_backprop: Array, *, strides: Dims, rates: Dims, padding: str
-) -> Array:
-    """Compute the gradient of `dilation2d` with respect to its input.
-
-    TF: tf.raw_ops.Dilation2DBackpropInput (core/kernels/dilation_ops.cc).
-    """
+def dilation2d_backprop_input(input, filter, out_backprop, *, strides, rates, padding):
+    """Compute the gradient of `dilation2d` with respect to its input."""
     input, filter, grad = (jnp.asarray(v) for v in (input, filter, out_backprop))
     return _input_gradient(input, filter, grad, strides, rates, padding)
 
 
 @op("Dilation2DBackpropFilter")
-def dilation2d_backprop_filter(
-    input: Array, filter: Array, out_backprop: Array, *, strides: Dims, rates: Dims, padding: str
-) -> Array:
-    """Compute the gradient of `dilation2d` with respect to its filter.
-
-    TF: tf.raw_ops.Dilation2DBackpropFilter (core/kernels/dilation_ops.cc).
-    """
+def dilation2d_backprop_filter(input, filter, out_backprop, *, strides, rates, padding):
+    """Compute the gradient of `dilation2d` with respect to its filter."""
     input, filter, grad = (jnp.asarray(v) for v in (input, filter, out_backprop))
     return _filter_gradient(input, filter, grad, strides, rates, padding)

@@ -1,4 +1,7 @@
-"""Batch normalization and local response normalization, and their gradients."""
+"""Batch normalization and local response normalization, and their gradients.
+
+TF: core/kernels/fused_batch_norm_op.cc, core/kernels/lrn_op.cc, core/kernels/batch_norm_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from tf2jax_lite.jaxprs.tracing_cache import inlined
 from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 
 def _layout(x: Any, data_format: str) -> tuple[tuple[int, ...], tuple[Any, ...], Any]:
@@ -85,20 +87,18 @@ def _batch_norm(
 @op("FusedBatchNorm", "FusedBatchNormV2")
 @inlined
 def fused_batch_norm(
-    x: Array,
-    scale: Array,
-    offset: Array,
-    mean: Array,
-    variance: Array,
+    x,
+    scale,
+    offset,
+    mean,
+    variance,
     *,
-    epsilon: float = 0.0001,
-    exponential_avg_factor: float = 1.0,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> tuple[Array, ...]:
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    data_format="NHWC",
+    is_training=True,
+):
     """Normalize each channel by the mean and variance of a batch, or by given ones.
-
-    TF: tf.raw_ops.FusedBatchNorm, tf.raw_ops.FusedBatchNormV2 (core/kernels/fused_batch_norm_op.cc).
 
     Only the first result has a gradient.
 
@@ -108,10 +108,6 @@ def fused_batch_norm(
       offset: [channels].
       mean: running mean [channels]; empty or ignored in training with factor 1.
       variance: running variance [channels]; as ``mean``.
-      epsilon: added to the variance.
-      exponential_avg_factor: weight of the batch in the running mean and variance.
-      data_format: order of the dimensions, such as ``"NHWC"``.
-      is_training: whether to use the mean and variance of the batch.
 
     Returns:
       The result in the dtype of ``x``; running mean and variance; mean and variance for the gradient, [channels].
@@ -122,20 +118,18 @@ def fused_batch_norm(
 @op("FusedBatchNormV3")
 @inlined
 def fused_batch_norm_v3(
-    x: Array,
-    scale: Array,
-    offset: Array,
-    mean: Array,
-    variance: Array,
+    x,
+    scale,
+    offset,
+    mean,
+    variance,
     *,
-    epsilon: float = 0.0001,
-    exponential_avg_factor: float = 1.0,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> tuple[Array, ...]:
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    data_format="NHWC",
+    is_training=True,
+):
     """Normalize as `fused_batch_norm`, with a third reserve space of 0.
-
-    TF: tf.raw_ops.FusedBatchNormV3 (core/kernels/fused_batch_norm_op.cc).
 
     The third reserve space is that of TensorFlow's CPU kernel.
     """
@@ -206,19 +200,9 @@ def _grad(
 @op("FusedBatchNormGrad", "FusedBatchNormGradV2")
 @inlined
 def fused_batch_norm_grad(
-    y_backprop: Array,
-    x: Array,
-    scale: Array,
-    reserve_space_1: Array,
-    reserve_space_2: Array,
-    *,
-    epsilon: float = 0.0001,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> tuple[Array, ...]:
+    y_backprop, x, scale, reserve_space_1, reserve_space_2, *, epsilon=0.0001, data_format="NHWC", is_training=True
+):
     """Compute the gradients of `fused_batch_norm` with respect to x, scale and offset.
-
-    TF: tf.raw_ops.FusedBatchNormGrad, tf.raw_ops.FusedBatchNormGradV2 (core/kernels/fused_batch_norm_op.cc).
 
     The mean and variance in the reserve spaces are used as given.
     """
@@ -228,21 +212,18 @@ def fused_batch_norm_grad(
 @op("FusedBatchNormGradV3")
 @inlined
 def fused_batch_norm_grad_v3(
-    y_backprop: Array,
-    x: Array,
-    scale: Array,
-    reserve_space_1: Array,
-    reserve_space_2: Array,
-    reserve_space_3: Array,
+    y_backprop,
+    x,
+    scale,
+    reserve_space_1,
+    reserve_space_2,
+    reserve_space_3,
     *,
-    epsilon: float = 0.0001,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> tuple[Array, ...]:
-    """Compute the gradients of `fused_batch_norm_v3`.
-
-    TF: tf.raw_ops.FusedBatchNormGradV3 (core/kernels/fused_batch_norm_op.cc).
-    """
+    epsilon=0.0001,
+    data_format="NHWC",
+    is_training=True,
+):
+    """Compute the gradients of `fused_batch_norm_v3`."""
     return _grad(y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training)
 
 
@@ -253,30 +234,16 @@ def _sum_of_neighbors(x: Any, radius: int) -> Any:
 
 
 @op("LRN")
-def lrn(input: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5) -> Array:
-    """Normalize by the squares of neighboring channels.
-
-    TF: tf.raw_ops.LRN (core/kernels/lrn_op.cc).
-    """
+def lrn(input, *, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5):
+    """Normalize by the squares of neighboring channels."""
     x = jnp.asarray(input)
     total = _sum_of_neighbors(x * x, depth_radius)
     return x / lax.pow(jnp.asarray(bias, x.dtype) + jnp.asarray(alpha, x.dtype) * total, jnp.asarray(beta, x.dtype))
 
 
 @op("LRNGrad")
-def lrn_grad(
-    input_grads: Array,
-    input_image: Array,
-    output_image: Array,
-    *,
-    depth_radius: int = 5,
-    bias: float = 1.0,
-    alpha: float = 1.0,
-    beta: float = 0.5,
-) -> Array:
+def lrn_grad(input_grads, input_image, output_image, *, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5):
     """Compute the gradient of `lrn`.
-
-    TF: tf.raw_ops.LRNGrad (core/kernels/lrn_op.cc).
 
     Like the kernel, this uses ``output_image`` as the result of `lrn`, whatever its values.
     """
@@ -287,13 +254,8 @@ def lrn_grad(
 
 
 @op("BatchNormWithGlobalNormalization")
-def batch_norm_with_global_normalization(
-    t: Array, m: Array, v: Array, beta: Array, gamma: Array, *, variance_epsilon: float, scale_after_normalization: bool
-) -> Array:
-    """Normalize channels (the last axis) by given means and variances.
-
-    TF: tf.raw_ops.BatchNormWithGlobalNormalization (core/kernels/batch_norm_op.cc).
-    """
+def batch_norm_with_global_normalization(t, m, v, beta, gamma, *, variance_epsilon, scale_after_normalization):
+    """Normalize channels (the last axis) by given means and variances."""
     t, m, v, beta, gamma = map(jnp.asarray, (t, m, v, beta, gamma))
     if t.ndim != 4 or any(vector.ndim != 1 for vector in (m, v, beta, gamma)):
         raise OpError("t must have 4 dimensions, and m, v, beta and gamma one each")
@@ -304,20 +266,8 @@ def batch_norm_with_global_normalization(
 
 
 @op("BatchNormWithGlobalNormalizationGrad")
-def batch_norm_with_global_normalization_grad(
-    t: Array,
-    m: Array,
-    v: Array,
-    gamma: Array,
-    backprop: Array,
-    *,
-    variance_epsilon: float,
-    scale_after_normalization: bool,
-) -> tuple[Array, ...]:
-    """Return gradients with respect to t, m, v, beta and gamma.
-
-    TF: tf.raw_ops.BatchNormWithGlobalNormalizationGrad (core/kernels/batch_norm_op.cc).
-    """
+def batch_norm_with_global_normalization_grad(t, m, v, gamma, backprop, *, variance_epsilon, scale_after_normalization):
+    """Return gradients with respect to t, m, v, beta and gamma."""
 
     def forward(*operands: Any) -> Any:
         return batch_norm_with_global_normalization(

@@ -1,4 +1,7 @@
-"""Max and average pooling in two and three dimensions."""
+"""Max and average pooling in two and three dimensions.
+
+TF: core/kernels/maxpooling_op.cc, core/kernels/pooling_ops_3d.cc.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,16 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array, DTypeLike
 
-from ._convolution import Dims
 from ._pooling import argmax_of, avg_pool_of, gather, image_size, max_pool_of, max_with_ties, window_max, window_of
 
 
 @op("MaxPool", pattern=Pattern.MATERIALIZED)
-def max_pool(
-    input: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-) -> Array:
+def max_pool(input, *, ksize, strides, padding, explicit_paddings=(), data_format="NHWC"):
     """Compute the maximum of each window.
-
-    TF: tf.raw_ops.MaxPool (core/kernels/maxpooling_op.cc).
 
     Args:
       input: [batch, *spatial, channels], in the order of ``data_format``.
-      ksize: window sizes, one entry for each dimension.
-      strides: strides of the window, one entry for each dimension.
-      padding: ``"SAME"``, ``"VALID"`` or ``"EXPLICIT"``.
-      explicit_paddings: for ``"EXPLICIT"``, (before, after) for each dimension.
-      data_format: order of the dimensions.
 
     Returns:
       [batch, *spatial, channels]; the input's dtype.
@@ -47,17 +33,13 @@ def max_pool(
 
 
 @op("MaxPoolV2", pattern=Pattern.MATERIALIZED)
-def max_pool_v2(input: Array, ksize: Static, strides: Static, *, padding: str, data_format: str = "NHWC") -> Array:
+def max_pool_v2(input, ksize: Static, strides: Static, *, padding, data_format="NHWC"):
     """Compute the maximum of each window.
-
-    TF: tf.raw_ops.MaxPoolV2 (core/kernels/maxpooling_op.cc).
 
     Args:
       input: [batch, *spatial, channels], in the order of ``data_format``.
       ksize: static ints, window sizes, one entry for each dimension.
       strides: static ints, strides of the window, one entry for each dimension.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions.
 
     Returns:
       [batch, *spatial, channels]; the input's dtype.
@@ -69,36 +51,23 @@ def max_pool_v2(input: Array, ksize: Static, strides: Static, *, padding: str, d
 
 
 @op("AvgPool", pattern=Pattern.MATERIALIZED)
-def avg_pool(value: Array, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NHWC") -> Array:
+def avg_pool(value, *, ksize, strides, padding, data_format="NHWC"):
     """Compute the mean of each window, without padding.
 
-    TF: tf.raw_ops.AvgPool (core/kernels/avgpooling_op.cc).
+    TF: core/kernels/avgpooling_op.cc.
     """
     return avg_pool_of(value, ksize, strides, padding, data_format)
 
 
 @op("AvgPool3D", pattern=Pattern.MATERIALIZED)
-def avg_pool3d(input: Array, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Array:
-    """Compute the mean of each window of volumes, without padding.
-
-    TF: tf.raw_ops.AvgPool3D (core/kernels/pooling_ops_3d.cc).
-    """
+def avg_pool3d(input, *, ksize, strides, padding, data_format="NDHWC"):
+    """Compute the mean of each window of volumes, without padding."""
     return avg_pool_of(input, ksize, strides, padding, data_format)
 
 
 @op("MaxPoolWithArgmax", pattern=Pattern.MATERIALIZED)
-def max_pool_with_argmax(
-    input: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    Targmax: DTypeLike = np.int64,
-    padding: str,
-    include_batch_in_index: bool = False,
-) -> tuple[Array, Array]:
+def max_pool_with_argmax(input, *, ksize, strides, Targmax=np.int64, padding, include_batch_in_index=False):
     """Compute the maximum of each window and its flat index.
-
-    TF: tf.raw_ops.MaxPoolWithArgmax (core/kernels/maxpooling_op.cc).
 
     Indices are within a batch element, or with ``include_batch_in_index`` within the whole array.
     """
@@ -112,10 +81,8 @@ def max_pool_with_argmax(
 
 
 @op("MaxPool3D", pattern=Pattern.MATERIALIZED)
-def max_pool3d(input: Array, *, ksize: Dims, strides: Dims, padding: str, data_format: str = "NDHWC") -> Array:
+def max_pool3d(input, *, ksize, strides, padding, data_format="NDHWC"):
     """Compute the maximum of each window of volumes.
-
-    TF: tf.raw_ops.MaxPool3D (core/kernels/pooling_ops_3d.cc).
 
     Every element that equals the maximum gets the whole gradient, as in TensorFlow.
     """

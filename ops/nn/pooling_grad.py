@@ -1,6 +1,8 @@
 """Gradients of pooling, and gradients of the gradients of max pooling.
 
 In two dimensions the gradient of a maximum goes to the first of equal ones, in three dimensions to all of them.
+
+TF: core/kernels/maxpooling_op.cc, core/kernels/pooling_ops_3d.cc.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from tf2jax_lite.jaxprs.shard_map import linear_transpose
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import dims
-from tf2jax_lite.values.types import Array
 
 from ._convolution import Dims
 from ._pooling import argmax_of, avg_pool_of, gather, image_size, scatter_add, sum_of_ties, window_max, window_of
@@ -50,20 +51,8 @@ def _max_grad_grad(orig_input: Any, grad: Any, ksize: Dims, strides: Dims, paddi
 
 
 @op("MaxPoolGrad", pattern=Pattern.MATERIALIZED)
-def max_pool_grad(
-    orig_input: Array,
-    orig_output: Array,
-    grad: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    explicit_paddings: Dims = (),
-    data_format: str = "NHWC",
-) -> Array:
+def max_pool_grad(orig_input, orig_output, grad, *, ksize, strides, padding, explicit_paddings=(), data_format="NHWC"):
     """Compute the gradient of `max_pool`; it goes to the first maximum.
-
-    TF: tf.raw_ops.MaxPoolGrad (core/kernels/maxpooling_op.cc).
 
     ``orig_output`` is ignored, as in TensorFlow.
     """
@@ -71,31 +60,12 @@ def max_pool_grad(
 
 
 @op("MaxPoolGradV2", pattern=Pattern.MATERIALIZED)
-def max_pool_grad_v2(
-    orig_input: Array,
-    orig_output: Array,
-    grad: Array,
-    ksize: Static,
-    strides: Static,
-    *,
-    padding: str,
-    data_format: str = "NHWC",
-) -> Array:
+def max_pool_grad_v2(orig_input, orig_output, grad, ksize: Static, strides: Static, *, padding, data_format="NHWC"):
     """Compute the gradient of `max_pool_v2`; it goes to the first maximum.
 
-    TF: tf.raw_ops.MaxPoolGradV2 (core/kernels/maxpooling_op.cc).
-
     Args:
-      orig_input: the input of the forward op.
-      orig_output: ignored, as in TensorFlow.
-      grad: the cotangent of the output.
       ksize: static ints, window sizes, one entry for each dimension.
       strides: static ints, strides of the window, one entry for each dimension.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions.
-
-    Returns:
-      An array of the input's shape.
 
     Raises:
       OpError: ranks differ, or a window size or a stride is not positive.
@@ -105,20 +75,8 @@ def max_pool_grad_v2(
 
 def _register_grad_grad(name: str, default_format: str) -> None:
     @op(name)
-    def call(
-        orig_input: Array,
-        orig_output: Array,
-        grad: Array,
-        *,
-        ksize: Dims,
-        strides: Dims,
-        padding: str,
-        data_format: str = default_format,
-    ) -> Array:
-        """Gather ``grad`` at the first maximum of each window.
-
-        TF: core/kernels/pooling_ops_3d.cc.
-        """
+    def call(orig_input, orig_output, grad, *, ksize, strides, padding, data_format=default_format):
+        """Gather ``grad`` at the first maximum of each window."""
         return _max_grad_grad(orig_input, grad, ksize, strides, padding, data_format)
 
 
@@ -128,30 +86,14 @@ _register_grad_grad("MaxPool3DGradGrad", "NDHWC")
 
 @op("MaxPoolGradGradV2")
 def max_pool_grad_grad_v2(
-    orig_input: Array,
-    orig_output: Array,
-    grad: Array,
-    ksize: Static,
-    strides: Static,
-    *,
-    padding: str,
-    data_format: str = "NHWC",
-) -> Array:
+    orig_input, orig_output, grad, ksize: Static, strides: Static, *, padding, data_format="NHWC"
+):
     """Gather ``grad`` at the first maximum of each window.
 
-    TF: tf.raw_ops.MaxPoolGradGradV2 (core/kernels/maxpooling_op.cc).
-
     Args:
-      orig_input: the input of the forward op.
-      orig_output: ignored, as in TensorFlow.
       grad: [batch, *spatial, channels], of the input's shape.
       ksize: static ints, window sizes, one entry for each dimension.
       strides: static ints, strides of the window, one entry for each dimension.
-      padding: ``"SAME"`` or ``"VALID"``.
-      data_format: order of the dimensions.
-
-    Returns:
-      An array of the output's shape.
 
     Raises:
       OpError: ranks differ, or a window size or a stride is not positive.
@@ -169,16 +111,7 @@ def _within_image(x: Any, argmax: Any, include_batch_in_index: bool) -> Any:
 
 def _register_with_argmax(name: str, move: Callable[[Any, Any, Any], Any]) -> None:
     @op(name)
-    def call(
-        input: Array,
-        grad: Array,
-        argmax: Array,
-        *,
-        ksize: Dims,
-        strides: Dims,
-        padding: str,
-        include_batch_in_index: bool = False,
-    ) -> Array:
+    def call(input, grad, argmax, *, ksize, strides, padding, include_batch_in_index=False):
         """Move ``grad`` to, or from, given indices.
 
         TF: core/kernels/maxpooling_op.cc, where the second gradient has a kernel for GPUs only.
@@ -193,20 +126,8 @@ _register_with_argmax("MaxPoolGradGradWithArgmax", lambda x, grad, index: gather
 
 
 @op("MaxPool3DGrad", pattern=Pattern.MATERIALIZED)
-def max_pool3d_grad(
-    orig_input: Array,
-    orig_output: Array,
-    grad: Array,
-    *,
-    ksize: Dims,
-    strides: Dims,
-    padding: str,
-    data_format: str = "NDHWC",
-) -> Array:
-    """Compute the gradient of `max_pool3d`; it goes to all equal maxima.
-
-    TF: tf.raw_ops.MaxPool3DGrad (core/kernels/pooling_ops_3d.cc).
-    """
+def max_pool3d_grad(orig_input, orig_output, grad, *, ksize, strides, padding, data_format="NDHWC"):
+    """Compute the gradient of `max_pool3d`; it goes to all equal maxima."""
     x, top, grad = jnp.asarray(orig_input), jnp.asarray(orig_output), jnp.asarray(grad)
     window = window_of(x, ksize, strides, padding, (), data_format)
     spec = jax.ShapeDtypeStruct(x.shape, grad.dtype)
@@ -215,29 +136,11 @@ def max_pool3d_grad(
 
 def _register_avg_grad(name: str, default_format: str) -> None:
     @op(name, pattern=Pattern.MATERIALIZED)
-    def call(
-        orig_input_shape: Static,
-        grad: Array,
-        *,
-        ksize: Dims,
-        strides: Dims,
-        padding: str,
-        data_format: str = default_format,
-    ) -> Array:
+    def call(orig_input_shape: Static, grad, *, ksize, strides, padding, data_format=default_format):
         """Compute the gradient of average pooling.
-
-        TF: core/kernels/pooling_ops_3d.cc.
 
         Args:
           orig_input_shape: static ints, the shape of the input.
-          grad: the cotangent of the output.
-          ksize: window sizes, one entry for each dimension.
-          strides: strides of the window, one entry for each dimension.
-          padding: ``"SAME"`` or ``"VALID"``.
-          data_format: order of the dimensions.
-
-        Returns:
-          An array of the input's shape and the cotangent's dtype.
 
         Raises:
           OpError: ranks differ, or a window size or a stride is not positive.

@@ -2,6 +2,8 @@
 
 An LSTM op computes one step, or all steps of a sequence. As in TensorFlow, the gradient of an LSTM ignores the clipping
 of the cell state, and the cotangents of all results but ``cs`` and ``h``.
+
+TF: core/kernels/rnn/lstm_ops.cc, core/kernels/rnn/gru_ops.cc.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 # Indices of the input gate, cell input, forget gate and output gate in the product with the weights.
 _ICFO, _IFCO = (0, 1, 2, 3), (0, 2, 1, 3)
@@ -82,23 +83,8 @@ def _differentiable_in_cs_and_h(results: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @op("LSTMBlockCell")
-def lstm_block_cell(
-    x: Array,
-    cs_prev: Array,
-    h_prev: Array,
-    w: Array,
-    wci: Array,
-    wcf: Array,
-    wco: Array,
-    b: Array,
-    *,
-    forget_bias: float = 1.0,
-    cell_clip: float = 3.0,
-    use_peephole: bool = False,
-) -> tuple[Array, ...]:
+def lstm_block_cell(x, cs_prev, h_prev, w, wci, wcf, wco, b, *, forget_bias=1.0, cell_clip=3.0, use_peephole=False):
     """Compute one step of an LSTM.
-
-    TF: tf.raw_ops.LSTMBlockCell (core/kernels/rnn/lstm_ops.cc).
 
     Args:
       x: [batch, inputs].
@@ -109,9 +95,6 @@ def lstm_block_cell(
       wcf: peephole of the forget gate [cells].
       wco: peephole of the output gate [cells].
       b: [4 * cells].
-      forget_bias: added to the forget gate.
-      cell_clip: bound of the cell state; not clipped if not positive.
-      use_peephole: whether peepholes are used.
 
     Returns:
       i, cs, f, o, ci, co and h, [batch, cells] each.
@@ -156,23 +139,9 @@ def _block_lstm(
 
 @op("BlockLSTM", pattern=Pattern.MATERIALIZED)
 def block_lstm(
-    seq_len_max: Array,
-    x: Array,
-    cs_prev: Array,
-    h_prev: Array,
-    w: Array,
-    wci: Array,
-    wcf: Array,
-    wco: Array,
-    b: Array,
-    *,
-    forget_bias: float = 1.0,
-    cell_clip: float = 3.0,
-    use_peephole: bool = False,
-) -> tuple[Array, ...]:
+    seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, *, forget_bias=1.0, cell_clip=3.0, use_peephole=False
+):
     """Compute all steps of an LSTM.
-
-    TF: tf.raw_ops.BlockLSTM (core/kernels/rnn/lstm_ops.cc).
 
     Args:
       seq_len_max: int64 scalar, number of valid time steps.
@@ -184,9 +153,6 @@ def block_lstm(
       wcf: peephole of the forget gate [cells].
       wco: peephole of the output gate [cells].
       b: [4 * cells].
-      forget_bias: added to the forget gate.
-      cell_clip: bound of the cell state; not clipped if not positive.
-      use_peephole: whether peepholes are used.
 
     Returns:
       i, cs, f, o, ci, co and h, [time, batch, cells] each; 0 past ``seq_len_max``.
@@ -199,23 +165,8 @@ def block_lstm(
 
 
 @op("BlockLSTMV2", pattern=Pattern.MATERIALIZED)
-def block_lstm_v2(
-    seq_len_max: Array,
-    x: Array,
-    cs_prev: Array,
-    h_prev: Array,
-    w: Array,
-    wci: Array,
-    wcf: Array,
-    wco: Array,
-    b: Array,
-    *,
-    cell_clip: float = 0.0,
-    use_peephole: bool = False,
-) -> tuple[Array, ...]:
+def block_lstm_v2(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, *, cell_clip=0.0, use_peephole=False):
     """Compute all steps of an LSTM with gates in the order i, f, ci, o.
-
-    TF: tf.raw_ops.BlockLSTMV2 (core/kernels/rnn/lstm_ops.cc).
 
     As `block_lstm`, without a forget bias.
     """
@@ -254,28 +205,9 @@ def _lstm_step_grad(
 
 @op("LSTMBlockCellGrad")
 def lstm_block_cell_grad(
-    x: Array,
-    cs_prev: Array,
-    h_prev: Array,
-    w: Array,
-    wci: Array,
-    wcf: Array,
-    wco: Array,
-    b: Array,
-    i: Array,
-    cs: Array,
-    f: Array,
-    o: Array,
-    ci: Array,
-    co: Array,
-    cs_grad: Array,
-    h_grad: Array,
-    *,
-    use_peephole: bool,
-) -> tuple[Array, ...]:
+    x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad, *, use_peephole
+):
     """Compute the gradients of `lstm_block_cell`.
-
-    TF: tf.raw_ops.LSTMBlockCellGrad (core/kernels/rnn/lstm_ops.cc).
 
     Returns:
       Gradients with respect to cs_prev, the pre-activations of the gates [batch, 4 * cells], and the three peepholes.
@@ -328,31 +260,9 @@ def _block_lstm_grad(
 
 def _grad_of(order: tuple[int, ...], name: str) -> Any:
     def grad(
-        seq_len_max: Array,
-        x: Array,
-        cs_prev: Array,
-        h_prev: Array,
-        w: Array,
-        wci: Array,
-        wcf: Array,
-        wco: Array,
-        b: Array,
-        i: Array,
-        cs: Array,
-        f: Array,
-        o: Array,
-        ci: Array,
-        co: Array,
-        h: Array,
-        cs_grad: Array,
-        h_grad: Array,
-        *,
-        use_peephole: bool,
-    ) -> tuple[Array, ...]:
-        """Return the gradients of `block_lstm` with respect to its float inputs, x to b.
-
-        TF: core/kernels/rnn/lstm_ops.cc.
-        """
+        seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, h, cs_grad, h_grad, *, use_peephole
+    ):
+        """Return the gradients of `block_lstm` with respect to its float inputs, x to b."""
         peep, saved = ((wci, wcf, wco) if use_peephole else None), (i, cs, f, o, ci, co, h)
         return _block_lstm_grad(seq_len_max, x, cs_prev, h_prev, w, peep, saved, cs_grad, h_grad, order)
 
@@ -364,10 +274,8 @@ op("BlockLSTMGradV2")(_grad_of(_IFCO, "BlockLSTMGradV2"))
 
 
 @op("GRUBlockCell")
-def gru_block_cell(x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array) -> tuple[Array, ...]:
+def gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c):
     """Compute one step of a GRU.
-
-    TF: tf.raw_ops.GRUBlockCell (core/kernels/rnn/gru_ops.cc).
 
     Args:
       x: [batch, inputs].
@@ -393,12 +301,8 @@ def gru_block_cell(x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array
 
 
 @op("GRUBlockCellGrad")
-def gru_block_cell_grad(
-    x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array, r: Array, u: Array, c: Array, d_h: Array
-) -> tuple[Array, ...]:
+def gru_block_cell_grad(x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h):
     """Compute the gradients of `gru_block_cell`.
-
-    TF: tf.raw_ops.GRUBlockCellGrad (core/kernels/rnn/gru_ops.cc).
 
     Returns:
       Gradients with respect to x, h_prev, and the pre-activations of c and of (r, u).

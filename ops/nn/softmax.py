@@ -3,6 +3,8 @@
 TensorFlow's ops have the last axis. Transpose sinking uses the second kind: XLA's CPU backend reduces an inner axis
 faster in its present layout than transposed to the end and back, unless 8 values or fewer follow the axis (two cores,
 JAX 0.10). Long axes are reduced in rows (`xla_cpu.reductions`).
+
+TF: core/kernels/softmax_op.cc.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from tf2jax_lite.ops.common.accumulation import in_float32
 from tf2jax_lite.ops.common.broadcasting import matched
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
-from tf2jax_lite.values.types import Array
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.reductions import has_long_rows, reduce_axes
 
@@ -55,20 +56,15 @@ def log_softmax_along(x: Any, *, axis: int) -> Any:
 
 @op("Softmax", pattern=Pattern.MATERIALIZED)
 @inlined
-def softmax(logits: Array) -> Array:
-    """Compute softmax along the last dimension.
-
-    TF: tf.raw_ops.Softmax (core/kernels/softmax_op.cc).
-    """
+def softmax(logits):
+    """Compute softmax along the last dimension."""
     return _softmax(jnp.asarray(logits))
 
 
 @op("LogSoftmax", pattern=Pattern.MATERIALIZED)
 @inlined
-def log_softmax(logits: Array) -> Array:
+def log_softmax(logits):
     """Compute the logarithm of softmax along the last dimension.
-
-    TF: tf.raw_ops.LogSoftmax (core/kernels/softmax_op.cc).
 
     16-bit floats are computed in float32 and rounded once.
     """

@@ -14,16 +14,6 @@ it.
 
 from . import (  # noqa: F401
     fake_quant,
-    legacy,
     min_max,
-    onednn_conv,
-    onednn_matmul,
     quantize_dequantize,
-    tf1_arithmetic,
-    tf1_normalization,
-    tf1_requantize,
-    tf1_requantize_per_channel,
-    tf1_resize,
-    uniform,
-    uniform_dot_conv,
 )

@@ -1,6 +1,8 @@
 """Fake quantization: floats rounded to the levels of a quantized range.
 
 Gradients are straight-through.
+
+TF: core/kernels/fake_quant_ops.cc.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product, quotient, rounded
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array
 
 __all__: list[str] = []
 
@@ -90,50 +91,26 @@ def _attributes(x: Any, min: float, max: float) -> tuple[Any, Any, Any]:
 
 
 @op("FakeQuantWithMinMaxArgs")
-def fake_quant_args(
-    inputs: Array, *, min: float = -6.0, max: float = 6.0, num_bits: int = 8, narrow_range: bool = False
-) -> Array:
-    """Round to the levels of a range given as attributes.
-
-    TF: tf.raw_ops.FakeQuantWithMinMaxArgs (core/kernels/fake_quant_ops.cc).
-    """
+def fake_quant_args(inputs, *, min=-6.0, max=6.0, num_bits=8, narrow_range=False):
+    """Round to the levels of a range given as attributes."""
     return _fake_quant(*_attributes(inputs, min, max), _levels(num_bits, narrow_range), False)
 
 
 @op("FakeQuantWithMinMaxArgsGradient")
-def fake_quant_args_gradient(
-    gradients: Array,
-    inputs: Array,
-    *,
-    min: float = -6.0,
-    max: float = 6.0,
-    num_bits: int = 8,
-    narrow_range: bool = False,
-) -> Array:
-    """Return the gradients of values within the range, else 0.
-
-    TF: tf.raw_ops.FakeQuantWithMinMaxArgsGradient (core/kernels/fake_quant_ops.cc).
-    """
+def fake_quant_args_gradient(gradients, inputs, *, min=-6.0, max=6.0, num_bits=8, narrow_range=False):
+    """Return the gradients of values within the range, else 0."""
     return gradients * _masks(*_attributes(inputs, min, max), _levels(num_bits, narrow_range))[0]
 
 
 def _register(name: str, per_channel: bool) -> None:
     @op(name)
-    def call(inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False) -> Array:
-        """Round to the levels of a range, or of a range for each channel.
-
-        TF: core/kernels/fake_quant_ops.cc.
-        """
+    def call(inputs, min, max, *, num_bits=8, narrow_range=False):
+        """Round to the levels of a range, or of a range for each channel."""
         return _fake_quant(*_ends(inputs, min, max, per_channel), _levels(num_bits, narrow_range), not per_channel)
 
     @op(f"{name}Gradient")
-    def gradient(
-        gradients: Array, inputs: Array, min: Array, max: Array, *, num_bits: int = 8, narrow_range: bool = False
-    ) -> tuple[Array, Array, Array]:
-        """Compute the gradients of `call`: values, min and max.
-
-        TF: core/kernels/fake_quant_ops.cc.
-        """
+    def gradient(gradients, inputs, min, max, *, num_bits=8, narrow_range=False):
+        """Compute the gradients of `call`: values, min and max."""
         inside, below, above = _masks(*_ends(inputs, min, max, per_channel), _levels(num_bits, narrow_range))
         axes = tuple(range(jnp.ndim(inputs) - 1)) if per_channel else None
         return gradients * inside, jnp.sum(gradients * below, axes), jnp.sum(gradients * above, axes)

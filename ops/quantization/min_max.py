@@ -16,7 +16,6 @@ from tf2jax_lite.ops.math.cast import cast
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array, DTypeLike
 
 __all__: list[str] = []
 
@@ -45,31 +44,14 @@ def _slices(shape: tuple[Any, ...], low: Any, high: Any, axis: int) -> tuple[Any
 
 
 @op("Dequantize")
-def dequantize(
-    input: Array,
-    min_range: Array,
-    max_range: Array,
-    *,
-    mode: str = "MIN_COMBINED",
-    narrow_range: bool = False,
-    axis: int = -1,
-    dtype: DTypeLike = np.float32,
-) -> Array:
+def dequantize(input, min_range, max_range, *, mode="MIN_COMBINED", narrow_range=False, axis=-1, dtype=np.float32):
     """Convert quantized integers to floats.
 
-    TF: tf.raw_ops.Dequantize (core/kernels/dequantize_op.cc).
+    TF: core/kernels/dequantize_op.cc.
 
     Args:
-      input: int8, uint8, int16, uint16 or int32.
       min_range: float32, scalar or one for each slice along ``axis``.
-      max_range: float32, as ``min_range``.
-      mode: ``"MIN_COMBINED"``, ``"MIN_FIRST"`` or ``"SCALED"``.
-      narrow_range: whether the lowest value of a signed dtype is not used.
       axis: the axis along which ranges differ; -1: none.
-      dtype: dtype of the result.
-
-    Returns:
-      ``dtype``, of the shape of ``input``.
 
     Raises:
       OpError: the range does not fit the axis, or the mode does not support an axis.
@@ -100,34 +82,24 @@ def dequantize(
 
 @op("QuantizeV2")
 def quantize_v2(
-    input: Array,
-    min_range: Array,
-    max_range: Array,
+    input,
+    min_range,
+    max_range,
     *,
-    T: DTypeLike,
-    mode: str = "MIN_COMBINED",
-    round_mode: str = "HALF_AWAY_FROM_ZERO",
-    narrow_range: bool = False,
-    axis: int = -1,
-    ensure_minimum_range: float = 0.01,
-) -> tuple[Array, Array, Array]:
+    T,
+    mode="MIN_COMBINED",
+    round_mode="HALF_AWAY_FROM_ZERO",
+    narrow_range=False,
+    axis=-1,
+    ensure_minimum_range=0.01,
+):
     """Convert floats to quantized integers.
 
-    TF: tf.raw_ops.QuantizeV2 (core/kernels/quantize_op.cc).
+    TF: core/kernels/quantize_op.cc.
 
     Args:
-      input: float32.
       min_range: float32, scalar or one for each slice along ``axis``.
-      max_range: float32, as ``min_range``.
-      T: quantized dtype, an integer dtype here.
-      mode: ``"MIN_COMBINED"``, ``"MIN_FIRST"`` or ``"SCALED"``.
-      round_mode: rounding of ``"SCALED"``: ``"HALF_AWAY_FROM_ZERO"`` or ``"HALF_TO_EVEN"``.
-      narrow_range: whether the lowest value of a signed dtype is not used.
       axis: the axis along which ranges differ; -1: none.
-      ensure_minimum_range: minimal size of the range, relative to its ends.
-
-    Returns:
-      ``T`` of the shape of ``input``, and the float32 ends of the range that is used.
 
     Raises:
       OpError: the range does not fit the axis, or the mode does not support an axis.

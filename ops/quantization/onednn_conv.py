@@ -21,7 +21,6 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import scalar
 from .tf1_requantize_per_channel import max_abs, round_and_saturate
@@ -178,14 +177,7 @@ def _register(
     frozen = () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
     inputs = ("input", "filter", *(["bias"] if bias else []), *ends, *frozen)
 
-    def call(
-        *args: Array,
-        out_type: DTypeLike = default,
-        strides: Sequence[int],
-        padding: str,
-        dilations: Sequence[int] = _ONES,
-        padding_list: Sequence[int] = (),
-    ) -> tuple[Array, Array, Array]:
+    def call(*args, out_type=default, strides, padding, dilations=_ONES, padding_list=()):
         """Convolve quantized images; filters may have a range for each channel.
 
         TF: core/kernels/mkl/mkl_conv_ops.cc.
@@ -200,7 +192,7 @@ def _register(
 
     signature = inspect.signature(call)
     attributes = list(signature.parameters.values())[1 : None if padding_list else -1]
-    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Array") for i in inputs]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD) for i in inputs]
     call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
     op(name, pattern=Pattern.CONTRACTION)(call)
 

@@ -3,6 +3,8 @@
 They are in graphs quantized for oneDNN. TensorFlow 2.21 treats every input as MIN_FIRST except in
 QuantizedMatMulWithBiasAndDequantize. Where the range does not begin at 0, its correction for this is too large by far;
 results here follow the op's definition.
+
+TF: core/kernels/mkl/mkl_qmatmul_op.cc.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from tf2jax_lite.ops.common.rounding import quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .onednn_conv import check_operands, output_and_range
 from .tf1_requantize import scalar
@@ -75,17 +76,8 @@ def _register(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> N
     inputs = ("a", "b", "bias", "min_a", "max_a", "min_b", "max_b")
     inputs += () if default == _INT32 else ("min_freezed_output", "max_freezed_output")
 
-    def call(
-        *args: Array,
-        Toutput: DTypeLike = default,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-        input_quant_mode: str = "MIN_FIRST",
-    ) -> tuple[Array, Array, Array]:
-        """Multiply quantized matrices and add a bias.
-
-        TF: core/kernels/mkl/mkl_qmatmul_op.cc.
-        """
+    def call(*args, Toutput=default, transpose_a=False, transpose_b=False, input_quant_mode="MIN_FIRST"):
+        """Multiply quantized matrices and add a bias."""
         a, b, bias, *ends = args
         frozen, transposed = tuple(ends[4:]) or None, (transpose_a, transpose_b)
         options: dict[str, Any] = {"mode": input_quant_mode, "transposed": transposed, "relu": relu, "frozen": frozen}
@@ -93,7 +85,7 @@ def _register(name: str, *, relu: bool = False, default: np.dtype = _INT32) -> N
 
     signature = inspect.signature(call)
     attributes = list(signature.parameters.values())[1:]
-    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Array") for i in inputs]
+    parameters = [inspect.Parameter(i, inspect.Parameter.POSITIONAL_OR_KEYWORD) for i in inputs]
     call.__signature__ = signature.replace(parameters=[*parameters, *attributes])  # type: ignore[attr-defined]
     op(name, pattern=Pattern.CONTRACTION)(call)
 
@@ -106,25 +98,22 @@ _register("QuantizedMatMulWithBiasAndReluAndRequantize", relu=True, default=_UIN
 
 @op("QuantizedMatMulWithBiasAndDequantize", pattern=Pattern.CONTRACTION)
 def quantized_mat_mul_with_bias_and_dequantize(
-    a: Array,
-    b: Array,
-    bias: Array,
-    min_a: Array,
-    max_a: Array,
-    min_b: Array,
-    max_b: Array,
-    min_freezed_output: Array,
-    max_freezed_output: Array,
+    a,
+    b,
+    bias,
+    min_a,
+    max_a,
+    min_b,
+    max_b,
+    min_freezed_output,
+    max_freezed_output,
     *,
-    Toutput: DTypeLike,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    input_quant_mode: str = "MIN_FIRST",
-) -> Array:
-    """Multiply quantized matrices, add a bias, and return floats.
-
-    TF: tf.raw_ops.QuantizedMatMulWithBiasAndDequantize (core/kernels/mkl/mkl_qmatmul_op.cc).
-    """
+    Toutput,
+    transpose_a=False,
+    transpose_b=False,
+    input_quant_mode="MIN_FIRST",
+):
+    """Multiply quantized matrices, add a bias, and return floats."""
     del min_freezed_output, max_freezed_output
     ends, transposed = (min_a, max_a, min_b, max_b), (transpose_a, transpose_b)
     return _product(a, b, bias, ends, Toutput, mode=input_quant_mode, transposed=transposed)[0]

@@ -1,6 +1,8 @@
 """QuantizeAndDequantize V2 to V4: floats rounded to quantized values.
 
 Gradients are straight-through.
+
+TF: core/kernels/quantize_and_dequantize_op.cc.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array
 
 from .uniform import along
 
@@ -139,21 +140,18 @@ def _inside(x: Any, low: Any, high: Any, axis: int) -> Any:
 def _register(name: str, masked: bool) -> Callable[..., Any]:
     @op(name)
     def call(
-        input: Array,
-        input_min: Array,
-        input_max: Array,
+        input,
+        input_min,
+        input_max,
         *,
-        signed_input: bool = True,
-        num_bits: int = 8,
-        range_given: bool = False,
-        round_mode: str = "HALF_TO_EVEN",
-        narrow_range: bool = False,
-        axis: int = -1,
-    ) -> Array:
-        """Round to quantized values, with gradient 1, or ``masked`` by the range.
-
-        TF: core/kernels/quantize_and_dequantize_op.cc.
-        """
+        signed_input=True,
+        num_bits=8,
+        range_given=False,
+        round_mode="HALF_TO_EVEN",
+        narrow_range=False,
+        axis=-1,
+    ):
+        """Round to quantized values, with gradient 1, or ``masked`` by the range."""
         return _straight_through(
             input,
             input_min,
@@ -176,20 +174,9 @@ _register("QuantizeAndDequantizeV4", masked=True)
 
 @op("QuantizeAndDequantizeV3")
 def quantize_and_dequantize_v3(
-    input: Array,
-    input_min: Array,
-    input_max: Array,
-    num_bits: Array,
-    *,
-    signed_input: bool = True,
-    range_given: bool = True,
-    narrow_range: bool = False,
-    axis: int = -1,
-) -> Array:
-    """Round to quantized values of a number of bits that may be traced.
-
-    TF: tf.raw_ops.QuantizeAndDequantizeV3 (core/kernels/quantize_and_dequantize_op.cc).
-    """
+    input, input_min, input_max, num_bits, *, signed_input=True, range_given=True, narrow_range=False, axis=-1
+):
+    """Round to quantized values of a number of bits that may be traced."""
     return _straight_through(
         input,
         input_min,
@@ -205,13 +192,8 @@ def quantize_and_dequantize_v3(
 
 
 @op("QuantizeAndDequantizeV4Grad")
-def quantize_and_dequantize_v4_grad(
-    gradients: Array, input: Array, input_min: Array, input_max: Array, *, axis: int = -1
-) -> tuple[Array, Array, Array]:
-    """Return the gradients of values within the range, else 0.
-
-    TF: tf.raw_ops.QuantizeAndDequantizeV4Grad (core/kernels/quantize_and_dequantize_op.cc).
-    """
+def quantize_and_dequantize_v4_grad(gradients, input, input_min, input_max, *, axis=-1):
+    """Return the gradients of values within the range, else 0."""
     x, low, high = jnp.asarray(input), jnp.asarray(input_min), jnp.asarray(input_max)
     _check_axis(axis, x.ndim)
     inside = _inside(x, low, high, axis)

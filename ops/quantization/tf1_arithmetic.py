@@ -1,6 +1,8 @@
 """TF1's arithmetic on (tensor, min, max).
 
 Products, sums, activations, pooling, concatenation and reshape.
+
+TF: core/kernels/quantized_pooling_ops.cc.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tf2jax_lite.ops.nn.pooling import max_pool
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array, DTypeLike
+from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import (
     float_to_quantized,
@@ -61,21 +63,11 @@ def _check_type(dtype: Any) -> None:
 
 @op("QuantizedMatMul", pattern=Pattern.CONTRACTION)
 def quantized_mat_mul(
-    a: Array,
-    b: Array,
-    min_a: Array,
-    max_a: Array,
-    min_b: Array,
-    max_b: Array,
-    *,
-    Toutput: DTypeLike = _INT32,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    Tactivation: DTypeLike = _UINT8,
-) -> tuple[Array, Array, Array]:
+    a, b, min_a, max_a, min_b, max_b, *, Toutput=_INT32, transpose_a=False, transpose_b=False, Tactivation=_UINT8
+):
     """Multiply quantized matrices.
 
-    TF: tf.raw_ops.QuantizedMatMul (core/kernels/quantized_matmul_op.cc).
+    TF: core/kernels/quantized_matmul_op.cc.
     """
     del Tactivation
     _check_type(Toutput)
@@ -90,21 +82,21 @@ def quantized_mat_mul(
 
 @op("QuantizedConv2D", pattern=Pattern.CONTRACTION)
 def quantized_conv2d(
-    input: Array,
-    filter: Array,
-    min_input: Array,
-    max_input: Array,
-    min_filter: Array,
-    max_filter: Array,
+    input,
+    filter,
+    min_input,
+    max_input,
+    min_filter,
+    max_filter,
     *,
-    strides: Sequence[int],
-    padding: str,
-    out_type: DTypeLike = _INT32,
-    dilations: Sequence[int] = (1, 1, 1, 1),
-) -> tuple[Array, Array, Array]:
+    strides,
+    padding,
+    out_type=_INT32,
+    dilations=(1, 1, 1, 1),
+):
     """Convolve quantized images.
 
-    TF: tf.raw_ops.QuantizedConv2D (core/kernels/quantized_conv_ops.cc).
+    TF: core/kernels/quantized_conv_ops.cc.
 
     The padding represents 0; TensorFlow's does not if the range of the input is below 0.
     """
@@ -131,12 +123,10 @@ def quantized_conv2d(
 
 
 @op("QuantizedMul")
-def quantized_mul(
-    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: DTypeLike = _INT32
-) -> tuple[Array, Array, Array]:
+def quantized_mul(x, y, min_x, max_x, min_y, max_y, *, Toutput=_INT32):
     """Multiply quantized tensors with broadcasting.
 
-    TF: tf.raw_ops.QuantizedMul (core/kernels/quantized_mul_op.cc).
+    TF: core/kernels/quantized_mul_op.cc.
     """
     _check_type(Toutput)
     min_x, max_x, min_y, max_y = _ends(min_x=min_x, max_x=max_x, min_y=min_y, max_y=max_y)
@@ -151,12 +141,10 @@ def _sum_range(log2_margin: int, low_a: Any, high_a: Any, low_b: Any, high_b: An
 
 
 @op("QuantizedAdd")
-def quantized_add(
-    x: Array, y: Array, min_x: Array, max_x: Array, min_y: Array, max_y: Array, *, Toutput: DTypeLike = _INT32
-) -> tuple[Array, Array, Array]:
+def quantized_add(x, y, min_x, max_x, min_y, max_y, *, Toutput=_INT32):
     """Add quantized tensors with broadcasting.
 
-    TF: tf.raw_ops.QuantizedAdd (core/kernels/quantized_add_op.cc).
+    TF: core/kernels/quantized_add_op.cc.
     """
     _check_type(Toutput)
     min_x, max_x, min_y, max_y = _ends(min_x=min_x, max_x=max_x, min_y=min_y, max_y=max_y)
@@ -173,19 +161,10 @@ def quantized_add(
 
 
 @op("QuantizedBiasAdd")
-def quantized_bias_add(
-    input: Array,
-    bias: Array,
-    min_input: Array,
-    max_input: Array,
-    min_bias: Array,
-    max_bias: Array,
-    *,
-    out_type: DTypeLike,
-) -> tuple[Array, Array, Array]:
+def quantized_bias_add(input, bias, min_input, max_input, min_bias, max_bias, *, out_type):
     """Add a bias along the last dimension.
 
-    TF: tf.raw_ops.QuantizedBiasAdd (core/kernels/quantized_bias_add_op.cc).
+    TF: core/kernels/quantized_bias_add_op.cc.
 
     All elements are rounded to the nearest; TensorFlow rounds some down, depending on their position in its SIMD
     vectors.
@@ -215,9 +194,7 @@ def _clipped(features: Any, low: Any, high: Any, limit: Any) -> tuple[Any, Any, 
 
 def _register_relu(name: str, limit: Any) -> None:
     @op(name)
-    def call(
-        features: Array, min_features: Array, max_features: Array, *, out_type: DTypeLike = _UINT8
-    ) -> tuple[Array, Array, Array]:
+    def call(features, min_features, max_features, *, out_type=_UINT8):
         """Compute max(x, 0), and the minimum of that and ``limit``.
 
         TF: core/kernels/quantized_activation_ops.cc.
@@ -231,12 +208,8 @@ _register_relu("QuantizedRelu6", np.float32(6))
 
 
 @op("QuantizedReluX")
-def quantized_relu_x(
-    features: Array, max_value: Array, min_features: Array, max_features: Array, *, out_type: DTypeLike = _UINT8
-) -> tuple[Array, Array, Array]:
+def quantized_relu_x(features, max_value, min_features, max_features, *, out_type=_UINT8):
     """Compute min(max(x, 0), max_value).
-
-    TF: tf.raw_ops.QuantizedReluX.
 
     TensorFlow 2 has no kernel.
     """
@@ -255,13 +228,8 @@ def _check_window(x: Any, ksize: Sequence[int], strides: Sequence[int], padding:
 
 
 @op("QuantizedMaxPool")
-def quantized_max_pool(
-    input: Array, min_input: Array, max_input: Array, *, ksize: Sequence[int], strides: Sequence[int], padding: str
-) -> tuple[Array, Array, Array]:
-    """Compute the maximum of each window.
-
-    TF: tf.raw_ops.QuantizedMaxPool (core/kernels/quantized_pooling_ops.cc).
-    """
+def quantized_max_pool(input, min_input, max_input, *, ksize, strides, padding):
+    """Compute the maximum of each window."""
     input = jnp.asarray(input)
     _check_window(input, ksize, strides, padding)
     out = max_pool(input.astype(_INT32), ksize=ksize, strides=strides, padding=padding).astype(input.dtype)
@@ -269,13 +237,8 @@ def quantized_max_pool(
 
 
 @op("QuantizedAvgPool")
-def quantized_avg_pool(
-    input: Array, min_input: Array, max_input: Array, *, ksize: Sequence[int], strides: Sequence[int], padding: str
-) -> tuple[Array, Array, Array]:
-    """Compute the mean of each window, rounded down.
-
-    TF: tf.raw_ops.QuantizedAvgPool (core/kernels/quantized_pooling_ops.cc).
-    """
+def quantized_avg_pool(input, min_input, max_input, *, ksize, strides, padding):
+    """Compute the mean of each window, rounded down."""
     input = jnp.asarray(input)
     _check_window(input, ksize, strides, padding)
 
@@ -289,21 +252,15 @@ def quantized_avg_pool(
 
 
 @op("QuantizedConcat")
-def quantized_concat(
-    concat_dim: Static, values: list[Array], input_mins: list[Array], input_maxes: list[Array]
-) -> tuple[Array, Array, Array]:
+def quantized_concat(concat_dim: Static, values, input_mins, input_maxes):
     """Concatenate in a range that contains all ranges and 0.
 
-    TF: tf.raw_ops.QuantizedConcat (core/kernels/quantized_concat_op.cc).
+    TF: core/kernels/quantized_concat_op.cc.
 
     Args:
       concat_dim: static int scalar.
-      values: list of quantized tensors.
       input_mins: list of float32 scalars.
       input_maxes: list of float32 scalars.
-
-    Returns:
-      The result, and its range.
 
     Raises:
       OpError: an end of a range is not a scalar.
@@ -320,24 +277,18 @@ def quantized_concat(
 
 
 @op("QuantizedConcatV2")
-def quantized_concat_v2(
-    values: list[Array], axis: Static, input_mins: list[Array], input_maxes: list[Array]
-) -> tuple[Array, Array, Array]:
+def quantized_concat_v2(values, axis: Static, input_mins, input_maxes):
     """Concatenate in a range from 0 (quint8) or symmetric about 0 (qint8).
 
-    TF: tf.raw_ops.QuantizedConcatV2 (core/kernels/mkl/mkl_concat_op.cc).
+    TF: core/kernels/mkl/mkl_concat_op.cc.
 
     Only oneDNN has a kernel. The zero point of quint8 is an integer; the rounding of that of qint8 is unknown, so that
     results differ from the kernel's by up to one, as those of quint8 at ties.
 
     Args:
-      values: list of quantized tensors.
       axis: static int scalar.
       input_mins: list of float32 scalars.
       input_maxes: list of float32 scalars.
-
-    Returns:
-      The result, and its range.
 
     Raises:
       OpError: the dtype is neither quint8 nor qint8, or an end of a range is not a scalar.
@@ -363,19 +314,14 @@ def quantized_concat_v2(
 
 
 @op("QuantizedReshape")
-def quantized_reshape(tensor: Array, shape: Static, input_min: Array, input_max: Array) -> tuple[Array, Array, Array]:
+def quantized_reshape(tensor, shape: Static, input_min, input_max):
     """Reshape a quantized tensor.
 
-    TF: tf.raw_ops.QuantizedReshape (core/kernels/quantized_reshape_op.cc).
+    TF: core/kernels/quantized_reshape_op.cc.
 
     Args:
-      tensor: a quantized tensor.
-      shape: static ints.
       input_min: float32 scalar.
       input_max: float32 scalar.
-
-    Returns:
-      The tensor, and its range.
 
     Raises:
       OpError: an end of the range is not a scalar.

@@ -14,7 +14,6 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import float_to_quantized, quantized_to_float, scalar
 
@@ -25,19 +24,19 @@ _INT32, _F32 = np.dtype(np.int32), np.float32
 
 @op("QuantizedInstanceNorm")
 def quantized_instance_norm(
-    x: Array,
-    x_min: Array,
-    x_max: Array,
+    x,
+    x_min,
+    x_max,
     *,
-    output_range_given: bool = False,
-    given_y_min: float = 0.0,
-    given_y_max: float = 0.0,
-    variance_epsilon: float = 1e-5,
-    min_separation: float = 1e-3,
-) -> tuple[Array, Array, Array]:
+    output_range_given=False,
+    given_y_min=0.0,
+    given_y_max=0.0,
+    variance_epsilon=1e-05,
+    min_separation=0.001,
+):
     """Normalize each channel of each image by its own mean and variance.
 
-    TF: tf.raw_ops.QuantizedInstanceNorm (core/kernels/quantized_instance_norm.cc).
+    TF: core/kernels/quantized_instance_norm.cc.
 
     The order of summation is not TensorFlow's: a range may differ in its last bits, and integers by one.
     """
@@ -60,29 +59,29 @@ def quantized_instance_norm(
 
 @op("QuantizedBatchNormWithGlobalNormalization")
 def quantized_batch_norm_with_global_normalization(
-    t: Array,
-    t_min: Array,
-    t_max: Array,
-    m: Array,
-    m_min: Array,
-    m_max: Array,
-    v: Array,
-    v_min: Array,
-    v_max: Array,
-    beta: Array,
-    beta_min: Array,
-    beta_max: Array,
-    gamma: Array,
-    gamma_min: Array,
-    gamma_max: Array,
+    t,
+    t_min,
+    t_max,
+    m,
+    m_min,
+    m_max,
+    v,
+    v_min,
+    v_max,
+    beta,
+    beta_min,
+    beta_max,
+    gamma,
+    gamma_min,
+    gamma_max,
     *,
-    out_type: DTypeLike,
-    variance_epsilon: float,
-    scale_after_normalization: bool,
-) -> tuple[Array, Array, Array]:
+    out_type,
+    variance_epsilon,
+    scale_after_normalization,
+):
     """Normalize by given means and variances of channels, in fixed point.
 
-    TF: tf.raw_ops.QuantizedBatchNormWithGlobalNormalization (core/kernels/quantized_batch_norm_op.cc).
+    TF: core/kernels/quantized_batch_norm_op.cc.
 
     Fixed-point numbers have 11 fractional bits.
     """

@@ -17,7 +17,6 @@ from tf2jax_lite.ops.common.rounding import product, quotient
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.uint64 import product as word_product
 
 __all__ = [
@@ -176,10 +175,10 @@ def _check_int32(x: Any) -> Any:
 
 
 @op("RequantizationRange")
-def requantization_range(input: Array, input_min: Array, input_max: Array) -> tuple[Array, Array]:
+def requantization_range(input, input_min, input_max):
     """Return the range of the values in a qint32 tensor, including 0.
 
-    TF: tf.raw_ops.RequantizationRange (core/kernels/requantization_range_op.cc).
+    TF: core/kernels/requantization_range_op.cc.
     """
     x = _check_int32(input)
     low, high = scalar("input_min", input_min), scalar("input_max", input_max)
@@ -198,18 +197,10 @@ def _fixed(value: Any) -> tuple[Any, Any]:
 
 
 @op("Requantize")
-def requantize(
-    input: Array,
-    input_min: Array,
-    input_max: Array,
-    requested_output_min: Array,
-    requested_output_max: Array,
-    *,
-    out_type: DTypeLike = np.dtype(np.uint8),  # noqa: B008
-) -> tuple[Array, Array, Array]:
+def requantize(input, input_min, input_max, requested_output_min, requested_output_max, *, out_type=np.uint8):
     """Convert qint32 to quint8 of another range.
 
-    TF: tf.raw_ops.Requantize (core/kernels/requantize.cc).
+    TF: core/kernels/requantize.cc.
 
     As TensorFlow, in fixed point with 16 fractional bits of a 64-bit product.
     """
@@ -249,16 +240,10 @@ def requantize(
 
 
 @op("QuantizeDownAndShrinkRange")
-def quantize_down_and_shrink_range(
-    input: Array,
-    input_min: Array,
-    input_max: Array,
-    *,
-    out_type: DTypeLike = np.dtype(np.uint8),  # noqa: B008
-) -> tuple[Array, Array, Array]:
+def quantize_down_and_shrink_range(input, input_min, input_max, *, out_type=np.uint8):
     """Convert qint32 to quint8 of the range of its values.
 
-    TF: tf.raw_ops.QuantizeDownAndShrinkRange (core/kernels/quantize_down_and_shrink_range.cc).
+    TF: core/kernels/quantize_down_and_shrink_range.cc.
     """
     low, high = requantization_range(input, input_min, input_max)
     return requantize(input, input_min, input_max, low, high, out_type=out_type)

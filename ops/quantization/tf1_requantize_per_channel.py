@@ -14,7 +14,6 @@ from jax import lax
 from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .tf1_requantize import scalar
 
@@ -49,12 +48,10 @@ def _channels(input: Any, input_min: Any, input_max: Any) -> tuple[Any, Any]:
 
 
 @op("RequantizationRangePerChannel")
-def requantization_range_per_channel(
-    input: Array, input_min: Array, input_max: Array, *, clip_value_max: float
-) -> tuple[Array, Array]:
+def requantization_range_per_channel(input, input_min, input_max, *, clip_value_max):
     """Return the range of the values in a qint32 tensor, up to a limit.
 
-    TF: tf.raw_ops.RequantizationRangePerChannel (core/kernels/mkl/mkl_requantization_range_per_channel_op.cc).
+    TF: core/kernels/mkl/mkl_requantization_range_per_channel_op.cc.
 
     Integers within 64 of the ends of int32 overflow in TensorFlow, which uses 0 for them.
     """
@@ -68,17 +65,11 @@ def requantization_range_per_channel(
 
 @op("RequantizePerChannel")
 def requantize_per_channel(
-    input: Array,
-    input_min: Array,
-    input_max: Array,
-    requested_output_min: Array,
-    requested_output_max: Array,
-    *,
-    out_type: DTypeLike = np.dtype(np.uint8),  # noqa: B008
-) -> tuple[Array, Array, Array]:
+    input, input_min, input_max, requested_output_min, requested_output_max, *, out_type=np.uint8
+):
     """Convert qint32 with a range for each channel to 8 bits of one range.
 
-    TF: tf.raw_ops.RequantizePerChannel (core/kernels/mkl/mkl_requantize_per_channel_op.cc).
+    TF: core/kernels/mkl/mkl_requantize_per_channel_op.cc.
     """
     x, ends = _channels(input, input_min, input_max)
     low, high = (

@@ -13,7 +13,6 @@ from tf2jax_lite.ops.image.resize import check_alignment, neighbors, resize_bili
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array
 
 from .tf1_requantize import scalar
 
@@ -29,18 +28,10 @@ def _interpolate(first: Any, second: Any, weights: Any, one: Any) -> Any:
 
 
 @op("QuantizedResizeBilinear", check=check_alignment)
-def quantized_resize_bilinear(
-    images: Array,
-    size: Static,
-    min: Array,
-    max: Array,
-    *,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
-) -> tuple[Array, Array, Array]:
+def quantized_resize_bilinear(images, size: Static, min, max, *, align_corners=False, half_pixel_centers=False):
     """Resize quantized images by bilinear interpolation in fixed point.
 
-    TF: tf.raw_ops.QuantizedResizeBilinear (core/kernels/quantized_resize_bilinear_op.cc).
+    TF: core/kernels/quantized_resize_bilinear_op.cc.
 
     Without JAX's 64-bit mode, qint32 is interpolated in float32.
 
@@ -49,11 +40,6 @@ def quantized_resize_bilinear(
       size: static ints (height, width).
       min: float32 scalar.
       max: float32 scalar.
-      align_corners: whether the centers of the corner pixels coincide.
-      half_pixel_centers: whether pixel centers are at half-integer coordinates.
-
-    Returns:
-      The images of the new size, and their range.
 
     Raises:
       OpError: the rank, the size or the dtype is invalid.

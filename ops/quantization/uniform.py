@@ -15,7 +15,6 @@ from tf2jax_lite.ops.common.rounding import product
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import is_static
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fixed_point import multiplier, rescaled
 
@@ -65,18 +64,11 @@ def floor_to_int(x: Any) -> Any:
 
 @op("UniformQuantize")
 def uniform_quantize(
-    input: Array,
-    scales: Array,
-    zero_points: Array,
-    *,
-    Tout: DTypeLike,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    quantization_axis: int = -1,
-) -> Array:
+    input, scales, zero_points, *, Tout, quantization_min_val, quantization_max_val, quantization_axis=-1
+):
     """Convert floats to quantized integers.
 
-    TF: tf.raw_ops.UniformQuantize (core/kernels/uniform_quant_ops/uniform_quantize_op.cc).
+    TF: core/kernels/uniform_quant_ops/uniform_quantize_op.cc.
     """
     x = jnp.asarray(input)
     scale, zero = parameters(x.shape, scales, zero_points, quantization_axis)
@@ -86,18 +78,11 @@ def uniform_quantize(
 
 @op("UniformDequantize")
 def uniform_dequantize(
-    input: Array,
-    scales: Array,
-    zero_points: Array,
-    *,
-    Tout: DTypeLike,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    quantization_axis: int = -1,
-) -> Array:
+    input, scales, zero_points, *, Tout, quantization_min_val, quantization_max_val, quantization_axis=-1
+):
     """Convert quantized integers to floats.
 
-    TF: tf.raw_ops.UniformDequantize (core/kernels/uniform_quant_ops/uniform_dequantize_op.cc).
+    TF: core/kernels/uniform_quant_ops/uniform_dequantize_op.cc.
     """
     x = jnp.asarray(input)
     scale, zero = parameters(x.shape, scales, zero_points, quantization_axis)
@@ -106,23 +91,23 @@ def uniform_dequantize(
 
 @op("UniformRequantize")
 def uniform_requantize(
-    input: Array,
-    input_scales: Array,
-    input_zero_points: Array,
-    output_scales: Array,
-    output_zero_points: Array,
+    input,
+    input_scales,
+    input_zero_points,
+    output_scales,
+    output_zero_points,
     *,
-    Tout: DTypeLike,
-    input_quantization_min_val: int,
-    input_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    input_quantization_axis: int = -1,
-    output_quantization_axis: int = -1,
-) -> Array:
+    Tout,
+    input_quantization_min_val,
+    input_quantization_max_val,
+    output_quantization_min_val,
+    output_quantization_max_val,
+    input_quantization_axis=-1,
+    output_quantization_axis=-1,
+):
     """Convert quantized integers to another scale and zero point.
 
-    TF: tf.raw_ops.UniformRequantize (core/kernels/uniform_quant_ops/uniform_requantize_op.cc).
+    TF: core/kernels/uniform_quant_ops/uniform_requantize_op.cc.
     """
     x = jnp.asarray(input)
     axes = input_quantization_axis, output_quantization_axis
@@ -136,28 +121,28 @@ def uniform_requantize(
 
 @op("UniformQuantizedAdd")
 def uniform_quantized_add(
-    lhs: Array,
-    rhs: Array,
-    lhs_scales: Array,
-    lhs_zero_points: Array,
-    rhs_scales: Array,
-    rhs_zero_points: Array,
-    output_scales: Array,
-    output_zero_points: Array,
+    lhs,
+    rhs,
+    lhs_scales,
+    lhs_zero_points,
+    rhs_scales,
+    rhs_zero_points,
+    output_scales,
+    output_zero_points,
     *,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    lhs_quantization_axis: int = -1,
-    rhs_quantization_axis: int = -1,
-    output_quantization_axis: int = -1,
-) -> Array:
+    lhs_quantization_min_val,
+    lhs_quantization_max_val,
+    rhs_quantization_min_val,
+    rhs_quantization_max_val,
+    output_quantization_min_val,
+    output_quantization_max_val,
+    lhs_quantization_axis=-1,
+    rhs_quantization_axis=-1,
+    output_quantization_axis=-1,
+):
     """Add quantized tensors in the scale of the result, with broadcasting.
 
-    TF: tf.raw_ops.UniformQuantizedAdd (core/kernels/uniform_quant_ops/uniform_quantized_add_op.cc).
+    TF: core/kernels/uniform_quant_ops/uniform_quantized_add_op.cc.
     """
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     shape = jnp.broadcast_shapes(lhs.shape, rhs.shape)
@@ -177,19 +162,11 @@ def uniform_quantized_add(
 
 @op("UniformQuantizedClipByValue")
 def uniform_quantized_clip_by_value(
-    operand: Array,
-    min: Array,
-    max: Array,
-    scales: Array,
-    zero_points: Array,
-    *,
-    quantization_min_val: int,
-    quantization_max_val: int,
-    quantization_axis: int = -1,
-) -> Array:
+    operand, min, max, scales, zero_points, *, quantization_min_val, quantization_max_val, quantization_axis=-1
+):
     """Clip to bounds that are quantized as the operand.
 
-    TF: tf.raw_ops.UniformQuantizedClipByValue (core/kernels/uniform_quant_ops/uniform_quantized_clip_by_value_op.cc).
+    TF: core/kernels/uniform_quant_ops/uniform_quantized_clip_by_value_op.cc.
     """
     x = jnp.asarray(operand)
     low, high = parameters(x.shape, min, max, quantization_axis)

@@ -1,6 +1,9 @@
 """Matrix products and convolutions of uniformly quantized integers.
 
 They are accumulated in int32.
+
+TF: core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc,
+core/kernels/uniform_quant_ops/uniform_quantized_convolution_ops.cc.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.xla.protos import fields
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fixed_point import multiplier, rescaled
 from .uniform import along, clamped, floor_to_int, parameters
@@ -68,30 +70,27 @@ def _per_tensor(name: str, axis: int, *allowed: int) -> None:
 
 @op("UniformQuantizedDot")
 def uniform_quantized_dot(
-    lhs: Array,
-    rhs: Array,
-    lhs_scales: Array,
-    lhs_zero_points: Array,
-    rhs_scales: Array,
-    rhs_zero_points: Array,
-    output_scales: Array,
-    output_zero_points: Array,
+    lhs,
+    rhs,
+    lhs_scales,
+    lhs_zero_points,
+    rhs_scales,
+    rhs_zero_points,
+    output_scales,
+    output_zero_points,
     *,
-    Tout: DTypeLike,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    lhs_quantization_axis: int = -1,
-    rhs_quantization_axis: int = -1,
-    output_quantization_axis: int = -1,
-) -> Array:
-    """Multiply quantized matrices.
-
-    TF: tf.raw_ops.UniformQuantizedDot (core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc).
-    """
+    Tout,
+    lhs_quantization_min_val,
+    lhs_quantization_max_val,
+    rhs_quantization_min_val,
+    rhs_quantization_max_val,
+    output_quantization_min_val,
+    output_quantization_max_val,
+    lhs_quantization_axis=-1,
+    rhs_quantization_axis=-1,
+    output_quantization_axis=-1,
+):
+    """Multiply quantized matrices."""
     _per_tensor("lhs_quantization_axis", lhs_quantization_axis)
     _per_tensor("rhs_quantization_axis", rhs_quantization_axis, 1)
     _per_tensor("output_quantization_axis", output_quantization_axis, 1)
@@ -106,20 +105,17 @@ def uniform_quantized_dot(
 
 @op("UniformQuantizedDotHybrid")
 def uniform_quantized_dot_hybrid(
-    lhs: Array,
-    rhs: Array,
-    rhs_scales: Array,
-    rhs_zero_points: Array,
+    lhs,
+    rhs,
+    rhs_scales,
+    rhs_zero_points,
     *,
-    Tout: DTypeLike,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    rhs_quantization_axis: int = -1,
-) -> Array:
-    """Quantize a float matrix row by row and multiply by a quantized one.
-
-    TF: tf.raw_ops.UniformQuantizedDotHybrid (core/kernels/uniform_quant_ops/uniform_quantized_dot_ops.cc).
-    """
+    Tout,
+    rhs_quantization_min_val,
+    rhs_quantization_max_val,
+    rhs_quantization_axis=-1,
+):
+    """Quantize a float matrix row by row and multiply by a quantized one."""
     _per_tensor("rhs_quantization_axis", rhs_quantization_axis, 1)
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     rhs_scale, rhs_zero = parameters(rhs.shape, rhs_scales, rhs_zero_points, rhs_quantization_axis)
@@ -212,38 +208,35 @@ class _Convolution:
 
 @op("UniformQuantizedConvolution")
 def uniform_quantized_convolution(
-    lhs: Array,
-    rhs: Array,
-    lhs_scales: Array,
-    lhs_zero_points: Array,
-    rhs_scales: Array,
-    rhs_zero_points: Array,
-    output_scales: Array,
-    output_zero_points: Array,
+    lhs,
+    rhs,
+    lhs_scales,
+    lhs_zero_points,
+    rhs_scales,
+    rhs_zero_points,
+    output_scales,
+    output_zero_points,
     *,
-    Tout: DTypeLike,
-    padding: str,
-    lhs_quantization_min_val: int,
-    lhs_quantization_max_val: int,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    output_quantization_min_val: int,
-    output_quantization_max_val: int,
-    window_strides: Sequence[int] = (),
-    explicit_padding: Sequence[int] = (),
-    lhs_dilation: Sequence[int] = (),
-    rhs_dilation: Sequence[int] = (),
-    batch_group_count: int = 1,
-    feature_group_count: int = 1,
-    dimension_numbers: str = "",
-    lhs_quantization_axis: int = -1,
-    rhs_quantization_axis: int = -1,
-    output_quantization_axis: int = -1,
-) -> Array:
-    """Convolve quantized arrays.
-
-    TF: tf.raw_ops.UniformQuantizedConvolution (core/kernels/uniform_quant_ops/uniform_quantized_convolution_ops.cc).
-    """
+    Tout,
+    padding,
+    lhs_quantization_min_val,
+    lhs_quantization_max_val,
+    rhs_quantization_min_val,
+    rhs_quantization_max_val,
+    output_quantization_min_val,
+    output_quantization_max_val,
+    window_strides=(),
+    explicit_padding=(),
+    lhs_dilation=(),
+    rhs_dilation=(),
+    batch_group_count=1,
+    feature_group_count=1,
+    dimension_numbers="",
+    lhs_quantization_axis=-1,
+    rhs_quantization_axis=-1,
+    output_quantization_axis=-1,
+):
+    """Convolve quantized arrays."""
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     convolve = _Convolution(
         lhs,
@@ -273,29 +266,25 @@ def uniform_quantized_convolution(
 
 @op("UniformQuantizedConvolutionHybrid")
 def uniform_quantized_convolution_hybrid(
-    lhs: Array,
-    rhs: Array,
-    rhs_scales: Array,
-    rhs_zero_points: Array,
+    lhs,
+    rhs,
+    rhs_scales,
+    rhs_zero_points,
     *,
-    Tout: DTypeLike,
-    padding: str,
-    rhs_quantization_min_val: int,
-    rhs_quantization_max_val: int,
-    window_strides: Sequence[int] = (),
-    explicit_padding: Sequence[int] = (),
-    lhs_dilation: Sequence[int] = (),
-    rhs_dilation: Sequence[int] = (),
-    batch_group_count: int = 1,
-    feature_group_count: int = 1,
-    dimension_numbers: str = "",
-    rhs_quantization_axis: int = -1,
-) -> Array:
-    """Quantize float images one by one and convolve by a quantized filter.
-
-    TF: tf.raw_ops.UniformQuantizedConvolutionHybrid
-    (core/kernels/uniform_quant_ops/uniform_quantized_convolution_ops.cc).
-    """
+    Tout,
+    padding,
+    rhs_quantization_min_val,
+    rhs_quantization_max_val,
+    window_strides=(),
+    explicit_padding=(),
+    lhs_dilation=(),
+    rhs_dilation=(),
+    batch_group_count=1,
+    feature_group_count=1,
+    dimension_numbers="",
+    rhs_quantization_axis=-1,
+):
+    """Quantize float images one by one and convolve by a quantized filter."""
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     convolve = _Convolution(
         lhs,

@@ -15,8 +15,6 @@ from tf2jax_lite.ops.sparse.coo import pick, scatter_entries
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 _INT64 = np.dtype(np.int64)
 
@@ -69,19 +67,15 @@ def _ragged_tensor_to_sparse(rt_nested_splits: list[Any], rt_dense_values: Any) 
 
 
 @op("RaggedTensorToSparse", fold=_ragged_tensor_to_sparse)
-def ragged_tensor_to_sparse(rt_nested_splits: list[Array], rt_dense_values: Array) -> tuple[Array, Array, Array]:
+def ragged_tensor_to_sparse(rt_nested_splits, rt_dense_values):
     """Return the index of each value, the values and the dense shape.
 
-    TF: tf.raw_ops.RaggedTensorToSparse (core/kernels/ragged_tensor_to_sparse_kernel.cc).
+    TF: core/kernels/ragged_tensor_to_sparse_kernel.cc.
 
     Traced splits may end before the values do; the rest is padding, with indices of -1.
 
     Args:
-      rt_nested_splits: row splits, outermost first.
       rt_dense_values: [values, ...].
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor.
 
     Raises:
       OpError: static splits do not fit each other.
@@ -138,18 +132,10 @@ def _parents_and_ranks(kind: str, tensor: Any, made: Any) -> tuple[Any, Any]:
 
 
 @op("RaggedTensorToTensor")
-def ragged_tensor_to_tensor(
-    shape: Operand,
-    values: Operand,
-    default_value: Operand,
-    row_partition_tensors: list[Operand],
-    *,
-    row_partition_types: list[str],
-    bound: Bound,
-) -> Array:
+def ragged_tensor_to_tensor(shape, values, default_value, row_partition_tensors, *, row_partition_types, bound: Bound):
     """Convert a ragged tensor to a dense one.
 
-    TF: tf.raw_ops.RaggedTensorToTensor (core/kernels/ragged_tensor_to_tensor_op.cc).
+    TF: core/kernels/ragged_tensor_to_tensor_op.cc.
 
     With traced row partitions, dimensions that ``shape`` leaves open have the bound as their size. With a tracker of
     dynamic shapes they are dynamic dimensions, whose capacity is the number of values.
@@ -157,10 +143,6 @@ def ragged_tensor_to_tensor(
     Args:
       shape: [rank] or -1, static; -1 leaves a dimension open.
       values: [values, ...].
-      default_value: of lower rank than ``values``.
-      row_partition_tensors: one for each type.
-      row_partition_types: FIRST_DIM_SIZE (first only), ROW_SPLITS or VALUE_ROWIDS.
-      bound: size of open dimensions, or the tracker of dynamic shapes.
 
     Returns:
       A dense tensor; longer rows are truncated.

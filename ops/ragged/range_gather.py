@@ -22,8 +22,6 @@ from tf2jax_lite.ops.sparse.coo import pick
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 
 _INT64 = np.dtype(np.int64)
 
@@ -52,19 +50,15 @@ def _host_values(starts: Any, deltas: Any, counts: np.ndarray) -> np.ndarray:
 
 
 @op("RaggedRange")
-def ragged_range(
-    starts: Operand, limits: Operand, deltas: Operand, *, Tsplits: DTypeLike = _INT64, bound: Bound
-) -> tuple[Operand, Operand]:
+def ragged_range(starts, limits, deltas, *, Tsplits=_INT64, bound: Bound):
     """Return a row of numbers for each start, limit and step.
 
-    TF: tf.raw_ops.RaggedRange (core/kernels/ragged_range_op.cc).
+    TF: core/kernels/ragged_range_op.cc.
 
     Args:
       starts: scalar or [rows].
       limits: scalar or [rows].
       deltas: scalar or [rows], not 0.
-      Tsplits: dtype of the row splits.
-      bound: capacity of the values if an input is traced.
 
     Returns:
       Row splits [rows + 1] and values.
@@ -105,32 +99,13 @@ def ragged_range(
 
 
 @op("_Repeat")
-def repeat(
-    data: Operand,
-    repeats: Operand,
-    likes: list[Operand],
-    pairs: list[Operand],
-    *,
-    Tparams: DTypeLike | None = None,
-    bound: Bound,
-) -> Operand:
+def repeat(data, repeats, likes, pairs, *, Tparams=None, bound: Bound):
     """Repeat each entry of ``data`` as often as ``repeats`` says.
 
     TF: `tf.repeat`; `passes.optimize.repeat_idiom` makes the node.
 
     Axes up to the last one of ``repeats`` are flattened. Padding is -1 for signed integers, which is in no segment and
     gathers zeros; else 0.
-
-    Args:
-      data: of the shape of ``repeats``, with further axes.
-      repeats: integers.
-      likes: tensors whose first dimension is the length of the result.
-      pairs: pairs of tensors, flat; the first of a pair of equal ranks has that length.
-      Tparams: unused.
-      bound: capacity of the result if ``repeats`` is traced and no length is given.
-
-    Returns:
-      [sum of repeats, ...].
 
     Raises:
       OpError: the shape of ``data`` does not start with that of ``repeats``.
@@ -207,29 +182,15 @@ def _expand(splits: Any, rows: Any, bound: int | DynamicShapes | None) -> tuple[
 
 
 @op("RaggedGather")
-def ragged_gather(
-    params_nested_splits: list[Operand],
-    params_dense_values: Operand,
-    indices: Operand,
-    *,
-    OUTPUT_RAGGED_RANK: int,
-    bound: Bound,
-) -> tuple[list[Array], Array]:
+def ragged_gather(params_nested_splits, params_dense_values, indices, *, OUTPUT_RAGGED_RANK, bound: Bound):
     """Gather rows of a ragged tensor.
 
-    TF: tf.raw_ops.RaggedGather (core/kernels/ragged_gather_op.cc).
+    TF: core/kernels/ragged_gather_op.cc.
 
     Traced indices out of range give empty rows (an error in TensorFlow).
 
     Args:
-      params_nested_splits: row splits, outermost first.
       params_dense_values: [values, ...].
-      indices: integers of any rank.
-      OUTPUT_RAGGED_RANK: ragged rank of the result.
-      bound: capacity of each level of the result if splits or indices are traced.
-
-    Returns:
-      Row splits of the result, and its values.
 
     Raises:
       OpError: ranks do not fit, or a static index is out of range.

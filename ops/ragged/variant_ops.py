@@ -2,6 +2,8 @@
 
 Rows of static length have that size. Where the splits are traced, or one loop runs over rows of different lengths, the
 size is dynamic (docs/sizes.md).
+
+TF: core/kernels/ragged_tensor_to_variant_op.cc.
 """
 
 from __future__ import annotations
@@ -23,8 +25,6 @@ from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, is_string, static_value
 from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.values.types import Array, DTypeLike
-from tf2jax_lite.values.variant import Variant
 
 from .conversion import check_splits
 from .variant import Ragged, RaggedRows
@@ -41,13 +41,8 @@ def _host_to_variant(rt_nested_splits: list[Any], rt_dense_values: Any, *, batch
 
 
 @op("RaggedTensorToVariant", fold=_host_to_variant)
-def ragged_tensor_to_variant(
-    rt_nested_splits: list[Array], rt_dense_values: Array, *, batched_input: bool
-) -> Ragged | RaggedRows | VariantVector:
-    """Make a variant of a ragged tensor, or of each of its rows.
-
-    TF: tf.raw_ops.RaggedTensorToVariant (core/kernels/ragged_tensor_to_variant_op.cc).
-    """
+def ragged_tensor_to_variant(rt_nested_splits, rt_dense_values, *, batched_input):
+    """Make a variant of a ragged tensor, or of each of its rows."""
     values = rt_dense_values
     if (batched_input or rt_nested_splits) and not values.ndim:
         raise OpError("values of a ragged tensor must have a first dimension")
@@ -63,28 +58,14 @@ def ragged_tensor_to_variant(
 
 @op("RaggedTensorFromVariant")
 def ragged_tensor_from_variant(
-    encoded_ragged: Ragged | RaggedRows | VariantVector,
-    *,
-    input_ragged_rank: int,
-    output_ragged_rank: int,
-    Tvalues: DTypeLike,
-    Tsplits: DTypeLike = _INT64,
-    bound: Bound,
-) -> tuple[list[Array], Array]:
+    encoded_ragged, *, input_ragged_rank, output_ragged_rank, Tvalues, Tsplits=_INT64, bound: Bound
+):
     """Make a ragged tensor of a variant, or of a vector of variants.
 
-    TF: tf.raw_ops.RaggedTensorFromVariant (core/kernels/ragged_tensor_from_variant_op.cc).
+    TF: core/kernels/ragged_tensor_from_variant_op.cc.
 
     Args:
-      encoded_ragged: a variant, or a vector of them.
       input_ragged_rank: ragged rank of one variant, or -1.
-      output_ragged_rank: ragged rank of the result.
-      Tvalues: dtype of the values.
-      Tsplits: dtype of the row splits.
-      bound: capacity of the result if lengths are dynamic.
-
-    Returns:
-      Row splits, outermost first, and values.
 
     Raises:
       OpError: ranks or dtypes do not fit, or elements of a list are unset.
@@ -205,23 +186,13 @@ def _compacted(padded: Any, counts: Any, bound: int | DynamicShapes | None) -> A
 
 
 @op("RaggedTensorToVariantGradient")
-def ragged_tensor_to_variant_gradient(
-    encoded_ragged_grad: Variant, row_splits: Array, dense_values_shape: Static, *, Tvalues: DTypeLike
-) -> Array:
+def ragged_tensor_to_variant_gradient(encoded_ragged_grad, row_splits, dense_values_shape: Static, *, Tvalues):
     """Return the values of variants that are gradients.
-
-    TF: tf.raw_ops.RaggedTensorToVariantGradient (core/kernels/ragged_tensor_to_variant_op.cc).
 
     Elements that were never set are gradients of 0.
 
     Args:
-      encoded_ragged_grad: a variant, or a vector of them.
-      row_splits: row splits of the input of RaggedTensorToVariant.
       dense_values_shape: static shape of its values.
-      Tvalues: dtype of the values.
-
-    Returns:
-      Gradients of the values.
 
     Raises:
       OpError: shapes do not fit.

@@ -12,7 +12,6 @@ Imports `ops.arrays` and `ops.common` only.
 """
 
 from . import (  # noqa: F401
-    candidate_sampling,
     categorical,
     distributions,
     generator,

@@ -1,12 +1,14 @@
 """Candidate samplers for sampled losses, such as sampled softmax and NCE.
 
 Classes are drawn with or without replacement.
+
+TF: core/kernels/candidate_sampler_ops.cc.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,8 +23,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Key
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from ._uniform import double_dtype
 
@@ -129,20 +129,8 @@ def _log_uniform_candidates(range_max: int) -> tuple[Any, Any]:
 
 def _register(name: str, candidates: Callable[[int], tuple[Any, Any]]) -> None:
     @op(name)
-    def call(
-        true_classes: Array,
-        *,
-        num_true: int,
-        num_sampled: int,
-        unique: bool,
-        range_max: int,
-        seed: int = 0,
-        seed2: int = 0,
-        key: Key,
-    ) -> tuple[Array, Array, Array]:
+    def call(true_classes, *, num_true, num_sampled, unique, range_max, seed=0, seed2=0, key: Key):
         """Sample classes by the distribution of ``candidates``.
-
-        TF: core/kernels/candidate_sampler_ops.cc.
 
         Results are the classes, and the expected counts of the true and of the sampled classes.
         """
@@ -178,25 +166,23 @@ def _fixed_weights(
 
 @op("FixedUnigramCandidateSampler")
 def fixed_unigram_candidate_sampler(
-    true_classes: Array,
+    true_classes,
     *,
-    num_true: int,
-    num_sampled: int,
-    unique: bool,
-    range_max: int,
-    vocab_file: str = "",
-    distortion: float = 1.0,
-    num_reserved_ids: int = 0,
-    num_shards: int = 1,
-    shard: int = 0,
-    unigrams: Sequence[float] = (),
-    seed: int = 0,
-    seed2: int = 0,
+    num_true,
+    num_sampled,
+    unique,
+    range_max,
+    vocab_file="",
+    distortion=1.0,
+    num_reserved_ids=0,
+    num_shards=1,
+    shard=0,
+    unigrams=(),
+    seed=0,
+    seed2=0,
     key: Key,
-) -> tuple[Array, Array, Array]:
+):
     """Sample classes by given weights; vocab_file is not supported.
-
-    TF: tf.raw_ops.FixedUnigramCandidateSampler (core/kernels/candidate_sampler_ops.cc).
 
     Results are the classes, and the expected counts of the true and of the sampled classes.
     """
@@ -217,31 +203,16 @@ def fixed_unigram_candidate_sampler(
 
 
 @op("AllCandidateSampler")
-def all_candidate_sampler(
-    true_classes: Array, *, num_true: int, num_sampled: int, unique: bool, seed: int = 0, seed2: int = 0
-) -> tuple[Array, Array, Array]:
-    """Return each class once.
-
-    TF: tf.raw_ops.AllCandidateSampler (core/kernels/candidate_sampler_ops.cc).
-    """
+def all_candidate_sampler(true_classes, *, num_true, num_sampled, unique, seed=0, seed2=0):
+    """Return each class once."""
     true_classes = _checked_classes(true_classes, num_true, num_sampled)
     sampled = lax.iota(true_classes.dtype, num_sampled)
     return sampled, jnp.ones(true_classes.shape, np.float32), jnp.ones((num_sampled,), np.float32)
 
 
 @op("ComputeAccidentalHits")
-def compute_accidental_hits(
-    true_classes: Operand,
-    sampled_candidates: Operand,
-    *,
-    num_true: int,
-    seed: int = 0,
-    seed2: int = 0,
-    bound: Bound,
-) -> tuple[Operand, Operand, Operand]:
+def compute_accidental_hits(true_classes, sampled_candidates, *, num_true, seed=0, seed2=0, bound: Bound):
     """Find sampled candidates that are true classes.
-
-    TF: tf.raw_ops.ComputeAccidentalHits (core/kernels/candidate_sampler_ops.cc).
 
     Each true class matches at most one candidate (the last, if they repeat), so that there are at most as many
     hits as ``true_classes``.
@@ -249,10 +220,6 @@ def compute_accidental_hits(
     Args:
       true_classes: int64 [batch, num_true].
       sampled_candidates: int64 [num_sampled].
-      num_true: columns of ``true_classes``.
-      seed: ignored.
-      seed2: ignored.
-      bound: see `row_capacity`.
 
     Returns:
       int32 rows, int64 positions in ``sampled_candidates``, and float32 weights, the lowest finite float.

@@ -1,4 +1,7 @@
-"""Samples of categorical distributions given by logits: the Multinomial ops."""
+"""Samples of categorical distributions given by logits: the Multinomial ops.
+
+TF: core/kernels/multinomial_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._uniform import double_dtype, uint64_to_double
 from .philox import block, from_jax_key, scramble, skip
@@ -49,12 +51,8 @@ def _multinomial(logits: Any, num_samples: Any, key: Any, counter: Any, dtype: A
 
 
 @op("StatelessMultinomial")
-def stateless_multinomial(
-    logits: Array, num_samples: Static, seed: Array, *, output_dtype: DTypeLike = _INT64
-) -> Array:
+def stateless_multinomial(logits, num_samples: Static, seed, *, output_dtype=_INT64):
     """Sample classes by logits, with TensorFlow's bits.
-
-    TF: tf.raw_ops.StatelessMultinomial (core/kernels/multinomial_op.cc).
 
     Classes with logits that are not finite are never sampled.
 
@@ -65,7 +63,6 @@ def stateless_multinomial(
       logits: float [batch, classes].
       num_samples: static int scalar.
       seed: int [2].
-      output_dtype: int32 or int64.
 
     Returns:
       ``output_dtype`` [batch, num_samples].
@@ -77,22 +74,14 @@ def stateless_multinomial(
 
 
 @op("Multinomial")
-def multinomial(
-    logits: Array, num_samples: Static, *, seed: int = 0, seed2: int = 0, output_dtype: DTypeLike = _INT64, key: Key
-) -> Array:
+def multinomial(logits, num_samples: Static, *, seed=0, seed2=0, output_dtype=_INT64, key: Key):
     """Sample classes by logits, from the node's JAX key.
-
-    TF: tf.raw_ops.Multinomial (core/kernels/multinomial_op.cc).
 
     Classes with logits that are not finite are never sampled.
 
     Args:
       logits: float [batch, classes].
       num_samples: static int scalar.
-      seed: ignored.
-      seed2: ignored.
-      output_dtype: int32 or int64.
-      key: a JAX PRNG key.
 
     Returns:
       ``output_dtype`` [batch, num_samples].

@@ -1,6 +1,8 @@
 """Stateless gamma, Poisson, binomial and bounded normal samples.
 
 They are those of TensorFlow's CPU kernels.
+
+TF: core/kernels/stateless_random_gamma_op.cc.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fill import check_algorithm, size, state
 from ._rejection import binomial, bounded_normal, gamma, implicit_bounded_normal, implicit_gamma, poisson
@@ -95,18 +95,11 @@ def draw_bounded_normal(shape: Any, key: Any, counter: Any, parameters: list[Any
 
 
 @op("StatelessRandomGammaV2", int64="pair")
-def stateless_random_gamma_v2(shape: Static, seed: ArrayOrPair, alpha: Array) -> Array:
+def stateless_random_gamma_v2(shape: Static, seed, alpha):
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
-    TF: tf.raw_ops.StatelessRandomGammaV2 (core/kernels/stateless_random_gamma_op.cc).
-
     Args:
-      shape: static ints.
       seed: int32 or int64 [2].
-      alpha: float, shape parameter; broadcasts to the end of ``shape``.
-
-    Returns:
-      An array of ``shape`` and the dtype of ``alpha``.
 
     Raises:
       OpError: the shape is symbolic, or parameters do not broadcast to its end.
@@ -115,22 +108,13 @@ def stateless_random_gamma_v2(shape: Static, seed: ArrayOrPair, alpha: Array) ->
 
 
 @op("StatelessRandomGammaV3", int64="pair")
-def stateless_random_gamma_v3(
-    shape: Static, key: ArrayOrPair, counter: ArrayOrPair, alg: Static, alpha: Array
-) -> Array:
+def stateless_random_gamma_v3(shape: Static, key, counter, alg: Static, alpha):
     """Draw gamma samples with an implicit derivative with respect to alpha.
 
-    TF: tf.raw_ops.StatelessRandomGammaV3 (core/kernels/stateless_random_gamma_op.cc).
-
     Args:
-      shape: static ints.
       key: uint64 [1].
       counter: uint64 [2].
       alg: static int, 1 (Philox) or 3 (auto_select).
-      alpha: float, shape parameter; broadcasts to the end of ``shape``.
-
-    Returns:
-      An array of ``shape`` and the dtype of ``alpha``.
 
     Raises:
       OpError: the shape is symbolic, or parameters do not broadcast to its end, or the algorithm is not Philox.
@@ -140,19 +124,13 @@ def stateless_random_gamma_v3(
 
 
 @op("StatelessRandomPoisson", int64="pair")
-def stateless_random_poisson(shape: Static, seed: ArrayOrPair, lam: ArrayOrPair, *, dtype: DTypeLike) -> ArrayOrPair:
+def stateless_random_poisson(shape: Static, seed, lam, *, dtype):
     """Draw Poisson samples.
 
-    TF: tf.raw_ops.StatelessRandomPoisson (core/kernels/random_poisson_op.cc).
+    TF: core/kernels/random_poisson_op.cc.
 
     Args:
-      shape: static ints.
       seed: int32 or int64 [2].
-      lam: float, rate; broadcasts to the end of ``shape``.
-      dtype: dtype of the result.
-
-    Returns:
-      ``dtype``, of ``shape``.
 
     Raises:
       OpError: the shape is symbolic, or parameters do not broadcast to its end.
@@ -161,22 +139,13 @@ def stateless_random_poisson(shape: Static, seed: ArrayOrPair, lam: ArrayOrPair,
 
 
 @op("StatelessRandomBinomial", int64="pair")
-def stateless_random_binomial(
-    shape: Static, seed: ArrayOrPair, counts: ArrayOrPair, probs: ArrayOrPair, *, dtype: DTypeLike = _INT64
-) -> ArrayOrPair:
+def stateless_random_binomial(shape: Static, seed, counts, probs, *, dtype=_INT64):
     """Draw binomial samples.
 
-    TF: tf.raw_ops.StatelessRandomBinomial (core/kernels/random_binomial_op.cc).
+    TF: core/kernels/random_binomial_op.cc.
 
     Args:
-      shape: static ints.
       seed: int32 or int64 [2].
-      counts: float or int, number of trials; broadcasts to the end of ``shape``.
-      probs: float, probability; broadcasts as ``counts``.
-      dtype: dtype of the result.
-
-    Returns:
-      ``dtype``, of ``shape``.
 
     Raises:
       OpError: the shape is symbolic, or parameters do not broadcast to its end.
@@ -185,27 +154,17 @@ def stateless_random_binomial(
 
 
 @op("StatelessParameterizedTruncatedNormal", int64="pair")
-def stateless_parameterized_truncated_normal(
-    shape: Static, seed: ArrayOrPair, means: Array, stddevs: Array, minvals: Array, maxvals: Array
-) -> Array:
+def stateless_parameterized_truncated_normal(shape: Static, seed, means, stddevs, minvals, maxvals):
     """Draw normal samples within bounds.
 
-    TF: tf.raw_ops.StatelessParameterizedTruncatedNormal (core/kernels/parameterized_truncated_normal_op.cc).
+    TF: core/kernels/parameterized_truncated_normal_op.cc.
 
     TensorFlow draws all samples of a thread from one stream, so that they depend on the number of threads. Here each
     sample has its own stream: the first one is TensorFlow's, the others have the same distribution. float16 is computed
     in float32. Invalid parameters return NaN, as on GPUs, where TensorFlow's CPU kernel raises an error.
 
     Args:
-      shape: static ints.
       seed: int32 or int64 [2].
-      means: float; broadcasts to the end of ``shape``.
-      stddevs: float; broadcasts as ``means``.
-      minvals: float, lower bounds; broadcasts as ``means``.
-      maxvals: float, upper bounds; broadcasts as ``means``.
-
-    Returns:
-      An array of ``shape`` and the parameters' dtype.
 
     Raises:
       OpError: the shape is symbolic, or parameters do not broadcast to its end.

@@ -2,6 +2,8 @@
 
 The state is a variable of three 64-bit integers. The first two integers are the counter, the third is the key. Without
 64-bit mode the state is `Words`.
+
+TF: core/kernels/stateful_random_ops.cc.
 """
 
 from __future__ import annotations
@@ -14,13 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite import ir
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import UpdateInt64
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.tensors import ArrayOrPair
 
 from ._fill import check_algorithm, full_int, normal, size, truncated_normal, uniform, uniform_int
 from .distributions import draw_binomial
@@ -70,12 +70,8 @@ def _start(resource: Any, algorithm: Any, shape: Any) -> tuple[Any, tuple[Any, A
 
 
 @op("RngReadAndSkip", int64="pair")
-def rng_read_and_skip(
-    resource: UpdateInt64[ArrayOrPair], alg: Static, delta: ArrayOrPair
-) -> tuple[ArrayOrPair, ArrayOrPair]:
+def rng_read_and_skip(resource: UpdateInt64, alg: Static, delta):
     """Advance the generator and return its previous state.
-
-    TF: tf.raw_ops.RngReadAndSkip (core/kernels/stateful_random_ops.cc).
 
     Args:
       resource: int64 [3], the state of the generator.
@@ -94,10 +90,8 @@ def rng_read_and_skip(
 
 
 @op("RngSkip", int64="pair")
-def rng_skip(resource: UpdateInt64[ArrayOrPair], algorithm: Static, delta: ArrayOrPair) -> ArrayOrPair:
+def rng_skip(resource: UpdateInt64, algorithm: Static, delta):
     """Advance the generator.
-
-    TF: tf.raw_ops.RngSkip (core/kernels/stateful_random_ops.cc).
 
     Args:
       resource: int64 [3], the state of the generator.
@@ -116,21 +110,12 @@ def rng_skip(resource: UpdateInt64[ArrayOrPair], algorithm: Static, delta: Array
 
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(name, int64="pair")
-    def call(
-        resource: UpdateInt64[ArrayOrPair], algorithm: Static, shape: Static, *, dtype: ir.DType = default
-    ) -> tuple[ArrayOrPair, ArrayOrPair]:
+    def call(resource: UpdateInt64, algorithm: Static, shape: Static, *, dtype=default):
         """Draw numbers by ``draw``.
-
-        TF: core/kernels/stateful_random_ops.cc.
 
         Args:
           resource: int64 [3], the state of the generator.
           algorithm: static int, 1 (Philox) or 3 (auto_select).
-          shape: static ints.
-          dtype: dtype of the result.
-
-        Returns:
-          The next state, and ``dtype`` of ``shape``.
 
         Raises:
           OpError: the algorithm is not Philox, or the state or the shape is invalid.
@@ -146,29 +131,14 @@ _register("StatefulTruncatedNormal", truncated_normal, _FLOAT32)  # within two s
 
 
 @op("StatefulUniformInt", int64="pair")
-def stateful_uniform_int(
-    resource: UpdateInt64[ArrayOrPair],
-    algorithm: Static,
-    shape: Static,
-    minval: ArrayOrPair,
-    maxval: ArrayOrPair,
-    *,
-    dtype: ir.DType = _INT64,
-) -> tuple[ArrayOrPair, ArrayOrPair]:
+def stateful_uniform_int(resource: UpdateInt64, algorithm: Static, shape: Static, minval, maxval, *, dtype=_INT64):
     """Draw uniform integers in [minval, maxval).
-
-    TF: tf.raw_ops.StatefulUniformInt (core/kernels/stateful_random_ops.cc).
 
     Args:
       resource: int64 [3], the state of the generator.
       algorithm: static int, 1 (Philox) or 3 (auto_select).
-      shape: static ints.
       minval: scalar, lower bound.
       maxval: scalar, exclusive upper bound.
-      dtype: dtype of the result.
-
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
 
     Raises:
       OpError: the algorithm is not Philox, or the state or the shape is invalid.
@@ -178,22 +148,13 @@ def stateful_uniform_int(
 
 
 @op("StatefulStandardNormal", int64="pair")
-def stateful_standard_normal(
-    resource: UpdateInt64[ArrayOrPair], shape: Static, *, dtype: ir.DType = _FLOAT32
-) -> tuple[ArrayOrPair, ArrayOrPair]:
+def stateful_standard_normal(resource: UpdateInt64, shape: Static, *, dtype=_FLOAT32):
     """Draw standard normals, for a state that begins with the algorithm.
-
-    TF: tf.raw_ops.StatefulStandardNormal (core/kernels/stateful_random_ops.cc).
 
     A traced algorithm is assumed to be Philox, the only one of TensorFlow's CPU kernels.
 
     Args:
       resource: int64 [4], the algorithm, counter and key.
-      shape: static ints.
-      dtype: dtype of the result.
-
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
 
     Raises:
       OpError: the algorithm is not Philox, or the state or the shape is invalid.
@@ -207,29 +168,14 @@ def stateful_standard_normal(
 
 
 @op("StatefulRandomBinomial", int64="pair")
-def stateful_random_binomial(
-    resource: UpdateInt64[ArrayOrPair],
-    algorithm: Static,
-    shape: Static,
-    counts: ArrayOrPair,
-    probs: ArrayOrPair,
-    *,
-    dtype: ir.DType = _INT64,
-) -> tuple[ArrayOrPair, ArrayOrPair]:
+def stateful_random_binomial(resource: UpdateInt64, algorithm: Static, shape: Static, counts, probs, *, dtype=_INT64):
     """Draw binomial samples.
 
-    TF: tf.raw_ops.StatefulRandomBinomial (core/kernels/random_binomial_op.cc).
+    TF: core/kernels/random_binomial_op.cc.
 
     Args:
       resource: int64 [3], the state of the generator.
       algorithm: static int, 1 (Philox) or 3 (auto_select).
-      shape: static ints.
-      counts: number of trials; broadcasts to the end of ``shape``.
-      probs: probability; broadcasts as ``counts``.
-      dtype: dtype of the result.
-
-    Returns:
-      The next state, and ``dtype`` of ``shape``.
 
     Raises:
       OpError: the algorithm is not Philox, or the state or the shape is invalid.

@@ -16,7 +16,6 @@ from tf2jax_lite.loops.shard_map import while_loop
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array
 
 _CONSTANT, _SEQUENCE = 0xFFFFFFFC, 0x7369F885192C0EF5
 
@@ -43,10 +42,10 @@ def _round_keys(seed: Any, width: Any, mask: Any, rounds: int) -> list[Any]:
 
 
 @op("RandomIndexShuffle")
-def random_index_shuffle(index: Array, seed: Array, max_index: Array, *, rounds: int = 4) -> Array:
+def random_index_shuffle(index, seed, max_index, *, rounds=4):
     """Return the position of an index in a permutation of 0 to max_index.
 
-    TF: tf.raw_ops.RandomIndexShuffle (core/kernels/random_index_shuffle_ops.cc).
+    TF: core/kernels/random_index_shuffle_ops.cc.
 
     A Simon cipher over a power of four of integers, repeated until the result is in the range (Black and Rogaway,
     2002).
@@ -55,10 +54,6 @@ def random_index_shuffle(index: Array, seed: Array, max_index: Array, *, rounds:
       index: int or uint, scalar or [n].
       seed: [3] or [n, 3].
       max_index: largest index, scalar or [n].
-      rounds: number of rounds of the cipher, even and at least 4.
-
-    Returns:
-      An array of the dtype of ``index``.
 
     Raises:
       OpError: shapes or ``rounds`` are invalid, or a static index exceeds ``max_index``.

@@ -10,19 +10,15 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Key
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
-from tf2jax_lite.values.types import Array
 
 
 @op("RandomCrop")
-def random_crop(image: Array, size: Static, *, seed: int = 0, seed2: int = 0, key: Key) -> Array:
-    """Crop an image at a random position. TF: tf.raw_ops.RandomCrop.
+def random_crop(image, size: Static, *, seed=0, seed2=0, key: Key):
+    """Crop an image at a random position.
 
     Args:
       image: [height, width, channels].
       size: static [2].
-      seed: unused.
-      seed2: unused.
-      key: JAX key.
 
     Returns:
       [size[0], size[1], channels].

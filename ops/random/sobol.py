@@ -17,7 +17,6 @@ from jax import lax
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array, DTypeLike
 
 _FLOAT32 = np.dtype(np.float32)
 _DIGITS = 31  # a point's index is an int32
@@ -48,10 +47,10 @@ def direction_numbers() -> np.ndarray:
 
 
 @op("SobolSample")
-def sobol_sample(dim: Static, num_results: Static, skip: Array, *, dtype: DTypeLike = _FLOAT32) -> Array:
+def sobol_sample(dim: Static, num_results: Static, skip, *, dtype=_FLOAT32):
     """Return points of the Sobol sequence.
 
-    TF: tf.raw_ops.SobolSample (core/kernels/sobol_op.cc).
+    TF: core/kernels/sobol_op.cc.
 
     TensorFlow supports 21,201 dimensions, this op 1,111.
 
@@ -59,7 +58,6 @@ def sobol_sample(dim: Static, num_results: Static, skip: Array, *, dtype: DTypeL
       dim: static int scalar, number of dimensions, at most 1111.
       num_results: static int scalar, number of points.
       skip: int scalar, index of the first point.
-      dtype: float32 or float64.
 
     Returns:
       ``dtype`` [num_results, dim].

@@ -1,4 +1,7 @@
-"""Stateless uniform, normal, integers and shuffle, with TensorFlow's bits."""
+"""Stateless uniform, normal, integers and shuffle, with TensorFlow's bits.
+
+TF: core/kernels/stateless_random_ops_v2.cc, core/kernels/stateless_random_ops.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import from_u32_pair
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import DTypeLike
 from tf2jax_lite.xla_cpu.swaps import permutation_of_swaps
 
 from ._fill import check_algorithm, full_int, normal, size, state, truncated_normal, uniform, uniform_int
@@ -25,51 +26,33 @@ _UINT64, _FLOAT32 = np.dtype(np.uint64), np.dtype(np.float32)
 
 
 @op("StatelessRandomGetAlg", fold=lambda: np.array(_PHILOX, np.int32))
-def stateless_random_get_alg() -> np.ndarray:
-    """Return the algorithm, 1 for Philox as on every CPU.
-
-    TF: tf.raw_ops.StatelessRandomGetAlg (core/kernels/stateless_random_ops_v2.cc).
-    """
+def stateless_random_get_alg():
+    """Return the algorithm, 1 for Philox as on every CPU."""
     return np.array(_PHILOX, np.int32)
 
 
 @op("StatelessRandomGetKeyCounter", int64="pair")
-def stateless_random_get_key_counter(seed: ArrayOrPair) -> tuple[ArrayOrPair, ArrayOrPair]:
-    """Return the Philox key (uint64 [1]) and counter (uint64 [2]) for a seed.
-
-    TF: tf.raw_ops.StatelessRandomGetKeyCounter (core/kernels/stateless_random_ops_v2.cc).
-    """
+def stateless_random_get_key_counter(seed):
+    """Return the Philox key (uint64 [1]) and counter (uint64 [2]) for a seed."""
     key, counter = scramble(seed)
     return from_u32_pair(key.reshape(1, 2)), from_u32_pair(counter.reshape(2, 2))
 
 
 @op("StatelessRandomGetKeyCounterAlg", int64="pair")
-def stateless_random_get_key_counter_alg(seed: ArrayOrPair) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
-    """Return key, counter and algorithm for a seed.
-
-    TF: tf.raw_ops.StatelessRandomGetKeyCounterAlg (core/kernels/stateless_random_ops_v2.cc).
-    """
+def stateless_random_get_key_counter_alg(seed):
+    """Return key, counter and algorithm for a seed."""
     return (*stateless_random_get_key_counter(seed), np.array(_PHILOX, np.int32))
 
 
 def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
     @op(f"{name}V2", int64="pair")
-    def call_v2(
-        shape: Static, key: ArrayOrPair, counter: ArrayOrPair, alg: Static, *, dtype: DTypeLike = default
-    ) -> ArrayOrPair:
+    def call_v2(shape: Static, key, counter, alg: Static, *, dtype=default):
         """Draw numbers by ``draw``.
 
-        TF: core/kernels/stateless_random_ops_v2.cc.
-
         Args:
-          shape: static ints.
           key: uint64 [1].
           counter: uint64 [2].
           alg: static int, 1 (Philox) or 3 (auto_select).
-          dtype: dtype of the result.
-
-        Returns:
-          ``dtype``, of ``shape``.
 
         Raises:
           OpError: the algorithm is not Philox, or the shape is symbolic where numbers are drawn until they fit.
@@ -78,10 +61,8 @@ def _register(name: str, draw: Callable[..., Any], default: np.dtype) -> None:
         return draw(shape, *state(key, counter), dtype)
 
     @op(name, int64="pair")
-    def call(shape: Static, seed: ArrayOrPair, *, dtype: DTypeLike = default) -> ArrayOrPair:
+    def call(shape: Static, seed, *, dtype=default):
         """Draw numbers by ``draw``.
-
-        TF: core/kernels/stateless_random_ops.cc.
 
         ``seed`` is int32 or int64 [2]; see `call_v2` for the others.
         """
@@ -95,31 +76,15 @@ _register("StatelessTruncatedNormal", truncated_normal, _FLOAT32)  # within two 
 
 
 @op("StatelessRandomUniformIntV2", int64="pair")
-def stateless_random_uniform_int_v2(
-    shape: Static,
-    key: ArrayOrPair,
-    counter: ArrayOrPair,
-    alg: Static,
-    minval: ArrayOrPair,
-    maxval: ArrayOrPair,
-    *,
-    dtype: DTypeLike,
-) -> ArrayOrPair:
+def stateless_random_uniform_int_v2(shape: Static, key, counter, alg: Static, minval, maxval, *, dtype):
     """Draw uniform integers in [minval, maxval).
 
-    TF: tf.raw_ops.StatelessRandomUniformIntV2 (core/kernels/stateless_random_ops_v2.cc).
-
     Args:
-      shape: static ints.
       key: uint64 [1].
       counter: uint64 [2].
       alg: static int, 1 (Philox) or 3 (auto_select).
       minval: scalar, lower bound.
       maxval: scalar, exclusive upper bound.
-      dtype: int32, int64, uint32 or uint64.
-
-    Returns:
-      ``dtype``, of ``shape``.
 
     Raises:
       OpError: the algorithm is not Philox.
@@ -129,22 +94,13 @@ def stateless_random_uniform_int_v2(
 
 
 @op("StatelessRandomUniformInt", int64="pair")
-def stateless_random_uniform_int(
-    shape: Static, seed: ArrayOrPair, minval: ArrayOrPair, maxval: ArrayOrPair, *, dtype: DTypeLike
-) -> ArrayOrPair:
+def stateless_random_uniform_int(shape: Static, seed, minval, maxval, *, dtype):
     """Draw uniform integers in [minval, maxval).
 
-    TF: tf.raw_ops.StatelessRandomUniformInt (core/kernels/stateless_random_ops.cc).
-
     Args:
-      shape: static ints.
       seed: int32 or int64 [2].
       minval: scalar, lower bound.
       maxval: scalar, exclusive upper bound.
-      dtype: int32, int64, uint32 or uint64.
-
-    Returns:
-      ``dtype``, of ``shape``.
     """
     return uniform_int(shape, *scramble(seed), minval, maxval, dtype)
 
@@ -169,19 +125,14 @@ def permutation(key: Any, counter: Any, size: int) -> Any:
 
 
 @op("StatelessShuffle", int64="pair")
-def stateless_shuffle(value: ArrayOrPair, key: ArrayOrPair, counter: ArrayOrPair, alg: Static) -> ArrayOrPair:
+def stateless_shuffle(value, key, counter, alg: Static):
     """Shuffle along the first dimension by Fisher-Yates swaps.
-
-    TF: tf.raw_ops.StatelessShuffle.
 
     Args:
       value: [n, ...].
       key: uint64 [1].
       counter: uint64 [2].
       alg: static int, 1 (Philox) or 3 (auto_select).
-
-    Returns:
-      An array of the shape and dtype of ``value``.
 
     Raises:
       OpError: the size is symbolic, or the algorithm is not Philox.

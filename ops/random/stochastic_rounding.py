@@ -7,8 +7,6 @@ import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.values.int64 import to_u32_pair
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from ._fill import check_algorithm
 from ._uniform import unit_floats
@@ -16,26 +14,19 @@ from .philox import block, skip
 
 
 @op("StochasticCastToInt", int64="pair")
-def stochastic_cast_to_int(
-    input: Array, key: ArrayOrPair, counter: ArrayOrPair, alg: Static, *, Tout: DTypeLike
-) -> Array:
+def stochastic_cast_to_int(input, key, counter, alg: Static, *, Tout):
     """Round up or down at random, so that the expectation is the input.
 
-    TF: tf.raw_ops.StochasticCastToInt (core/kernels/stochastic_cast_op.cc).
+    TF: core/kernels/stochastic_cast_op.cc.
 
     Bits are TensorFlow's, except from float32 or float64 to int32: its kernel uses several numbers of a step of the
     generator there, depending on the processor that TensorFlow was built for. Inputs that are too large return the
     largest integer, also where TensorFlow overflows (float16 or bfloat16 to int16, float32 to int32).
 
     Args:
-      input: float.
       key: uint64 [1].
       counter: uint64 [2].
       alg: static int, 1 (Philox) or 3 (auto_select).
-      Tout: int8, int16 or int32.
-
-    Returns:
-      ``Tout``, of the shape of ``input``.
 
     Raises:
       OpError: the algorithm is not Philox.

@@ -18,12 +18,7 @@ from . import (  # noqa: F401
     coo_reduce,
     coo_rows,
     count,
-    csr,
-    csr_cholesky,
-    csr_elementwise,
-    csr_matmul,
     edit_distance,
-    feature_cross,
     serialize,
     sets,
 )

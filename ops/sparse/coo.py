@@ -28,8 +28,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, canonical, dims, dims_array, normalize_axis, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 _INT64 = np.dtype(np.int64)
 
@@ -117,10 +115,10 @@ def _host_sparse_reorder(input_indices: Any, input_values: Any, input_shape: Any
 
 
 @op("SparseReorder", fold=_host_sparse_reorder)
-def sparse_reorder(input_indices: Array, input_values: Array, input_shape: Array) -> tuple[Operand, Operand]:
+def sparse_reorder(input_indices, input_values, input_shape):
     """Sort entries by index in lexicographic order, padding last.
 
-    TF: tf.raw_ops.SparseReorder (core/kernels/sparse_reorder_op.cc).
+    TF: core/kernels/sparse_reorder_op.cc.
     """
     check_indices(input_indices, input_values, input_shape)
     order = order_of(input_indices)
@@ -192,12 +190,10 @@ def _host_sparse_reshape(input_indices: Any, input_shape: Any, new_shape: Any) -
 
 
 @op("SparseReshape", fold=_host_sparse_reshape)
-def sparse_reshape(
-    input_indices: Array, input_shape: Unconverted[Operand], new_shape: Unconverted[Operand]
-) -> tuple[Array, Array]:
+def sparse_reshape(input_indices, input_shape: Unconverted, new_shape: Unconverted):
     """Convert indices to those of another dense shape.
 
-    TF: tf.raw_ops.SparseReshape (core/kernels/sparse_reshape_op.cc).
+    TF: core/kernels/sparse_reshape_op.cc.
 
     Without ``jax_enable_x64`` the tensor may not have more than 2**31 elements.
 
@@ -261,12 +257,10 @@ def _host_sparse_concat(indices: list[Any], values: list[Any], shapes: list[Any]
 
 
 @op("SparseConcat", fold=_host_sparse_concat)
-def sparse_concat(
-    indices: list[Array], values: list[Array], shapes: Unconverted[list[Operand]], *, concat_dim: int
-) -> tuple[Array, Array, Array]:
+def sparse_concat(indices, values, shapes: Unconverted, *, concat_dim):
     """Concatenate sparse tensors along a dimension.
 
-    TF: tf.raw_ops.SparseConcat (core/kernels/sparse_concat_op.cc).
+    TF: core/kernels/sparse_concat_op.cc.
 
     Args:
       indices: [n_i, rank] each.

@@ -1,4 +1,7 @@
-"""Ops on a COO sparse tensor and a dense one: products, sums, conversion to dense."""
+"""Ops on a COO sparse tensor and a dense one: products, sums, conversion to dense.
+
+TF: core/kernels/sparse_dense_binary_op_shared.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from tf2jax_lite.ops.common import result_size
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import as_array, dims, static_value
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, check_range, scatter_entries
 
@@ -21,12 +23,10 @@ from .coo import check_indices, check_range, scatter_entries
 
 
 @op("SparseTensorDenseMatMul")
-def sparse_tensor_dense_mat_mul(
-    a_indices: Array, a_values: Array, a_shape: Static, b: Array, *, adjoint_a: bool = False, adjoint_b: bool = False
-) -> Array:
+def sparse_tensor_dense_mat_mul(a_indices, a_values, a_shape: Static, b, *, adjoint_a=False, adjoint_b=False):
     """Multiply a sparse matrix by a dense one.
 
-    TF: tf.raw_ops.SparseTensorDenseMatMul (core/kernels/sparse_tensor_dense_matmul_op.cc).
+    TF: core/kernels/sparse_tensor_dense_matmul_op.cc.
 
     16-bit floats accumulate in float32. Traced indices out of range are skipped (an error in TensorFlow on CPU).
 
@@ -35,8 +35,6 @@ def sparse_tensor_dense_mat_mul(
       a_values: [n].
       a_shape: [2], static.
       b: [k, m].
-      adjoint_a: use the adjoint of ``a``.
-      adjoint_b: use the adjoint of ``b``.
 
     Returns:
       [rows, m], of the dtype of ``b``.
@@ -63,10 +61,10 @@ def sparse_tensor_dense_mat_mul(
 
 
 @op("SparseTensorDenseAdd")
-def sparse_tensor_dense_add(a_indices: Array, a_values: Array, a_shape: Array, b: Array) -> Array:
+def sparse_tensor_dense_add(a_indices, a_values, a_shape, b):
     """Add a sparse tensor to a dense one.
 
-    TF: tf.raw_ops.SparseTensorDenseAdd (core/kernels/sparse_tensor_dense_add_op.cc).
+    TF: core/kernels/sparse_tensor_dense_add_op.cc.
 
     Traced indices out of range are skipped (an error in TensorFlow).
     """
@@ -124,17 +122,10 @@ def _host_sparse_to_dense(
 
 
 @op("SparseToDense", fold=_host_sparse_to_dense, result_size=result_size.from_sizes(1))
-def sparse_to_dense(
-    sparse_indices: Array,
-    output_shape: Static,
-    sparse_values: Array,
-    default_value: Array,
-    *,
-    validate_indices: bool = True,
-) -> Array:
+def sparse_to_dense(sparse_indices, output_shape: Static, sparse_values, default_value, *, validate_indices=True):
     """Scatter values into a tensor of a default value.
 
-    TF: tf.raw_ops.SparseToDense (core/kernels/sparse_to_dense_op.cc).
+    TF: core/kernels/sparse_to_dense_op.cc.
 
     Traced indices are not checked: those out of range are skipped, and a repeated one keeps one of its values.
 
@@ -143,10 +134,6 @@ def sparse_to_dense(
       output_shape: [rank], static; may be symbolic.
       sparse_values: scalar or [n].
       default_value: scalar.
-      validate_indices: whether static indices must be in order and unique.
-
-    Returns:
-      A dense tensor of ``output_shape``.
 
     Raises:
       OpError: shapes do not fit, or static indices are out of range, repeated or out of order.
@@ -179,28 +166,20 @@ def _dense_at(indices: Any, values: Any, shape: Any, dense: Any) -> tuple[Any, A
 
 
 @op("SparseDenseCwiseAdd")
-def sparse_dense_cwise_add(sp_indices: Array, sp_values: Array, sp_shape: Array, dense: Array) -> Array:
-    """Add a broadcast dense tensor at the entries of a sparse one.
-
-    TF: tf.raw_ops.SparseDenseCwiseAdd (core/kernels/sparse_dense_binary_op_shared.cc).
-    """
+def sparse_dense_cwise_add(sp_indices, sp_values, sp_shape, dense):
+    """Add a broadcast dense tensor at the entries of a sparse one."""
     return lax.add(*_dense_at(sp_indices, sp_values, sp_shape, dense))
 
 
 @op("SparseDenseCwiseMul")
-def sparse_dense_cwise_mul(sp_indices: Array, sp_values: Array, sp_shape: Array, dense: Array) -> Array:
-    """Multiply the entries of a sparse tensor by a broadcast dense one.
-
-    TF: tf.raw_ops.SparseDenseCwiseMul (core/kernels/sparse_dense_binary_op_shared.cc).
-    """
+def sparse_dense_cwise_mul(sp_indices, sp_values, sp_shape, dense):
+    """Multiply the entries of a sparse tensor by a broadcast dense one."""
     return lax.mul(*_dense_at(sp_indices, sp_values, sp_shape, dense))
 
 
 @op("SparseDenseCwiseDiv")
-def sparse_dense_cwise_div(sp_indices: Array, sp_values: Array, sp_shape: Array, dense: Array) -> Array:
+def sparse_dense_cwise_div(sp_indices, sp_values, sp_shape, dense):
     """Divide the entries of a sparse tensor by a broadcast dense one.
-
-    TF: tf.raw_ops.SparseDenseCwiseDiv (core/kernels/sparse_dense_binary_op_shared.cc).
 
     Division by a traced zero gives inf or NaN (TensorFlow fails for a zero anywhere in the dense tensor).
     """

@@ -17,8 +17,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, pick, same_rows, select_entries, union
 
@@ -32,20 +30,10 @@ def _check_pair(a: tuple[Any, Any, Any], b: tuple[Any, Any, Any]) -> None:
 
 
 @op("SparseAdd")
-def sparse_add(
-    a_indices: Operand,
-    a_values: Operand,
-    a_shape: Operand,
-    b_indices: Operand,
-    b_values: Operand,
-    b_shape: Operand,
-    thresh: Operand,
-    *,
-    bound: Bound,
-) -> tuple[Operand, Operand, Operand]:
+def sparse_add(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh, *, bound: Bound):
     """Add sparse tensors and drop sums smaller than ``thresh``.
 
-    TF: tf.raw_ops.SparseAdd (core/kernels/sparse_add_op.cc).
+    TF: core/kernels/sparse_add_op.cc.
 
     As in TensorFlow, only sums of two entries are dropped. Operands must be in order, without repeated indices. A
     traced NaN is kept if ``thresh`` is 0 (TensorFlow drops it).
@@ -58,10 +46,6 @@ def sparse_add(
       b_values: [m].
       b_shape: [rank], equal to ``a_shape``.
       thresh: scalar, real.
-      bound: capacity of the result if indices, or which sums are kept, are traced.
-
-    Returns:
-      Indices, values and shape of the sum.
 
     Raises:
       OpError: static shapes differ.
@@ -85,12 +69,10 @@ def sparse_add(
 
 
 @op("SparseAddGrad")
-def sparse_add_grad(
-    backprop_val_grad: Array, a_indices: Array, b_indices: Array, sum_indices: Array
-) -> tuple[Array, Array]:
+def sparse_add_grad(backprop_val_grad, a_indices, b_indices, sum_indices):
     """Route gradients of a sum's entries to the entries of its operands.
 
-    TF: tf.raw_ops.SparseAddGrad (core/kernels/sparse_add_grad_op.cc).
+    TF: core/kernels/sparse_add_grad_op.cc.
     """
     return (
         pick(backprop_val_grad, same_rows(a_indices, sum_indices)),
@@ -108,16 +90,7 @@ def _sparse_sparse(
 
 def _register(name: str, fn: Callable[..., Any]) -> None:
     @op(name)
-    def call(
-        a_indices: Operand,
-        a_values: Operand,
-        a_shape: Operand,
-        b_indices: Operand,
-        b_values: Operand,
-        b_shape: Operand,
-        *,
-        bound: Bound,
-    ) -> tuple[Array, Array]:
+    def call(a_indices, a_values, a_shape, b_indices, b_values, b_shape, *, bound: Bound):
         """Return ``fn`` of two sparse tensors, where either has an entry.
 
         TF: core/kernels/sparse_sparse_binary_op_shared.cc.
@@ -129,10 +102,6 @@ def _register(name: str, fn: Callable[..., Any]) -> None:
           b_indices: [m, rank].
           b_values: [m].
           b_shape: [rank], equal to ``a_shape``.
-          bound: capacity of the result if indices are traced.
-
-        Returns:
-          Indices and values of the result. Missing entries count as 0.
 
         Raises:
           OpError: static shapes differ.
@@ -148,10 +117,10 @@ _register("SparseSparseMinimum", lax.min)
 
 
 @op("SparseSoftmax")
-def sparse_softmax(sp_indices: Array, sp_values: Array, sp_shape: Array) -> Array:
+def sparse_softmax(sp_indices, sp_values, sp_shape):
     """Softmax over the entries of each row.
 
-    TF: tf.raw_ops.SparseSoftmax (core/kernels/sparse_softmax_op.cc).
+    TF: core/kernels/sparse_softmax_op.cc.
 
     A row is a run of entries whose indices differ in the last column only.
     """

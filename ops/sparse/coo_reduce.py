@@ -1,4 +1,7 @@
-"""Reductions of COO sparse tensors, into dense and into sparse tensors."""
+"""Reductions of COO sparse tensors, into dense and into sparse tensors.
+
+TF: core/kernels/sparse_reduce_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ from tf2jax_lite.ops.math.segment import segment_reduce
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.values.static import dims, normalize_axes, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, order_of, shape_of, sizes_of, static_integers
 
@@ -87,17 +88,8 @@ def _reduce_sparse(
 
 def _register(kind: str) -> None:
     @op(f"SparseReduce{kind}")
-    def dense(
-        input_indices: Array,
-        input_values: Array,
-        input_shape: Static,
-        reduction_axes: Static,
-        *,
-        keep_dims: bool = False,
-    ) -> Array:
+    def dense(input_indices, input_values, input_shape: Static, reduction_axes: Static, *, keep_dims=False):
         """Reduce entries over axes to a dense tensor.
-
-        TF: core/kernels/sparse_reduce_op.cc.
 
         A maximum is NaN if any entry is NaN (in TensorFlow, on CPU, that depends on the order of entries).
 
@@ -106,37 +98,18 @@ def _register(kind: str) -> None:
           input_values: [n].
           input_shape: [rank], static.
           reduction_axes: scalar or vector of ints in [-rank, rank), static.
-          keep_dims: keep reduced dimensions with size 1.
-
-        Returns:
-          A dense tensor, 0 where there is no entry.
         """
         return _reduce(kind, input_indices, input_values, input_shape, reduction_axes, keep_dims)
 
     @op(f"SparseReduce{kind}Sparse")
-    def sparse(
-        input_indices: Operand,
-        input_values: Operand,
-        input_shape: Operand,
-        reduction_axes: Operand,
-        *,
-        keep_dims: bool = False,
-        bound: Bound,
-    ) -> tuple[Array, Array, Array]:
+    def sparse(input_indices, input_values, input_shape, reduction_axes, *, keep_dims=False, bound: Bound):
         """Reduce entries over axes to a sparse tensor.
-
-        TF: core/kernels/sparse_reduce_op.cc.
 
         Args:
           input_indices: [n, rank].
           input_values: [n].
           input_shape: [rank].
           reduction_axes: scalar or vector of ints in [-rank, rank), static.
-          keep_dims: keep reduced dimensions with size 1.
-          bound: capacity of the result if indices are traced.
-
-        Returns:
-          Indices, values and shape of the result.
 
         Raises:
           OpError: the axes are traced.

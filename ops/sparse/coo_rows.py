@@ -1,4 +1,7 @@
-"""Row-wise ops on COO sparse tensors: filling empty rows, slices and splits."""
+"""Row-wise ops on COO sparse tensors: filling empty rows, slices and splits.
+
+TF: core/kernels/sparse_fill_empty_rows_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, normalize_axis, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices, pick, same_rows, select_entries, shape_of, sizes_of, static_integers
 
@@ -26,22 +27,14 @@ _PROBLEM = "which entries are chosen depends on traced indices"
 
 
 @op("SparseFillEmptyRows")
-def sparse_fill_empty_rows(
-    indices: Operand, values: Operand, dense_shape: Operand, default_value: Operand, *, bound: Bound
-) -> tuple[Operand, Operand, Operand, Operand]:
+def sparse_fill_empty_rows(indices, values, dense_shape, default_value, *, bound: Bound):
     """Add an entry at column 0 to each row that has none.
-
-    TF: tf.raw_ops.SparseFillEmptyRows (core/kernels/sparse_fill_empty_rows_op.cc).
 
     Args:
       indices: [n, rank].
       values: [n].
       dense_shape: [rank]; only the first size must be static or a dynamic dimension.
       default_value: scalar.
-      bound: capacity of the result if indices are traced; entries past it are dropped.
-
-    Returns:
-      Indices, values, a bool for each row that was empty, and the new position of each old entry.
 
     Raises:
       OpError: static row indices are out of range.
@@ -126,7 +119,7 @@ def _filled(values: Any, sources: Any, default: Any, count: int) -> Any:
 
 
 @op("SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad")
-def sparse_fill_empty_rows_grad(reverse_index_map: Array, grad_values: Array) -> tuple[Array, Array]:
+def sparse_fill_empty_rows_grad(reverse_index_map, grad_values):
     """Split gradients into those of entries and of the default value.
 
     TF: tf.raw_ops.SparseFillEmptyRowsGrad, RaggedFillEmptyRowsGrad (core/kernels/sparse_fill_empty_rows_op.cc).
@@ -140,22 +133,16 @@ def sparse_fill_empty_rows_grad(reverse_index_map: Array, grad_values: Array) ->
 
 
 @op("RaggedFillEmptyRows")
-def ragged_fill_empty_rows(
-    value_rowids: Operand, values: Operand, nrows: Operand, default_value: Operand, *, bound: Bound
-) -> tuple[Array, Array, Array, Array]:
+def ragged_fill_empty_rows(value_rowids, values, nrows, default_value, *, bound: Bound):
     """Add the default value to each row that has no value.
 
-    TF: tf.raw_ops.RaggedFillEmptyRows (core/kernels/ragged_fill_empty_rows_op.cc).
+    TF: core/kernels/ragged_fill_empty_rows_op.cc.
 
     Args:
       value_rowids: [n], integers.
       values: [n].
       nrows: scalar, static.
       default_value: scalar.
-      bound: capacity of the result if row ids are traced.
-
-    Returns:
-      Row ids, values, a bool for each row that was empty, and the new position of each old value.
 
     Raises:
       OpError: shapes differ, or ``nrows`` is traced.
@@ -167,12 +154,10 @@ def ragged_fill_empty_rows(
 
 
 @op("SparseSlice")
-def sparse_slice(
-    indices: Operand, values: Operand, shape: Operand, start: Operand, size: Operand, *, bound: Bound
-) -> tuple[Array, Array, Array]:
+def sparse_slice(indices, values, shape, start, size, *, bound: Bound):
     """Return the entries inside a box.
 
-    TF: tf.raw_ops.SparseSlice (core/kernels/sparse_slice_op.cc).
+    TF: core/kernels/sparse_slice_op.cc.
 
     Args:
       indices: [n, rank].
@@ -180,10 +165,6 @@ def sparse_slice(
       shape: [rank].
       start: [rank].
       size: [rank]; clipped to the shape.
-      bound: capacity of the result if indices or the box are traced.
-
-    Returns:
-      Indices relative to ``start``, values, and the shape of the slice.
 
     Raises:
       OpError: a static size is negative.
@@ -206,12 +187,10 @@ def sparse_slice(
 
 
 @op("SparseSliceGrad")
-def sparse_slice_grad(
-    backprop_val_grad: Array, input_indices: Array, input_start: Array, output_indices: Array
-) -> Array:
+def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indices):
     """Route gradients of a slice's entries to the entries of its input.
 
-    TF: tf.raw_ops.SparseSliceGrad (core/kernels/sparse_slice_grad_op.cc).
+    TF: core/kernels/sparse_slice_grad_op.cc.
     """
     moved = output_indices + input_start
     if static_value(output_indices) is None:
@@ -220,20 +199,16 @@ def sparse_slice_grad(
 
 
 @op("SparseSplit")
-def sparse_split(
-    split_dim: Operand, indices: Operand, values: Operand, shape: Operand, *, num_split: int, bound: Bound
-) -> tuple[list[Operand], list[Operand], list[Operand]]:
+def sparse_split(split_dim, indices, values, shape, *, num_split, bound: Bound):
     """Split along a dimension; earlier parts take the remainder.
 
-    TF: tf.raw_ops.SparseSplit (core/kernels/sparse_split_op.cc).
+    TF: core/kernels/sparse_split_op.cc.
 
     Args:
       split_dim: scalar, static, in [-rank, rank).
       indices: [n, rank].
       values: [n].
       shape: [rank], static.
-      num_split: number of parts, at most the size of the dimension.
-      bound: capacity of each part if indices are traced.
 
     Returns:
       Lists of indices, values and shapes, one of each per part.

@@ -3,6 +3,8 @@
 Rows are dense, sparse or ragged.
 
 Each row's counts are in the order of the values. The number of unique values is dynamic.
+
+TF: core/kernels/count_ops.cc.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
 
@@ -135,26 +135,13 @@ def _counts(
 
 
 @op("DenseCountSparseOutput")
-def dense_count_sparse_output(
-    values: Operand,
-    weights: Operand,
-    *,
-    minlength: int = -1,
-    maxlength: int = -1,
-    binary_output: bool,
-    bound: Bound,
-) -> tuple[Array, Array, Array]:
+def dense_count_sparse_output(values, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound):
     """Count the values of a vector, or of each row of a matrix.
-
-    TF: tf.raw_ops.DenseCountSparseOutput (core/kernels/count_ops.cc).
 
     Args:
       values: [n] or [rows, n], integers >= 0.
-      weights: of the shape of ``values``, or empty.
-      minlength: lower bound of the last size of the result.
       maxlength: that size: larger values are not counted; -1: one more than the largest value.
       binary_output: return 1 instead of counts.
-      bound: capacity of the result if values are traced.
 
     Returns:
       Indices (row, value) in order, the counts or sums of weights, and the dense shape.
@@ -186,29 +173,17 @@ def dense_count_sparse_output(
 
 @op("SparseCountSparseOutput")
 def sparse_count_sparse_output(
-    indices: Operand,
-    values: Operand,
-    dense_shape: Operand,
-    weights: Operand,
-    *,
-    minlength: int = -1,
-    maxlength: int = -1,
-    binary_output: bool,
-    bound: Bound,
-) -> tuple[Array, Array, Array]:
+    indices, values, dense_shape, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound
+):
     """Count the values of each row (first index) of a sparse tensor.
-
-    TF: tf.raw_ops.SparseCountSparseOutput (core/kernels/count_ops.cc).
 
     Args:
       indices: [n, rank].
       values: [n], integers >= 0.
       dense_shape: [rank].
       weights: [n], or empty.
-      minlength: lower bound of the last size of the result.
       maxlength: that size: larger values are not counted; -1: one more than the largest value.
       binary_output: return 1 instead of counts.
-      bound: capacity of the result if values are traced.
 
     Returns:
       Indices (row, value) in order, the counts or sums of weights, and the dense shape.
@@ -237,28 +212,15 @@ def sparse_count_sparse_output(
 
 
 @op("RaggedCountSparseOutput")
-def ragged_count_sparse_output(
-    splits: Operand,
-    values: Operand,
-    weights: Operand,
-    *,
-    minlength: int = -1,
-    maxlength: int = -1,
-    binary_output: bool,
-    bound: Bound,
-) -> tuple[Array, Array, Array]:
+def ragged_count_sparse_output(splits, values, weights, *, minlength=-1, maxlength=-1, binary_output, bound: Bound):
     """Count the values of each row of a ragged tensor.
-
-    TF: tf.raw_ops.RaggedCountSparseOutput (core/kernels/count_ops.cc).
 
     Args:
       splits: [rows + 1].
       values: [n], integers >= 0.
       weights: [n], or empty.
-      minlength: lower bound of the last size of the result.
       maxlength: that size: larger values are not counted; -1: one more than the largest value.
       binary_output: return 1 instead of counts.
-      bound: capacity of the result if values are traced.
 
     Returns:
       Indices (row, value) in order, the counts or sums of weights, and the dense shape.

@@ -22,8 +22,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, dims, dims_array, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
@@ -155,10 +153,10 @@ def _is_unsorted(rows: np.ndarray) -> bool:
 
 
 @op("SparseTensorToCSRSparseMatrix")
-def sparse_tensor_to_csr_sparse_matrix(indices: Array, values: Array, dense_shape: Static) -> SparseMatrix:
+def sparse_tensor_to_csr_sparse_matrix(indices, values, dense_shape: Static):
     """Convert a sparse tensor to a matrix.
 
-    TF: tf.raw_ops.SparseTensorToCSRSparseMatrix (core/kernels/sparse/sparse_tensor_to_csr_sparse_matrix_op.cc).
+    TF: core/kernels/sparse/sparse_tensor_to_csr_sparse_matrix_op.cc.
 
     Static indices that are not in the order of rows raise an error (TensorFlow mixes up their rows).
 
@@ -167,9 +165,6 @@ def sparse_tensor_to_csr_sparse_matrix(indices: Array, values: Array, dense_shap
       values: [n].
       dense_shape: [2] or [3], static.
 
-    Returns:
-      The matrix.
-
     Raises:
       OpError: shapes do not fit, or static indices are out of order.
     """
@@ -177,12 +172,10 @@ def sparse_tensor_to_csr_sparse_matrix(indices: Array, values: Array, dense_shap
 
 
 @op("CSRSparseMatrixToSparseTensor")
-def csr_sparse_matrix_to_sparse_tensor(
-    sparse_matrix: SparseMatrix, *, type: DTypeLike
-) -> tuple[Operand, Operand, Operand]:
+def csr_sparse_matrix_to_sparse_tensor(sparse_matrix, *, type):
     """Return indices, values and dense shape of a matrix.
 
-    TF: tf.raw_ops.CSRSparseMatrixToSparseTensor (core/kernels/sparse/csr_sparse_matrix_to_sparse_tensor_op.cc).
+    TF: core/kernels/sparse/csr_sparse_matrix_to_sparse_tensor_op.cc.
     """
     matrix = as_matrix(sparse_matrix, type)
     int64 = canonical(_INT64)
@@ -190,10 +183,10 @@ def csr_sparse_matrix_to_sparse_tensor(
 
 
 @op("DenseToCSRSparseMatrix")
-def dense_to_csr_sparse_matrix(dense_input: Array, indices: Array) -> SparseMatrix:
+def dense_to_csr_sparse_matrix(dense_input, indices):
     """Make a matrix of the elements of a dense one at given indices.
 
-    TF: tf.raw_ops.DenseToCSRSparseMatrix (core/kernels/sparse/dense_to_csr_sparse_matrix_op.cc).
+    TF: core/kernels/sparse/dense_to_csr_sparse_matrix_op.cc.
     """
     shape, found = tuple(dense_input.shape), static_value(indices)
     if indices.ndim != 2 or indices.shape[1] != len(shape):
@@ -203,10 +196,10 @@ def dense_to_csr_sparse_matrix(dense_input: Array, indices: Array) -> SparseMatr
 
 
 @op("CSRSparseMatrixToDense")
-def csr_sparse_matrix_to_dense(sparse_input: SparseMatrix, *, type: DTypeLike) -> Array:
+def csr_sparse_matrix_to_dense(sparse_input, *, type):
     """Convert a matrix to a dense one.
 
-    TF: tf.raw_ops.CSRSparseMatrixToDense (core/kernels/sparse/csr_sparse_matrix_to_dense_op.cc).
+    TF: core/kernels/sparse/csr_sparse_matrix_to_dense_op.cc.
     """
     return as_matrix(sparse_input, type).dense()
 
@@ -220,10 +213,10 @@ def _counts(matrix: SparseMatrix, groups: Any, count: Any) -> Any:
 
 
 @op("SparseMatrixNNZ")
-def sparse_matrix_nnz(sparse_matrix: SparseMatrix) -> Operand:
+def sparse_matrix_nnz(sparse_matrix):
     """Count the entries of each matrix, int32.
 
-    TF: tf.raw_ops.SparseMatrixNNZ (core/kernels/sparse/nnz_op.cc).
+    TF: core/kernels/sparse/nnz_op.cc.
     """
     matrix = as_matrix(sparse_matrix)
     found = static_value(matrix.indices)
@@ -235,18 +228,13 @@ def sparse_matrix_nnz(sparse_matrix: SparseMatrix) -> Operand:
 
 
 @op("CSRSparseMatrixComponents")
-def csr_sparse_matrix_components(
-    csr_sparse_matrix: SparseMatrix, index: Operand, *, type: DTypeLike, bound: Bound
-) -> tuple[Operand, Operand, Operand]:
+def csr_sparse_matrix_components(csr_sparse_matrix, index, *, type, bound: Bound):
     """Return row pointers, columns and values of one matrix.
 
-    TF: tf.raw_ops.CSRSparseMatrixComponents (core/kernels/sparse/sparse_matrix_components_op.cc).
+    TF: core/kernels/sparse/sparse_matrix_components_op.cc.
 
     Args:
-      csr_sparse_matrix: a matrix, or a batch of them.
       index: scalar: which matrix of the batch.
-      type: dtype of the values.
-      bound: capacity of columns and values if indices of a batch are traced.
 
     Returns:
       int32 [rows + 1], int32 [n] and values [n].
@@ -278,27 +266,23 @@ def csr_sparse_matrix_components(
 
 
 @op("SparseMatrixTranspose")
-def sparse_matrix_transpose(input: SparseMatrix, *, conjugate: bool = False, type: DTypeLike) -> SparseMatrix:
+def sparse_matrix_transpose(input, *, conjugate=False, type):
     """Transpose each matrix.
 
-    TF: tf.raw_ops.SparseMatrixTranspose (core/kernels/sparse/transpose_op.cc).
+    TF: core/kernels/sparse/transpose_op.cc.
     """
     matrix = as_matrix(input, type).transposed()
     return matrix.conj() if conjugate else matrix
 
 
 @op("SparseMatrixZeros")
-def sparse_matrix_zeros(dense_shape: Static, *, type: DTypeLike) -> SparseMatrix:
+def sparse_matrix_zeros(dense_shape: Static, *, type):
     """Make a matrix without entries.
 
-    TF: tf.raw_ops.SparseMatrixZeros (core/kernels/sparse/zeros_op.cc).
+    TF: core/kernels/sparse/zeros_op.cc.
 
     Args:
       dense_shape: [2] or [3], static.
-      type: dtype of the values.
-
-    Returns:
-      The matrix.
 
     Raises:
       OpError: the rank is not 2 or 3.

@@ -12,7 +12,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import DTypeLike
 
 from .csr import SparseMatrix, as_matrix
 
@@ -20,10 +19,10 @@ __all__: list[str] = []
 
 
 @op("SparseMatrixSparseCholesky", pattern=Pattern.CONTRACTION)
-def sparse_matrix_sparse_cholesky(input: SparseMatrix, permutation: Static, *, type: DTypeLike) -> SparseMatrix:
+def sparse_matrix_sparse_cholesky(input, permutation: Static, *, type):
     """Factor matrices, of which the lower triangle is read.
 
-    TF: tf.raw_ops.SparseMatrixSparseCholesky (core/kernels/sparse/sparse_cholesky_op.cc).
+    TF: core/kernels/sparse/sparse_cholesky_op.cc.
 
     Values are computed in a dense matrix. A traced matrix that is not positive definite gives NaN (an error in
     TensorFlow).
@@ -31,10 +30,6 @@ def sparse_matrix_sparse_cholesky(input: SparseMatrix, permutation: Static, *, t
     Args:
       input: matrices [..., n, n] with static indices.
       permutation: [..., n], static: the elimination order.
-      type: dtype of the values.
-
-    Returns:
-      The lower factor, with its fill-in.
 
     Raises:
       OpError: shapes do not fit, indices are traced, or a concrete matrix is not positive definite.

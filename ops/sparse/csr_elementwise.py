@@ -1,4 +1,7 @@
-"""Sums, scaling and softmax of CSR matrices, for which only GPUs have kernels."""
+"""Sums, scaling and softmax of CSR matrices, for which only GPUs have kernels.
+
+TF: core/kernels/sparse/softmax_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims_array, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .coo import pick, same_rows, union
 from .coo_elementwise import sparse_softmax
@@ -24,22 +25,16 @@ __all__: list[str] = []
 
 
 @op("SparseMatrixAdd")
-def sparse_matrix_add(a: SparseMatrix, b: SparseMatrix, alpha: Operand, beta: Operand, *, bound: Bound) -> SparseMatrix:
+def sparse_matrix_add(a, b, alpha, beta, *, bound: Bound):
     """Return ``alpha * a + beta * b``, with an entry wherever one has one.
 
-    TF: tf.raw_ops.SparseMatrixAdd (core/kernels/sparse/add_op.cc).
+    TF: core/kernels/sparse/add_op.cc.
 
     As in TensorFlow, ``alpha`` and ``beta`` have no gradients.
 
     Args:
-      a: a matrix.
-      b: a matrix of the same shape.
       alpha: scalar.
       beta: scalar.
-      bound: capacity of the result if indices are traced.
-
-    Returns:
-      The sum.
 
     Raises:
       OpError: shapes or dtypes differ.
@@ -55,10 +50,10 @@ def sparse_matrix_add(a: SparseMatrix, b: SparseMatrix, alpha: Operand, beta: Op
 
 
 @op("SparseMatrixMul")
-def sparse_matrix_mul(a: SparseMatrix, b: Array) -> SparseMatrix:
+def sparse_matrix_mul(a, b):
     """Multiply by a scalar, or each matrix of a batch by one.
 
-    TF: tf.raw_ops.SparseMatrixMul (core/kernels/sparse/mul_op.cc).
+    TF: core/kernels/sparse/mul_op.cc.
     """
     matrix, b = as_matrix(a, b.dtype), jnp.asarray(b)
     if not b.ndim:
@@ -70,11 +65,8 @@ def sparse_matrix_mul(a: SparseMatrix, b: Array) -> SparseMatrix:
 
 
 @op("SparseMatrixSoftmax")
-def sparse_matrix_softmax(logits: SparseMatrix, *, type: DTypeLike) -> SparseMatrix:
-    """Softmax over the entries of each row.
-
-    TF: tf.raw_ops.SparseMatrixSoftmax (core/kernels/sparse/softmax_op.cc).
-    """
+def sparse_matrix_softmax(logits, *, type):
+    """Softmax over the entries of each row."""
     matrix = as_matrix(logits, type)
     if not matrix.values.shape[0]:
         return matrix
@@ -82,11 +74,8 @@ def sparse_matrix_softmax(logits: SparseMatrix, *, type: DTypeLike) -> SparseMat
 
 
 @op("SparseMatrixSoftmaxGrad")
-def sparse_matrix_softmax_grad(softmax: SparseMatrix, grad_softmax: SparseMatrix, *, type: DTypeLike) -> SparseMatrix:
-    """Return the gradient of SparseMatrixSoftmax.
-
-    TF: tf.raw_ops.SparseMatrixSoftmaxGrad (core/kernels/sparse/softmax_op.cc).
-    """
+def sparse_matrix_softmax_grad(softmax, grad_softmax, *, type):
+    """Return the gradient of SparseMatrixSoftmax."""
     matrix, gradient = as_matrix(softmax, type), as_matrix(grad_softmax, type)
     if matrix.dims != gradient.dims:
         raise OpError(f"gradients of shape {list(gradient.dims)} for a softmax of shape {list(matrix.dims)}")

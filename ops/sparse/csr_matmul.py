@@ -15,7 +15,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .coo import scatter_entries
 from .csr import SparseMatrix, as_matrix
@@ -48,19 +47,19 @@ def _dense_operand(b: Any, transpose: bool, adjoint: bool) -> Any:
 
 @op("SparseMatrixMatMul", pattern=Pattern.CONTRACTION)
 def sparse_matrix_mat_mul(
-    a: SparseMatrix,
-    b: Array,
+    a,
+    b,
     *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    adjoint_a: bool = False,
-    adjoint_b: bool = False,
-    transpose_output: bool = False,
-    conjugate_output: bool = False,
-) -> Array:
+    transpose_a=False,
+    transpose_b=False,
+    adjoint_a=False,
+    adjoint_b=False,
+    transpose_output=False,
+    conjugate_output=False,
+):
     """Multiply a sparse matrix by a dense one.
 
-    TF: tf.raw_ops.SparseMatrixMatMul (core/kernels/sparse/mat_mul_op.cc).
+    TF: core/kernels/sparse/mat_mul_op.cc.
     """
     _check_flags(transpose_a, adjoint_a, "a")
     _check_flags(transpose_b, adjoint_b, "b")
@@ -91,19 +90,11 @@ def _operand(matrix: Any, dtype: Any, transpose: bool, adjoint: bool) -> SparseM
 
 @op("SparseMatrixSparseMatMul")
 def sparse_matrix_sparse_mat_mul(
-    a: SparseMatrix,
-    b: SparseMatrix,
-    *,
-    type: DTypeLike,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    adjoint_a: bool = False,
-    adjoint_b: bool = False,
-    bound: Bound,
-) -> SparseMatrix:
+    a, b, *, type, transpose_a=False, transpose_b=False, adjoint_a=False, adjoint_b=False, bound: Bound
+):
     """Multiply sparse matrices.
 
-    TF: tf.raw_ops.SparseMatrixSparseMatMul (core/kernels/sparse/sparse_mat_mul_op.cc).
+    TF: core/kernels/sparse/sparse_mat_mul_op.cc.
 
     There is an entry wherever entries of both are multiplied, even if their sum is 0. With traced indices the product
     is computed as one of dense matrices.
@@ -111,15 +102,6 @@ def sparse_matrix_sparse_mat_mul(
     Args:
       a: a matrix [..., n, k].
       b: a matrix [..., k, m].
-      type: dtype of the values.
-      transpose_a: transpose ``a`` first.
-      transpose_b: transpose ``b`` first.
-      adjoint_a: use the adjoint of ``a``.
-      adjoint_b: use the adjoint of ``b``.
-      bound: capacity of the result if indices are traced.
-
-    Returns:
-      The product.
 
     Raises:
       OpError: shapes or dtypes do not fit.

@@ -18,8 +18,6 @@ from tf2jax_lite.loops.shard_map import scan
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
 
@@ -85,19 +83,19 @@ def _levenshtein(a: Any, length_a: Any, b: Any, length_b: Any) -> Any:
 
 @op("EditDistance")
 def edit_distance(
-    hypothesis_indices: Operand,
-    hypothesis_values: Operand,
-    hypothesis_shape: Operand,
-    truth_indices: Operand,
-    truth_values: Operand,
-    truth_shape: Operand,
+    hypothesis_indices,
+    hypothesis_values,
+    hypothesis_shape,
+    truth_indices,
+    truth_values,
+    truth_shape,
     *,
-    normalize: bool = True,
+    normalize=True,
     bound: Bound,
-) -> Array:
+):
     """Return the Levenshtein distance of pairs of sequences.
 
-    TF: tf.raw_ops.EditDistance (core/kernels/edit_distance_op.cc).
+    TF: core/kernels/edit_distance_op.cc.
 
     The number of sequences must be static, their lengths need not be.
 
@@ -108,8 +106,6 @@ def edit_distance(
       truth_indices: [m, rank].
       truth_values: [m].
       truth_shape: [rank].
-      normalize: divide by the length of the truth; inf if that is 0 and the hypothesis is not empty.
-      bound: unused: results have static shapes.
 
     Returns:
       float32 [rank - 1 leading sizes].

@@ -2,6 +2,8 @@
 
 The number of features of a row must be static, as it is for dense columns. Integers, and strings formatted from them,
 may be traced.
+
+TF: core/kernels/sparse_cross_op.cc.
 """
 
 from __future__ import annotations
@@ -19,8 +21,6 @@ from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.static import is_static, static_value
-from tf2jax_lite.values.tensors import ArrayOrPair, Tensor
-from tf2jax_lite.values.types import DTypeLike
 from tf2jax_lite.values.uint64 import U64, number, wrapping
 
 _INT64 = np.dtype(np.int64)
@@ -164,30 +164,22 @@ def _columns(indices: list[Any], values: list[Any], shapes: list[Any], dense_inp
 
 @op("SparseCross", int64="pair")
 def sparse_cross(
-    indices: Unconverted[list[Tensor]],
-    values: Unconverted[list[Tensor]],
-    shapes: Unconverted[list[Tensor]],
-    dense_inputs: Unconverted[list[Tensor]],
+    indices: Unconverted,
+    values: Unconverted,
+    shapes: Unconverted,
+    dense_inputs: Unconverted,
     *,
-    hashed_output: bool,
-    num_buckets: int,
-    hash_key: int,
-) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
+    hashed_output,
+    num_buckets,
+    hash_key,
+):
     """Cross columns, sparse ones before dense ones, into hashes or strings.
-
-    TF: tf.raw_ops.SparseCross (core/kernels/sparse_cross_op.cc).
 
     Args:
       indices: static [n_i, 2] of each sparse column.
       values: [n_i] of each sparse column: integers or strings.
       shapes: static [2] of each sparse column.
       dense_inputs: [rows, features] of each dense column.
-      hashed_output: return int64 hashes, not strings.
-      num_buckets: hashes are taken modulo this, or 2**63 - 1 if 0.
-      hash_key: initial value of the hash.
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor.
 
     Raises:
       OpError: numbers of rows differ, or a static input is traced.
@@ -201,17 +193,15 @@ def sparse_cross(
 
 @op("SparseCrossHashed", int64="pair")
 def sparse_cross_hashed(
-    indices: Unconverted[list[Tensor]],
-    values: Unconverted[list[Tensor]],
-    shapes: Unconverted[list[Tensor]],
-    dense_inputs: Unconverted[list[Tensor]],
+    indices: Unconverted,
+    values: Unconverted,
+    shapes: Unconverted,
+    dense_inputs: Unconverted,
     num_buckets: Static,
     strong_hash: Static,
     salt: Static,
-) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
+):
     """Cross columns into hashes; strings by a keyed hash if ``strong_hash``.
-
-    TF: tf.raw_ops.SparseCrossHashed (core/kernels/sparse_cross_op.cc).
 
     Args:
       indices: static [n_i, 2] of each sparse column.
@@ -221,9 +211,6 @@ def sparse_cross_hashed(
       num_buckets: scalar, static: hashes are taken modulo this, or 2**63 - 1 if 0.
       strong_hash: scalar bool, static: SipHash instead of FarmHash.
       salt: [2], static: the key of SipHash.
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor.
 
     Raises:
       OpError: numbers of rows differ, a static input is traced, or integers are to be hashed by SipHash.
@@ -236,15 +223,9 @@ def sparse_cross_hashed(
 
 @op("SparseCrossV2", int64="pair")
 def sparse_cross_v2(
-    indices: Unconverted[list[Tensor]],
-    values: Unconverted[list[Tensor]],
-    shapes: Unconverted[list[Tensor]],
-    dense_inputs: Unconverted[list[Tensor]],
-    sep: Static,
-) -> tuple[ArrayOrPair, ArrayOrPair, ArrayOrPair]:
+    indices: Unconverted, values: Unconverted, shapes: Unconverted, dense_inputs: Unconverted, sep: Static
+):
     """Cross columns into strings, with a separator.
-
-    TF: tf.raw_ops.SparseCrossV2 (core/kernels/sparse_cross_op.cc).
 
     Args:
       indices: static [n_i, 2] of each sparse column.
@@ -252,9 +233,6 @@ def sparse_cross_v2(
       shapes: static [2] of each sparse column.
       dense_inputs: [rows, features] of each dense column.
       sep: scalar string, static.
-
-    Returns:
-      Indices, values and dense shape of a sparse tensor.
 
     Raises:
       OpError: numbers of rows differ, or an input is traced.
@@ -266,22 +244,22 @@ def sparse_cross_v2(
 
 @op("RaggedCross", int64="pair")
 def ragged_cross(
-    ragged_values: Unconverted[list[Tensor]],
-    ragged_row_splits: Unconverted[list[Tensor]],
-    sparse_indices: Unconverted[list[Tensor]],
-    sparse_values: Unconverted[list[Tensor]],
-    sparse_shape: Unconverted[list[Tensor]],
-    dense_inputs: Unconverted[list[Tensor]],
+    ragged_values: Unconverted,
+    ragged_row_splits: Unconverted,
+    sparse_indices: Unconverted,
+    sparse_values: Unconverted,
+    sparse_shape: Unconverted,
+    dense_inputs: Unconverted,
     *,
-    input_order: str,
-    hashed_output: bool,
-    num_buckets: int,
-    hash_key: int,
-    out_row_splits_type: DTypeLike = _INT64,
-) -> tuple[ArrayOrPair, ArrayOrPair]:
+    input_order,
+    hashed_output,
+    num_buckets,
+    hash_key,
+    out_row_splits_type=_INT64,
+):
     """Cross columns into ragged rows.
 
-    TF: tf.raw_ops.RaggedCross (core/kernels/ragged_cross_op.cc).
+    TF: core/kernels/ragged_cross_op.cc.
 
     Args:
       ragged_values: [n_i] of each ragged column.
@@ -290,14 +268,6 @@ def ragged_cross(
       sparse_values: [n_i] of each sparse column.
       sparse_shape: static [2] of each sparse column.
       dense_inputs: [rows, features] of each dense column.
-      input_order: kinds of the columns in order: R, S or D.
-      hashed_output: return int64 hashes, not strings.
-      num_buckets: hashes are taken modulo this, or 2**63 - 1 if 0.
-      hash_key: initial value of the hash.
-      out_row_splits_type: dtype of the row splits.
-
-    Returns:
-      Values and row splits.
 
     Raises:
       OpError: numbers of rows differ, or a static input is traced.

@@ -2,6 +2,8 @@
 
 Rows with a static number of entries have that size. Where indices are traced, or one loop runs over rows of different
 numbers of entries, the size is dynamic (docs/sizes.md).
+
+TF: core/kernels/serialize_sparse_op.cc.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tf2jax_lite import ir
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, row_capacity, truncate_rows
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.ops.common.row_splits import from_lengths, row_of
@@ -24,9 +25,6 @@ from tf2jax_lite.ops.traits import Bound, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import as_array, canonical, static_value
 from tf2jax_lite.values.tensor_list import TensorList
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array, DTypeLike
-from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, shape_of, sizes_of
 from .variant import Sparse, SparseRows, is_static_size
@@ -47,17 +45,8 @@ def _host_serialize(sparse_indices: Any, sparse_values: Any, sparse_shape: Any, 
 
 
 @op("SerializeSparse", fold=_host_serialize)
-def serialize_sparse(
-    sparse_indices: Array,
-    sparse_values: Array,
-    sparse_shape: Unconverted[Operand],
-    *,
-    out_type: ir.DType | str = "string",
-) -> Sparse:
-    """Make a variant of a sparse tensor.
-
-    TF: tf.raw_ops.SerializeSparse (core/kernels/serialize_sparse_op.cc).
-    """
+def serialize_sparse(sparse_indices, sparse_values, sparse_shape: Unconverted, *, out_type="string"):
+    """Make a variant of a sparse tensor."""
     _check_type(out_type)
     check_indices(sparse_indices, sparse_values, sparse_shape)
     return Sparse((sparse_indices, sparse_values), None, tuple(sizes_of(sparse_shape))).bounded()
@@ -70,25 +59,13 @@ def _host_serialize_many(
 
 
 @op("SerializeManySparse", fold=_host_serialize_many)
-def serialize_many_sparse(
-    sparse_indices: Array,
-    sparse_values: Array,
-    sparse_shape: Unconverted[Operand],
-    *,
-    out_type: ir.DType | str = "string",
-) -> SparseRows:
+def serialize_many_sparse(sparse_indices, sparse_values, sparse_shape: Unconverted, *, out_type="string"):
     """Make a variant of each row of a sparse tensor.
-
-    TF: tf.raw_ops.SerializeManySparse (core/kernels/serialize_sparse_op.cc).
 
     Args:
       sparse_indices: [n, rank], in the order of rows.
       sparse_values: [n].
       sparse_shape: [rank]; the first size must be static.
-      out_type: must be variant.
-
-    Returns:
-      The rows.
 
     Raises:
       OpError: the rank is below 2, the number of rows is traced, or static entries are out of order.
@@ -120,18 +97,10 @@ def _row_splits(rows: Any, count: Any) -> Any:
 
 
 @op("DeserializeSparse")
-def deserialize_sparse(
-    serialized_sparse: Variant, *, dtype: DTypeLike, Tserialized: ir.DType | str = "string", bound: Bound
-) -> tuple[Array, Array, Array]:
+def deserialize_sparse(serialized_sparse, *, dtype, Tserialized="string", bound: Bound):
     """Make a sparse tensor of a variant, or of a vector of variants.
 
-    TF: tf.raw_ops.DeserializeSparse (core/kernels/deserialize_sparse_variant_op.cc).
-
-    Args:
-      serialized_sparse: a variant, or a vector of them, which are its rows.
-      dtype: dtype of the values.
-      Tserialized: unused.
-      bound: capacity of the result if the number of entries is dynamic.
+    TF: core/kernels/deserialize_sparse_variant_op.cc.
 
     Returns:
       Indices, values and dense shape; sizes of rows are their maximum.

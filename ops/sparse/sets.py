@@ -2,6 +2,8 @@
 
 A set is the entries that share all but the last index (its group). Results are sparse tensors: each set's values in
 order, at indices from 0. Their number is dynamic.
+
+TF: core/kernels/set_kernels.cc.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Bound
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
-from tf2jax_lite.values.tensors import Operand
-from tf2jax_lite.values.types import Array
 
 from .coo import check_indices
 
@@ -165,18 +165,12 @@ def _operate(a: _Entries, b: _Entries, set_operation: str, bound: int | DynamicS
 
 
 @op("DenseToDenseSetOperation")
-def dense_to_dense_set_operation(
-    set1: Operand, set2: Operand, *, set_operation: str, bound: Bound
-) -> tuple[Array, Array, Array]:
+def dense_to_dense_set_operation(set1, set2, *, set_operation, bound: Bound):
     """Return differences, intersections or unions of rows.
-
-    TF: tf.raw_ops.DenseToDenseSetOperation (core/kernels/set_kernels.cc).
 
     Args:
       set1: [..., n], integers or strings.
       set2: [..., m], of the same leading sizes.
-      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
-      bound: capacity of the result if values are traced.
 
     Returns:
       Indices, values and dense shape of a sparse tensor: the values of each set in order.
@@ -188,26 +182,14 @@ def dense_to_dense_set_operation(
 
 
 @op("DenseToSparseSetOperation")
-def dense_to_sparse_set_operation(
-    set1: Operand,
-    set2_indices: Operand,
-    set2_values: Operand,
-    set2_shape: Operand,
-    *,
-    set_operation: str,
-    bound: Bound,
-) -> tuple[Array, Array, Array]:
+def dense_to_sparse_set_operation(set1, set2_indices, set2_values, set2_shape, *, set_operation, bound: Bound):
     """Return differences, intersections or unions of dense and sparse rows.
-
-    TF: tf.raw_ops.DenseToSparseSetOperation (core/kernels/set_kernels.cc).
 
     Args:
       set1: [..., n], integers or strings.
       set2_indices: [m, rank].
       set2_values: [m].
       set2_shape: [rank].
-      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
-      bound: capacity of the result if values are traced.
 
     Returns:
       Indices, values and dense shape of a sparse tensor: the values of each set in order.
@@ -220,19 +202,9 @@ def dense_to_sparse_set_operation(
 
 @op("SparseToSparseSetOperation")
 def sparse_to_sparse_set_operation(
-    set1_indices: Operand,
-    set1_values: Operand,
-    set1_shape: Operand,
-    set2_indices: Operand,
-    set2_values: Operand,
-    set2_shape: Operand,
-    *,
-    set_operation: str,
-    bound: Bound,
-) -> tuple[Array, Array, Array]:
+    set1_indices, set1_values, set1_shape, set2_indices, set2_values, set2_shape, *, set_operation, bound: Bound
+):
     """Return differences, intersections or unions of sparse rows.
-
-    TF: tf.raw_ops.SparseToSparseSetOperation (core/kernels/set_kernels.cc).
 
     Args:
       set1_indices: [n, rank].
@@ -241,8 +213,6 @@ def sparse_to_sparse_set_operation(
       set2_indices: [m, rank].
       set2_values: [m].
       set2_shape: [rank].
-      set_operation: 'a-b', 'b-a', 'intersection' or 'union'.
-      bound: capacity of the result if values are traced.
 
     Returns:
       Indices, values and dense shape of a sparse tensor: the values of each set in order.
@@ -255,18 +225,13 @@ def sparse_to_sparse_set_operation(
 
 
 @op("SetSize")
-def set_size(set_indices: Array, set_values: Array, set_shape: Array) -> Array:
+def set_size(set_indices, set_values, set_shape):
     """Count the unique values of each set.
-
-    TF: tf.raw_ops.SetSize (core/kernels/set_kernels.cc).
 
     Args:
       set_indices: [n, rank].
       set_values: [n].
       set_shape: [rank]; all but the last size must be static.
-
-    Returns:
-      int32, of the leading sizes.
 
     Raises:
       OpError: a leading size is traced.

@@ -1,6 +1,8 @@
 """Optimizer steps on variables (``ResourceApply*``), as TensorFlow's kernels.
 
 `sparse_optimizers` applies them to gathered rows (``ResourceSparseApply*``).
+
+TF: core/kernels/training_ops.cc.
 """
 
 from __future__ import annotations
@@ -12,82 +14,48 @@ from jax import lax
 
 from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Update
-from tf2jax_lite.values.types import Array
 
 
 @op("ResourceApplyGradientDescent")
-def gradient_descent(var: Update[Array], alpha: Array, delta: Array) -> Array:
-    """Take a step of gradient descent.
-
-    TF: tf.raw_ops.ResourceApplyGradientDescent (core/kernels/training_ops.cc).
-    """
+def gradient_descent(var: Update, alpha, delta):
+    """Take a step of gradient descent."""
     return var - alpha * delta
 
 
 @op("ResourceApplyMomentum")
-def momentum(
-    var: Update[Array], accum: Update[Array], lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False
-) -> tuple[Array, Array]:
-    """Take a step of gradient descent with momentum.
-
-    TF: tf.raw_ops.ResourceApplyMomentum (core/kernels/training_ops.cc).
-    """
+def momentum(var: Update, accum: Update, lr, grad, momentum, *, use_nesterov=False):
+    """Take a step of gradient descent with momentum."""
     accum = accum * momentum + grad
     step = grad * lr + accum * momentum * lr if use_nesterov else accum * lr
     return var - step, accum
 
 
 @op("ResourceApplyKerasMomentum")
-def keras_momentum(
-    var: Update[Array], accum: Update[Array], lr: Array, grad: Array, momentum: Array, *, use_nesterov: bool = False
-) -> tuple[Array, Array]:
-    """Take a step of gradient descent with momentum, as Keras defines it.
-
-    TF: tf.raw_ops.ResourceApplyKerasMomentum (core/kernels/training_ops.cc).
-    """
+def keras_momentum(var: Update, accum: Update, lr, grad, momentum, *, use_nesterov=False):
+    """Take a step of gradient descent with momentum, as Keras defines it."""
     accum = accum * momentum - grad * lr
     return var + (accum * momentum - grad * lr if use_nesterov else accum), accum
 
 
 @op("ResourceApplyAdagrad")
-def adagrad(
-    var: Update[Array], accum: Update[Array], lr: Array, grad: Array, *, update_slots: bool = True
-) -> tuple[Array, Array]:
-    """Take a step of Adagrad.
-
-    TF: tf.raw_ops.ResourceApplyAdagrad (core/kernels/training_ops.cc).
-    """
+def adagrad(var: Update, accum: Update, lr, grad, *, update_slots=True):
+    """Take a step of Adagrad."""
     accum = accum + grad * grad if update_slots else accum
     return var - lr * grad * lax.rsqrt(accum), accum
 
 
 @op("ResourceApplyAdagradV2")
-def adagrad_v2(
-    var: Update[Array], accum: Update[Array], lr: Array, epsilon: Array, grad: Array, *, update_slots: bool = True
-) -> tuple[Array, Array]:
-    """Take a step of Adagrad with epsilon.
-
-    TF: tf.raw_ops.ResourceApplyAdagradV2 (core/kernels/training_ops.cc).
-    """
+def adagrad_v2(var: Update, accum: Update, lr, epsilon, grad, *, update_slots=True):
+    """Take a step of Adagrad with epsilon."""
     accum = accum + grad * grad if update_slots else accum
     return var - lr * grad / (jnp.sqrt(accum) + epsilon), accum
 
 
 @op("ResourceApplyAdagradDA")
 def adagrad_da(
-    var: Update[Array],
-    gradient_accumulator: Update[Array],
-    gradient_squared_accumulator: Update[Array],
-    grad: Array,
-    lr: Array,
-    l1: Array,
-    l2: Array,
-    global_step: Array,
-) -> tuple[Array, Array, Array]:
-    """Take a step of Adagrad dual averaging.
-
-    TF: tf.raw_ops.ResourceApplyAdagradDA (core/kernels/training_ops.cc).
-    """
+    var: Update, gradient_accumulator: Update, gradient_squared_accumulator: Update, grad, lr, l1, l2, global_step
+):
+    """Take a step of Adagrad dual averaging."""
     sums, squares = gradient_accumulator + grad, gradient_squared_accumulator + grad * grad
     step = jnp.asarray(global_step).astype(sums.dtype)
     shrunk = jnp.where(l1 > 0, jnp.sign(sums) * jnp.maximum(jnp.abs(sums) - step * l1, 0), sums)
@@ -95,19 +63,8 @@ def adagrad_da(
 
 
 @op("ResourceApplyAdadelta")
-def adadelta(
-    var: Update[Array],
-    accum: Update[Array],
-    accum_update: Update[Array],
-    lr: Array,
-    rho: Array,
-    epsilon: Array,
-    grad: Array,
-) -> tuple[Array, Array, Array]:
-    """Take a step of Adadelta.
-
-    TF: tf.raw_ops.ResourceApplyAdadelta (core/kernels/training_ops.cc).
-    """
+def adadelta(var: Update, accum: Update, accum_update: Update, lr, rho, epsilon, grad):
+    """Take a step of Adadelta."""
     accum = accum * rho + grad * grad * (1 - rho)
     update = jnp.sqrt(accum_update + epsilon) * lax.rsqrt(accum + epsilon) * grad
     return var - update * lr, accum, accum_update * rho + update * update * (1 - rho)
@@ -115,23 +72,9 @@ def adadelta(
 
 @op("ResourceApplyAdam")
 def adam(
-    var: Update[Array],
-    m: Update[Array],
-    v: Update[Array],
-    beta1_power: Array,
-    beta2_power: Array,
-    lr: Array,
-    beta1: Array,
-    beta2: Array,
-    epsilon: Array,
-    grad: Array,
-    *,
-    use_nesterov: bool = False,
-) -> tuple[Array, Array, Array]:
-    """Take a step of Adam.
-
-    TF: tf.raw_ops.ResourceApplyAdam (core/kernels/training_ops.cc).
-    """
+    var: Update, m: Update, v: Update, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad, *, use_nesterov=False
+):
+    """Take a step of Adam."""
     rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
     m = m + (grad - m) * (1 - beta1)
     v = v + (grad * grad - v) * (1 - beta2)
@@ -141,22 +84,9 @@ def adam(
 
 @op("ResourceApplyAdamWithAmsgrad")
 def adam_with_amsgrad(
-    var: Update[Array],
-    m: Update[Array],
-    v: Update[Array],
-    vhat: Update[Array],
-    beta1_power: Array,
-    beta2_power: Array,
-    lr: Array,
-    beta1: Array,
-    beta2: Array,
-    epsilon: Array,
-    grad: Array,
-) -> tuple[Array, Array, Array, Array]:
-    """Take a step of Adam with AMSGrad.
-
-    TF: tf.raw_ops.ResourceApplyAdamWithAmsgrad (core/kernels/training_ops.cc).
-    """
+    var: Update, m: Update, v: Update, vhat: Update, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+):
+    """Take a step of Adam with AMSGrad."""
     rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
     m = m + (grad - m) * (1 - beta1)
     v = v + (grad * grad - v) * (1 - beta2)
@@ -165,62 +95,24 @@ def adam_with_amsgrad(
 
 
 @op("ResourceApplyAdaMax")
-def ada_max(
-    var: Update[Array],
-    m: Update[Array],
-    v: Update[Array],
-    beta1_power: Array,
-    lr: Array,
-    beta1: Array,
-    beta2: Array,
-    epsilon: Array,
-    grad: Array,
-) -> tuple[Array, Array, Array]:
-    """Take a step of AdaMax.
-
-    TF: tf.raw_ops.ResourceApplyAdaMax (core/kernels/training_ops.cc).
-    """
+def ada_max(var: Update, m: Update, v: Update, beta1_power, lr, beta1, beta2, epsilon, grad):
+    """Take a step of AdaMax."""
     m = m + (grad - m) * (1 - beta1)
     v = jnp.maximum(beta2 * v, jnp.abs(grad))
     return var - lr / (1 - beta1_power) * (m / (v + epsilon)), m, v
 
 
 @op("ResourceApplyRMSProp")
-def rms_prop(
-    var: Update[Array],
-    ms: Update[Array],
-    mom: Update[Array],
-    lr: Array,
-    rho: Array,
-    momentum: Array,
-    epsilon: Array,
-    grad: Array,
-) -> tuple[Array, Array, Array]:
-    """Take a step of RMSProp.
-
-    TF: tf.raw_ops.ResourceApplyRMSProp (core/kernels/training_ops.cc).
-    """
+def rms_prop(var: Update, ms: Update, mom: Update, lr, rho, momentum, epsilon, grad):
+    """Take a step of RMSProp."""
     ms = ms + (grad * grad - ms) * (1 - rho)
     mom = mom * momentum + grad * lr * lax.rsqrt(ms + epsilon)
     return var - mom, ms, mom
 
 
 @op("ResourceApplyCenteredRMSProp")
-def centered_rms_prop(
-    var: Update[Array],
-    mg: Update[Array],
-    ms: Update[Array],
-    mom: Update[Array],
-    lr: Array,
-    rho: Array,
-    momentum: Array,
-    epsilon: Array,
-    grad: Array,
-) -> tuple[Array, Array, Array, Array]:
-    """Take a step of centered RMSProp.
-
-    TF: tf.raw_ops.ResourceApplyCenteredRMSProp (core/kernels/training_ops.cc).
-    """
+def centered_rms_prop(var: Update, mg: Update, ms: Update, mom: Update, lr, rho, momentum, epsilon, grad):
+    """Take a step of centered RMSProp."""
     ms = ms + (grad * grad - ms) * (1 - rho)
     mg = mg + (grad - mg) * (1 - rho)
     mom = mom * momentum + grad * lr * lax.rsqrt(ms - mg * mg + epsilon)
@@ -228,25 +120,15 @@ def centered_rms_prop(
 
 
 @op("ResourceApplyAddSign")
-def add_sign(
-    var: Update[Array], m: Update[Array], lr: Array, alpha: Array, sign_decay: Array, beta: Array, grad: Array
-) -> tuple[Array, Array]:
-    """Take a step of AddSign.
-
-    TF: tf.raw_ops.ResourceApplyAddSign (core/kernels/training_ops.cc).
-    """
+def add_sign(var: Update, m: Update, lr, alpha, sign_decay, beta, grad):
+    """Take a step of AddSign."""
     m = m * beta + grad * (1 - beta)
     return var - lr * (alpha + sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
 
 
 @op("ResourceApplyPowerSign")
-def power_sign(
-    var: Update[Array], m: Update[Array], lr: Array, logbase: Array, sign_decay: Array, beta: Array, grad: Array
-) -> tuple[Array, Array]:
-    """Take a step of PowerSign.
-
-    TF: tf.raw_ops.ResourceApplyPowerSign (core/kernels/training_ops.cc).
-    """
+def power_sign(var: Update, m: Update, lr, logbase, sign_decay, beta, grad):
+    """Take a step of PowerSign."""
     m = m * beta + grad * (1 - beta)
     return var - lr * jnp.exp(logbase * sign_decay * jnp.sign(grad) * jnp.sign(m)) * grad, m
 
@@ -258,22 +140,14 @@ def _shrink(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
 
 
 @op("ResourceApplyProximalGradientDescent")
-def proximal_gradient_descent(var: Update[Array], alpha: Array, l1: Array, l2: Array, delta: Array) -> Array:
-    """Take a step of proximal gradient descent (FOBOS).
-
-    TF: tf.raw_ops.ResourceApplyProximalGradientDescent (core/kernels/training_ops.cc).
-    """
+def proximal_gradient_descent(var: Update, alpha, l1, l2, delta):
+    """Take a step of proximal gradient descent (FOBOS)."""
     return _shrink(var - alpha * delta, alpha, l1, l2)
 
 
 @op("ResourceApplyProximalAdagrad")
-def proximal_adagrad(
-    var: Update[Array], accum: Update[Array], lr: Array, l1: Array, l2: Array, grad: Array
-) -> tuple[Array, Array]:
-    """Take a step of proximal Adagrad (FOBOS).
-
-    TF: tf.raw_ops.ResourceApplyProximalAdagrad (core/kernels/training_ops.cc).
-    """
+def proximal_adagrad(var: Update, accum: Update, lr, l1, l2, grad):
+    """Take a step of proximal Adagrad (FOBOS)."""
     accum = accum + grad * grad
     rate = lr * lax.rsqrt(accum)
     return _shrink(var - rate * grad, rate, l1, l2), accum
@@ -300,41 +174,14 @@ def _ftrl(
 
 
 @op("ResourceApplyFtrl")
-def ftrl(
-    var: Update[Array],
-    accum: Update[Array],
-    linear: Update[Array],
-    grad: Array,
-    lr: Array,
-    l1: Array,
-    l2: Array,
-    lr_power: Array,
-    *,
-    multiply_linear_by_lr: bool = False,
-) -> tuple[Array, Array, Array]:
-    """Take a step of FTRL-proximal.
-
-    TF: tf.raw_ops.ResourceApplyFtrl (core/kernels/training_ops.cc).
-    """
+def ftrl(var: Update, accum: Update, linear: Update, grad, lr, l1, l2, lr_power, *, multiply_linear_by_lr=False):
+    """Take a step of FTRL-proximal."""
     return _ftrl(var, accum, linear, grad, lr, l1, l2, jnp.zeros_like(lr), lr_power, multiply_linear_by_lr)
 
 
 @op("ResourceApplyFtrlV2")
 def ftrl_v2(
-    var: Update[Array],
-    accum: Update[Array],
-    linear: Update[Array],
-    grad: Array,
-    lr: Array,
-    l1: Array,
-    l2: Array,
-    l2_shrinkage: Array,
-    lr_power: Array,
-    *,
-    multiply_linear_by_lr: bool = False,
-) -> tuple[Array, Array, Array]:
-    """Take a step of FTRL-proximal with shrinkage.
-
-    TF: tf.raw_ops.ResourceApplyFtrlV2 (core/kernels/training_ops.cc).
-    """
+    var: Update, accum: Update, linear: Update, grad, lr, l1, l2, l2_shrinkage, lr_power, *, multiply_linear_by_lr=False
+):
+    """Take a step of FTRL-proximal with shrinkage."""
     return _ftrl(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr)

@@ -1,4 +1,7 @@
-"""Ops with side effects: Assert, Print, StringFormat, Timestamp."""
+"""Ops with side effects: Assert, Print, StringFormat, Timestamp.
+
+TF: core/kernels/logging_ops.cc.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,18 @@ from tf2jax_lite.ops.traits import Option, Unconditional, Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import to_32_bits
 from tf2jax_lite.values.static import as_array, canonical, is_static, static_value
-from tf2jax_lite.values.tensors import Tensor
-from tf2jax_lite.values.types import Array
 
 
 @op("Assert", side_effect=True)
 def assert_(
-    condition: Array,
-    data: Unconverted[list[Tensor]],
+    condition,
+    data: Unconverted,
     *,
-    summarize: int = 3,
+    summarize=3,
     enable_checkify_for_asserts: Option[bool] = False,
     certain: Unconditional,
-) -> tuple[()]:
+):
     """Raise if a static condition is false; check a traced one if configured.
-
-    TF: tf.raw_ops.Assert (core/kernels/logging_ops.cc).
 
     In a branch chosen at run time (such as the default of `tf.switch_case`) a false static condition is checked like a
     traced one: it fails only if the branch is taken.
@@ -154,12 +153,10 @@ def _filled(template: str, placeholder: str, inputs: list[Any], summarize: int) 
 
 
 @op("StringFormat", int64="pair")
-def string_format(
-    inputs: Unconverted[list[Tensor]], *, template: str = "%s", placeholder: str = "%s", summarize: int = 3
-) -> np.ndarray | Text:
+def string_format(inputs: Unconverted, *, template="%s", placeholder="%s", summarize=3):
     """Format tensors by a template.
 
-    TF: tf.raw_ops.StringFormat (core/kernels/string_format_op.cc).
+    TF: core/kernels/string_format_op.cc.
 
     Returns a `Text`, which can only be printed, if a tensor is traced.
     """
@@ -210,21 +207,14 @@ def _print_v2(input: Any, *, output_stream: str = "stderr", end: str = "\n") -> 
 
 
 @op("PrintV2", fold=_print_v2, side_effect=True, int64="pair")
-def print_v2(input: Unconverted[Tensor], *, output_stream: str = "stderr", end: str = "\n") -> tuple[()]:
-    """Print a string when the function runs, in no fixed order under ``jit``.
-
-    TF: tf.raw_ops.PrintV2 (core/kernels/logging_ops.cc).
-    """
+def print_v2(input: Unconverted, *, output_stream="stderr", end="\n"):
+    """Print a string when the function runs, in no fixed order under ``jit``."""
     return _print_v2(input, output_stream=output_stream, end=end)
 
 
 @op("Print", side_effect=True)
-def print_(
-    input: Array, data: Unconverted[list[Tensor]], *, message: str = "", first_n: int = -1, summarize: int = 3
-) -> Array:
+def print_(input, data: Unconverted, *, message="", first_n=-1, summarize=3):
     """Return the input and print the data.
-
-    TF: tf.raw_ops.Print (core/kernels/logging_ops.cc).
 
     The format is that of StringFormat. ``first_n`` counts runs in TensorFlow; there is no such state here, so only 0
     has an effect.
@@ -238,9 +228,6 @@ def print_(
 
 
 @op("Timestamp")
-def timestamp() -> np.ndarray:
-    """Return seconds since the epoch at tracing time, a constant under ``jit``.
-
-    TF: tf.raw_ops.Timestamp.
-    """
+def timestamp():
+    """Return seconds since the epoch at tracing time, a constant under ``jit``."""
     return np.asarray(time.time(), canonical(np.float64))

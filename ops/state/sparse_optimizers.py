@@ -20,7 +20,6 @@ from tf2jax_lite.ops.registry import op
 from tf2jax_lite.ops.traits import Marker, marker_of
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import static_value
-from tf2jax_lite.values.types import Array
 
 from . import optimizers as dense
 
@@ -74,7 +73,7 @@ def _register(name: str, step: Callable[..., Any]) -> None:
     at = [p.name for p in parameters].index("grad")
     count = sum(marker_of(p.annotation, step.__globals__) is Marker.UPDATE for p in parameters)
 
-    def call(*inputs: Array, **attrs: Any) -> tuple[Array, ...]:
+    def call(*inputs, **attrs):
         """Take an optimizer step on rows. TF: core/kernels/training_ops.cc."""
 
         def step_of_rows(*values: Any) -> tuple[Any, ...]:
@@ -84,7 +83,7 @@ def _register(name: str, step: Callable[..., Any]) -> None:
 
         return _rows(step_of_rows, inputs[:count], inputs[at], inputs[at + 1])
 
-    indices = inspect.Parameter("indices", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Array")
+    indices = inspect.Parameter("indices", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters.insert(at + 1, indices)
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     op(name)(call)

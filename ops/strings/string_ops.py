@@ -1,4 +1,7 @@
-"""Number formatting, joining, lengths, hash buckets and fingerprints of strings."""
+"""Number formatting, joining, lengths, hash buckets and fingerprints of strings.
+
+TF: core/kernels/string_to_hash_bucket_fast_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ from tf2jax_lite.ops.traits import Unconverted
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, WordArray, to_u32_pair
 from tf2jax_lite.values.static import is_static, static_value
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array, DTypeLike
 from tf2jax_lite.values.uint64 import U64, choose, number, wrapping
 
 from . import hashing
-from .byte_strings import ByteStrings, StringArray, as_rows, as_strings, encoded, from_u64, is_text, pack_words, packed
+from .byte_strings import ByteStrings, as_rows, as_strings, encoded, from_u64, is_text, pack_words, packed
 
 _BLANK, _ZERO, _MINUS, _PLUS = (np.uint32(ord(c)) for c in " 0-+")
 
@@ -77,27 +78,12 @@ def _check_format(dtype: Any, precision: int, scientific: bool, shortest: bool, 
 
 
 @op("AsString", fold=_printf, int64="pair")
-def as_string(
-    input: Unconverted[ArrayOrPair | ByteStrings],
-    *,
-    precision: int = -1,
-    scientific: bool = False,
-    shortest: bool = False,
-    width: int = -1,
-    fill: str = "",
-) -> StringArray:
-    """Format numbers as text. TF: tf.raw_ops.AsString (core/kernels/as_string_op.cc).
+def as_string(input: Unconverted, *, precision=-1, scientific=False, shortest=False, width=-1, fill=""):
+    """Format numbers as text. TF: core/kernels/as_string_op.cc.
 
     Args:
-      input: numbers, bools or strings; if traced, integers and bools only.
       precision: digits after the point, -1 for the default.
-      scientific: printf's ``%e``.
-      shortest: printf's ``%g``.
       width: minimum length, -1 for none.
-      fill: padding or sign flag: empty, space, 0, - or +.
-
-    Returns:
-      Strings of the shape of ``input``.
 
     Raises:
       OpError: the format does not fit the dtype, or the dtype is not supported for traced values.
@@ -187,10 +173,10 @@ def _shape_of_join(inputs: list[Any]) -> Any:
 
 
 @op("StringJoin", fold=_string_join, int64="pair")
-def string_join(inputs: Unconverted[list[StringArray]], *, separator: str = "") -> StringArray:
+def string_join(inputs: Unconverted, *, separator=""):
     """Join strings element by element.
 
-    TF: tf.raw_ops.StringJoin (core/kernels/string_join_op.cc).
+    TF: core/kernels/string_join_op.cc.
     """
     for value in inputs:
         as_strings(value)
@@ -233,10 +219,10 @@ def _characters(rows: hashing.Rows, xp: Any) -> Any:
 
 
 @op("StringLength", fold=_string_length, int64="pair")
-def string_length(input: Unconverted[StringArray], *, unit: str = "BYTE") -> Array:
+def string_length(input: Unconverted, *, unit="BYTE"):
     """Return the numbers of bytes, or of UTF-8 characters, int32.
 
-    TF: tf.raw_ops.StringLength (core/kernels/string_length_op.cc).
+    TF: core/kernels/string_length_op.cc.
     """
     rows = as_rows(input)
     return rows.length.astype(np.int32) if unit == "BYTE" else _characters(rows, jnp)
@@ -263,29 +249,23 @@ def _strong(input: Any, *, num_buckets: int, key: list[int]) -> Any:
 
 
 @op("StringToHashBucketFast", fold=_fast, int64="pair")
-def string_to_hash_bucket_fast(input: Unconverted[StringArray], *, num_buckets: int) -> ArrayOrPair:
-    """Return FarmHash's Fingerprint64 modulo a number, int64.
-
-    TF: tf.raw_ops.StringToHashBucketFast (core/kernels/string_to_hash_bucket_fast_op.cc).
-    """
+def string_to_hash_bucket_fast(input: Unconverted, *, num_buckets):
+    """Return FarmHash's Fingerprint64 modulo a number, int64."""
     return _fast(input, num_buckets=num_buckets)
 
 
 @op("StringToHashBucket", fold=_plain, int64="pair")
-def string_to_hash_bucket(string_tensor: Unconverted[StringArray], *, num_buckets: int) -> ArrayOrPair:
+def string_to_hash_bucket(string_tensor: Unconverted, *, num_buckets):
     """Return TensorFlow's Hash64 modulo a number, int64.
 
-    TF: tf.raw_ops.StringToHashBucket (core/kernels/string_to_hash_bucket_op.cc).
+    TF: core/kernels/string_to_hash_bucket_op.cc.
     """
     return _plain(string_tensor, num_buckets=num_buckets)
 
 
 @op("StringToHashBucketStrong", fold=_strong, int64="pair")
-def string_to_hash_bucket_strong(input: Unconverted[StringArray], *, num_buckets: int, key: list[int]) -> ArrayOrPair:
-    """Return SipHash-2-4 modulo a number, int64.
-
-    TF: tf.raw_ops.StringToHashBucketStrong (core/kernels/string_to_hash_bucket_fast_op.cc).
-    """
+def string_to_hash_bucket_strong(input: Unconverted, *, num_buckets, key):
+    """Return SipHash-2-4 modulo a number, int64."""
     return _strong(input, num_buckets=num_buckets, key=key)
 
 
@@ -327,15 +307,14 @@ def _bytes(data: Any) -> Any:
 
 
 @op("Fingerprint", fold=_fingerprint, int64="pair")
-def fingerprint(data: Unconverted[ArrayOrPair | ByteStrings], method: Static, *, T: DTypeLike | None = None) -> Array:
+def fingerprint(data: Unconverted, method: Static, *, T=None):
     """Return FarmHash's Fingerprint64 of the bytes of each row.
 
-    TF: tf.raw_ops.Fingerprint (core/kernels/fingerprint_op.cc).
+    TF: core/kernels/fingerprint_op.cc.
 
     Args:
       data: [n, ...]; strings are hashed one by one first.
       method: static; only farmhash64.
-      T: dtype that the graph declares.
 
     Returns:
       uint8 [n, 8], low byte first.

@@ -1,4 +1,7 @@
-"""Xla* ops on arrays: slice, gather, pad, iota, sort, random bits, precision."""
+"""Xla* ops on arrays: slice, gather, pad, iota, sort, random bits, precision.
+
+TF: compiler/tf2xla/kernels/dynamic_slice_ops.cc.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,6 @@ from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.int64 import U32Pair, from_u32_pair, to_u32_pair
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.tensors import ArrayOrPair
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .computations import last_axis
 from .protos import gather_fields
@@ -28,18 +29,13 @@ from .protos import gather_fields
 
 
 @op("XlaDynamicSlice", pattern=Pattern.INJECTIVE)
-def xla_dynamic_slice(input: Array, start_indices: Array, size_indices: Static) -> Array:
+def xla_dynamic_slice(input, start_indices, size_indices: Static):
     """Return a box whose start is clamped so that it fits.
-
-    TF: tf.raw_ops.XlaDynamicSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
 
     Args:
       input: [d0, ..., dn].
       start_indices: [n + 1].
       size_indices: [n + 1], static.
-
-    Returns:
-      The box, of shape ``size_indices``.
 
     Raises:
       OpError: lengths are not the rank.
@@ -53,11 +49,8 @@ def xla_dynamic_slice(input: Array, start_indices: Array, size_indices: Static) 
 
 
 @op("XlaDynamicUpdateSlice", pattern=Pattern.INJECTIVE)
-def xla_dynamic_update_slice(input: Array, update: Array, indices: Array) -> Array:
-    """Replace a box whose start is clamped so that it fits.
-
-    TF: tf.raw_ops.XlaDynamicUpdateSlice (compiler/tf2xla/kernels/dynamic_slice_ops.cc).
-    """
+def xla_dynamic_update_slice(input, update, indices):
+    """Replace a box whose start is clamped so that it fits."""
     if indices.ndim != 1 or indices.shape[0] != input.ndim or update.ndim != input.ndim:
         raise OpError(f"the update must have rank {input.ndim}, and the indices as many numbers")
     starts = jnp.asarray(indices)
@@ -66,22 +59,13 @@ def xla_dynamic_update_slice(input: Array, update: Array, indices: Array) -> Arr
 
 
 @op("XlaGather", pattern=Pattern.INJECTIVE)
-def xla_gather(
-    operand: Array, start_indices: Array, slice_sizes: Static, *, dimension_numbers: str, indices_are_sorted: bool
-) -> Array:
+def xla_gather(operand, start_indices, slice_sizes: Static, *, dimension_numbers, indices_are_sorted):
     """Gather boxes whose starts are clamped so that they fit.
 
-    TF: tf.raw_ops.XlaGather (compiler/tf2xla/kernels/gather_scatter_ops.cc).
+    TF: compiler/tf2xla/kernels/gather_scatter_ops.cc.
 
     Args:
-      operand: the array.
-      start_indices: starts of the boxes.
       slice_sizes: [rank], static.
-      dimension_numbers: serialized GatherDimensionNumbers.
-      indices_are_sorted: a promise that starts are in order.
-
-    Returns:
-      The boxes.
     """
     numbers, axis = gather_fields(dimension_numbers)
     return lax.gather(
@@ -95,12 +79,10 @@ def xla_gather(
 
 
 @op("XlaPad", pattern=Pattern.INJECTIVE)
-def xla_pad(
-    input: Array, padding_value: Array, padding_low: Static, padding_high: Static, padding_interior: Static
-) -> Array:
+def xla_pad(input, padding_value, padding_low: Static, padding_high: Static, padding_interior: Static):
     """Pad outside and between elements; negative padding truncates.
 
-    TF: tf.raw_ops.XlaPad (compiler/tf2xla/kernels/xla_pad_op.cc).
+    TF: compiler/tf2xla/kernels/xla_pad_op.cc.
 
     Args:
       input: [d0, ..., dn].
@@ -108,9 +90,6 @@ def xla_pad(
       padding_low: [n + 1], static.
       padding_high: [n + 1], static.
       padding_interior: [n + 1], static.
-
-    Returns:
-      The padded array.
 
     Raises:
       OpError: lengths are not the rank.
@@ -122,18 +101,13 @@ def xla_pad(
 
 
 @op("XlaBroadcastHelper")
-def xla_broadcast_helper(lhs: Array, rhs: Array, broadcast_dims: Static) -> tuple[Array, Array]:
+def xla_broadcast_helper(lhs, rhs, broadcast_dims: Static):
     """Expand the operand of lower rank to the rank of the other.
 
-    TF: tf.raw_ops.XlaBroadcastHelper (compiler/tf2xla/kernels/xla_broadcast_helper_op.cc).
+    TF: compiler/tf2xla/kernels/xla_broadcast_helper_op.cc.
 
     Args:
-      lhs: an array.
-      rhs: an array.
       broadcast_dims: static: the dimension of the larger rank for each of the smaller, increasing.
-
-    Returns:
-      Both operands, of one rank.
 
     Raises:
       OpError: the dimensions do not fit.
@@ -163,11 +137,8 @@ def _grid(
 
 
 @op("XlaConcatND", pattern=Pattern.INJECTIVE)
-def xla_concat_nd(inputs: list[Array], *, num_concats: list[int], paddings: Sequence[int] = ()) -> Array:
-    """Concatenate a grid of tensors and remove padding at the end.
-
-    TF: tf.raw_ops.XlaConcatND.
-    """
+def xla_concat_nd(inputs, *, num_concats, paddings=()):
+    """Concatenate a grid of tensors and remove padding at the end."""
     counts, pads = _grid(num_concats, paddings, inputs[0].ndim, len(inputs))
     parts = [jnp.asarray(v) for v in inputs]
     if any(p.shape != parts[0].shape for p in parts):
@@ -182,11 +153,8 @@ def xla_concat_nd(inputs: list[Array], *, num_concats: list[int], paddings: Sequ
 
 
 @op("XlaSplitND", pattern=Pattern.INJECTIVE)
-def xla_split_nd(input: Array, *, N: int, num_splits: list[int], paddings: Sequence[int] = ()) -> list[Array]:
-    """Split into a grid of tensors, padded with zeros at the end.
-
-    TF: tf.raw_ops.XlaSplitND.
-    """
+def xla_split_nd(input, *, N, num_splits, paddings=()):
+    """Split into a grid of tensors, padded with zeros at the end."""
     counts, pads = _grid(num_splits, paddings, input.ndim, N)
     x = jnp.asarray(input)
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, p, 0) for p in pads])
@@ -203,18 +171,15 @@ def xla_split_nd(input: Array, *, N: int, num_splits: list[int], paddings: Seque
 
 
 @op("XlaSort", pattern=Pattern.MATERIALIZED)
-def xla_sort(input: Array) -> Array:
-    """Sort along the last dimension, -0 before 0 and NaN last. TF: tf.raw_ops.XlaSort."""
+def xla_sort(input):
+    """Sort along the last dimension, -0 before 0 and NaN last."""
     x = jnp.asarray(input)
     return lax.sort(x, dimension=x.ndim - 1) if x.ndim else x
 
 
 @op("XlaKeyValueSort", pattern=Pattern.MATERIALIZED)
-def xla_key_value_sort(keys: Array, values: Array) -> tuple[Array, Array]:
-    """Sort keys along the last dimension, and values with them.
-
-    TF: tf.raw_ops.XlaKeyValueSort.
-    """
+def xla_key_value_sort(keys, values):
+    """Sort keys along the last dimension, and values with them."""
     if keys.shape != values.shape:
         raise OpError(f"keys of shape {keys.shape} and values of shape {values.shape}")
     if not keys.ndim:
@@ -227,17 +192,14 @@ def xla_key_value_sort(keys: Array, values: Array) -> tuple[Array, Array]:
 
 
 @op("XlaReducePrecision")
-def xla_reduce_precision(operand: Array, *, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Round to a float of fewer bits. TF: tf.raw_ops.XlaReducePrecision."""
+def xla_reduce_precision(operand, *, exponent_bits, mantissa_bits):
+    """Round to a float of fewer bits."""
     return lax.reduce_precision(jnp.asarray(operand), exponent_bits, mantissa_bits)
 
 
 @op("XlaDequantize")
-def xla_dequantize(input: Array, *, min_range: float, max_range: float, mode: str, transpose_output: bool) -> Array:
-    """Unpack four bytes of each uint32, high byte first, to bfloat16.
-
-    TF: tf.raw_ops.XlaDequantize.
-    """
+def xla_dequantize(input, *, min_range, max_range, mode, transpose_output):
+    """Unpack four bytes of each uint32, high byte first, to bfloat16."""
     if mode != "MIN_COMBINED":
         raise UnsupportedAttributeError(f"mode {mode!r}: only MIN_COMBINED exists in XLA")
     if input.ndim == 0:
@@ -256,23 +218,15 @@ _UINT64 = np.dtype(np.uint64)
 
 
 @op("XlaRngBitGenerator", int64="pair")
-def xla_rng_bit_generator(
-    algorithm: Static, initial_state: ArrayOrPair, shape: Static, *, dtype: DTypeLike = _UINT64
-) -> tuple[ArrayOrPair, ArrayOrPair]:
+def xla_rng_bit_generator(algorithm: Static, initial_state, shape: Static, *, dtype=_UINT64):
     """Return the new state and random bits of XLA's generators.
-
-    TF: tf.raw_ops.XlaRngBitGenerator.
 
     Without ``jax_enable_x64`` the state is a `U32Pair`, and 64-bit results have 32 bits.
 
     Args:
       algorithm: scalar, static: 1 Philox, 2 ThreeFry, 3 default.
       initial_state: uint64 [2] or [3].
-      shape: static.
       dtype: integer dtype of the bits.
-
-    Returns:
-      The state, and bits of ``shape``.
 
     Raises:
       OpError: the algorithm is unknown, or the state does not fit it.
@@ -333,40 +287,27 @@ def _philox(words: Any, shape: Any, dtype: np.dtype) -> tuple[Any, Any]:
 
 
 @op("XlaOptimizationBarrier")
-def xla_optimization_barrier(input: list[Array]) -> list[Array]:
-    """Prevent XLA from optimizing across it. TF: tf.raw_ops.XlaOptimizationBarrier."""
+def xla_optimization_barrier(input):
+    """Prevent XLA from optimizing across it."""
     return list(lax.optimization_barrier([jnp.asarray(v) for v in input]))
 
 
 @op("XlaSetBound", fold=lambda input, bound: input)
-def xla_set_bound(input: Array, bound: Static) -> Array:
+def xla_set_bound(input, bound: Static):
     """Return the input; the bound is a hint for dynamic shapes.
 
-    TF: tf.raw_ops.XlaSetBound.
-
     Args:
-      input: any value.
       bound: unused.
-
-    Returns:
-      The input.
     """
     return input
 
 
 @op("XlaSetDynamicDimensionSize")
-def xla_set_dynamic_dimension_size(input: Array, dim_index: Static, size: Static) -> Array:
+def xla_set_dynamic_dimension_size(input, dim_index: Static, size: Static):
     """Truncate a dimension to a static size.
-
-    TF: tf.raw_ops.XlaSetDynamicDimensionSize.
 
     Args:
       input: [d0, ..., dn].
-      dim_index: scalar, static.
-      size: scalar, static.
-
-    Returns:
-      The truncated array.
 
     Raises:
       OpError: the dimension is out of range.
@@ -378,18 +319,12 @@ def xla_set_dynamic_dimension_size(input: Array, dim_index: Static, size: Static
 
 
 @op("XlaRemoveDynamicDimensionSize")
-def xla_remove_dynamic_dimension_size(input: Array, dim_index: Static) -> Array:
+def xla_remove_dynamic_dimension_size(input, dim_index: Static):
     """Return the input: dimensions are not dynamic here.
-
-    TF: tf.raw_ops.XlaRemoveDynamicDimensionSize.
 
     XLA restores the truncated elements.
 
     Args:
-      input: any array.
       dim_index: unused.
-
-    Returns:
-      The input.
     """
     return input

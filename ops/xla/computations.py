@@ -21,7 +21,6 @@ from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Option, Pattern
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims, static_value
-from tf2jax_lite.values.types import Array
 
 from .protos import scatter_fields
 
@@ -110,10 +109,10 @@ def _check_reduction(operands: list[Any], inits: list[Any], axes: tuple[int, ...
 
 
 @op("XlaReduce", pattern=Pattern.MATERIALIZED)
-def xla_reduce(input: Array, init_value: Array, *, dimensions_to_reduce: list[int], reducer: Function) -> Array:
+def xla_reduce(input, init_value, *, dimensions_to_reduce, reducer):
     """Reduce dimensions by a function.
 
-    TF: tf.raw_ops.XlaReduce (compiler/tf2xla/kernels/xla_reduce_op.cc).
+    TF: compiler/tf2xla/kernels/xla_reduce_op.cc.
     """
     axes = tuple(dimensions_to_reduce)
     _check_reduction([input], [init_value], axes)
@@ -137,21 +136,14 @@ def _variadic_reduce(
 
 
 @op("XlaVariadicReduce", pattern=Pattern.MATERIALIZED)
-def xla_variadic_reduce(
-    input: list[Array], init_value: list[Array], *, dimensions_to_reduce: list[int], reducer: Function
-) -> list[Array]:
-    """Reduce several tensors together by a function. TF: tf.raw_ops.XlaVariadicReduce."""
+def xla_variadic_reduce(input, init_value, *, dimensions_to_reduce, reducer):
+    """Reduce several tensors together by a function."""
     return _variadic_reduce(input, init_value, dimensions_to_reduce, reducer)
 
 
 @op("XlaVariadicReduceV2", pattern=Pattern.MATERIALIZED)
-def xla_variadic_reduce_v2(
-    inputs: list[Array], init_values: list[Array], *, dimensions_to_reduce: list[int], reducer: Function
-) -> list[Array]:
-    """Reduce several tensors together by a function.
-
-    TF: tf.raw_ops.XlaVariadicReduceV2.
-    """
+def xla_variadic_reduce_v2(inputs, init_values, *, dimensions_to_reduce, reducer):
+    """Reduce several tensors together by a function."""
     return _variadic_reduce(inputs, init_values, dimensions_to_reduce, reducer)
 
 
@@ -177,20 +169,20 @@ def _cumulative(shape: Any, window: Any, strides: Any, dilated: bool, padding: A
 
 @op("XlaReduceWindow", pattern=Pattern.MATERIALIZED)
 def xla_reduce_window(
-    input: Array,
-    init_value: Array,
+    input,
+    init_value,
     window_dimensions: Static,
     window_strides: Static,
     base_dilations: Static,
     window_dilations: Static,
     padding: Static,
     *,
-    computation: Function,
+    computation,
     infer_cumulative_reduction_from_jax2tf: Option[bool] = True,
-) -> Array:
+):
     """Reduce windows by a function.
 
-    TF: tf.raw_ops.XlaReduceWindow (compiler/tf2xla/kernels/reduce_window_op.cc).
+    TF: compiler/tf2xla/kernels/reduce_window_op.cc.
 
     Args:
       input: [d0, ..., dn].
@@ -200,11 +192,6 @@ def xla_reduce_window(
       base_dilations: [n + 1], static.
       window_dilations: [n + 1], static.
       padding: [n + 1, 2], static.
-      computation: a function of two scalars.
-      infer_cumulative_reduction_from_jax2tf: config option: lower a full one-sided window as a cumulative reduction.
-
-    Returns:
-      The reduced windows.
 
     Raises:
       OpError: lengths are not the rank.
@@ -251,32 +238,16 @@ def _window_indices(shape: tuple[int, ...], window: Any, strides: Any, pads: Any
 
 @op("XlaSelectAndScatter")
 def xla_select_and_scatter(
-    operand: Array,
-    window_dimensions: Static,
-    window_strides: Static,
-    padding: Static,
-    source: Array,
-    init_value: Array,
-    *,
-    select: Function,
-    scatter: Function,
-) -> Array:
+    operand, window_dimensions: Static, window_strides: Static, padding: Static, source, init_value, *, select, scatter
+):
     """Select an element of each window and scatter the source there.
-
-    TF: tf.raw_ops.XlaSelectAndScatter.
 
     Args:
       operand: [d0, ..., dn].
       window_dimensions: [n + 1], static.
       window_strides: [n + 1], static.
       padding: [n + 1, 2], static.
-      source: one element for each window.
       init_value: scalar.
-      select: a function of two scalars that returns a bool.
-      scatter: a function of two scalars.
-
-    Returns:
-      An array of the shape of ``operand``.
 
     Raises:
       OpError: the source does not have the shape of the grid of windows.
@@ -352,18 +323,10 @@ def _scatter_one_by_one(
 
 
 @op("XlaScatter", pattern=Pattern.MATERIALIZED)
-def xla_scatter(
-    operand: Array,
-    scatter_indices: Array,
-    updates: Array,
-    *,
-    update_computation: Function,
-    dimension_numbers: str,
-    indices_are_sorted: bool,
-) -> Array:
+def xla_scatter(operand, scatter_indices, updates, *, update_computation, dimension_numbers, indices_are_sorted):
     """Scatter windows by a function; those not inside are dropped.
 
-    TF: tf.raw_ops.XlaScatter (compiler/tf2xla/kernels/gather_scatter_ops.cc).
+    TF: compiler/tf2xla/kernels/gather_scatter_ops.cc.
     """
     numbers, axis = scatter_fields(dimension_numbers)
     indices = last_axis(scatter_indices, axis)
@@ -391,22 +354,11 @@ def _ranks(comparator: Function, row: tuple[Any, ...]) -> Any:
 
 
 @op("XlaVariadicSort", pattern=Pattern.MATERIALIZED)
-def xla_variadic_sort(inputs: list[Array], dimension: Static, *, comparator: Function, is_stable: bool) -> list[Array]:
+def xla_variadic_sort(inputs, dimension: Static, *, comparator, is_stable):
     """Sort tensors together along a dimension, by a comparator.
-
-    TF: tf.raw_ops.XlaVariadicSort.
 
     Sorting is always stable. A comparator other than less-than or greater-than of the first tensor compares all pairs,
     which takes quadratic memory.
-
-    Args:
-      inputs: arrays of one shape.
-      dimension: scalar, static.
-      comparator: a function of two scalars of each array.
-      is_stable: unused.
-
-    Returns:
-      The sorted arrays.
 
     Raises:
       OpError: the dimension is out of range.

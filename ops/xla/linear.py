@@ -1,4 +1,7 @@
-"""Xla* ops of linear algebra: convolutions, dot products, einsum, eigh and SVD."""
+"""Xla* ops of linear algebra: convolutions, dot products, einsum, eigh and SVD.
+
+TF: compiler/tf2xla/kernels/xla_dot_op.cc.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from tf2jax_lite.ops.linalg._decomposition_jvps import eigh, svd
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.static import canonical, dims
-from tf2jax_lite.values.types import Array, DTypeLike
 
 from .protos import conv_numbers, dot_numbers, precision
 
@@ -51,32 +53,24 @@ def _conv(
 
 @op("XlaConv", pattern=Pattern.CONTRACTION)
 def xla_conv(
-    lhs: Array,
-    rhs: Array,
+    lhs,
+    rhs,
     window_strides: Static,
     padding: Static,
     lhs_dilation: Static,
     rhs_dilation: Static,
     feature_group_count: Static,
     *,
-    dimension_numbers: str,
-    precision_config: str,
-) -> Array:
+    dimension_numbers,
+    precision_config,
+):
     """Convolve. TF: tf.raw_ops.XlaConv (compiler/tf2xla/kernels/xla_conv_op.cc).
 
     Args:
-      lhs: the input.
-      rhs: the filter.
       window_strides: static, one per spatial dimension.
       padding: static [spatial rank, 2]; may be negative.
       lhs_dilation: static, one per spatial dimension.
       rhs_dilation: static, one per spatial dimension.
-      feature_group_count: scalar, static.
-      dimension_numbers: serialized ConvolutionDimensionNumbers.
-      precision_config: serialized PrecisionConfig.
-
-    Returns:
-      The convolution.
     """
     parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
     return _conv(lhs, rhs, *parts, dimension_numbers, precision=precision(precision_config))
@@ -84,38 +78,28 @@ def xla_conv(
 
 @op("XlaConvV2", pattern=Pattern.CONTRACTION)
 def xla_conv_v2(
-    lhs: Array,
-    rhs: Array,
+    lhs,
+    rhs,
     window_strides: Static,
     padding: Static,
     lhs_dilation: Static,
     rhs_dilation: Static,
     feature_group_count: Static,
     *,
-    dimension_numbers: str,
-    precision_config: str,
-    preferred_element_type: DTypeLike,
-    batch_group_count: int = 1,
-) -> Array:
+    dimension_numbers,
+    precision_config,
+    preferred_element_type,
+    batch_group_count=1,
+):
     """Convolve, with a result dtype and batch groups.
 
-    TF: tf.raw_ops.XlaConvV2 (compiler/tf2xla/kernels/xla_conv_op.cc).
+    TF: compiler/tf2xla/kernels/xla_conv_op.cc.
 
     Args:
-      lhs: the input.
-      rhs: the filter.
       window_strides: static, one per spatial dimension.
       padding: static [spatial rank, 2]; may be negative.
       lhs_dilation: static, one per spatial dimension.
       rhs_dilation: static, one per spatial dimension.
-      feature_group_count: scalar, static.
-      dimension_numbers: serialized ConvolutionDimensionNumbers.
-      precision_config: serialized PrecisionConfig.
-      preferred_element_type: dtype of the result.
-      batch_group_count: number of groups of the batch.
-
-    Returns:
-      The convolution.
     """
     parts = (window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
     return _conv(
@@ -136,24 +120,16 @@ def _promote(lhs: Any, rhs: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 @op("XlaDot", pattern=Pattern.CONTRACTION)
-def xla_dot(lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config: str) -> Array:
-    """Multiply and sum over chosen dimensions.
-
-    TF: tf.raw_ops.XlaDot (compiler/tf2xla/kernels/xla_dot_op.cc).
-    """
+def xla_dot(lhs, rhs, *, dimension_numbers, precision_config):
+    """Multiply and sum over chosen dimensions."""
     return lax.dot_general(
         jnp.asarray(lhs), jnp.asarray(rhs), dot_numbers(dimension_numbers), precision=precision(precision_config)
     )
 
 
 @op("XlaDotV2", pattern=Pattern.CONTRACTION)
-def xla_dot_v2(
-    lhs: Array, rhs: Array, *, dimension_numbers: str, precision_config: str, preferred_element_type: DTypeLike
-) -> Array:
-    """Multiply and sum over chosen dimensions, with a result dtype.
-
-    TF: tf.raw_ops.XlaDotV2 (compiler/tf2xla/kernels/xla_dot_op.cc).
-    """
+def xla_dot_v2(lhs, rhs, *, dimension_numbers, precision_config, preferred_element_type):
+    """Multiply and sum over chosen dimensions, with a result dtype."""
     lhs, rhs = _promote(lhs, rhs, preferred_element_type)
     return lax.dot_general(
         jnp.asarray(lhs),
@@ -165,10 +141,10 @@ def xla_dot_v2(
 
 
 @op("XlaEinsum", pattern=Pattern.CONTRACTION)
-def xla_einsum(a: Array, b: Array, *, equation: str) -> Array:
+def xla_einsum(a, b, *, equation):
     """Einstein sum of two tensors.
 
-    TF: tf.raw_ops.XlaEinsum (compiler/tf2xla/kernels/einsum_op.cc).
+    TF: compiler/tf2xla/kernels/einsum_op.cc.
     """
     return jnp.einsum(equation, a, b)
 
@@ -177,10 +153,8 @@ def xla_einsum(a: Array, b: Array, *, equation: str) -> Array:
 
 
 @op("XlaSelfAdjointEig")
-def xla_self_adjoint_eig(a: Array, *, lower: bool, max_iter: int, epsilon: float) -> tuple[Array, Array]:
+def xla_self_adjoint_eig(a, *, lower, max_iter, epsilon):
     """Return eigenvalues, increasing, and eigenvectors.
-
-    TF: tf.raw_ops.XlaSelfAdjointEig.
 
     JAX determines the number of iterations and the accuracy.
     """
@@ -194,8 +168,8 @@ def xla_self_adjoint_eig(a: Array, *, lower: bool, max_iter: int, epsilon: float
 
 
 @op("XlaSvd")
-def xla_svd(a: Array, *, max_iter: int, epsilon: float, precision_config: str) -> tuple[Array, Array, Array]:
-    """Return singular values, and square matrices u and v. TF: tf.raw_ops.XlaSvd.
+def xla_svd(a, *, max_iter, epsilon, precision_config):
+    """Return singular values, and square matrices u and v.
 
     JAX determines the number of iterations and the accuracy.
     """

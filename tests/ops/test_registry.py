@@ -1,6 +1,8 @@
 """The registry reads options and signatures once, and raises if unclear."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.errors import RegistrationError
 from tf2jax_lite.ops import registry, traits
 from tf2jax_lite.ops.registry import Static, lookup, op, override_op
-from tf2jax_lite.ops.traits import Bound, Key, OpOptions, Option, Pattern, Unconditional, Update, partial_fold
+from tf2jax_lite.ops.traits import Bound, Key, OpOptions, Option, Unconditional, Update, partial_fold
 
 
 def _described(fn, **options):
@@ -172,48 +174,33 @@ def test_import_of_ops_registers_each_family():
     assert families | {"state", "strings", "xla"} <= modules
 
 
-@pytest.mark.parametrize(
-    ("old", "fn", "expected"),
-    [
-        ({"heavy": True}, lambda x: x, {"pattern": Pattern.CONTRACTION}),
-        ({"stored": True, "dear": True, "moves": False}, lambda x: x, {"pattern": Pattern.MATERIALIZED}),
-        ({"moves": True, "words": "each"}, lambda x: x, {"pattern": Pattern.INJECTIVE, "int64": "per_word"}),
-        ({"dear": True, "shape_only": False}, lambda x: x, {"pattern": Pattern.TRANSCENDENTAL}),
-        ({"shape_only": True, "words": "narrow"}, lambda x: x, {"pattern": Pattern.SHAPE_ONLY, "int64": "truncate"}),
-        ({"words": "whole", "partial": ("x",)}, lambda x: x, {"int64": "pair", "unconverted": frozenset({"x"})}),
-        ({"host": abs, "lazy": True}, lambda x: x, {"fold": abs, "folds_partially": True}),
-        ({"host": abs, "elements": max}, lambda x: x, {"fold": abs, "folds_partially": False, "result_size": max}),
-        ({"needs_key": any}, lambda x, *, key: x, {"key": "key", "draws": any, "attrs": frozenset()}),
-        ({"needs_key": True, "effect": True}, lambda *, key: 0, {"key": "key", "draws": None, "side_effect": True}),
-        ({"needs_context": True}, lambda c, x: x, {"needs_context": True, "inputs": ("x",)}),
-        (
-            {"reads": ("x", "y", "z"), "writes": ("z", "y"), "wide": ("z",)},
-            lambda x, y, z: x,
-            {"reads": ("z", "y", "x"), "writes": ("z", "y"), "int64_state": ("z",)},
-        ),
-        ({"dynamic_shape": True}, lambda x, *, bound: x, {"bound": "bound", "always_pads": True}),
-        ({"dynamic_shape": "prefix"}, lambda x, *, bound: x, {"bound": "bound", "always_pads": False}),
-        ({"sized": True}, lambda x, *, extents: x, {"shapes": "extents", "bound": None}),
-        ({"conditional": True}, lambda x, *, certain: x, {"unconditional": "certain"}),
-        ({"options": ("a", "b")}, lambda x, *, a, b, c: x, {"config_options": ("a", "b"), "attrs": frozenset("c")}),
-        ({"along": None, "calls": False}, lambda x: x, {"pattern": Pattern.ELEMENTWISE}),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_deprecated_options_mean_what_they_meant(old, fn, expected):
-    with pytest.warns(DeprecationWarning, match="deprecated options") as caught:
-        entry = _described(fn, **old)
-    assert {name: getattr(entry, name) for name in expected} == expected
-    assert all(f"{option}=" in str(caught[0].message) for option in old)
+_FRESH = """
+import sys
+
+import numpy as np
+
+from tf2jax_lite.ops import registry
+
+rare = {"tf2jax_lite.ops.sparse.csr", "tf2jax_lite.ops.nn.cudnn_rnn", "tf2jax_lite.ops.quantization.tf1_resize"}
+ops = registry.ops_in_force()
+assert registry.lookup("Conv2D") and "MatMul" in ops and not rare & sys.modules.keys()
+assert registry.lookup("CudnnRNN") and rare <= sys.modules.keys()
+assert "UniformQuantize" in ops and registry.lookup("NoSuchOp") is None and "NoSuchOp" not in ops
+"""
+
+_TAKEN = """
+from tf2jax_lite.errors import RegistrationError
+from tf2jax_lite.ops import registry
+
+try:
+    registry.register_op("CudnnRNN")(lambda x: x)
+except RegistrationError as error:
+    assert "already registered" in str(error)
+else:
+    raise AssertionError
+"""
 
 
-def test_deprecation_warning_points_at_the_call():
-    with pytest.warns(DeprecationWarning) as caught, override_op("TestOnly", lambda x: x, heavy=True):
-        pass
-    assert caught[0].filename == __file__
-    try:
-        with pytest.warns(DeprecationWarning, match="use pattern=Pattern.CONTRACTION") as caught:
-            op("TestOld", heavy=True)(lambda x: x)
-        assert caught[0].filename == __file__
-    finally:
-        registry._registry.pop("TestOld", None)
+@pytest.mark.parametrize("program", [_FRESH, _TAKEN], ids=["lookup", "name taken"])
+def test_rare_ops_are_imported_when_they_are_needed(program):
+    subprocess.run([sys.executable, "-c", program], check=True)

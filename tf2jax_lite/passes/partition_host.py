@@ -63,7 +63,7 @@ def partition_host(main: ir.Function, graph: ir.Graph) -> HostPartition:
 
 class _Partitioner:
     def __init__(self, main: ir.Function, graph: ir.Graph):
-        self._ops = registry.known_ops()
+        self._ops = registry.ops_in_force()
         self._graph = graph
         self._effects = Summaries(graph.functions, self._ops)
         self._dtypes: dict[str, tuple[ir.DType, ...]] = {arg.name: (arg.dtype,) for arg in main.args}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tf2jax_lite import ir, lowering
+from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import attributes, dtypes, functions
 from tf2jax_lite.frontend.graphdef.size_limits import check_graph_size
 from tf2jax_lite.frontend.runtime.string_evaluator import StringEvaluator
@@ -27,6 +27,7 @@ from tf2jax_lite.frontend.saved.lookup_tables import TABLE_OPS
 from tf2jax_lite.frontend.saved.object_graph import trainable_nodes
 from tf2jax_lite.ir.liveness import live_nodes, reached
 from tf2jax_lite.lowering.planning.evaluated_ops import evaluated_ops
+from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.passes.analysis.static_values import runtime_dependent
 from tf2jax_lite.passes.control_flow_v1 import functionalize
@@ -343,11 +344,11 @@ def _needs(
     except UnsupportedError as error:
         problems["control flow"] = [str(error)]
     main, library = graph.main, dict(graph.functions)
-    ops = lowering.known_ops()
+    ops = registry.ops_in_force()
     effects = Summaries(library, ops)
     evaluator = StringEvaluator(current_config().max_constant_bytes)
     evaluated = evaluated_ops(graph.specs, ops, evaluator)
-    dynamic = runtime_dependent(graph, {**ops, **evaluated}, evaluated) if evaluated else frozenset()
+    dynamic = runtime_dependent(graph, ops.new_child(evaluated), evaluated) if evaluated else frozenset()
     histogram: collections.Counter[str] = collections.Counter()
     unsupported: dict[str, list[str]] = dict(problems)
     pending, seen = [main], {main.name}

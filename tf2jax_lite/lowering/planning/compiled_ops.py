@@ -46,7 +46,7 @@ def _op(name: str, nodes: Sequence[ir.Node], compiler: NodeCompiler) -> registry
     evaluate = _evaluator(compiler)
     evaluate.__signature__ = signature_of(attrs, "ctx")  # type: ignore[attr-defined]
     with registry.override_op(name, evaluate):
-        return registry.known_ops()[name]
+        return registry.ops_in_force()[name]
 
 
 def _evaluator(compiler: NodeCompiler) -> Callable[..., list[Any]]:

@@ -46,7 +46,7 @@ def _op(name: str, attrs: Iterable[str], evaluator: NodeEvaluator) -> registry.O
     for fn in (host, traced := _refusing()):
         fn.__signature__ = signature  # type: ignore[attr-defined]
     with registry.override_op(name, traced, fold=host):
-        return registry.known_ops()[name]
+        return registry.ops_in_force()[name]
 
 
 def _refusing() -> Callable[..., Any]:

@@ -52,7 +52,7 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
     if not OPS & graph.ops:
         return graph
     library = FunctionLibrary([*graph.functions, graph.main.name])
-    summaries = Summaries(collections.ChainMap(library.functions, dict(graph.functions)), registry.known_ops())
+    summaries = Summaries(collections.ChainMap(library.functions, dict(graph.functions)), registry.ops_in_force())
     try:
         main = _function(library, summaries, graph.main)
         functions = {name: _function(library, summaries, function) for name, function in graph.functions.items()}

@@ -36,7 +36,7 @@ def run(graph: ir.Graph, config: Config) -> ir.Graph:
     if not config.scan_layers:
         return graph
     main = inline_calls(graph).main
-    summaries = Summaries(graph.functions, registry.known_ops())
+    summaries = Summaries(graph.functions, registry.ops_in_force())
     main = dataclasses.replace(main, nodes=live_nodes(main, summaries.effects_in(main)))
     variables = _variables(main, graph.captures)
     found = find_layers(main, _Keys(graph.functions, variables).of_nodes(main, summaries.effects_in(main)), variables)
