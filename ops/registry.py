@@ -103,7 +103,10 @@ _registry: dict[str, Op] = {}
 
 
 class _Registered(Mapping[str, Op]):
-    """The registered ops; the first lookup of another name imports those of `tf2jax_lite.ops.rare`."""
+    """The registered ops.
+
+    The first lookup of another name imports `tf2jax_lite.ops.rare`.
+    """
 
     def __getitem__(self, name: str) -> Op:
         if name not in _registry:
@@ -282,6 +285,9 @@ def known_ops() -> dict[str, Op]:
 
 
 def ops_in_force() -> collections.ChainMap[str, Op]:
-    """Return the ops of `known_ops`, in no order; a rare one is imported when it is looked up."""
+    """Return the ops of `known_ops`, in no order.
+
+    Those of `tf2jax_lite.ops.rare` are imported at the first lookup of a name that is not registered.
+    """
     overrides = {entry.name: entry for entry in _overrides.values()}
     return collections.ChainMap(overrides, _REGISTERED)  # type: ignore[arg-type]  (only the first is written to)
