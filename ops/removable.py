@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["REMOVABLE"]
-
 _CREATES = "creates an object that is not used"
 _READS = "only reads state"
 _DATA = "describes a dataset that is not iterated over"

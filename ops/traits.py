@@ -21,26 +21,6 @@ import jax
 from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 from tf2jax_lite.support.errors import RegistrationError
 
-__all__ = [
-    "Bound",
-    "Context",
-    "Key",
-    "Marker",
-    "OpOptions",
-    "Option",
-    "Pattern",
-    "Read",
-    "Static",
-    "StaticBound",
-    "Unconditional",
-    "Unconverted",
-    "Update",
-    "UpdateInt64",
-    "Write",
-    "marker_of",
-    "partial_fold",
-]
-
 
 class Pattern(enum.Enum):
     """How XLA computes a result; `lowering.planning.materialize` selects values by it.

@@ -5,8 +5,6 @@ They have no meaning outside TensorFlow's runtime.
 The error for a graph that has one states it.
 """
 
-__all__ = ["UNSUPPORTED", "rationale"]
-
 _RUNTIME = "an op of TensorFlow's runtime that never stands in a function's body"
 _SEND = "talks to a host or another device through TensorFlow's runtime; pass the data as an argument or result"
 _COLLECTIVE = "talks to other TensorFlow workers; use jax.lax collectives around the converted function"

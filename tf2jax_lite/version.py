@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 
-__all__ = ["installed_version"]
-
 
 def installed_version() -> str:
     """Return the version that pip knows of, ``unknown`` if it is not installed."""

@@ -15,8 +15,6 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes
 
 from .gather import take
 
-__all__ = ["dynamic_split", "split_with_remainder"]
-
 
 def dynamic_split(value: Any, size_splits: Any, sizes: list[Entry], axis: int, tracker: DynamicShapes) -> list[Any]:
     """Split an array along an axis into parts of traced sizes.

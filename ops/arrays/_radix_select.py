@@ -15,8 +15,6 @@ from jax import lax
 
 from tf2jax_lite.loops.shard_map import fori_loop
 
-__all__ = ["nth_smallest"]
-
 
 def _ordered(x: Any, word: np.dtype) -> Any:
     """Return unsigned integers in the order of ``x``: NaN last, -0 before 0."""

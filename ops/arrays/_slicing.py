@@ -15,8 +15,6 @@ from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from tf2jax_lite.ops.common.static_shape import is_int
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["as_int32", "dynamic_slice", "object_or_array", "one_dtype", "static_slice", "wrapped"]
-
 
 def object_or_array(value: Any) -> Any:
     """Return an element that NumPy indexing returned as an array."""

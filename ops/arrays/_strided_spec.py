@@ -16,8 +16,6 @@ from tf2jax_lite.ops.common.static_shape import is_int, is_zero
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import dims
 
-__all__ = ["Item", "Masks", "Plan", "plan_of", "plan_of_items", "spec_items"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Item:

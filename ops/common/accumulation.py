@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["in_float32", "total", "upcast"]
-
 
 def _is_half(dtype: Any) -> bool:
     return dtype.itemsize <= 2 and jnp.issubdtype(dtype, jnp.floating)

@@ -11,8 +11,6 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.reductions import broadcast, repeats_long_rows
 
-__all__ = ["array", "matched", "number", "pair"]
-
 
 def array(x: Any) -> Any:
     """Return ``jnp.asarray(x)``, which takes a microsecond to trace for an array."""

@@ -20,8 +20,6 @@ from tf2jax_lite.jaxprs.tracing_cache import inlined
 
 from .accumulation import in_float32
 
-__all__ = ["logistic", "random_gamma_grad", "with_zero_safe_jvp", "zero_safe_product"]
-
 
 def _product_or_zero(x: Any, y: Any) -> Any:
     """Return ``x * y``, 0 where ``x`` is 0, of arrays of one shape and dtype."""

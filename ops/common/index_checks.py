@@ -17,8 +17,6 @@ from jax.experimental import checkify
 from tf2jax_lite.values.int64 import to_32_bits
 from tf2jax_lite.values.static import dims
 
-__all__ = ["check_indices"]
-
 _Ranges = Iterator[tuple[Any, Any, Any]]  # indices, and their lower and upper limits, None where there is none
 _SORTED = "sorted"
 

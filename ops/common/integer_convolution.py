@@ -18,8 +18,6 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.conv.params import ConvParams, conv_params, pad, reorder, strided_slice, unravel_index
 
-__all__ = ["integer_convolution"]
-
 
 def integer_convolution(
     lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], **keywords: Any

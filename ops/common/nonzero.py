@@ -10,8 +10,6 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.cumulative import cumulative
 
-__all__ = ["nonzero"]
-
 
 def nonzero(mask: Any, size: Any, fill_value: Any) -> Any:
     """Return the indices at which a vector is true, in ascending order.

@@ -12,18 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "broadcast_elements",
-    "count",
-    "from_sizes",
-    "gathered",
-    "gathered_nd",
-    "padded",
-    "range_elements",
-    "repeated",
-    "stitched",
-]
-
 
 def _integers(value: Any) -> list[int] | None:
     array = np.asarray(value)

@@ -11,8 +11,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-__all__ = ["product", "quotient", "rounded"]
-
 
 def product(a: Any, b: Any) -> Any:
     """Return ``a * b``, rounded before anything is added to it."""

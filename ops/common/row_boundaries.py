@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["MAX_COMPARED_PAIRS", "numbered", "starts"]
-
 MAX_COMPARED_PAIRS = 1 << 22
 """Up to this many pairs of rows are compared pairwise; beyond, equal rows are identified by sorting."""
 

@@ -10,8 +10,6 @@ from jax import lax
 
 from tf2jax_lite.values.static import static_value
 
-__all__ = ["array_module", "from_lengths", "row_of", "search"]
-
 
 def array_module(*values: Any) -> Any:
     """Return NumPy if all values are static, else jax.numpy."""

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_FOLDED", "compatible", "is_int", "is_small", "is_zero"]
-
 MAX_FOLDED = 1024
 """Elements of the largest array that constant folding makes; larger ones are made in the trace, without a constant."""
 

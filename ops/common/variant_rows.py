@@ -27,16 +27,6 @@ from tf2jax_lite.values.static import static_value
 from tf2jax_lite.values.tensor_list import TensorList, unset_list
 from tf2jax_lite.values.variant import Variant
 
-__all__ = [
-    "VariantRow",
-    "VariantRows",
-    "VariantVector",
-    "concatenate",
-    "is_unset",
-    "is_variant_row_list",
-    "pad_or_truncate",
-]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VariantRow(Variant):

@@ -22,8 +22,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.int64 import exceeds_32_bits
 from tf2jax_lite.values.static import Resource, as_array, canonical, is_static, static_value
 
-__all__ = ["Table", "table_of"]
-
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,8 +20,6 @@ from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import canonical, static_value
 from tf2jax_lite.values.variant import Variant
 
-__all__ = ["Optional"]
-
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -33,8 +33,6 @@ from . import tensor_list_elements as lists
 from . import tensor_list_stack as bulk
 from .tensor_list import as_list, plain_dtype, tensor_list_length
 
-__all__ = ["ArrayHandle", "Flow"]
-
 Flow: TypeAlias = TensorList | VariantRows | Operand
 """The contents of a TensorArray. A number is the flow of an array without writes."""
 

@@ -21,8 +21,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import UNKNOWN, canonical, dims, dims_array
 from tf2jax_lite.values.tensor_list import ElementShape, TensorList, is_fully_defined, resized, zero_buffer
 
-__all__ = ["as_list", "plain_dtype", "resize_list", "tensor_list_length", "unset_element", "unset_shape"]
-
 
 def as_list(value: Any) -> TensorList:
     """Return a value that is a tensor list, with its length resolved.

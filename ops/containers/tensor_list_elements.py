@@ -26,15 +26,6 @@ from tf2jax_lite.values.tensor_list import TensorList, is_fully_defined
 
 from .tensor_list import as_list, resize_list, unset_element
 
-__all__ = [
-    "EmptyListError",
-    "ListGrowthError",
-    "tensor_list_get_item",
-    "tensor_list_pop_back",
-    "tensor_list_push_back",
-    "tensor_list_set_item",
-]
-
 # Maximum size of a static integer buffer (shapes, not data) whose rows are compared for equality.
 _MAX_COMPARED = 1 << 12
 

@@ -25,13 +25,6 @@ from tf2jax_lite.values.tensor_list import ListBatch, TensorList, extended_to, i
 from .tensor_list import as_list, plain_dtype, resize_list, unset_element, unset_shape
 from .tensor_list_elements import tensor_list_push_back
 
-__all__ = [
-    "tensor_list_concat_v2",
-    "tensor_list_gather",
-    "tensor_list_split",
-    "tensor_list_stack",
-]
-
 _PROBLEM = "the length of a list that is stacked depends on data; give the TensorArray a size"
 
 

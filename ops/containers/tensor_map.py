@@ -17,8 +17,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical
 from tf2jax_lite.values.variant import Variant
 
-__all__ = ["TensorMap"]
-
 Key = tuple[str, tuple[int, ...], Any]
 
 

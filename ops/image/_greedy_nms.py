@@ -20,8 +20,6 @@ from tf2jax_lite.loops.shard_map import fori_loop, while_loop
 from tf2jax_lite.xla_cpu.materialize import materialize
 from tf2jax_lite.xla_cpu.reductions import arg_reduce
 
-__all__ = ["intersection_over_union", "suppress", "suppress_by_class"]
-
 _F32 = np.float32
 
 

@@ -13,8 +13,6 @@ from jax import lax
 
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["image_batch", "pixels", "round_half_away"]
-
 
 def image_batch(images: Any) -> Any:
     """Return images as an array; raise OpError unless their rank is 4."""

@@ -17,8 +17,6 @@ from tf2jax_lite.support.limits import check_bytes
 from tf2jax_lite.values.static import dims
 from tf2jax_lite.xla_cpu.constant_dot import Taps, constant_dot
 
-__all__ = ["apply_weights", "are_static", "images_and_size", "pixel_range"]
-
 _F32 = np.float32
 _HIGHEST = lax.Precision.HIGHEST
 

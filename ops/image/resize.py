@@ -24,8 +24,6 @@ from tf2jax_lite.xla_cpu.constant_dot import weights_of
 
 from ._resampling import apply_weights, are_static, images_and_size, pixel_range
 
-__all__ = ["check_alignment", "neighbors", "resize_bilinear"]
-
 _F32 = np.float32
 
 

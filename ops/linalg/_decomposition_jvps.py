@@ -15,8 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = ["conj_transpose", "eig", "eigh", "svd"]
-
 # TensorFlow's linalg_grad uses this number for all dtypes.
 _EPSILON = 1e-20
 

@@ -21,8 +21,6 @@ from tf2jax_lite.support.errors import OpError
 
 from .matmul import as_matrix
 
-__all__ = ["broadcast_batch", "triangular_solve"]
-
 _FEW_BANDS = 16
 
 

@@ -22,8 +22,6 @@ from tf2jax_lite.ops.traits import Pattern
 
 from . import _bessel_coefficients as tables
 
-__all__ = ["ratio"]
-
 # Squares of the first two zeros of J0 and of J1.
 _ZEROS_0 = (5.783185962946785, 30.471262343662087)
 _ZEROS_1 = (14.681970642123893, 49.2184563216946)

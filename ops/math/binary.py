@@ -26,8 +26,6 @@ from tf2jax_lite.values.symbolic_float import is_float_dim
 from tf2jax_lite.values.variant import add_variants
 from tf2jax_lite.xla_cpu import inverse_trig
 
-__all__ = ["add", "fold_binary"]
-
 
 def fold_binary(fn: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Return the constant folder of an elementwise op from a NumPy function.

@@ -23,19 +23,6 @@ from tf2jax_lite.ops.common.integer_convolution import integer_convolution
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.xla_cpu.conv.rule import call
 
-__all__ = [
-    "ConvAttrs",
-    "Dims",
-    "convolve",
-    "convolve_depthwise",
-    "filter_gradient",
-    "grouped",
-    "input_gradient",
-    "layout",
-    "resolve_padding",
-    "spatial",
-]
-
 Dims = Sequence[int]
 
 

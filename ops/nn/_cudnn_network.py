@@ -24,8 +24,6 @@ from tf2jax_lite.ops.common.derivatives import logistic
 from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from tf2jax_lite.values.static import dims
 
-__all__ = ["Network", "network_of", "run"]
-
 _GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
 

@@ -24,20 +24,6 @@ from tf2jax_lite.xla_cpu.pooling import call
 
 from ._convolution import Dims, layout, resolve_padding, spatial
 
-__all__ = [
-    "Window",
-    "argmax_of",
-    "avg_pool_of",
-    "gather",
-    "image_size",
-    "max_pool_of",
-    "max_with_ties",
-    "scatter_add",
-    "sum_of_ties",
-    "window_max",
-    "window_of",
-]
-
 
 class Window(NamedTuple):
     """Window sizes, strides and padding as in ``lax.reduce_window``.

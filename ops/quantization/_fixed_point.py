@@ -14,8 +14,6 @@ from jax import lax
 from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 
-__all__ = ["multiplier", "rescaled"]
-
 
 def multiplier(*scales: Any, over: Any) -> tuple[Any, Any]:
     """Return a quotient of scales as a 31-bit fraction and a power of two.

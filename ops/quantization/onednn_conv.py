@@ -25,8 +25,6 @@ from tf2jax_lite.support.errors import OpError, UnsupportedAttributeError
 from .tf1_requantize import scalar
 from .tf1_requantize_per_channel import max_abs, round_and_saturate
 
-__all__ = ["check_operands", "output_and_range"]
-
 _F32 = np.float32
 _INT32, _UINT8, _INT8 = np.dtype(np.int32), np.dtype(np.uint8), np.dtype(np.int8)
 _ONES = (1, 1, 1, 1)

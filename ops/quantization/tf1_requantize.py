@@ -19,16 +19,6 @@ from tf2jax_lite.support.errors import OpError
 from tf2jax_lite.values.static import canonical, static_value
 from tf2jax_lite.values.uint64 import product as word_product
 
-__all__ = [
-    "float_to_quantized",
-    "product_range",
-    "quantized_to_float",
-    "requantize_in_float32",
-    "scalar",
-    "steps",
-    "zero_point",
-]
-
 _FLOAT = np.dtype(np.float32)
 
 

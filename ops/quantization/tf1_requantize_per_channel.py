@@ -17,8 +17,6 @@ from tf2jax_lite.support.errors import OpError
 
 from .tf1_requantize import scalar
 
-__all__ = ["max_abs", "round_and_saturate"]
-
 _F32 = np.float32
 _INT8 = np.dtype(np.int8)
 _STEPS = _F32(2.0**31)

@@ -18,8 +18,6 @@ from tf2jax_lite.values.static import is_static
 
 from ._fixed_point import multiplier, rescaled
 
-__all__ = ["along", "clamped", "floor_to_int", "parameters"]
-
 
 def along(value: Any, axis: int, rank: int) -> Any:
     """Reshape a vector to broadcast along an axis of a tensor of ``rank``.

@@ -21,8 +21,6 @@ from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import static_value
 from tf2jax_lite.values.tensor_list import TensorList
 
-__all__ = ["Ragged", "RaggedRows"]
-
 
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -23,17 +23,6 @@ from . import _normal
 from ._uniform import uint32_to_float, uint64_to_double, unit_floats
 from .philox import bits, block, skip, stack_columns
 
-__all__ = [
-    "check_algorithm",
-    "full_int",
-    "normal",
-    "size",
-    "state",
-    "truncated_normal",
-    "uniform",
-    "uniform_int",
-]
-
 _PHILOX, _AUTO = 1, 3
 
 

@@ -20,8 +20,6 @@ from tf2jax_lite.loops.shard_map import while_loop
 from ._uniform import uint32_to_float, uint64_to_double
 from .philox import at, block, skip, stack_columns
 
-__all__ = ["box_muller", "truncated_normal"]
-
 _CHUNK = 4096  # groups of numbers of which one is resampled at a time
 
 

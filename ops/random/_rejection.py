@@ -30,15 +30,6 @@ from ._normal import box_muller
 from ._uniform import double_dtype, uint32_to_float, uint64_to_double
 from .philox import at, block, skip
 
-__all__ = [
-    "binomial",
-    "bounded_normal",
-    "gamma",
-    "implicit_bounded_normal",
-    "implicit_gamma",
-    "poisson",
-]
-
 _GROUP = 16  # samples of which one continues at a time when few are left
 _MAX_ROUNDS = 10_000  # more than any valid parameters need; ends loops that NaN parameters would keep running
 

@@ -15,8 +15,6 @@ from jax import lax
 
 from tf2jax_lite.values.static import canonical
 
-__all__ = ["double_dtype", "uint32_to_float", "uint64_to_double", "unit_floats"]
-
 
 def double_dtype() -> np.dtype:
     """Return float64, or float32 where JAX has no 64-bit mode."""

@@ -22,8 +22,6 @@ from ._fill import check_algorithm, size, state
 from ._rejection import binomial, bounded_normal, gamma, implicit_bounded_normal, implicit_gamma, poisson
 from .philox import scramble
 
-__all__ = ["draw_binomial", "draw_bounded_normal", "draw_gamma", "draw_poisson"]
-
 _INT64 = np.dtype(np.int64)
 
 

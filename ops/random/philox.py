@@ -18,8 +18,6 @@ from tf2jax_lite.jaxprs.tracing_cache import shared
 from tf2jax_lite.values.int64 import to_u32_pair
 from tf2jax_lite.values.uint64 import product, wrapping
 
-__all__ = ["at", "bits", "block", "from_jax_key", "scramble", "skip", "stack_columns"]
-
 _M0, _M1 = np.uint32(0xD2511F53), np.uint32(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _KEY = (np.uint32(0x3EC8F720), np.uint32(0x02461E29))

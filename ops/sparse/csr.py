@@ -26,8 +26,6 @@ from tf2jax_lite.values.variant import Variant
 
 from .coo import check_indices, check_range, order_of, pick, scatter_entries, union
 
-__all__ = ["SparseMatrix", "as_matrix"]
-
 _INT64 = np.dtype(np.int64)
 
 

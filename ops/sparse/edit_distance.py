@@ -21,8 +21,6 @@ from tf2jax_lite.support.errors import OpError
 
 from .coo import check_indices
 
-__all__ = ["edit_distance"]
-
 
 def _sequences(indices: Any, values: Any, width: Any, groups: tuple[Any, ...]) -> tuple[Any, Any]:
     """Return the sequences of a sparse tensor as dense rows, and their lengths."""

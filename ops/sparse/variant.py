@@ -19,8 +19,6 @@ from tf2jax_lite.ops.common.variant_rows import VariantRow, VariantRows
 from tf2jax_lite.values import specs
 from tf2jax_lite.values.static import canonical, static_value
 
-__all__ = ["Sparse", "SparseRows", "is_static_size"]
-
 _DIMENSION = np.dtype(np.int64)
 
 

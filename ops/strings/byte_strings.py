@@ -22,19 +22,6 @@ from tf2jax_lite.values.uint64 import U64
 
 from . import hashing
 
-__all__ = [
-    "ByteStrings",
-    "StringArray",
-    "as_rows",
-    "as_strings",
-    "encoded",
-    "from_u64",
-    "is_text",
-    "pack_words",
-    "packed",
-    "to_numpy",
-]
-
 _PER_CHARACTER = 6  # bytes: as uint8, as uint32, and in words
 _OBJECT, _INT64 = np.dtype(object), np.dtype(np.int64)
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["COMPUTED_BYTES", "MOST_BYTES", "is_text", "linear", "text_bytes"]
-
 # Bytes of a string in TensorFlow and in NumPy, beside its characters; and of a string of one byte with its index in a
 # sparse tensor.
 _PER_STRING, _PER_BYTE = 128, 160

@@ -12,8 +12,6 @@ from jax import lax
 
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["conv_numbers", "dot_numbers", "fields", "gather_fields", "precision", "scatter_fields"]
-
 Fields = Mapping[int, list[int]]
 
 

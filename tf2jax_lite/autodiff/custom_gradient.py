@@ -36,8 +36,6 @@ from tf2jax_lite.support.errors import ForwardModeError
 
 from .linearity import is_zero_at_zero
 
-__all__ = ["NODE", "TANGENT", "Refusal", "evaluate_padded", "has_offset", "transposed", "with_custom_gradient"]
-
 Gradient = Callable[[list[Any], list[Any], list[Any], list[Any]], list[Any]]
 """Returns the cotangents of all arguments, given arguments, results, residuals and cotangents of results."""
 

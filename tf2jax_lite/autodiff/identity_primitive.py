@@ -9,8 +9,6 @@ import jax.numpy as jnp
 
 from tf2jax_lite.jaxprs.compat import Primitive, register
 
-__all__ = ["identity_primitive", "passed_through"]
-
 
 def identity_primitive(name: str) -> Primitive:
     """Return an identity primitive, for which the caller registers derivatives."""

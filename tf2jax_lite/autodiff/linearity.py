@@ -13,8 +13,6 @@ import numpy as np
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.walk import parts
 
-__all__ = ["is_zero_at_zero", "zero_results"]
-
 # Zero if one of these operands is.
 _PRODUCTS: dict[str, tuple[int, ...]] = {
     "mul": (0, 1),

@@ -14,9 +14,6 @@ from tf2jax_lite.support.errors import ForwardModeError
 
 from .identity_primitive import identity_primitive, passed_through
 
-__all__ = ["reverse_only"]
-
-
 # The identity on values. Its tangents pass through the other primitive, which can be transposed but not evaluated.
 _reverse_only = identity_primitive("reverse_only")
 _tangent = Primitive("reverse_only_tangent")

@@ -13,8 +13,6 @@ from tf2jax_lite.support.errors import ReverseModeError
 
 from .identity_primitive import identity_primitive, passed_through
 
-__all__ = ["forward_only"]
-
 _forward_only = identity_primitive("forward_only")
 
 

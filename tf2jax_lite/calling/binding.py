@@ -24,8 +24,6 @@ from .structures import TensorArgument, describe, iter_arguments, same_literal, 
 if TYPE_CHECKING:
     from .interface import Interface
 
-__all__ = ["Binder", "Bound"]
-
 _MAX_STATIC_SIZE = 64
 
 

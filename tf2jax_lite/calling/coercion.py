@@ -11,8 +11,6 @@ import numpy as np
 
 from tf2jax_lite.values import static as values
 
-__all__ = ["SCALARS", "as_strings", "has_jax_dtype", "in_kind", "is_key", "kind_of", "scalar_array", "sequence_array"]
-
 SCALARS = (bool, int, float, complex, str, bytes)
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 

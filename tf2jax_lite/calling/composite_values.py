@@ -14,8 +14,6 @@ import numpy as np
 
 from tf2jax_lite.values import static
 
-__all__ = ["components", "fits"]
-
 
 def components(value: Any) -> Sequence[Any] | None:
     """Return a composite tensor's components in TensorFlow's order, else None.

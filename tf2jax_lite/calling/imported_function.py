@@ -9,8 +9,6 @@ from tf2jax_lite import ir
 
 from .interface import Interface
 
-__all__ = ["ImportedFunction"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ImportedFunction:

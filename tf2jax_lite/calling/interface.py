@@ -18,8 +18,6 @@ from .binding import Binder, Bound
 from .coercion import is_key
 from .structures import OutputRef, TensorArgument, by_name, describe, iter_arguments, map_structure
 
-__all__ = ["Interface", "OutputRef", "TensorArgument"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Interface:

@@ -10,8 +10,6 @@ import numpy as np
 
 from tf2jax_lite.support.errors import MissingParamError
 
-__all__ = ["Stacks", "names_of", "stacked", "unstacked"]
-
 Stacks = Mapping[str, Any]
 """Name of a stacked param, which is the first layer's, to the list of the layers' params; of lists for nested loops."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from .structures import TensorArgument
 
-__all__ = ["accepted_names", "keyword_parameters", "match_arrays", "parameter_name", "parameter_names"]
-
 
 def parameter_name(text: str) -> str:
     """Return ``text`` as a valid name of a Python parameter."""

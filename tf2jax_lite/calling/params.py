@@ -9,17 +9,6 @@ import numpy as np
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "Variable",
-    "VariableName",
-    "flatten_params",
-    "is_seed_state",
-    "merge_params",
-    "nest_params",
-    "param_path",
-    "split_params",
-]
-
 
 class Variable(np.ndarray):
     """A variable's value at conversion: an array with its name and trainable flag.

@@ -12,19 +12,6 @@ import numpy as np
 from tf2jax_lite.jaxprs.compat import is_traced
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "OPAQUE",
-    "OutputRef",
-    "TensorArgument",
-    "by_name",
-    "describe",
-    "is_namedtuple",
-    "iter_arguments",
-    "map_structure",
-    "same_literal",
-    "walk",
-]
-
 
 class _Opaque:
     """A literal that TensorFlow does not record; every value is equal to it."""

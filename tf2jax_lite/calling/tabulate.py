@@ -14,8 +14,6 @@ from tf2jax_lite.support.text import printable, size_text
 
 from .params import flatten_params, is_trainable
 
-__all__ = ["ParamsTable", "tabulate"]
-
 _TITLES = ("name", "shape", "dtype", "trains", "elements", "size")
 _NUMERIC = ("elements", "size")
 

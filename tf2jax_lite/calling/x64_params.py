@@ -19,8 +19,6 @@ from tf2jax_lite.values.int64 import U32Pair, to_u32_pair
 
 from .params import Variable
 
-__all__ = ["as_param", "enter", "leave"]
-
 _INT64 = np.dtype(np.int64)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["for_shell"]
-
 _QUOTED = r"""(?P<quote>['"])(?P<name>\w+)(?P=quote)"""
 _REPLACED = (
     (rf"override_config\({_QUOTED}, [^()]*\), or (?=--)", ""),  # a command-line option follows

@@ -34,8 +34,6 @@ from .shared import (
     styled,
 )
 
-__all__ = ["app"]
-
 
 @app.command()
 def inspect(

@@ -14,8 +14,6 @@ from tf2jax_lite.support.errors import CrashedError
 
 from . import quiet
 
-__all__ = ["in_child", "report_step"]
-
 # Prefix of lines that name steps; other lines are the child's stderr.
 _STEP = "\x1estep "
 # Number of lines of stderr that are kept, and that an error quotes.

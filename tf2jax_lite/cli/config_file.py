@@ -12,8 +12,6 @@ import typer
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["Config", "options_text"]
-
 
 def _names(parameter: Any) -> set[str]:
     """Return a parameter's names in files: its own, and its options without dashes."""

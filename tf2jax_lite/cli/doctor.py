@@ -18,8 +18,6 @@ from tf2jax_lite.version import installed_version
 from .quiet import import_tensorflow, quiet_stderr
 from .shared import Json, app, console, print_json, styled
 
-__all__ = ["environment"]
-
 _LIBRARIES = ("jax", "jaxlib", "numpy", "optax", "protobuf", "safetensors", "tensorflow", "keras", "tf_keras")
 # Not all of TF_*: Terraform's variables, which may be secrets, begin so, too.
 _VARIABLES = (

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from tf2jax_lite.support.extras import require_tensorflow
 
-__all__ = ["import_tensorflow", "open_streams", "quiet_stderr"]
-
 sink: int | None = None
 """File descriptor that gets the dropped messages; None: the null device."""
 

@@ -16,8 +16,6 @@ from tf2jax_lite.support.errors import OpError
 from .bounds import is_data_dependent
 from .dim_expr import largest, names, parsed, value
 
-__all__ = ["Sizes", "is_symbolic"]
-
 # An expression is largest at a corner of its variables' ranges; there are 2 ** n corners.
 _MAX_VARIABLES = 10
 _SAMPLE = 1000  # a size

@@ -11,8 +11,6 @@ from tf2jax_lite.jaxprs.walk import equations, without_unread
 from .dim_expr import names_in
 from .primitives import truncate_p
 
-__all__ = ["affected_by_assumptions", "is_constant", "variables_in", "without_dead_sizes"]
-
 
 def affected_by_assumptions(jaxpr: Any) -> set[Any]:
     """Return variables that depend on a dimension with assumed size or capacity."""

@@ -16,20 +16,6 @@ from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation
 from .dim_expr import DYNAMIC, MAX_SAMPLED_VARIABLES, SIZES, largest, names, parsed, value
 from .primitives import extend_p
 
-__all__ = [
-    "VARIABLE_BOUNDS",
-    "as_size",
-    "constant_size",
-    "dim_bounds",
-    "dim_upper_bound",
-    "ensure_length",
-    "equal_where_large",
-    "is_data_dependent",
-    "is_size",
-    "max_dim",
-    "min_dim",
-]
-
 _MAX_ENUMERATED = 1 << 20  # values of a variable
 
 VARIABLE_BOUNDS: weakref.WeakKeyDictionary[export.SymbolicScope, dict[str, int]] = weakref.WeakKeyDictionary()

@@ -28,8 +28,6 @@ from tf2jax_lite.values.static import is_symbolic
 
 from .dim_expr import names, parsed, value
 
-__all__ = ["canonical_array", "canonical_dim", "canonical_result"]
-
 _Evaluate = Callable[[ast.expr], Any]
 
 

@@ -17,24 +17,6 @@ import numpy as np
 from tf2jax_lite.jaxprs.compat import max_dim, min_dim
 from tf2jax_lite.support.errors import OpError
 
-__all__ = [
-    "DYNAMIC",
-    "HAS_TO_HOLD",
-    "MAX_SAMPLED_VARIABLES",
-    "SIZES",
-    "comparison",
-    "constraint_asked_for",
-    "constraint_of_shapes",
-    "constraint_of_sizes",
-    "holds",
-    "holds_for_all",
-    "largest",
-    "names",
-    "names_in",
-    "parsed",
-    "value",
-]
-
 _MAX_ENUMERATED = 1 << 20  # values of a single variable
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 100)
 """Sample values of each of several variables."""

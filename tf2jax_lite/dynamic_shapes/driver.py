@@ -25,8 +25,6 @@ from .evaluator import Evaluator
 from .tracker import DynamicShapes, UnboundedError
 from .unification import SINGLE, Equalities
 
-__all__ = ["trace_and_evaluate"]
-
 _MAX_EQUALITIES = 32  # each costs one more trace
 _ADVICE = (
     "A padded result would change its numbers, with dynamic_shape_bound, too: call the function without jax.jit, or "

@@ -21,8 +21,6 @@ from .assumptions import affected_by_assumptions
 from .bounds import is_data_dependent
 from .primitives import truncate_p
 
-__all__ = ["Evaluator", "Rule", "rule", "rules"]
-
 Rule = Callable[["Evaluator", Any, list[Any]], list[Any]]
 """Evaluates one equation: takes it and its padded operands, returns its padded results."""
 

@@ -13,8 +13,6 @@ from tf2jax_lite.values import static
 
 from .dim_expr import DYNAMIC, names, parsed, value
 
-__all__ = ["fitting_sizes"]
-
 # Two sizes that are unlikely in a program, with many divisors for reshapes.
 _SIZES = (120, 168)
 _MAX_TRIED = 512

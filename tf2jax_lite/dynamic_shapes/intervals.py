@@ -17,8 +17,6 @@ from tf2jax_lite.jaxprs.compat import ClosedJaxpr, InconclusiveDimensionOperatio
 
 from .provenance import FORWARDING, constant_of, equation_of
 
-__all__ = ["LINEAR", "OPAQUE", "Interval", "interval_of", "jaxpr_intervals"]
-
 _MAX_DEPTH, _MAX_EQUATIONS = 48, 400
 _SLACK = 1e-3
 

@@ -17,8 +17,6 @@ import numpy as np
 from .intervals import interval_of
 from .provenance import FORWARDING, constant_of, equation_of, name_of
 
-__all__ = ["Partitions"]
-
 _COMPARISONS: Mapping[str, Any] = {
     "eq": np.equal,
     "ne": np.not_equal,

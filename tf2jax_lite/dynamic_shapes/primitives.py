@@ -11,9 +11,6 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.compat import Primitive, ShapedArray, max_dim, register
 
-__all__ = ["dynamic_reshape_p", "extend_p", "truncate_p"]
-
-
 truncate_p = Primitive("truncate")
 """Keep the first ``count`` rows of an array.
 

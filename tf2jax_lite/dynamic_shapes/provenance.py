@@ -18,18 +18,6 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import Var, is_traced
 from tf2jax_lite.values.static import dims, static_value
 
-__all__ = [
-    "FORWARDING",
-    "Entry",
-    "column_sources",
-    "constant_of",
-    "entries",
-    "equation_of",
-    "name_of",
-    "source_constant",
-    "value_of",
-]
-
 FORWARDING = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "copy_p")
 _PURE = ("add", "sub", "mul", "neg", "div", "rem", "min", "max", "convert_element_type", "dim_as_value")
 _OF_ARRAYS = ("reduce_max", "reduce_min", "reduce_sum", "slice", "squeeze")

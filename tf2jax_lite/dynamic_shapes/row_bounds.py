@@ -14,8 +14,6 @@ import numpy as np
 from .provenance import equation_of, name_of, source_constant
 from .tracker import inferred_bound
 
-__all__ = ["range_length_bound", "total_length_bound"]
-
 _MAX_DEPTH = 16
 _SAME = ("convert_element_type", "copy", "copy_p")
 

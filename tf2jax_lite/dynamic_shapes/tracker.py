@@ -36,8 +36,6 @@ from .primitives import dynamic_reshape_p, truncate_p
 from .provenance import Entry, column_sources, entries, equation_of, name_of, value_of
 from .unification import Equalities, Unifier, variable_of
 
-__all__ = ["DynamicShapes", "UnboundedError", "inferred_bound", "keep_rows", "row_capacity", "truncate_rows"]
-
 # An inferred upper bound above this is no reason to allocate as many rows.
 _MAX_CAPACITY = 1 << 26
 

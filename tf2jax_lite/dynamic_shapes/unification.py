@@ -17,8 +17,6 @@ from typing import Any
 from .bounds import dim_upper_bound, equal_where_large, is_data_dependent
 from .dim_expr import DYNAMIC, parsed, value
 
-__all__ = ["SINGLE", "Equalities", "Unifier", "variable_of"]
-
 SINGLE = f"{DYNAMIC}0"
 """Variable of dimensions that are 1 in a call and symbolic in the signature, where 1 must not broadcast."""
 

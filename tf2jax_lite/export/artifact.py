@@ -34,8 +34,6 @@ from .stacks_metadata import find_stacks
 from .stage import InputSpec, Staged, argument_names, stage
 from .symbolic_dims import stage_symbolic, with_offset
 
-__all__ = ["ExportReport", "check_framework", "converted_function", "entry", "export_functions"]
-
 _SOURCE = "model.py"
 _LISTED = 4  # results whose shapes docstrings say
 _FRAMEWORKS = ("jax", "nnx")

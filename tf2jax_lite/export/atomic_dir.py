@@ -21,8 +21,6 @@ from pathlib import Path
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.limits import read_json
 
-__all__ = ["METADATA", "move_file", "new_directory", "refuse_existing", "sha256", "write_file"]
-
 METADATA = "metadata.json"
 _MAX_LINKS = 40  # as in Linux; links may form a cycle
 _MARK, _NEW, _OLD = ".tf2jax_lite", "new", "old"  # in a private directory

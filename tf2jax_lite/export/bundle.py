@@ -10,8 +10,6 @@ from .artifact import ExportReport
 from .atomic_dir import METADATA, new_directory
 from .metadata import FAMILY, FAMILY_MEMBERS
 
-__all__ = ["write_family"]
-
 
 def write_family(
     path: str | Path,

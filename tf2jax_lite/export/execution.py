@@ -25,8 +25,6 @@ from .load import call_with_arrays, fitting_arrays, load, module_file, read_para
 from .metadata import check_hashes
 from .stacks_metadata import read_stacks
 
-__all__ = ["check_memory", "run_artifact", "run_compiled"]
-
 
 def run_artifact(
     path: str | Path,

@@ -16,8 +16,6 @@ from tf2jax_lite.support.text import size_text
 from .atomic_dir import METADATA
 from .metadata import check_hashes, read_metadata
 
-__all__ = ["local_artifact", "model_card", "push_to_hub"]
-
 # `Path` turns the two slashes into one.
 _ADDRESS = re.compile(r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _FILES = ["*.json", "*.mlir", "*.py", "*.safetensors", "*.stablehlo"]

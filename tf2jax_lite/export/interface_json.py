@@ -12,8 +12,6 @@ from tf2jax_lite.calling.interface import Interface
 from tf2jax_lite.calling.structures import OutputRef, TensorArgument, iter_arguments
 from tf2jax_lite.support.errors import ExportError
 
-__all__ = ["decode", "decode_interface", "encode", "encode_interface"]
-
 _KINDS = {
     "positional_only": inspect.Parameter.POSITIONAL_ONLY,
     "positional": inspect.Parameter.POSITIONAL_OR_KEYWORD,

@@ -45,8 +45,6 @@ from .stacks_metadata import read_stacks
 
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
-__all__ = ["call_with_arrays", "fitting_arrays", "flat_results", "load", "module_file", "read_params", "read_signature"]
-
 
 def load(
     path: str | Path,

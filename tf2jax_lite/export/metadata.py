@@ -15,19 +15,6 @@ from tf2jax_lite.support.limits import read_json
 
 from .atomic_dir import METADATA, sha256
 
-__all__ = [
-    "FAMILY",
-    "FAMILY_MEMBERS",
-    "FORMAT",
-    "FORMAT_VERSION",
-    "artifact_file",
-    "check_hashes",
-    "hashed_files",
-    "named_signature",
-    "read_metadata",
-    "write_metadata",
-]
-
 # Stored files hold these three strings, hence their British spelling.
 FORMAT = "tf2jax_lite artefact"
 """The format of an artifact."""

@@ -19,8 +19,6 @@ import safetensors.numpy
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.stored_array import StoredArray
 
-__all__ = ["SHARD_BYTES", "as_complex", "read_tensors", "write_checkpoint", "write_tensors"]
-
 SHARD_BYTES = 5 * 1000**3
 
 # safetensors has no complex dtypes: they are stored with a last axis of real and imaginary parts.

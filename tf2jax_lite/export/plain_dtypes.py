@@ -8,8 +8,6 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-__all__ = ["from_plain", "to_plain"]
-
 _PLAIN = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}
 _PLAIN |= {"float16", "float32", "float64", "complex64"}
 

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from tf2jax_lite.dynamic_shapes.intervals import LINEAR, Interval, jaxpr_intervals
 
-__all__ = ["LOGITS", "PROBABILITIES", "UNKNOWN", "Kind", "prediction_kinds"]
-
 Kind = Literal["probabilities", "logits", "unknown"]
 PROBABILITIES: Kind = "probabilities"
 LOGITS: Kind = "logits"

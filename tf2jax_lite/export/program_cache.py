@@ -27,8 +27,6 @@ from jax.experimental import serialize_executable
 
 from tf2jax_lite.version import installed_version
 
-__all__ = ["CACHE", "directory", "program_key", "read_program", "write_program"]
-
 CACHE = "TF2JAX_LITE_CACHE"
 """The environment variable with the absolute path of the cache directory; empty for no cache."""
 

@@ -15,8 +15,6 @@ from tf2jax_lite.calling.structures import map_structure
 from . import codegen
 from .stage import Staged
 
-__all__ = ["from_source", "returns_all", "run_source"]
-
 
 def run_source(text: str) -> dict[str, Any]:
     """Return the names that a module defines.

@@ -18,8 +18,6 @@ from tf2jax_lite.values import static
 from .dimension_syntax import dimension_names, evaluated
 from .stage import Staged
 
-__all__ = ["serialize"]
-
 
 @without_source_paths()  # they tell about the machine, and make the bytes depend on it
 def serialize(

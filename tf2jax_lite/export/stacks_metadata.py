@@ -11,8 +11,6 @@ from tf2jax_lite.calling.layer_stacks import names_of
 from tf2jax_lite.calling.params import flatten_params, nest_params
 from tf2jax_lite.support.errors import ExportError
 
-__all__ = ["find_stacks", "read_stacks"]
-
 _FLAGS = ("trainable", "constant", "moving_statistic")
 
 

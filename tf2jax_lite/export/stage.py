@@ -28,8 +28,6 @@ from tf2jax_lite.values import static
 from .codegen import identifier
 from .dimension_syntax import is_size
 
-__all__ = ["InputSpec", "Staged", "argument_names", "given_shapes", "input_specs", "stage"]
-
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:

@@ -20,8 +20,6 @@ from tf2jax_lite.support.extras import require_tensorflow
 
 from .atomic_dir import new_directory, write_file
 
-__all__ = ["TfExportReport", "export_to_tf", "match_names"]
-
 
 @dataclasses.dataclass(frozen=True)
 class TfExportReport:

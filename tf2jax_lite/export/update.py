@@ -20,8 +20,6 @@ from .metadata import artifact_file, check_hashes, hashed_files, read_metadata, 
 from .params_file import SHARD_BYTES, write_checkpoint, write_tensors
 from .stacks_metadata import read_stacks
 
-__all__ = ["write_trained"]
-
 
 def write_trained(
     source: str | Path,

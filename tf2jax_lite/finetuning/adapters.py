@@ -30,8 +30,6 @@ from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["ADAPTERS_FILE", "LoraOptions", "merge_adapters"]
-
 ADAPTERS_FILE = "adapters.safetensors"
 """The file of an artifact with the adapters that it was trained with."""
 

@@ -21,8 +21,6 @@ from tf2jax_lite.support.errors import InputError
 
 from .domains import Domains
 
-__all__ = ["AGGREGATORS", "ALGORITHMS", "check_algorithm", "client_batching", "named_aggregator", "named_process"]
-
 
 @dataclasses.dataclass(frozen=True)
 class _Options:

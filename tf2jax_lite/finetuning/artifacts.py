@@ -28,8 +28,6 @@ from .optimizers import named_optimizer, with_multipliers
 from .sharding import mesh_text, on_host, sharding_json, weight_names
 from .trained_artifact import TrainableModel, trainable_model
 
-__all__ = ["TrainingReport", "finetune_artifact", "training_identity", "write_result"]
-
 Report = Callable[[dict[str, Any]], None]
 # Options of `finetune` that `finetune_artifact` passes on.
 _TRAINING = (

@@ -22,8 +22,6 @@ from tf2jax_lite.support.errors import InputError
 
 from .steps import FinetuneState
 
-__all__ = ["Callback", "FirstBatch", "JsonLines", "Profile", "TensorBoard", "Throughput", "product_rate"]
-
 _LONG_ENOUGH = 5e-3
 """Seconds of a product beside which the call's overhead (about 0.1 ms) does not count."""
 

@@ -39,8 +39,6 @@ from .sharding import Sharding, make_placement, placed
 from .steps import FinetuneState, StepOptions, gradient_flops, initial_state, make_step, state_shardings
 from .stopping import Monitor
 
-__all__ = ["finetune"]
-
 Report = Callable[[dict[str, Any]], None]
 _STEPS_IN_FLIGHT = 2
 """Steps that are dispatched and not yet computed; each holds its batch in memory."""

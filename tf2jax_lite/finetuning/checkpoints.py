@@ -19,8 +19,6 @@ from tf2jax_lite.support.errors import CheckpointError, InputError
 
 from .sharding import placed
 
-__all__ = ["ShardedCheckpoints", "open_checkpoints"]
-
 PyTree = Any
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from tf2jax_lite.federated.data import FederatedData
 from tf2jax_lite.support.errors import DataError, InputError
 
-__all__ = ["MAX_DOMAINS", "Domains", "check_domains", "count_domains"]
-
 MAX_DOMAINS = 10_000
 """More domains are treated as an error: the key of another array."""
 

@@ -18,8 +18,6 @@ from tf2jax_lite.jaxprs.evaluate import evaluate, retrace_bodies
 from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.stablehlo import api
 
-__all__ = ["LOOPS_AND_BRANCHES", "call_body", "evaluate_export", "expanded"]
-
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 LOOPS_AND_BRANCHES = frozenset({"scan", "while", "cond", "checkpoint", "remat", "remat2"})
 """Primitives whose jaxprs `retrace_bodies` replaces."""

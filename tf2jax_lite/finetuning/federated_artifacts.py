@@ -25,8 +25,6 @@ from .federated_training import federate
 from .optimizers import named_optimizer, named_server_optimizer
 from .trained_artifact import TrainableModel, trainable_model
 
-__all__ = ["federate_artifact"]
-
 Report = Callable[[dict[str, Any]], None]
 _ALGORITHMS_OF_OPTION = {
     "proximal_strength": ("fed_prox",),

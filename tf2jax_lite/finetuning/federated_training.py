@@ -25,8 +25,6 @@ from tf2jax_lite.support.errors import InputError, TrainingError
 
 from .history import History, plain
 
-__all__ = ["federate"]
-
 
 def federate(
     process: LearningProcess,

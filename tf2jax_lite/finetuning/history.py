@@ -13,8 +13,6 @@ import jax
 
 from tf2jax_lite.federated.simulation.records import metric_arrays
 
-__all__ = ["History", "plain"]
-
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 220, 70, 16, 28, 34
 _COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#b7791f", "#2c7a7b")
 _NAMES_PER_ROW = 4

@@ -22,16 +22,6 @@ from tf2jax_lite.federated.metrics import (
 from tf2jax_lite.federated.models.losses import LONG_NAMES, LOSSES, NamedLoss, TrainLoss, named_loss
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "ALL_LOSSES",
-    "LossOptions",
-    "OutputLoss",
-    "options_by_output",
-    "parse_output_losses",
-    "training_loss",
-    "weighted_sum",
-]
-
 Elementwise = Callable[[Any, Any], jax.Array]
 
 

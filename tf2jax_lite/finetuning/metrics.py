@@ -17,8 +17,6 @@ from tf2jax_lite.support.errors import InputError
 
 from .losses import OutputLoss
 
-__all__ = ["METRICS", "default_metrics", "metrics_by_output", "named_metrics", "of_output"]
-
 
 @dataclasses.dataclass(frozen=True)
 class MulticlassAUC(m.AUC):

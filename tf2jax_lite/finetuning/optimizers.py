@@ -14,8 +14,6 @@ import optax
 from tf2jax_lite.federated.algorithms.fed_opt import ADAPTIVE, server_optimizer
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "named_optimizer", "named_server_optimizer", "with_multipliers"]
-
 _MAKERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "sgd": optax.sgd,
     "adam": optax.adam,

@@ -24,8 +24,6 @@ from tf2jax_lite.support.errors import InputError
 
 from .exports import LOOPS_AND_BRANCHES, call_body, evaluate_export
 
-__all__ = ["PRECISIONS", "check_precision", "float32_predictions", "in_bfloat16"]
-
 PRECISIONS = ("float32", "bf16")
 """Names of precisions."""
 

@@ -23,8 +23,6 @@ from tf2jax_lite.jaxprs.evaluate import evaluate, evaluate_equations, read
 from tf2jax_lite.jaxprs.walk import equations
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["cut_positions", "in_blocks", "rematerialized"]
-
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 
 

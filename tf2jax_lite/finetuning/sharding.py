@@ -21,22 +21,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "DATA_AXIS",
-    "SHARDINGS",
-    "Placement",
-    "Sharding",
-    "join_processes",
-    "make_placement",
-    "mesh_text",
-    "on_host",
-    "parse_mesh",
-    "parse_rule",
-    "placed",
-    "sharding_json",
-    "weight_names",
-]
-
 DATA_AXIS = "data"
 """The mesh axis that batches are sharded over."""
 SHARDINGS = ("replicated", "fsdp")

@@ -24,8 +24,6 @@ from .precision import check_precision, float32_predictions, in_bfloat16
 from .remat import rematerialized
 from .sharding import DATA_AXIS, Placement, placed
 
-__all__ = ["FinetuneState", "StepOptions", "gradient_flops", "initial_state", "make_step", "state_shardings"]
-
 PyTree = Any
 ValueAndGrad = Callable[[ModelWeights, Mapping[str, Any], Any], tuple[BatchLoss, PyTree]]
 

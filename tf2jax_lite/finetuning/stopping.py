@@ -8,8 +8,6 @@ from typing import Any
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["Monitor"]
-
 # Last parts of the names of metrics of which less is better.
 _LESS_IS_BETTER = ("loss", "mae", "mse", "perplexity", "error")
 

@@ -29,8 +29,6 @@ from .data import InMemory
 from .losses import LossOptions, OutputLoss, options_by_output, parse_output_losses, training_loss, weighted_sum
 from .metrics import default_metrics, metrics_by_output, named_metrics, of_output
 
-__all__ = ["TrainableModel", "trainable_model"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainableModel:

@@ -14,8 +14,6 @@ import numpy as np
 
 from .graph import DType, Function, FunctionRef, Node, TensorRef, free_name, node_from_spec
 
-__all__ = ["FunctionLibrary", "constant", "handles_as_arguments", "redirected", "undefined", "with_inputs"]
-
 
 class FunctionLibrary:
     """New functions of a graph, under names that the graph does not use.

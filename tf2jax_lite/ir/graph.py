@@ -17,26 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "RESOURCE",
-    "STRING",
-    "VARIANT",
-    "Argument",
-    "Capture",
-    "DType",
-    "Function",
-    "FunctionRef",
-    "Graph",
-    "Node",
-    "NodeSpec",
-    "OpaqueType",
-    "TensorRef",
-    "Variable",
-    "free_name",
-    "functions_in",
-    "node_from_spec",
-]
-
 Shape = tuple[int | None, ...] | None
 
 

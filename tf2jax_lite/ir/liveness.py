@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable
 
 from tf2jax_lite import ir
 
-__all__ = ["live_nodes", "needed_nodes", "reached"]
-
 
 def live_nodes(
     function: ir.Function,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CALLS", "CASES", "IFS", "WHILES"]
-
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 IFS = frozenset({"If", "StatelessIf", "XlaIf", "_If"})
 CASES = frozenset({"Case", "StatelessCase"})

@@ -14,8 +14,6 @@ import numpy as np
 
 from .graph import Node
 
-__all__ = ["CompiledNode", "InputSpec", "NodeCompiler", "NodeEvaluator"]
-
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:

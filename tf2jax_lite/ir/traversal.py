@@ -15,16 +15,6 @@ from tf2jax_lite.support.errors import InvalidModelError
 
 from .graph import Function, Graph, Node, TensorRef
 
-__all__ = [
-    "argument_offset",
-    "called_functions",
-    "constant_scalar",
-    "constant_value",
-    "producer",
-    "skip",
-    "topological_order",
-]
-
 IDENTITY = frozenset({"Identity"})
 # In control flow v1, an edge from NextIteration to Merge closes a loop. It does not order nodes.
 _MERGES = frozenset({"Merge", "RefMerge"})

@@ -8,8 +8,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, LimitError
 
-__all__ = ["MAX_CALL_DEPTH", "callees_first", "check_calls", "check_size"]
-
 MAX_CALL_DEPTH = 60
 """Maximum nesting of calls. One level of tracing takes up to 12 Python frames of the default 1000; models have under
 ten levels."""

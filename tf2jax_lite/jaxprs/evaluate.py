@@ -15,8 +15,6 @@ import jax
 from .compat import ClosedJaxpr, Literal, bind
 from .walk import parts
 
-__all__ = ["Rule", "evaluate", "evaluate_equations", "read", "retrace_bodies"]
-
 Rule = Callable[[Any, list[Any]], list[Any] | None]
 """Returns the results of an equation, given it and the values of its operands; None to evaluate it as it is."""
 

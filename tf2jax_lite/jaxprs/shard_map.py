@@ -15,8 +15,6 @@ from jax import lax
 from . import compat
 from .compat import AbstractValue, ShapedArray, varying_axes
 
-__all__ = ["axes_of", "in_mesh", "linear_transpose", "lower_fun", "same_axes", "varying_along"]
-
 
 def axes_of(value: Any) -> frozenset[str]:
     """Return axes that an array or aval varies along; none outside ``shard_map``."""

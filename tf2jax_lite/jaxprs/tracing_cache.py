@@ -17,8 +17,6 @@ import jax
 
 from .compat import INLINE_WHEN_TRACED, is_traced
 
-__all__ = ["inlined", "shared", "trace_settings"]
-
 # Options with context managers that change traced or compiled programs.
 _OPTIONS = (
     "jax_enable_x64",

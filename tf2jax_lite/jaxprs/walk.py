@@ -8,8 +8,6 @@ from typing import Any
 
 from .compat import ClosedJaxpr, Var
 
-__all__ = ["equations", "inner", "parts", "size", "without_unread"]
-
 
 def parts(closed: Any) -> tuple[Any, Sequence[Any]]:
     """Return a jaxpr and its constants, given a closed or an open one."""

@@ -22,8 +22,6 @@ from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 from .functions import Functions
 
-__all__ = ["pullback"]
-
 Loop = Callable[[Callable[..., Any], Callable[..., Any], Any], Any]
 """`jax.lax.while_loop`, or a function with its interface."""
 

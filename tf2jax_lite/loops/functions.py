@@ -18,8 +18,6 @@ from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from tf2jax_lite.jaxprs.evaluate import evaluate
 from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
-__all__ = ["Batched", "Functions", "Traced", "WithTangents", "batched"]
-
 
 class Functions:
     """A condition and a body, functions of constants and of carried arrays.

@@ -15,8 +15,6 @@ from jax import lax
 
 from tf2jax_lite.jaxprs.shard_map import axes_of, in_mesh, varying_along
 
-__all__ = ["fori_loop", "scan", "while_loop"]
-
 
 def scan(body: Callable[[Any, Any], tuple[Any, Any]], start: Any, xs: Any = None, **options: Any) -> tuple[Any, Any]:
     """Run `jax.lax.scan`."""

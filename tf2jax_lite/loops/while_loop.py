@@ -19,8 +19,6 @@ from tf2jax_lite.jaxprs.shard_map import axes_of, varying_along
 
 from .functions import Traced, batched
 
-__all__ = ["WITH_RESIDUALS", "batch_first", "repeat", "while_loop", "with_residuals_p", "zero"]
-
 WITH_RESIDUALS = "while_residuals"
 """The primitive's name. Its operands are results of a loop and the loop's operands; it returns the results.
 

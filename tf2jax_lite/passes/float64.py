@@ -12,8 +12,6 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["widen", "widen_array"]
-
 _FLOAT64 = {
     np.dtype(np.float16): np.dtype(np.float64),
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.float64),

@@ -35,8 +35,6 @@ from .optimize import (
     tensor_array_stack,
 )
 
-__all__ = ["NAMES", "PASSES", "REQUIRED", "Pass", "run_passes"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Pass:

@@ -20,8 +20,6 @@ from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["HostPartition", "partition_host"]
-
 
 @dataclasses.dataclass(frozen=True)
 class HostPartition:

@@ -37,20 +37,6 @@ from . import initial_values, split_host
 from .converted_function import AnnotatedFunction, ConvertedFunction
 from .steps import plan_graph, verified_graph
 
-__all__ = [
-    "convert",
-    "convert_from_restored",
-    "convert_functional",
-    "convert_functional_from_restored",
-    "convert_graph_def",
-    "convert_imported",
-    "convert_saved_model",
-    "graph_of",
-    "initial_value",
-    "signature_converter",
-    "split_concrete",
-]
-
 _log = logging.getLogger("tf2jax_lite")
 
 

@@ -30,8 +30,6 @@ from tf2jax_lite.values.int64 import to_32_bits
 
 from .retracing import Retracing
 
-__all__ = ["AnnotatedFunction", "ConvertedFunction"]
-
 
 class AnnotatedFunction:
     """A converted function: a callable with descriptions of its arguments and results.

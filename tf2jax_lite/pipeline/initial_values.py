@@ -18,8 +18,6 @@ from tf2jax_lite.lowering import Program, Trace
 from tf2jax_lite.support.errors import LimitError, Tf2JaxError
 from tf2jax_lite.support.limits import check_bytes
 
-__all__ = ["MAX_STEPS", "initial_value"]
-
 MAX_STEPS = 1_000_000
 """Maximum number of loop iterations for one initial value; initializers of models rarely loop."""
 

@@ -38,8 +38,6 @@ from tf2jax_lite.support.limits import reading
 from .model_paths import KERAS_SUFFIXES, model_path
 from .steps import verified_graph
 
-__all__ = ["ModelDescription", "SignatureDescription", "TensorDescription", "describe_model", "describe_saved_model"]
-
 
 @dataclasses.dataclass(frozen=True)
 class TensorDescription:

@@ -12,8 +12,6 @@ from tf2jax_lite.support.text import size_text
 
 from .inspect_model import ModelDescription, SignatureDescription, TensorDescription
 
-__all__ = ["html_description"]
-
 
 def html_description(found: ModelDescription) -> str:
     """Return the page of a model that `describe_model` described."""

@@ -18,14 +18,6 @@ from .converted_function import AnnotatedFunction
 from .keras_training import TrainingFacts, refused_variables
 from .model_paths import KERAS_SUFFIXES, model_path
 
-__all__ = [
-    "convert_file",
-    "convert_keras_model",
-    "keras_functions",
-    "keras_specs",
-    "load_keras",
-]
-
 Functions = dict[str, tuple[AnnotatedFunction, dict[str, Any]]]
 
 

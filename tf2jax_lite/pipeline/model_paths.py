@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["KERAS_SUFFIXES", "model_path"]
-
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 
 

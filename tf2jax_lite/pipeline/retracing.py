@@ -20,8 +20,6 @@ from tf2jax_lite.lowering.interpreter.compiled_calls import CompiledCalls, compu
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.gc_pause import paused
 
-__all__ = ["Results", "Retracing"]
-
 Results = tuple[list[Any], dict[str, Any]]
 """Flat results, and updated params."""
 

@@ -22,8 +22,6 @@ from tf2jax_lite.passes.canonicalize.inline_calls import inline_calls
 from tf2jax_lite.passes.partition_host import HostPartition, partition_host
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["split_imported"]
-
 
 def split_imported(concrete: Any, imported: ImportedFunction) -> tuple[HostFunction, ImportedFunction]:
     """Split a function into a prefix that stays in TensorFlow, and the core.

@@ -15,8 +15,6 @@ from tf2jax_lite.lowering import Program
 from tf2jax_lite.passes.manager import run_passes
 from tf2jax_lite.support.config import Config
 
-__all__ = ["plan_graph", "verified_graph"]
-
 
 def verified_graph(graph: ir.Graph, config: Config, only: Collection[str] | None = None) -> ir.Graph:
     """Verify a graph and run the passes: steps 2 and 3 of a conversion.

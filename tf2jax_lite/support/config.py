@@ -18,17 +18,6 @@ from typing import Any
 from .errors import ConfigError, UnknownOptionError
 from .scoped import Scoped
 
-__all__ = [
-    "Config",
-    "chosen_names",
-    "current_config",
-    "get_config",
-    "override_config",
-    "set_names",
-    "update_config",
-    "with_active_checks",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Config:

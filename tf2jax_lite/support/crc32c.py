@@ -10,8 +10,6 @@ import functools
 
 import numpy as np
 
-__all__ = ["START", "checksum", "unmasked", "update"]
-
 START = 0xFFFFFFFF
 """The state before the first byte."""
 

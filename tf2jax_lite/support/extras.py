@@ -8,8 +8,6 @@ import re
 
 from .errors import InputError, MissingLibraryError
 
-__all__ = ["require_device", "require_tensorflow"]
-
 
 def require_device() -> None:
     """Let JAX find its devices.

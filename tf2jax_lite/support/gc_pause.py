@@ -7,8 +7,6 @@ import gc
 import threading
 from collections.abc import Iterator
 
-__all__ = ["paused"]
-
 _lock = threading.Lock()
 _holders = 0
 _was_enabled = False

@@ -9,8 +9,6 @@ import html
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["WIDTH", "badge", "bars", "code", "escaped", "figures", "fragment", "page", "table"]
-
 WIDTH = 960
 """Width of a chart in its own units; it scales with the page."""
 

@@ -16,19 +16,6 @@ from typing import Any
 from .config import current_config
 from .errors import InvalidModelError, LimitError, Tf2JaxError
 
-__all__ = [
-    "MAX_DIMENSIONS",
-    "MAX_JSON_BYTES",
-    "check_bytes",
-    "is_trusted",
-    "parse_json",
-    "read_bytes",
-    "read_json",
-    "reading",
-    "regular",
-    "trusted_names",
-]
-
 MAX_PROTO_BYTES = (1 << 31) - 1
 """Maximum size of a protocol buffer; protobuf itself checks it after the whole file is in memory."""
 

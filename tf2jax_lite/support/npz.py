@@ -20,8 +20,6 @@ from .config import current_config
 from .errors import InputError, Tf2JaxError
 from .limits import regular
 
-__all__ = ["MAX_ARRAYS", "read_npz", "shapes_in_npz"]
-
 MAX_ARRAYS = 10_000
 """Maximum number of arrays. Reading an empty array, which no other limit counts, takes time as well."""
 

@@ -8,8 +8,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-__all__ = ["Scoped"]
-
 T = TypeVar("T")
 
 

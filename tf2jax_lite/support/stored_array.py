@@ -13,8 +13,6 @@ from . import crc32c
 from .errors import InvalidModelError
 from .limits import MAX_DIMENSIONS
 
-__all__ = ["StoredArray"]
-
 _CHUNK_BYTES = 1 << 22
 
 

@@ -1,7 +1,5 @@
 """Text for messages: byte counts, and untrusted names without control codes."""
 
-__all__ = ["printable", "size_text"]
-
 
 def printable(text: object, keep: str = "") -> str:
     r"""Return text with non-printable characters escaped as in Python (``\x1b``).

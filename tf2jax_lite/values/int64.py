@@ -19,17 +19,6 @@ from jax import lax
 
 from .types import DType, Shape
 
-__all__ = [
-    "U32Pair",
-    "WordArray",
-    "exceeds_32_bits",
-    "from_u32_pair",
-    "is_int64",
-    "per_word",
-    "to_32_bits",
-    "to_u32_pair",
-]
-
 _UINT64 = np.dtype(np.uint64)
 
 

@@ -18,8 +18,6 @@ import jax.numpy as jnp
 
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["coerce", "coerce_all", "common_spec", "format_spec", "join_specs", "same_spec", "spec_of"]
-
 
 def spec_of(value: Any) -> Any:
     """Return a value with each array replaced by its `jax.ShapeDtypeStruct`."""

@@ -16,26 +16,6 @@ from tf2jax_lite.support.errors import OpError
 from .symbolic_float import FloatDim, is_float_dim
 from .types import Shape
 
-__all__ = [
-    "LOCAL",
-    "OF_ASSIGNMENT",
-    "UNKNOWN",
-    "Resource",
-    "VariableHandle",
-    "as_array",
-    "canonical",
-    "dims",
-    "dims_array",
-    "is_foldable",
-    "is_static",
-    "is_string",
-    "is_symbolic",
-    "normalize_axes",
-    "normalize_axis",
-    "static_value",
-]
-
-
 LOCAL = "<local>/"
 """Prefix of the names of resources that live for one call of the converted function, such as stacks."""
 

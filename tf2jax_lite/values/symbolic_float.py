@@ -19,8 +19,6 @@ from jax.export import is_symbolic_dim
 
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim, min_dim
 
-__all__ = ["FloatDim", "as_float", "is_float_dim", "truncate_to_dim"]
-
 _MAX_FACTOR = 16  # of a dimension below a million: float32 represents all integers up to 2**24
 _MAX_NUMBER = 4096  # of divisors and summands
 _Undecided = InconclusiveDimensionOperation

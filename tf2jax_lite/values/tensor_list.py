@@ -25,18 +25,6 @@ from .static import UNKNOWN, canonical, static_value
 from .types import DType, Shape
 from .variant import Variant
 
-__all__ = [
-    "ElementShape",
-    "ListBatch",
-    "ListCapacityError",
-    "TensorList",
-    "extended_to",
-    "is_fully_defined",
-    "resized",
-    "unset_list",
-    "zero_buffer",
-]
-
 ElementShape = Shape | None
 """An element's shape, with None for unknown dimensions; None for unknown rank."""
 

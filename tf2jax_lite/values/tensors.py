@@ -15,8 +15,6 @@ from .int64 import U32Pair, WordArray
 from .static import Resource
 from .variant import Variant
 
-__all__ = ["ArrayOrPair", "Operand", "Tensor"]
-
 Operand: TypeAlias = jax.Array | np.ndarray
 """An operand of an op that tells static inputs from traced ones: a NumPy array where the value is static."""
 

@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-__all__ = ["Array", "ArrayLike", "DType", "DTypeLike", "Dim", "PartialShape", "Shape"]
-
 Array: TypeAlias = jax.Array
 """A traced or concrete JAX array."""
 

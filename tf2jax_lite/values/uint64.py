@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["U64", "choose", "from_small", "number", "product", "wrapping"]
-
 _HALF = np.uint32(0xFFFF)
 
 

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["Variant", "add_variants"]
-
 
 class Variant:
     """A value that is not an array. Subclasses are pytrees.

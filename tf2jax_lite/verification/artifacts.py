@@ -18,8 +18,6 @@ from tf2jax_lite.support.errors import ExportError
 from .compare import OutputComparison, compare_arrays, failed
 from .roundoff_verdict import RoundoffCheck
 
-__all__ = ["Artifact"]
-
 
 class Artifact:
     """The functions of an artifact; each backend is loaded once.

@@ -32,8 +32,6 @@ from .results import Bisection, NodeError, Suspect, describe_inputs, short_attri
 from .source_locations import locate
 from .targets import Target
 
-__all__ = ["LockstepEvaluation", "ValuePair", "bisect", "is_opaque"]
-
 # Longer loops are evaluated as one node.
 _MAX_ITERATIONS = 64
 # How much a node's error must exceed that of its inputs where the node cannot be run on TensorFlow's values.

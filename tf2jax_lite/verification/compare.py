@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TOLERANCE", "OutputComparison", "compare_arrays", "failed", "is_float", "relative_error", "tolerance_of"]
-
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "complex64": 1e-4, "float64": 1e-4, "complex128": 1e-4}
 
 # Number of listed positions of non-finite values.

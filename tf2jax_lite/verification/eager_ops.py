@@ -17,8 +17,6 @@ from tensorflow.python.framework import op_def_registry
 from tf2jax_lite import ir
 from tf2jax_lite.frontend.graphdef import op_defs
 
-__all__ = ["CannotRun", "run_node", "single_call", "tf_dtype"]
-
 
 class CannotRun(Exception):
     """TensorFlow has no eager form of this node; the text says why."""

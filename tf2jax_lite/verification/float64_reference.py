@@ -31,8 +31,6 @@ from .eager_ops import CannotRun, run_node, tf_dtype
 from .runners import JaxRunner
 from .targets import Target
 
-__all__ = ["Float64Values", "evaluate_in_float64", "gradients_in_float64"]
-
 # Error in units of rounding that a node may have in its own dtype: orders of summation differ.
 _UNITS = 32.0
 # Error of the gradient of such a node, as a fraction of its dtype's tolerance.

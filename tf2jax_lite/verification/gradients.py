@@ -15,8 +15,6 @@ from .float64_reference import Float64Values, gradients_in_float64
 from .roundoff_verdict import with_verdict
 from .targets import SessionTarget, Target
 
-__all__ = ["compare_gradients"]
-
 
 def compare_gradients(
     target: Target, inputs: Sequence[np.ndarray], seed: int, rtol: float | None

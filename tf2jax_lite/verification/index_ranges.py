@@ -11,8 +11,6 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS
 
-__all__ = ["Range", "index_ranges"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Range:

@@ -14,8 +14,6 @@ from tf2jax_lite.support.limits import check_bytes
 
 from .index_ranges import Range
 
-__all__ = ["draw", "given_values"]
-
 # Size of unknown dimensions other than the batch: small, but large enough for convolutions of an image.
 _UNKNOWN = 4
 _UNKNOWN_IMAGE = 32

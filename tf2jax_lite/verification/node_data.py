@@ -23,8 +23,6 @@ from tf2jax_lite.support.errors import InputError
 from .compare import TOLERANCE
 from .results import NodeError, SignatureComparison
 
-__all__ = ["NodeData", "reject_other_models", "write_node_data"]
-
 _SUSPECT = "#e53935"
 _TIME = ({"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#fb8c00"})
 _Place = tuple[str, str]

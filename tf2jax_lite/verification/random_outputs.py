@@ -16,8 +16,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.lowering import Program
 
-__all__ = ["random_results", "varying_values"]
-
 _Name = TypeVar("_Name")
 # A boolean that is drawn in each call is the same in all calls of one side, and another in all of the other side, with
 # a probability of at most 2**-9.

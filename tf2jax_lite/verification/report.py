@@ -13,8 +13,6 @@ from tf2jax_lite.support.html_page import WIDTH, badge, bars, code, escaped, fig
 from .compare import TOLERANCE, OutputComparison
 from .results import Bisection, NodeError, SignatureComparison, Suspect, Verification
 
-__all__ = ["html_parts", "html_report", "html_summary", "write_report"]
-
 _HEIGHT, _LEFT, _BOTTOM = 260, 64, 28
 _LOWEST = -10  # errors below 1e-10 are drawn there
 

@@ -16,8 +16,6 @@ from tf2jax_lite.support.errors import ExportError
 from .eager_ops import CannotRun, single_call, tf_dtype
 from .results import Suspect
 
-__all__ = ["write_repro"]
-
 _HEAD = '''"""{title}
 
 {place}

@@ -12,17 +12,6 @@ from tf2jax_lite import ir
 
 from .compare import OutputComparison, is_float
 
-__all__ = [
-    "Bisection",
-    "CaseComparison",
-    "NodeError",
-    "SignatureComparison",
-    "Suspect",
-    "Verification",
-    "describe_inputs",
-    "short_attributes",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class NodeError:

@@ -14,8 +14,6 @@ from tf2jax_lite.lowering import Program
 from tf2jax_lite.passes.float64 import widen, widen_array
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 
-__all__ = ["RoundOff", "in_float64", "round_off"]
-
 # Two orders of summation differ in their error by a small factor; a wrong formula by orders of magnitude.
 _FACTOR = 32.0
 # Error in units in the last place of the largest element that always counts as round-off.

@@ -14,8 +14,6 @@ from .roundoff_error import round_off
 from .runners import named
 from .targets import Target
 
-__all__ = ["RoundoffCheck", "with_verdict"]
-
 # Fraction of a difference that may remain in float64; the rest is rounding.
 _SHARE = 1e-3
 # TensorFlow's error may be this many times the difference. Beyond, float64 computed something else: other random

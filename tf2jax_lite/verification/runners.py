@@ -15,8 +15,6 @@ from tf2jax_lite.support.errors import LoweringError, StaticInputError
 
 from .targets import Target
 
-__all__ = ["JaxRunner", "named", "run_tf", "time_both"]
-
 
 def named(target: Target, flat: Sequence[Any]) -> dict[str, Any]:
     """Return flat results by name."""

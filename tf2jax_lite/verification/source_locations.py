@@ -15,8 +15,6 @@ from tf2jax_lite import ir
 
 from .targets import Target
 
-__all__ = ["locate"]
-
 # Code of the libraries themselves: the user's line is the innermost one that is not in them.
 _LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras", "tf_keras", "tf2jax_lite"))
 

@@ -28,8 +28,6 @@ from tf2jax_lite.support.errors import InputError, InvalidModelError
 
 from . import tf1_session
 
-__all__ = ["SessionTarget", "Source", "SplitInputs", "Target", "convert_source", "find_sources"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:

@@ -23,8 +23,6 @@ from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint
 from tf2jax_lite.frontend.saved.fetches import fetches
 from tf2jax_lite.frontend.saved.ref_variables import VARIABLE_OPS
 
-__all__ = ["Session"]
-
 
 @contextlib.contextmanager
 def _control_flow_v1() -> Iterator[None]:

@@ -32,8 +32,6 @@ from .roundoff_verdict import RoundoffCheck
 from .runners import JaxRunner, named, run_tf, time_both
 from .targets import Source, Target, convert_source, find_sources
 
-__all__ = ["verify", "verify_saved_model"]
-
 _Values: TypeAlias = tuple[list[np.ndarray], dict[str, np.ndarray]]
 """Results, and variables by name, after one call."""
 

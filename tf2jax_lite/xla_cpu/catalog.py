@@ -16,8 +16,6 @@ from . import constant_dot, cumulative, dot_order, inverse_trig, materialize, ou
 from .conv import rule as conv_rule
 from .selection import Rule, Selection
 
-__all__ = ["AUTO", "NAMES", "TABLES", "rules_by_name", "selection"]
-
 TABLES: dict[str, tuple[Rule, ...]] = {
     "conv_general_dilated": (*conv_rule.RULES, *conv_rule.LAYOUT_RULES),
     "reduce_window_max": pooling.MAX_RULES,

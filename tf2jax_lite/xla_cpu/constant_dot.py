@@ -27,8 +27,6 @@ from . import cost_model
 from .materialize import materialize
 from .selection import Rule, is_enabled
 
-__all__ = ["RULES", "Taps", "constant_dot", "weights_of"]
-
 
 class Taps(NamedTuple):
     """Weights of a resizing with few terms for each result.

@@ -22,8 +22,6 @@ from . import cost_model
 from .rules import call, with_cpu_rule
 from .selection import Rule, by_table
 
-__all__ = ["LOGSUMEXP_RULES", "PRODUCT_RULES", "SUM_RULES", "cumulative"]
-
 
 def cumulative(fn: Callable[..., Any], x: Any, axis: int, reverse: bool) -> Any:
     """Return ``fn(x, axis, reverse)``, on CPU row by row for long rows.

@@ -24,8 +24,6 @@ from tf2jax_lite.jaxprs.shard_map import lower_fun, same_axes
 
 from .selection import Rule, is_enabled
 
-__all__ = ["RULES", "is_better_swapped", "swapped_dot"]
-
 Numbers = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
 

@@ -17,8 +17,6 @@ from jax import lax
 from .rules import call, with_cpu_rule
 from .selection import Rule, by_table
 
-__all__ = ["RULES", "acos", "asin", "atan", "atan2"]
-
 # Of (atan(sqrt(s)) / sqrt(s) - 1) / s on [0, 1], least relative error of the arctangent: 1.7e-8.
 _ATAN = (
     -0.33333152532577515,

@@ -15,8 +15,6 @@ from jax import lax
 
 from . import cost_model
 
-__all__ = ["by_dimension", "gradient_at_argmax", "is_large", "is_separable", "tangent_at_argmax"]
-
 _NAMES = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
 
 

@@ -20,8 +20,6 @@ from tf2jax_lite.jaxprs.compat import Primitive, ir, is_traced, register
 
 from .selection import Rule, is_enabled
 
-__all__ = ["RULES", "lower_materialize", "mark_noinline", "materialize", "materialize_if_traced"]
-
 
 def materialize(value: Any) -> Any:
     """Return an array unchanged, to be computed once on CPU.

@@ -17,8 +17,6 @@ from tf2jax_lite.jaxprs.compat import Primitive, core_call_lowering, register
 from .materialize import lower_materialize, mark_noinline
 from .selection import Rule
 
-__all__ = ["RULES", "outline"]
-
 
 def outline(fn: Callable[..., Any], *args: Any) -> Any:
     """Return ``fn(*args)`` by a call that XLA does not inline, for lowerings.

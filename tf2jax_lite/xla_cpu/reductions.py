@@ -25,8 +25,6 @@ from .materialize import materialize
 from .rules import call, with_cpu_rule
 from .selection import Rule, by_table, choose
 
-__all__ = ["ARG_RULES", "RULES", "arg_reduce", "broadcast", "has_long_rows", "reduce_axes", "repeats_long_rows"]
-
 _EXACT = 1 << 24  # integers up to here are exact in float32
 
 

@@ -27,8 +27,6 @@ from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 
 from .selection import Selection, current, using
 
-__all__ = ["CpuLowering", "call", "emit", "has_cpu_rule", "variant_of", "with_cpu_rule"]
-
 CpuLowering = Callable[..., Any]
 """Takes a primitive's operands and parameters; returns the result, or None for the primitive itself."""
 

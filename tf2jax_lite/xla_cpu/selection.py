@@ -19,8 +19,6 @@ import jax
 
 from . import cost_model
 
-__all__ = ["Rule", "Selection", "by_table", "choose", "current", "in_force", "is_enabled", "using"]
-
 Selection = frozenset[str] | int | None
 """Names of the rules in force; None for all that this JAX needs; a number for those that pay in so many calls."""
 

@@ -10,8 +10,6 @@ import jax
 
 from tf2jax_lite.jaxprs.walk import equations
 
-__all__ = ["has_slow_convolution"]
-
 # XLA has fast code for these inside loops as well: one group, channels last (JAX 0.10).
 _FAST = re.compile(
     r"dim_numbers = \[b, (0(?:, 1)?), f\]x\[\1, i, o\]->\[b, \1, f\].*batch_group_count = 1 .*feature_group_count = 1 "

@@ -21,8 +21,6 @@ from tf2jax_lite.loops.shard_map import while_loop
 from .selection import Rule, is_enabled
 from .top_k import top_k
 
-__all__ = ["RULES", "permutation_of_swaps"]
-
 
 def permutation_of_swaps(targets: Any) -> Any:
     """Return the integers below n after step i swapped entries i and ``targets[i]``.

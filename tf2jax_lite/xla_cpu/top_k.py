@@ -23,8 +23,6 @@ from tf2jax_lite.jaxprs.shard_map import lower_fun
 from . import cost_model
 from .selection import Rule, is_enabled
 
-__all__ = ["RULES", "top_k"]
-
 
 def top_k(x: Any, k: Any) -> tuple[Any, Any]:
     """Return ``lax.top_k``: the ``k`` largest of the last axis, and indices.

@@ -26,8 +26,6 @@ from .reductions import has_long_rows
 from .rules import has_cpu_rule, variant_of
 from .selection import using
 
-__all__ = ["optimize"]
-
 _WITH_JAXPRS = frozenset(
     {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "scan", "while", "cond"}
 )

@@ -15,8 +15,6 @@ from tf2jax_lite.jaxprs.compat import bind
 
 from .shapes import extended
 
-__all__ = ["highest", "lowest"]
-
 
 def _is_bool(dtype: Any) -> bool:
     return np.dtype(dtype).kind == "b"

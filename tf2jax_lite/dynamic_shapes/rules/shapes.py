@@ -16,8 +16,6 @@ from tf2jax_lite.dynamic_shapes.bounds import is_data_dependent
 from tf2jax_lite.dynamic_shapes.evaluator import Evaluator, rule, unsupported
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, bind, max_dim
 
-__all__ = ["extended", "is_sure", "take_clipped"]
-
 
 @rule("truncate")
 def _truncate(ev: Evaluator, eqn: Any, args: list[Any]) -> list[Any]:

@@ -26,8 +26,6 @@ from tf2jax_lite.support.errors import ExportError, ForwardModeError, LoweringEr
 
 from .literals import has_short_source
 
-__all__ = ["Block", "Constant", "Equation", "Literal", "Value", "from_jaxpr"]
-
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_lin", "xla_call"}
 _SMALL = 16  # constants of up to this many elements are written into the source
 

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 from .block_ir import Block, Constant, Equation, Literal, Value
 from .names import identifier
 
-__all__ = ["name_constants", "pass_constants"]
-
 
 def pass_constants(block: Block) -> None:
     """Turn large constants of functions with derivative rules into arguments.

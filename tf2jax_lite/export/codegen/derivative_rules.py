@@ -17,8 +17,6 @@ from .formatter import WIDTH
 from .functions import FunctionWriter, hint_of, named, one_or_all, structured, targets, tuple_of
 from .templates import Def
 
-__all__ = ["stop_gradients_of_loops", "write_rules"]
-
 
 def stop_gradients_of_loops(block: Block) -> None:
     """Stop gradients where a reverse-mode rule has none for a result of a while loop.

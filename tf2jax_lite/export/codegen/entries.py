@@ -12,8 +12,6 @@ from . import literals
 from .block_ir import Block
 from .registry import tuple_of
 
-__all__ = ["Entry", "Result", "leaves_of", "nested_text", "structure_text"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Result(OutputRef):

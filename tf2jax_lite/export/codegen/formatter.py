@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from tf2jax_lite.support.text import printable
 
-__all__ = ["WIDTH", "define", "docstring", "loop", "statement", "tidy"]
-
 WIDTH = 88
 
 

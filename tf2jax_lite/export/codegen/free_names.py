@@ -14,8 +14,6 @@ from tf2jax_lite.support.errors import ExportError
 from . import literals
 from .block_ir import Value
 
-__all__ = ["check_multiple", "dimension_sources", "dimensions", "loaded", "roots", "undefined"]
-
 
 def dimension_sources(values: Sequence[tuple[str, Value]]) -> dict[str, str]:
     """Return symbolic dimensions with the expressions that compute them.

@@ -13,18 +13,6 @@ from .block_ir import Block, Constant, Equation, Literal, Value
 from .free_names import dimension_sources
 from .templates import Def, Hole, Marks, Part, Printed, Ref, Stmt, parse, parts_of
 
-__all__ = [
-    "FunctionWriter",
-    "hint_of",
-    "named",
-    "one_or_all",
-    "share",
-    "structured",
-    "targets",
-    "tuple_of",
-]
-
-
 _STRUCTURED: dict[str, Callable[[FunctionWriter, Equation], None]] = {}
 
 

@@ -14,21 +14,6 @@ from jax.export import is_symbolic_dim
 from tf2jax_lite.support.errors import ExportError
 from tf2jax_lite.support.text import printable
 
-__all__ = [
-    "array",
-    "dimension",
-    "dimension_variables",
-    "dtype",
-    "has_short_source",
-    "is_uniform",
-    "ramp",
-    "scalar",
-    "shape",
-    "triangle",
-    "type_comment",
-    "value",
-]
-
 _TRIANGLE = 9  # elements from which a matrix is written as a triangle
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 

@@ -38,9 +38,6 @@ from .structure.sequences import Header
 from .support_functions import SUPPORT, load_params, stack_layers
 from .templates import Hole, Marks, Printed, Read, Ref, Stmt, mark, parts_of
 
-__all__ = ["ModuleWriter", "PrintedEntry", "write_module"]
-
-
 _PUBLIC = re.compile(r"^(?:def|class) ([^\W_]\w*)", re.MULTILINE)
 _TOO_DEEP = "loops and branches are nested deeper than Python can read"
 

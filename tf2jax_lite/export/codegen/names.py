@@ -8,8 +8,6 @@ import re
 from collections.abc import Collection
 from typing import TypeVar
 
-__all__ = ["RESERVED", "Names", "common_prefix", "identifier"]
-
 _LONGEST = 28
 RESERVED = {
     "l",

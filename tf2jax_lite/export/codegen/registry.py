@@ -13,18 +13,6 @@ from tf2jax_lite.support.errors import ExportError
 
 from . import literals
 
-__all__ = [
-    "Equation",
-    "Raw",
-    "call",
-    "expression",
-    "is_number",
-    "is_numpy",
-    "rule",
-    "tuple_of",
-    "without_types",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Equation:

@@ -12,8 +12,6 @@ from .formatter import loop
 from .functions import tuple_of
 from .structure.sequences import by_index
 
-__all__ = ["SUPPORT", "load_params", "stack_layers"]
-
 _NUMBERED = '''def _numbered(name, index):
     """Return Keras's name for a layer by its number: dense, dense_1, dense_2."""
     return f"{name}_{index}" if index else name'''

@@ -13,8 +13,6 @@ from typing import Any
 
 from .idioms.defaults import DEFAULTS
 
-__all__ = ["Def", "For", "Hole", "Marks", "Node", "Part", "Printed", "Read", "Ref", "Stmt", "mark", "parse", "parts_of"]
-
 _MARK = re.compile(r"_v(\d+)_")
 _DTYPES = re.compile(r"(?:np|jnp)\.(?:u?int\d+|b?float\d+\w*|complex\d+|bool_)")
 _ARRAYS = ("np.array", "np.full", "np.zeros", "np.arange", "np.tri")

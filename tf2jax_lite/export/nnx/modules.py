@@ -10,8 +10,6 @@ from flax import nnx
 
 from tf2jax_lite.support.errors import InputError, MissingKeyError
 
-__all__ = ["ConvertedModule", "NonTrainable", "Scope", "draw_key"]
-
 _STREAM = "dropout"
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from tf2jax_lite.calling.params import flatten_params, nest_params
 
-__all__ = ["as_function"]
-
 
 def as_function(
     module: type, to_variables: Callable[[Any], Any], updates: Collection[str]

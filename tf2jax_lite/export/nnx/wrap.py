@@ -16,8 +16,6 @@ from tf2jax_lite.export.symbolic_dims import stage_symbolic
 from tf2jax_lite.pipeline.converted_function import ConvertedFunction
 from tf2jax_lite.support.errors import InputError, MissingLibraryError, MissingParamError, Tf2JaxError
 
-__all__ = ["import_nnx", "to_nnx"]
-
 
 def import_nnx() -> Any:
     """Return the module `flax.nnx`.

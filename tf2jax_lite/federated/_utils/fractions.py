@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["share_down", "share_up"]
-
 _ROUNDING = 1e-4  # closer values are rounded to the integer
 
 

@@ -13,8 +13,6 @@ import jax
 
 from tf2jax_lite.jaxprs.compat import is_traced
 
-__all__ = ["beside", "commit_to_device"]
-
 
 def commit_to_device(state: Any) -> Any:
     """Return a state whose arrays are committed to a device.

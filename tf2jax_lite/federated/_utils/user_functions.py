@@ -13,8 +13,6 @@ import numpy as np
 
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
-__all__ = ["described", "first_line", "immutable", "model_function", "named_function", "of_model", "raised_by"]
-
 _MODEL = "_tf2jax_lite_model"
 
 

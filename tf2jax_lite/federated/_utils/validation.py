@@ -11,8 +11,6 @@ import numpy as np
 
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
-__all__ = ["check_key", "check_number", "check_seed"]
-
 
 def check_key(key: Any, name: str = "key") -> None:
     """Check that a value is a JAX PRNG key, typed or raw.

@@ -11,8 +11,6 @@ from typing import Any
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError, MissingLibraryError
 
-__all__ = ["gaussian_epsilon", "gaussian_noise_multiplier"]
-
 
 def _library() -> Any:
     try:

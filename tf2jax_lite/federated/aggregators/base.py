@@ -17,21 +17,6 @@ from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUp
 from tf2jax_lite.support.errors import InputError
 from tf2jax_lite.xla_cpu.reductions import reduce_axes
 
-__all__ = [
-    "Factory",
-    "Stage",
-    "as_aggregator",
-    "before",
-    "client_keys",
-    "factor_to_one",
-    "float_template",
-    "keep_rows",
-    "row_norms",
-    "scale_rows",
-    "sum_rows",
-    "tree_norm",
-]
-
 PyTree = Any
 
 

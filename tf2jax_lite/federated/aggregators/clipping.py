@@ -28,8 +28,6 @@ from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["ClippingFactory", "ZeroingFactory", "clipping_factory", "zeroing_factory"]
-
 Norm = float | QuantileEstimation
 
 

@@ -17,8 +17,6 @@ from tf2jax_lite.federated.aggregators.base import factor_to_one
 from tf2jax_lite.federated.aggregators.hadamard import rotate, rotate_back, rotated_size
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["Codec", "Drive", "EliasGamma", "RotatedUniformQuantizer", "TernGrad", "TopK", "UniformQuantizer"]
-
 FLOAT_BITS = 32
 
 

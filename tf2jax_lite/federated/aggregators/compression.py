@@ -27,8 +27,6 @@ from tf2jax_lite.federated.aggregators.mean import MeanFactory
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["CompressionFactory"]
-
 
 @dataclasses.dataclass(frozen=True)
 class CompressionFactory(Factory):

@@ -32,8 +32,6 @@ from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["DistributedDpSumFactory"]
-
 _NORM_LEEWAY = 1e-5  # TFF's: float32 rounding may exceed the norm
 _MAX_SCALE = 1e6  # TFF's: of larger ones, bounds of norms would overflow
 

@@ -12,8 +12,6 @@ from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.aggregators.base import factor_to_one, row_norms, rows, sum_rows
 from tf2jax_lite.federated.aggregators.robust import BufferedFactory
 
-__all__ = ["GeometricMedianFactory"]
-
 
 class _Pull(NamedTuple):
     """One Weiszfeld step from a point.

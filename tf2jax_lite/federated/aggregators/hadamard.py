@@ -10,8 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = ["rotate", "rotate_back", "rotated_size", "walsh_hadamard"]
-
 
 def walsh_hadamard(x: Any) -> Any:
     """Return the orthonormal, self-inverse transform of a vector (2^k,)."""

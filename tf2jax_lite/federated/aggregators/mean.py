@@ -29,8 +29,6 @@ from tf2jax_lite.federated.templates.process import (
 )
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["MeanFactory", "SumFactory", "UnweightedMeanFactory"]
-
 
 @dataclasses.dataclass(frozen=True)
 class SumFactory(Factory):

@@ -21,8 +21,6 @@ from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.templates.process import AggregationProcess, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["DifferentiallyPrivateFactory", "adaptive_clip_noise_params"]
-
 
 def adaptive_clip_noise_params(
     noise_multiplier: float, clients_per_round: float, clipped_count_stddev: float | None = None

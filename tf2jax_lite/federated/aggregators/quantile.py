@@ -16,8 +16,6 @@ import jax.numpy as jnp
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["PrivateQuantileEstimationProcess", "QuantileEstimation"]
-
 
 @dataclasses.dataclass(frozen=True)
 class QuantileEstimation:

@@ -18,16 +18,6 @@ from tf2jax_lite.federated.aggregators.privacy import DifferentiallyPrivateFacto
 from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.aggregators.secure import SecureSumFactory
 
-__all__ = [
-    "compression_aggregator",
-    "ddp_secure_aggregator",
-    "dp_aggregator",
-    "entropy_compression_aggregator",
-    "robust_aggregator",
-    "secure_aggregator",
-]
-
-
 _MOST_UNCOMPRESSED = 20_000  # numbers of a tensor that is sent as it is
 
 

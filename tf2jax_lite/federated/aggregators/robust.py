@@ -28,8 +28,6 @@ from tf2jax_lite.federated.aggregators.base import (
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["BufferedFactory", "CoordinateMedianFactory", "KrumFactory", "TrimmedMeanFactory"]
-
 
 @dataclasses.dataclass(frozen=True)
 class BufferedFactory(Factory):

@@ -13,8 +13,6 @@ from tf2jax_lite.federated.aggregators.base import Factory, Stage, as_aggregator
 from tf2jax_lite.federated.aggregators.mean import MeanFactory
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 
-__all__ = ["ScreeningFactory", "finite_clients", "screen_updates"]
-
 
 def finite_clients(update: Any) -> Any:
     """Return for each client whether its update can be summed, bool (n,).

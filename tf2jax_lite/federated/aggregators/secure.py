@@ -25,8 +25,6 @@ from tf2jax_lite.federated.aggregators.quantile import QuantileEstimation
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates, MeasuredProcessOutput
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["SecureSumFactory"]
-
 
 @dataclasses.dataclass(frozen=True)
 class SecureSumFactory(Factory):

@@ -27,8 +27,6 @@ from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surve
 from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["DomainState", "build_agnostic_fed_avg"]
-
 PyTree = Any
 
 

@@ -26,8 +26,6 @@ from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.compose import LearningState, compose_learning_process
 from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 
-__all__ = ["ApflClientState", "apfl_model_weights", "build_apfl"]
-
 PyTree = Any
 
 

@@ -26,8 +26,6 @@ from tf2jax_lite.federated.templates.compose import apply_non_trainable, initial
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["kmeans_init", "loss_work"]
-
 PyTree = Any
 
 

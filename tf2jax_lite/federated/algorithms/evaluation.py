@@ -46,16 +46,6 @@ from tf2jax_lite.federated.templates.compose import (
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "AverageLossEvaluator",
-    "EvalState",
-    "ModelEvaluator",
-    "build_fed_eval",
-    "build_personalization_eval",
-    "evaluation_process",
-    "evaluation_work",
-]
-
 PyTree = Any
 
 

@@ -30,17 +30,6 @@ from tf2jax_lite.federated.templates.compose import LearningState, compose_learn
 from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "build_fed_prox",
-    "build_fed_sgd",
-    "build_unweighted_fed_avg",
-    "build_unweighted_fed_avg_with_optimizer_schedule",
-    "build_unweighted_fed_prox",
-    "build_weighted_fed_avg",
-    "build_weighted_fed_avg_with_optimizer_schedule",
-    "build_weighted_fed_prox",
-]
-
 
 @takes_tff_keywords
 def build_weighted_fed_avg(

@@ -21,8 +21,6 @@ from tf2jax_lite.federated.templates.compose import LearningState
 from tf2jax_lite.federated.templates.process import LearningProcess
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["ADAPTIVE", "SERVER_OPTIMIZERS", "build_fed_opt", "server_optimizer"]
-
 PyTree = Any
 ADAPTIVE = ("adagrad", "adam", "yogi")
 SERVER_OPTIMIZERS = ("adagrad", "adam", "momentum", "sgd", "yogi")

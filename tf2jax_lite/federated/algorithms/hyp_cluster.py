@@ -26,8 +26,6 @@ from tf2jax_lite.federated.templates.compose import LearningState, by_name, chec
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["HypClusterState", "build_hyp_cluster"]
-
 PyTree = Any
 
 

@@ -24,8 +24,6 @@ from tf2jax_lite.federated.templates.compose import LearningState, compose_learn
 from tf2jax_lite.federated.templates.process import LearningProcess, LearningProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import DataError, InputError
 
-__all__ = ["build_jax_federated_averaging_process"]
-
 PyTree = Any
 
 

@@ -30,8 +30,6 @@ from tf2jax_lite.federated.templates.process import (
 )
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["KMeansState", "build_fed_kmeans"]
-
 
 class KMeansState(NamedTuple):
     """The server's state.

@@ -37,14 +37,6 @@ from tf2jax_lite.federated.templates.compose import LearningState, Survey, Surve
 from tf2jax_lite.federated.templates.process import LearningProcess, MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "build_mime",
-    "build_mime_lite",
-    "build_mime_lite_with_optimizer_schedule",
-    "build_unweighted_mime_lite",
-    "build_weighted_mime_lite",
-]
-
 PyTree = Any
 
 

@@ -35,8 +35,6 @@ from tf2jax_lite.federated.templates.compose import LearningState, Survey, compo
 from tf2jax_lite.federated.templates.process import LearningProcess, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["build_fed_recon", "build_fed_recon_eval"]
-
 PyTree = Any
 
 

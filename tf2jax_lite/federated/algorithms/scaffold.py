@@ -46,8 +46,6 @@ from tf2jax_lite.federated.templates.process import (
 )
 from tf2jax_lite.federated.templates.statistics import update_route
 
-__all__ = ["ScaffoldState", "build_scaffold"]
-
 PyTree = Any
 
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["takes_tff_keywords"]
-
 R = TypeVar("R")
 _NAMES = {
     "client_optimizer_fn": "client_optimizer",

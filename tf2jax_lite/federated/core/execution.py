@@ -14,8 +14,6 @@ from tf2jax_lite.federated.core.types import leaves, map_structure
 from tf2jax_lite.federated.core.values import Ingest, from_value
 from tf2jax_lite.support.errors import FederatedTypeError
 
-__all__ = ["ExecutionContext", "set_default_context"]
-
 _Scope = dict[str | None, Any]
 
 

@@ -15,8 +15,6 @@ from tf2jax_lite.federated.core.types import map_structure
 from tf2jax_lite.federated.core.values import AllEqual
 from tf2jax_lite.support.errors import FederatedTypeError
 
-__all__ = ["INTRINSICS", "members"]
-
 # uri -> function(type of the intrinsic, number of clients, argument) -> result
 INTRINSICS: dict[str, Callable[[Any, int, Any], Any]] = {}
 

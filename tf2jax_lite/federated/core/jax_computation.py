@@ -23,8 +23,6 @@ from tf2jax_lite.federated.core.values import Ingest, to_struct
 from tf2jax_lite.stablehlo.api import checked_call, read_exported
 from tf2jax_lite.support.errors import FederatedTypeError, Tf2JaxError
 
-__all__ = ["JaxComputation", "jax_computation", "run_exported", "stablehlo"]
-
 _TYPE_URL = "type.googleapis.com/tf2jax_lite.federated.JaxExported"
 
 

@@ -16,8 +16,6 @@ from federated_language.common_libs import structure
 
 from tf2jax_lite.support.errors import FederatedTypeError
 
-__all__ = ["Path", "infer_type", "is_named_tuple", "leaves", "map_structure", "tensor_leaves", "to_type"]
-
 Path = str
 
 

@@ -18,8 +18,6 @@ from federated_language.common_libs import structure
 from tf2jax_lite.federated.core.types import is_named_tuple
 from tf2jax_lite.support.errors import FederatedTypeError
 
-__all__ = ["AllEqual", "Ingest", "from_value", "to_struct"]
-
 
 @dataclasses.dataclass(frozen=True)
 class AllEqual:

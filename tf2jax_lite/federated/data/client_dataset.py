@@ -16,8 +16,6 @@ from tf2jax_lite.federated.data.preprocessor import BatchPreprocessor, Examples,
 from tf2jax_lite.federated.data.seeds import numpy_rng
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["Batches", "ClientDataset", "index_table", "last_batch_size", "shuffled_indices"]
-
 
 class Batches(Iterable[dict[str, Any]]):
     """Reusable batches; ``len`` is their number if finite.

@@ -13,8 +13,6 @@ from google.protobuf.message import DecodeError
 
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["ExampleParser", "element_spec_of", "new_example"]
-
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "tf2jax_lite.example"
 

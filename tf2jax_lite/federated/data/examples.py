@@ -11,16 +11,6 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import DataError
 
-__all__ = [
-    "EXAMPLE_FILL_KEY",
-    "EXAMPLE_MASK_KEY",
-    "check_examples",
-    "concat_examples",
-    "num_examples",
-    "pad_examples",
-    "take_examples",
-]
-
 EXAMPLE_MASK_KEY = "__mask__"
 # Where filled batches say which of their examples are of one epoch more: they train, and count nowhere.
 EXAMPLE_FILL_KEY = "__fill__"

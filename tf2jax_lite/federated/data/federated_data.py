@@ -25,8 +25,6 @@ from tf2jax_lite.federated.data.preprocessor import (
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
 from tf2jax_lite.support.errors import DataError, UnknownClientError
 
-__all__ = ["ClientId", "FederatedData", "ShuffledClients", "SubsetFederatedData", "buffered_shuffle"]
-
 ClientId = Any  # str or bytes in files; anything hashable and ordered in memory
 T = TypeVar("T")
 D = TypeVar("D", bound="FederatedData")

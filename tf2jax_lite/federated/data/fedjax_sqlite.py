@@ -18,8 +18,6 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.sqlite import SQLiteFederatedData
 from tf2jax_lite.support.errors import DataError, MissingLibraryError
 
-__all__ = ["FedJAXSQLiteFederatedData", "decompress_and_deserialize"]
-
 # Kinds of msgpack's extension type in FedJAX's records.
 _ARRAY, _SCALAR, _STRINGS = 1, 3, 4
 _PER_STRING = 48  # bytes of a string in memory, beside its characters, and of its place in an array

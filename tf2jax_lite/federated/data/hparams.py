@@ -13,8 +13,6 @@ import numpy as np
 from tf2jax_lite.federated.data.seeds import Seed, seed_words
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["BatchHParams", "PaddedBatchHParams", "ShuffleRepeatBatchHParams", "resolve"]
-
 H = TypeVar("H", bound="_HParams")
 
 

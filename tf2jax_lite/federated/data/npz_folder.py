@@ -13,8 +13,6 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.support.errors import DataError, UnknownClientError
 from tf2jax_lite.support.npz import read_npz, shapes_in_npz
 
-__all__ = ["MAX_CLIENT_BYTES", "NpzFolderFederatedData", "npz_file_name"]
-
 MAX_CLIENT_BYTES = 1 << 32
 
 

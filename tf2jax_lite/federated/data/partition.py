@@ -18,8 +18,6 @@ from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["partition_by_label", "partition_dirichlet", "partition_iid", "partition_quantity_skew"]
-
 _ATTEMPTS = 200
 _number = functools.partial(check_number, "a partition", error=DataError)
 

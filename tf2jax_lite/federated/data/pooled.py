@@ -19,12 +19,6 @@ from tf2jax_lite.federated.data.preprocessor import BatchPreprocessor
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng
 from tf2jax_lite.support.errors import DataError
 
-__all__ = [
-    "padded_batch_client_datasets",
-    "padded_batch_federated_data",
-    "shuffle_repeat_batch_federated_data",
-]
-
 
 def padded_batch_client_datasets(
     datasets: Iterable[ClientDataset], hparams: PaddedBatchHParams | None = None, **changes: Any

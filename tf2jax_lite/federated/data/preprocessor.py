@@ -11,15 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BatchPreprocessor",
-    "ClientPreprocessor",
-    "Examples",
-    "NoOpBatchPreprocessor",
-    "NoOpClientPreprocessor",
-    "own_copy",
-]
-
 Examples = Mapping[str, np.ndarray]
 _IMMUTABLE = (str, bytes, int, float, type(None))
 

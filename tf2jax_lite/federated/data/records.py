@@ -18,8 +18,6 @@ from tf2jax_lite.federated.data.examples import check_examples
 from tf2jax_lite.federated.data.preprocessor import Examples
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["decode_examples", "encode_examples"]
-
 _DTYPES = "dtypes"  # the metadata's key
 _LENGTHS = "#lengths"  # ends the name of the lengths of strings
 

@@ -15,13 +15,6 @@ from tf2jax_lite.federated.data.federated_data import ClientId, FederatedData, S
 from tf2jax_lite.federated.data.seeds import Seed, numpy_rng, seed_words
 from tf2jax_lite.support.errors import DataError
 
-__all__ = [
-    "ClientSampler",
-    "UniformGetClientSampler",
-    "UniformShuffledClientSampler",
-    "WeightedSampler",
-]
-
 Sample = list[tuple[ClientId, ClientDataset, jax.Array]]
 
 

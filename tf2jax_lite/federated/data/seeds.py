@@ -11,8 +11,6 @@ import numpy as np
 
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["Seed", "numpy_rng", "seed_words"]
-
 Seed = int | Sequence[int] | np.ndarray | jax.Array | None
 
 

@@ -22,8 +22,6 @@ from tf2jax_lite.federated.data.records import decode_examples, encode_examples
 from tf2jax_lite.federated.data.sqlite_file import SQLiteFile
 from tf2jax_lite.support.errors import DataError, UnknownClientError
 
-__all__ = ["SQLiteFederatedData", "SQLiteFederatedDataBuilder"]
-
 _FORMAT = "tf2jax_lite federated data 1"
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from tf2jax_lite.support.errors import DataError
 
-__all__ = ["SQLiteFile"]
-
 
 class SQLiteFile:
     """Read-only queries, with a connection for each thread and process.

@@ -20,8 +20,6 @@ from tf2jax_lite.support.errors import DataError, MissingLibraryError, UnknownCl
 from tf2jax_lite.support.hdf5 import memory_bytes
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["TFFHDF5FederatedData"]
-
 _ERRORS = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # raised by h5py for damaged files
 
 

@@ -21,8 +21,6 @@ from tf2jax_lite.support.errors import DataError, UnknownClientError
 _BINARY = "COLLATE BINARY"
 _SIZE = "CAST(SUM(CAST(num_examples AS INTEGER)) AS INTEGER)"
 
-__all__ = ["TFFSQLiteFederatedData", "tff_element_spec", "tff_splits"]
-
 _TABLES = {
     "client_metadata": {"client_id", "split_name", "num_examples"},
     "examples": {"client_id", "split_name", "serialized_example_proto"},

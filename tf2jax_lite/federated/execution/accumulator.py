@@ -13,8 +13,6 @@ from tf2jax_lite.federated.metrics import Stat
 from tf2jax_lite.federated.templates.client_work import ClientResult
 from tf2jax_lite.federated.templates.process import AggregationProcess, ClientUpdates
 
-__all__ = ["Accumulator", "fold", "merge", "select", "zero"]
-
 PyTree = Any
 
 

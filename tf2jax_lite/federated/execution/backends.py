@@ -20,8 +20,6 @@ from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.process import AggregationProcess
 
-__all__ = ["Context", "Outcome", "client_key", "fold_one", "make_scan", "make_unrolled", "make_vmap"]
-
 PyTree = Any
 
 

@@ -16,8 +16,6 @@ from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
 from tf2jax_lite.federated.execution.cohort import Chunk, Client
 from tf2jax_lite.federated.execution.cpu_pool import Arena
 
-__all__ = ["fill", "lay_out", "round_up"]
-
 
 def round_up(steps: int) -> int:
     """Return the next of 1, 2, 3, 4, 6, 8, 12, ...: few shapes, padding <= 1/3."""

@@ -26,8 +26,6 @@ from tf2jax_lite.federated.data.seeds import seed_words
 from tf2jax_lite.federated.templates.client_work import ClientWork
 from tf2jax_lite.support.errors import DataError, InputError
 
-__all__ = ["Batching", "Check", "Chunk", "Client", "Cohort", "Entry", "as_entries", "client_seed", "cohort_of"]
-
 Batching = ShuffleRepeatBatchHParams | BatchHParams | PaddedBatchHParams
 Check = Callable[[Mapping[str, np.ndarray], str], None]
 _SMALL = 1000  # examples of a client whose table of rows is kept for others of its size

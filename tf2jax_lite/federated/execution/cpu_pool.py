@@ -24,8 +24,6 @@ import numpy as np
 from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.jaxprs.tracing_cache import trace_settings
 
-__all__ = ["Arena", "CpuPool", "Pool", "Programs", "Workers", "signature"]
-
 PyTree = Any
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ from tf2jax_lite.federated.execution.for_each_client import client_stage
 from tf2jax_lite.federated.templates.client_work import ClientWork
 from tf2jax_lite.federated.templates.process import AggregationProcess
 
-__all__ = ["run_eagerly"]
-
 PyTree = Any
 
 

@@ -22,15 +22,6 @@ from tf2jax_lite.federated._utils.user_functions import immutable
 from tf2jax_lite.federated.execution.batching import round_up
 from tf2jax_lite.support.errors import ForEachClientError, InputError
 
-__all__ = [
-    "BACKENDS",
-    "client_stage",
-    "for_each_client",
-    "for_each_client_backend",
-    "get_for_each_client_backend",
-    "set_for_each_client_backend",
-]
-
 PyTree = Any
 Batch = Mapping[str, Any]
 Clients = Iterable[tuple[Any, Iterable[Batch], PyTree]]

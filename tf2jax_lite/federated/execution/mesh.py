@@ -18,8 +18,6 @@ from tf2jax_lite.federated.execution.accumulator import Accumulator
 from tf2jax_lite.federated.execution.backends import Context
 from tf2jax_lite.federated.execution.cohort import Chunk
 
-__all__ = ["MeshFold"]
-
 PyTree = Any
 
 

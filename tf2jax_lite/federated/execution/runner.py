@@ -40,8 +40,6 @@ from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.process import AggregationProcess
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["CohortResult", "CohortRunner", "Execution"]
-
 PyTree = Any
 Execution = Literal["auto", "vmap", "scan", "cpu_pool", "unrolled", "loop", "debug"]
 # Compiling a program of more unrolled steps takes longer than it saves.

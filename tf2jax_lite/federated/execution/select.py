@@ -12,8 +12,6 @@ from tf2jax_lite.federated.execution.backends import Context, client_key
 from tf2jax_lite.federated.templates.client_work import ClientWork
 from tf2jax_lite.xla_cpu.slow_loops import has_slow_convolution
 
-__all__ = ["can_be_batched", "choose_backend", "reads_client_input"]
-
 
 def choose_backend(work: ClientWork, context: Context, batch: Any, client_input: Any, *, alone: bool = True) -> str:
     """Return the fastest backend: "vmap", "scan", "cpu_pool" or "loop".

@@ -35,8 +35,6 @@ from tf2jax_lite.federated.templates.compose import apply_non_trainable, first_p
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["client_app"]
-
 
 def client_app(
     model: Model,

@@ -12,20 +12,6 @@ from flwr.app import Array, ArrayRecord
 
 from tf2jax_lite.support.errors import InputError
 
-__all__ = [
-    "CONFIG",
-    "METRICS",
-    "NEW_WEIGHTS",
-    "NON_TRAINABLE",
-    "UPDATE",
-    "WEIGHTS",
-    "array_names",
-    "content_of",
-    "from_arrays",
-    "scalars",
-    "to_arrays",
-]
-
 PyTree = Any
 
 # Names of the records in a message; those of Flower's own strategies.

@@ -30,8 +30,6 @@ from tf2jax_lite.federated.templates.compose import apply_non_trainable, initial
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["fit_message", "fit_reply", "is_fit", "secure_server_app"]
-
 PyTree = Any
 # Names of the records in Flower's legacy messages.
 _PARAMETERS, _CONFIG = "fitins.parameters", "fitins.config"

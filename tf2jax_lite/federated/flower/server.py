@@ -20,8 +20,6 @@ from tf2jax_lite.federated.templates.compose import initial_weights
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["server_app"]
-
 
 def server_app(
     strategy: Strategy,

@@ -41,9 +41,6 @@ from tf2jax_lite.federated.templates.process import NOT_PRIVATE, ModelWeights, r
 from tf2jax_lite.federated.templates.statistics import update_route
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["BlocksStrategy"]
-
-
 _REPLIES = {"update": UPDATE, "weights": NEW_WEIGHTS}
 
 

@@ -17,8 +17,6 @@ from .classification import TargetMetric
 from .losses import match
 from .stat import Stat, as_count, zero_count
 
-__all__ = ["AUC", "AUCStat"]
-
 
 def _thresholds(number: int) -> np.ndarray:
     """Return Keras's thresholds: evenly spaced, the outer ones just beyond 0 and 1."""

@@ -16,16 +16,6 @@ from . import losses
 from .metric import Metric, as_float, pick
 from .stat import MeanStat, SumStat, as_count, zero_count
 
-__all__ = [
-    "Accuracy",
-    "BinaryAccuracy",
-    "BinaryCrossEntropyLoss",
-    "CategoricalCrossEntropyLoss",
-    "ConfusionMatrix",
-    "CrossEntropyLoss",
-    "TopKAccuracy",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class TargetMetric(Metric):

@@ -15,8 +15,6 @@ from tf2jax_lite.support.errors import InputError
 from .metric import Metric, pick
 from .stat import Stat
 
-__all__ = ["PerDomainMetric", "PerDomainStat"]
-
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,6 @@ from tf2jax_lite.support.errors import InputError
 
 from .metric import as_float
 
-__all__ = ["binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy"]
-
 # Keras clips probabilities to [EPSILON, 1 - EPSILON] (keras.config.epsilon()).
 EPSILON = 1e-7
 

@@ -19,8 +19,6 @@ from tf2jax_lite.support.errors import InputError
 
 from .stat import Stat
 
-__all__ = ["MASK_KEY", "Metric", "as_float", "check_metrics", "evaluate_batch", "pick"]
-
 # Where padded batches say which of their examples are real; FedJAX's EXAMPLE_MASK_KEY.
 MASK_KEY = "__mask__"
 

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from .classification import MeanLoss
 from .losses import match
 
-__all__ = ["MeanAbsoluteError", "MeanSquaredError"]
-
 
 @dataclasses.dataclass(frozen=True)
 class MeanSquaredError(MeanLoss):

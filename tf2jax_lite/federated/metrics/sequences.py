@@ -20,19 +20,6 @@ from .losses import sparse_categorical_crossentropy
 from .metric import Metric, as_float, pick
 from .stat import MeanStat, PerplexityStat, SumStat, as_count, zero_count
 
-__all__ = [
-    "Perplexity",
-    "SequenceCount",
-    "SequenceCrossEntropyLoss",
-    "SequenceLength",
-    "SequenceTokenAccuracy",
-    "SequenceTokenCount",
-    "SequenceTokenCrossEntropyLoss",
-    "SequenceTokenOOVRate",
-    "SequenceTokenTopKAccuracy",
-    "SequenceTruncationRate",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class _SequenceMetric(TargetMetric):

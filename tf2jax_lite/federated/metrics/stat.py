@@ -16,8 +16,6 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-__all__ = ["MeanStat", "PerplexityStat", "Stat", "SumStat", "as_count", "zero_count"]
-
 
 def as_count(value: Any) -> jax.Array:
     """Return numbers or booleans in the dtype of counts: int64 or (no x64) int32."""

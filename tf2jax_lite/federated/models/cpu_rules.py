@@ -12,8 +12,6 @@ import jax
 from tf2jax_lite.federated.models.model import Model
 from tf2jax_lite.xla_cpu import optimize
 
-__all__ = ["with_cpu_rules"]
-
 
 def with_cpu_rules(model: Model, backend: str | None = None) -> Model:
     """Return the model with `xla_cpu.optimize` in both modes on a CPU backend.

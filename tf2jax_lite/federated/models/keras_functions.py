@@ -26,8 +26,6 @@ from tf2jax_lite.federated.models.losses import (
 from tf2jax_lite.pipeline.keras_training import compile_options, unsupported_training
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["as_jax_loss", "as_jax_metrics"]
-
 _LIBRARIES = ("keras", "tf_keras")
 _TARGETS = "y"
 # Reductions of Keras losses that are means over the batch.
@@ -276,6 +274,7 @@ class KerasLoss:
         return _Converted(call)
 
     def __call__(self, batch: Mapping[str, Any], predictions: Any) -> Any:
+        """Return the loss of each example."""
         targets = _targets(batch, str(self.__name__))
         if not _is_keras(type(self.given)) and hasattr(predictions, "dtype"):
             targets = _as_keras_passes(targets, predictions, is_own=not _is_keras(self.given))

@@ -13,8 +13,6 @@ from tf2jax_lite.federated.models.model import Model, TrainOutput
 from tf2jax_lite.federated.models.sources import InputSource, argument_reader
 from tf2jax_lite.federated.templates.process import ModelWeights
 
-__all__ = ["create_model_from_flax", "create_model_from_haiku", "create_model_from_stax"]
-
 Metrics = Mapping[str, Metric]
 
 

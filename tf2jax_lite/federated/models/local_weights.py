@@ -18,8 +18,6 @@ from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["local_model_weights", "with_local_weights"]
-
 PyTree = Any
 
 

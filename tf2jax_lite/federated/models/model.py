@@ -27,30 +27,6 @@ from tf2jax_lite.jaxprs.independence import Examples, examples_of_results
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
-__all__ = [
-    "BatchLoss",
-    "Model",
-    "TrainOutput",
-    "as_model_weights",
-    "changing_leaves",
-    "changing_values",
-    "check_model",
-    "check_predictions",
-    "check_weights",
-    "counted_mask",
-    "evaluate_average_loss",
-    "evaluate_model",
-    "evaluate_stats",
-    "examples_interact",
-    "fitting",
-    "model_grad",
-    "model_per_example_loss",
-    "model_value_and_grad",
-    "replace_leaves",
-    "split_mask",
-    "whole_weights",
-]
-
 PyTree = Any
 _FLAGS = (MASK_KEY, EXAMPLE_FILL_KEY)
 Batch = Mapping[str, Any]

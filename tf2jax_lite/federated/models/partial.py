@@ -15,8 +15,6 @@ from tf2jax_lite.federated.models.model import Model, TrainOutput, check_model
 from tf2jax_lite.federated.templates.process import ModelWeights
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["freeze", "merge_lora", "with_lora"]
-
 PyTree = Any
 Filter = Callable[[str], bool]
 

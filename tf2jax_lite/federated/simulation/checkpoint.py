@@ -29,8 +29,6 @@ from tf2jax_lite.federated.simulation.states import SEPARATOR, restored_state, s
 from tf2jax_lite.support.errors import CheckpointError, InputError, Tf2JaxError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["Checkpoint", "CheckpointFile", "CheckpointStore", "Checkpoints", "open_store"]
-
 _RECORD = "__record__"
 Arrays = dict[str, np.ndarray]
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

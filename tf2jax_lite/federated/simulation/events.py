@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tf2jax_lite.support.errors import MissingLibraryError
 
-__all__ = ["EventWriter"]
-
 
 class EventWriter:
     """Appends scalars to a new event file.

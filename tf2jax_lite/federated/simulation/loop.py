@@ -25,8 +25,6 @@ from tf2jax_lite.federated.templates.process import NOT_PRIVATE, LearningProcess
 from tf2jax_lite.support.errors import CheckpointError, DataError, ExportError, InputError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["ClientSampler", "read_history", "run_rounds", "train_model"]
-
 
 class ClientSampler(Protocol):
     """A sampler of a round's clients: see ``federated.data`` and FedJAX."""

@@ -10,8 +10,6 @@ from typing import Any
 from tf2jax_lite.export.atomic_dir import write_file
 from tf2jax_lite.support.errors import InputError
 
-__all__ = ["plot_history"]
-
 
 def plot_history(history: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     """Draw the curves whose names end in ``loss`` or ``accuracy``, one panel each.

@@ -19,15 +19,6 @@ from tf2jax_lite.federated.simulation.events import EventWriter
 from tf2jax_lite.federated.simulation.records import scalars_of
 from tf2jax_lite.support.errors import DataError, ExportError
 
-__all__ = [
-    "CSVFileReleaseManager",
-    "JSONLinesReleaseManager",
-    "LoggingReleaseManager",
-    "MemoryReleaseManager",
-    "ReleaseManager",
-    "TensorBoardReleaseManager",
-]
-
 
 @runtime_checkable
 class ReleaseManager(Protocol):

@@ -16,8 +16,6 @@ from tf2jax_lite.federated.templates.by_client import ByClient
 from tf2jax_lite.support.errors import CheckpointError, InputError
 from tf2jax_lite.support.limits import reading
 
-__all__ = ["SEPARATOR", "ByClient", "id_json", "restored_state", "state_arrays", "state_names"]
-
 PyTree = Any
 SEPARATOR = "/"
 _IDS = "ids"

@@ -7,8 +7,6 @@ from typing import Any
 
 import jax
 
-__all__ = ["ByClient"]
-
 PyTree = Any
 
 

@@ -18,8 +18,6 @@ import numpy as np
 from tf2jax_lite.federated.data import ClientDataset
 from tf2jax_lite.support.byte_order import native
 
-__all__ = ["Batch", "InMemory", "TrainingData"]
-
 Batch = dict[str, np.ndarray]
 
 

@@ -20,8 +20,6 @@ from tf2jax_lite.federated.data.tff_sqlite import tff_element_spec, tff_splits
 from tf2jax_lite.support.errors import DataError
 from tf2jax_lite.support.npz import read_npz
 
-__all__ = ["open_clients", "read_arrays"]
-
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Read an .npz of arrays, without pickle.

@@ -20,8 +20,6 @@ from tf2jax_lite.support.npz import read_npz
 from .batches import Batch, InMemory, TrainingData
 from .rows import Rows, file_kind, open_rows
 
-__all__ = ["Examples", "RowData", "StreamedData", "as_training_data", "open_data"]
-
 Examples = Mapping[str, Any] | TrainingData | Iterable[Any] | str | Path
 """Values that `as_training_data` takes."""
 

@@ -28,17 +28,6 @@ from tf2jax_lite.support.errors import DataError, MissingLibraryError
 from tf2jax_lite.support.limits import reading, regular
 from tf2jax_lite.support.npz import read_header, read_npz, shapes_in_npz
 
-__all__ = [
-    "ArrayRecords",
-    "CompressedShards",
-    "NpzShards",
-    "ParquetRows",
-    "Rows",
-    "TFRecords",
-    "file_kind",
-    "open_rows",
-]
-
 Example = dict[str, np.ndarray]
 
 

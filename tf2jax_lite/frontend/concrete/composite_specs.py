@@ -27,8 +27,6 @@ from tf2jax_lite.frontend.graphdef import dtypes
 from tf2jax_lite.ir.builder import constant, redirected
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["as_record", "component_specs", "stacked", "static_components", "with_constants"]
-
 
 @functools.cache
 def _record_type(name: str, fields: tuple[str, ...]) -> Any:

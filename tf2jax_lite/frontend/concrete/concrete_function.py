@@ -41,8 +41,6 @@ from .trainable import Trains, trained_variables
 from .variable_paths import variable_paths
 from .variable_values import is_numeric, read_value, read_values
 
-__all__ = ["Opaque", "load_concrete", "variables_by_name"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Opaque:

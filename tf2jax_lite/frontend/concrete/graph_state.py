@@ -26,8 +26,6 @@ from tf2jax_lite.ir.builder import handles_as_arguments
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["with_captured_state"]
-
 _STATE_OPS = VARIABLE_OPS | TABLE_OPS | {"VarHandleOp"}
 _LOAD_SUFFIX = re.compile(r"_load_(\d+)(_\d+)?$")  # distinguishes variables of two loads of one model
 

@@ -18,17 +18,6 @@ from tf2jax_lite.support.config import get_config
 
 from .composite_specs import as_record, component_specs, static_components
 
-__all__ = [
-    "ArgumentBuilder",
-    "flat_keywords",
-    "node_name",
-    "output_structure",
-    "plain_structure",
-    "shape_of",
-    "structured_inputs",
-    "structured_outputs",
-]
-
 
 def structured_inputs(concrete: Any, count: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return the structure of a function's arguments, with specs for tensors."""

@@ -15,8 +15,6 @@ from tf2jax_lite.frontend.gradients.capture_threading import MAIN
 from tf2jax_lite.frontend.gradients.rewrite import FunctionGraphs
 from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 
-__all__ = ["captured_table", "initialize_tables", "table_dtypes"]
-
 _FIND = frozenset({"LookupTableFind", "LookupTableFindV2"})
 _INITIALIZE = frozenset({"InitializeTable", "InitializeTableV2", "LookupTableImport", "LookupTableImportV2"})
 _WRITE = frozenset({"LookupTableInsert", "LookupTableImport", "LookupTableRemove"})

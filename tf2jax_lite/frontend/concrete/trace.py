@@ -19,8 +19,6 @@ from tf2jax_lite.support.errors import InputError, Tf2JaxError
 
 from .concrete_function import load_concrete
 
-__all__ = ["not_rewritten", "trace", "trace_restored"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

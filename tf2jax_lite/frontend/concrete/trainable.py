@@ -15,8 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["trained_variables"]
-
 Trains = Callable[[Any], bool]
 
 

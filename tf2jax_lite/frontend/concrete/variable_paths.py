@@ -12,8 +12,6 @@ from typing import Any
 
 from tensorflow.python.util import tf_decorator
 
-__all__ = ["variable_paths"]
-
 # Lists that duplicate attributes in Keras, and attributes that only restored objects have.
 _LISTS = frozenset({"variables", "trainable_variables", "non_trainable_variables", "keras_api", "signatures"})
 

@@ -13,8 +13,6 @@ from tensorflow.python.ops import gen_resource_variable_ops as resource_ops
 from tf2jax_lite.frontend.graphdef.dtypes import per_dtype
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["is_numeric", "read_value", "read_values"]
-
 
 def read_values(handles: Sequence[Any], types: Sequence[Any]) -> list[np.ndarray] | None:
     """Read many variables with one op; see `read_value`.

@@ -8,8 +8,6 @@ from typing import Any
 
 from tf2jax_lite import ir
 
-__all__ = ["MAIN", "Asked", "Unroutable", "with_extra_inputs"]
-
 MAIN = ""
 """The name of the main function in this module."""
 

@@ -12,8 +12,6 @@ from typing import Any
 from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import topological_order
 
-__all__ = ["with_function_gradients"]
-
 
 def with_function_gradients(graph: ir.Graph, library: Any) -> ir.Graph:
     """Add a ``_CustomGradient`` after calls of functions with registered gradients.

@@ -15,8 +15,6 @@ from tf2jax_lite import ir
 
 from .tf_registry import ATTRIBUTE
 
-__all__ = ["Reach"]
-
 # Ops with float results that stop gradients. A missing entry only costs time.
 _STOPS = frozenset({"StopGradient", "ZerosLike", "OnesLike", "Sign", "Round", "Floor", "Ceil", "Rint"})
 

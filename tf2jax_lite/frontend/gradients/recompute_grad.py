@@ -14,8 +14,6 @@ from tf2jax_lite import ir
 
 from .tf_registry import ATTRIBUTE, Recomputation
 
-__all__ = ["recomputed"]
-
 
 def recomputed(
     function: ir.Function, name: str, cut: Recomputation, closed: Collection[ir.TensorRef] = ()

@@ -26,8 +26,6 @@ from .reachability import Reach
 from .recompute_grad import recomputed
 from .tf_registry import ATTRIBUTE, Recomputation, Unavailable, closed_over, find, recomputation, trace
 
-__all__ = ["FunctionGraphs", "report_missing", "rewrite_custom_gradients"]
-
 # A gradient function may contain custom gradients, and some (those that Keras's optimizers put around their updates)
 # contain themselves recursively. Derivatives of a higher order raise an error.
 _HIGHEST_ORDER = 3

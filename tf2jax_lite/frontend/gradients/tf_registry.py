@@ -12,8 +12,6 @@ from tensorflow.python.framework import func_graph as tf_func_graph
 from tensorflow.python.framework import ops as tf_ops
 from tensorflow.python.ops import custom_gradient as tf_custom_gradient
 
-__all__ = ["ATTRIBUTE", "Recomputation", "Traced", "Unavailable", "closed_over", "find", "recomputation", "trace"]
-
 ATTRIBUTE = "_gradient_op_type"
 # TensorFlow stores the thread that builds a graph on the graph, so only one thread at a time may trace into one.
 _TRACING = threading.RLock()

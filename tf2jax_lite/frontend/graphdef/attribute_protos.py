@@ -11,8 +11,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 
 from . import dtypes
 
-__all__ = ["proto_of"]
-
 
 def proto_of(value: Any, kind: str, allowed: frozenset[Any] = frozenset()) -> Any:
     """Return the AttrValue that `attributes.value_of` reads as ``value``.

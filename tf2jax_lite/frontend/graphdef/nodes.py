@@ -18,8 +18,6 @@ from tf2jax_lite.support.errors import InvalidModelError
 from . import op_defs
 from .size_limits import ConstantBytes
 
-__all__ = ["NodeDefSpec", "read_node", "recorded_shapes"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeDefSpec:

@@ -19,8 +19,6 @@ from typing import Any
 
 from . import protos
 
-__all__ = ["op_def", "own_op_defs"]
-
 _REGISTRY = "tensorflow.python.framework.op_def_registry"
 _FILE = "op_list.zlib"
 

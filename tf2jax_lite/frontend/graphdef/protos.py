@@ -15,8 +15,6 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["message", "message_beside", "own_messages"]
-
 # Each line is a message: ``name=number:type``, with ``*`` for repeated fields, ``{key:value}`` for maps, and ``group|``
 # in front of the members of a oneof. Enums are int32, which has the same encoding.
 _SCHEMA = """

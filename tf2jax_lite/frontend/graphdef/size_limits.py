@@ -12,9 +12,6 @@ from tf2jax_lite.support.limits import check_bytes
 
 from . import dtypes
 
-__all__ = ["ConstantBytes", "check_functions_size", "check_graph_size", "plain_bytes", "tensor_bytes"]
-
-
 # By number: float32, float64, float16, int32, int64, bool.
 _ITEM_SIZES = {n: cast("np.dtype", dtypes.from_tf(n)).itemsize for n in (1, 2, 19, 3, 9, 10)}
 

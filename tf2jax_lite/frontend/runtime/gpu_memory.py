@@ -5,8 +5,6 @@ from __future__ import annotations
 from tf2jax_lite.support.errors import ConfigError
 from tf2jax_lite.support.extras import require_tensorflow
 
-__all__ = ["hide_gpu_from_tensorflow"]
-
 
 def hide_gpu_from_tensorflow() -> None:
     """Leave the memory of all GPUs to JAX: TensorFlow then runs on the CPU.

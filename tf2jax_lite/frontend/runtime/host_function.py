@@ -16,8 +16,6 @@ from tf2jax_lite.calling.structures import TensorArgument, iter_arguments
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import InputError, UnsupportedError
 
-__all__ = ["BoundaryTensor", "HostFunction", "Prefix", "build_prefix"]
-
 
 @dataclasses.dataclass(frozen=True)
 class BoundaryTensor:

@@ -17,8 +17,6 @@ from tf2jax_lite.ops.strings.host_evaluation import MOST_BYTES, linear
 from tf2jax_lite.support.errors import InvalidModelError, OpError
 from tf2jax_lite.support.limits import check_bytes
 
-__all__ = ["StringEvaluator"]
-
 # The node names that TensorFlow adds to messages: of a function that wraps the one op.
 _LOCATION = re.compile(r"\{\{.*?\}\}|\[Op:.*")
 

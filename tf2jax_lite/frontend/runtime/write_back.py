@@ -16,8 +16,6 @@ from tf2jax_lite.frontend.saved.checkpoint_reader import Checkpoint, Key, part_s
 from tf2jax_lite.frontend.saved.object_graph import checkpointed
 from tf2jax_lite.support.errors import ExportError
 
-__all__ = ["checkpoint_keys", "copy_saved_model", "fitting", "function_variables", "whole_values"]
-
 
 def function_variables(functions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of ConcreteFunctions by their names in params.

@@ -16,8 +16,6 @@ from tf2jax_lite.frontend.graphdef import attribute_protos, dtypes, op_defs
 from tf2jax_lite.ir.providers import CompiledNode, InputSpec
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["BridgeCompiler"]
-
 # Number of elements. Inputs that a kernel may need as constants (axes, shapes, paddings, seeds) are short.
 _MAX_CONSTANT = 4096
 

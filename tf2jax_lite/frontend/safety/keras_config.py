@@ -29,8 +29,6 @@ from tf2jax_lite.support.limits import MAX_JSON_BYTES, check_bytes, is_trusted, 
 from . import keras_names
 from .keras_nodes import check_nodes
 
-__all__ = ["OWN_LAYERS", "bounded_weights", "imported", "reject_code"]
-
 _KERAS = frozenset(keras_names.LIBRARIES)
 # Keys with sizes of a layer's weights or results, whose product bounds the elements of one of them from below.
 _SIZES = ("units", "filters", "input_dim", "output_dim", "num_heads", "key_dim")

@@ -23,8 +23,6 @@ from tf2jax_lite.support.limits import is_trusted
 from .raw_protos import ancestors, reached_functions
 from .unsafe_ops import loading_ends
 
-__all__ = ["reject_at_load"]
-
 _TABLES = """
     AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors
     HashTable HashTableV2 InitializeTable InitializeTableFromTextFile InitializeTableFromTextFileV2 InitializeTableV2

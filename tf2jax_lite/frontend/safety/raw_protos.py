@@ -5,15 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "ancestors",
-    "called_functions",
-    "is_placed_elsewhere",
-    "reached_functions",
-    "tensor_infos",
-    "without_devices",
-]
-
 _INT64 = 9
 
 

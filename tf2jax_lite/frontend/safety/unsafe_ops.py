@@ -20,18 +20,6 @@ from tf2jax_lite.support.limits import is_trusted, regular
 
 from .raw_protos import ancestors, called_functions, reached_functions, tensor_infos
 
-__all__ = [
-    "UNSAFE",
-    "asset_path",
-    "assets_of",
-    "loading_ends",
-    "outside_file",
-    "reject_unsafe_graph",
-    "reject_unsafe_model",
-    "reject_unsafe_ops",
-    "unsafe_reason",
-]
-
 Entry = tuple[str, str, str, str | None]
 
 _CODE = "runs code that is not in the graph"

@@ -23,8 +23,6 @@ from tf2jax_lite.support.errors import InvalidModelError
 from tf2jax_lite.support.limits import read_bytes, regular
 from tf2jax_lite.support.stored_array import StoredArray
 
-__all__ = ["Checkpoint", "Key", "part_slices", "restored_from"]
-
 Key = tuple[str, str]
 """The key of a variable in a checkpoint: the tensor's name, and the slice of it (empty for all)."""
 

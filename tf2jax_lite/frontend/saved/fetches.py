@@ -9,8 +9,6 @@ from typing import Any
 from tf2jax_lite.frontend.graphdef import op_defs
 from tf2jax_lite.support.errors import InvalidModelError
 
-__all__ = ["Fetches", "fetches"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Fetches:

@@ -46,8 +46,6 @@ _ITERATED = frozenset(
 )
 _FORWARDS = frozenset({"Identity", "PlaceholderWithDefault", "StopGradient"})
 
-__all__ = ["argument", "default_ends", "is_meta_graph", "is_weight", "load_frozen", "read_graph_def"]
-
 
 def read_graph_def(source: Any) -> Any:
     """Return a GraphDef from a proto, its bytes, or a path.

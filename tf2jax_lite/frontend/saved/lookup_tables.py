@@ -16,8 +16,6 @@ from tf2jax_lite.ops.containers.lookup_table import Table, table_of
 from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedError
 from tf2jax_lite.support.limits import regular
 
-__all__ = ["TABLE_OPS", "Tables"]
-
 TABLE_OPS = frozenset({"HashTable", "HashTableV2"})
 """Ops that make a table which an initializer fills once."""
 

@@ -40,21 +40,6 @@ from .checkpoint_reader import Checkpoint, Key, restored_from
 from .lookup_tables import TABLE_OPS, Tables
 from .ref_variables import VARIABLE_OPS, without_references
 
-__all__ = [
-    "Initializer",
-    "Values",
-    "as_meta_graph",
-    "checkpoint_beside",
-    "checkpoint_values",
-    "is_tf1",
-    "lift_state",
-    "load_signature",
-    "read_meta_graph",
-    "trainable_names",
-    "variable_keys",
-    "variable_trains",
-]
-
 Values = Callable[[str, str], Any]
 """Returns a variable's value, or None if it is unknown, given the names of the variable and of its node."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["checkpointed", "trainable_nodes"]
-
 
 def trainable_nodes(object_graph: Any) -> set[int]:
     """Return a SavedModel's nodes of trainable variables.

@@ -22,8 +22,6 @@ from tf2jax_lite.ir.traversal import constant_value, topological_order
 from tf2jax_lite.support.errors import UnsupportedError
 from tf2jax_lite.values.static import LOCAL, OF_ASSIGNMENT
 
-__all__ = ["VARIABLE_OPS", "without_references"]
-
 VARIABLE_OPS = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
 """Ops that make a variable and return a reference to it."""
 

@@ -18,9 +18,6 @@ from tf2jax_lite.support.limits import read_bytes, reading, regular
 
 from .checkpoint_reader import Checkpoint
 
-__all__ = ["chosen_tags", "load", "meta_graph", "read_proto", "signature", "signature_names"]
-
-
 _ALSO_OPENED = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "debug/saved_model_debug_info.pb")
 """Files that TensorFlow opens in a model's directory besides variables and assets."""
 

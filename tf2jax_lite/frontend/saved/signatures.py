@@ -20,8 +20,6 @@ from .checkpoint_reader import Checkpoint, Key
 from .object_graph import checkpointed
 from .ref_variables import VARIABLE_OPS
 
-__all__ = ["signature_loader"]
-
 Loader = Callable[[str], ImportedFunction]
 
 

@@ -17,8 +17,6 @@ from jax.custom_derivatives import SymbolicZero
 
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["Wanted", "as_variable", "separately"]
-
 
 @jax.custom_jvp
 def as_variable(current: Any, initial: Any) -> Any:

@@ -24,8 +24,6 @@ from tf2jax_lite.lowering.planning.program import Program
 from tf2jax_lite.ops.traits import Pattern
 from tf2jax_lite.values.int64 import exceeds_32_bits
 
-__all__ = ["CompiledCalls", "computes_in_64_bits", "is_worth_compiling"]
-
 # Shapes for which a function keeps compiled evaluators; with more it runs op by op.
 _MAX_COMPILED = 32
 _64_BITS = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))

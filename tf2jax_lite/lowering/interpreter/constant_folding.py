@@ -21,8 +21,6 @@ from .operands import flat_results, grouped, prepare
 if TYPE_CHECKING:
     from .trace import Trace
 
-__all__ = ["fold"]
-
 # Elements of a folded constant, if no input is larger. Larger ones are left to XLA, which need not keep them.
 _MAX_FOLDED = 1024
 

@@ -15,8 +15,6 @@ from tf2jax_lite.ops.strings.host_evaluation import COMPUTED_BYTES, is_text, tex
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from tf2jax_lite.support.limits import MAX_DIMENSIONS, check_bytes
 
-__all__ = ["check_growth", "check_results", "check_specs"]
-
 # Elements of inputs that are too few to check results, unless the op makes large results of small inputs.
 _SMALL = 1024
 _INTEGERS = frozenset((int,))

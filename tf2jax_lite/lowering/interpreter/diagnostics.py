@@ -21,8 +21,6 @@ from tf2jax_lite.support.errors import (
 
 from .frame import Frame
 
-__all__ = ["NOT_LINEAR", "NO_FORWARD_RULE", "cause", "describe", "explain", "is_explained", "located", "missing_key"]
-
 NO_FORWARD_RULE = (
     "a custom gradient here has a reverse rule only, so forward mode (jax.jvp, jax.jacfwd) cannot pass it. Use reverse "
     "mode (jax.vjp, jax.grad, jax.jacrev), or convert with override_config('convert_custom_gradient', False) to "

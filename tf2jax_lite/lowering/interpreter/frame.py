@@ -15,8 +15,6 @@ from tf2jax_lite.support.errors import LoweringError
 if TYPE_CHECKING:
     from .trace import Trace
 
-__all__ = ["FOLDING_FRAME", "Context", "Frame"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Frame:

@@ -23,8 +23,6 @@ from tf2jax_lite.values.int64 import exceeds_32_bits
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.program import Program
 
-__all__ = ["narrowed_values", "warn_if_narrowed", "warn_of_narrowing"]
-
 _ENABLE = 'jax.config.update("jax_enable_x64", True) (in the shell: JAX_ENABLE_X64=1)'
 
 _DIVISIONS = frozenset({"Div", "FloorDiv", "FloorMod", "Mod", "RealDiv", "RightShift", "TruncateDiv", "TruncateMod"})

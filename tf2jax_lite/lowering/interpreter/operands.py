@@ -27,8 +27,6 @@ from .int64_narrowing import warn_if_narrowed
 if TYPE_CHECKING:
     from .trace import Trace
 
-__all__ = ["TracedInputError", "check_dtypes", "each", "flat_results", "grouped", "prepare", "same_varying_axes"]
-
 # Their dtype is that of the value they stand for; TensorFlow records the dtype of the tensor that carries them.
 _SYMBOLS = (values.VariableHandle, TensorList)
 # Integer inputs that are not sizes.

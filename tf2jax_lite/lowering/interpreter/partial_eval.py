@@ -18,8 +18,6 @@ from .operands import flat_results, grouped
 if TYPE_CHECKING:
     from .trace import Trace
 
-__all__ = ["BudgetSpent", "FoldingBudget", "run_partially"]
-
 # Steps that loops may be folded for in one trace: half a minute's work at most.
 _MAX_STEPS = 8_000_000
 # Steps that a node counts as which TensorFlow evaluates, and bytes of strings that count as one more.

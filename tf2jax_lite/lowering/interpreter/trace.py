@@ -40,8 +40,6 @@ from .frame import Context, Frame
 from .operands import check_dtypes, each, flat_results, grouped, prepare, same_varying_axes
 from .partial_eval import FoldingBudget
 
-__all__ = ["Trace"]
-
 
 class Trace:
     """The evaluator of plans, with the state of one call.

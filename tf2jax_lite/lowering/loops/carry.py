@@ -26,8 +26,6 @@ from .growing_carry import GrowingCarry, GrowthError, PaddedArray
 from .list_capacity import ListCapacities, with_flags_of
 from .trip_count import FoldedLoop
 
-__all__ = ["Carry", "find_fixpoint"]
-
 # Traces of a loop in which its carry is widened (lists that grow, lists within lists).
 _MAX_ATTEMPTS = 8
 

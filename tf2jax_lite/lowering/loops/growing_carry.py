@@ -26,8 +26,6 @@ from tf2jax_lite.dynamic_shapes.tracker import DynamicShapes, UnboundedError
 from tf2jax_lite.jaxprs.compat import InconclusiveDimensionOperation, max_dim
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["GrowingCarry", "GrowthError", "PaddedArray"]
-
 # Upper bound of capacities.
 _MAX_CAPACITY = 1 << 26
 # Iterations for which a size is followed whose growth depends on it (it doubles, say).

@@ -22,8 +22,6 @@ from tf2jax_lite.values.tensor_list import ListCapacityError, TensorList
 
 from .trip_count import FoldedLoop
 
-__all__ = ["ListCapacities", "with_flags_of"]
-
 Key = int | str
 """The index of a loop variable, or the name of a variable."""
 

@@ -27,8 +27,6 @@ from .carry import Carry, find_fixpoint
 from .growing_carry import GrowingCarry
 from .trip_count import FoldedLoop
 
-__all__ = ["MAX_UNROLL", "Loop", "checkpointed_scan", "scan_loop", "while_loop"]
-
 MAX_UNROLL = 256
 """A loop that cannot be compiled is unrolled up to this many iterations."""
 

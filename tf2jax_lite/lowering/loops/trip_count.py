@@ -27,8 +27,6 @@ from tf2jax_lite.values import static as values
 from tf2jax_lite.values.static import UNKNOWN
 from tf2jax_lite.values.tensor_list import TensorList
 
-__all__ = ["FoldedLoop", "fold_loop", "static_part", "static_results"]
-
 # Steps that folding one loop may take, loops inside it included: a few seconds' work.
 _MAX_STEPS = 1_000_000
 # Steps it may take if only an upper bound can result.

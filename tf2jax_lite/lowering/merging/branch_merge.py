@@ -20,8 +20,6 @@ from .carried_values import UNDEFINED, as_traced, is_carried, is_pytree_handle, 
 from .rank_variants import RankLayout, RankVariants
 from .size_variants import SizeVariants, SizeVariantsError
 
-__all__ = ["merge_branches"]
-
 
 def merge_branches(
     index: Any,

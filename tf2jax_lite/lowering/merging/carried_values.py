@@ -17,18 +17,6 @@ from tf2jax_lite.values.tensor_list import TensorList
 
 from .rank_variants import RankVariants
 
-__all__ = [
-    "IMPOSSIBLE",
-    "UNDEFINED",
-    "UndefinedValueError",
-    "as_carried",
-    "as_traced",
-    "is_carried",
-    "is_pytree_handle",
-    "is_variant",
-    "same_static",
-]
-
 _MAX_STATIC_NUMBERS = 1 << 16  # of a stack that stays static: it is searched for each index
 
 

@@ -22,8 +22,6 @@ from tf2jax_lite.values.static import as_array
 
 from .size_variants import SizeVariants
 
-__all__ = ["RankLayout", "RankVariants", "expand_variants"]
-
 _MAX_VARIANTS = 16
 
 

@@ -23,8 +23,6 @@ from tf2jax_lite.jaxprs.compat import max_dim
 from tf2jax_lite.ops.arrays.gather import take
 from tf2jax_lite.support.errors import OpError
 
-__all__ = ["SizeVariants", "SizeVariantsError", "in_branch"]
-
 
 class SizeVariantsError(UnboundedError):
     """Branches have results of different sizes, and values decide between them."""

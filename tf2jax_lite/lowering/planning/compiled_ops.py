@@ -17,8 +17,6 @@ from tf2jax_lite.values import static as values
 
 from .keywords import signature_of
 
-__all__ = ["fallback_ops"]
-
 
 def fallback_ops(
     nodes: Iterable[ir.Node], known: Mapping[str, registry.Op], compiler: NodeCompiler

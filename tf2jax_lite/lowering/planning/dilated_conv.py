@@ -24,8 +24,6 @@ from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
 
-__all__ = ["run"]
-
 
 def _dense(input: Any, filter: Any, **attrs: Any) -> Any:
     return convolve(input, filter, ConvAttrs(**attrs))

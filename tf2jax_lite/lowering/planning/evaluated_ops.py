@@ -15,8 +15,6 @@ from tf2jax_lite.values import static
 
 from .keywords import signature_of
 
-__all__ = ["evaluated_ops"]
-
 _TRACED = (
     "an input is not static, and it runs on static strings only; JAX has no string arrays. If "
     "it prepares the inputs, leave it in TensorFlow: convert_saved_model(..., split_host=True)"

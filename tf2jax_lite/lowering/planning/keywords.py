@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from tf2jax_lite.ops.traits import Context
 
-__all__ = ["signature_of"]
-
 _INPUTS = "inputs"
 
 

@@ -27,8 +27,6 @@ from .post_dominators import ArgumentUses, Uses, analyze_uses
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.plan import Plan, Step
 
-__all__ = ["CalleeSummary", "run"]
-
 _MAX_COST = 1 << 20  # costs are cut off here: they grow exponentially
 
 

@@ -17,8 +17,6 @@ from tf2jax_lite.support.errors import InvalidModelError, OpError, UnsupportedAt
 
 from .materialize import CalleeSummary
 
-__all__ = ["Apply", "Override", "Plan", "Step", "make_plan"]
-
 # Attributes of kernels, placement or shape inference that cannot change a result.
 INERT = frozenset(
     {

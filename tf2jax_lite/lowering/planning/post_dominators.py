@@ -19,8 +19,6 @@ from tf2jax_lite.xla_cpu import cost_model
 if TYPE_CHECKING:
     from tf2jax_lite.lowering.planning.plan import Step
 
-__all__ = ["ArgumentUses", "PostDominatorTree", "Uses", "analyze_uses"]
-
 _EXIT = 0  # the function's end, the root of the tree
 _UNUSED = -1  # no node
 

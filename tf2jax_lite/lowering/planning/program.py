@@ -30,8 +30,6 @@ from .materialize import CalleeSummary
 from .plan import Plan, make_plan
 from .rewrites import rewrite
 
-__all__ = ["Program"]
-
 
 class Program:
     """The functions of a graph, checked, and planned once each.

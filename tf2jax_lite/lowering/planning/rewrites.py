@@ -8,8 +8,6 @@ from typing import NamedTuple
 from . import dilated_conv, materialize, transpose_sinking
 from .plan import Plan
 
-__all__ = ["NAMES", "REWRITES", "Rewrite", "rewrite"]
-
 
 class Rewrite(NamedTuple):
     """An entry of the list.

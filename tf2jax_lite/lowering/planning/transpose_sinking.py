@@ -23,8 +23,6 @@ from tf2jax_lite.values import static
 
 from .plan import Apply, Plan, Step
 
-__all__ = ["run"]
-
 
 @dataclasses.dataclass(frozen=True)
 class _DeferredTranspose:

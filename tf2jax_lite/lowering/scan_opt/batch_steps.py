@@ -13,8 +13,6 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import Var, bind
 from tf2jax_lite.jaxprs.evaluate import evaluate_equations
 
-__all__ = ["batch_equations", "consecutive", "fold_index", "is_static"]
-
 # The primitives of index arithmetic in numpy: jax.numpy counts a negative index from the end.
 _INDEX_ARITHMETIC = {
     lax.add_p: np.add,

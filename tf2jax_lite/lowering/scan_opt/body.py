@@ -13,8 +13,6 @@ from jax import lax
 from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from tf2jax_lite.jaxprs.shard_map import axes_of
 
-__all__ = ["Body", "Scan", "run_loop", "trace_body"]
-
 Scan = Callable[[Callable[..., Any], list[Any], list[Any], int], tuple[Any, Any]]
 """Runs a loop as ``lax.scan`` does, given the body, the initial carry, the inputs and the number of iterations."""
 

@@ -26,8 +26,6 @@ from .body import Body
 from .index_analysis import INDEXING, index_values, induction_variables
 from .loop_invariants import invariant_variables, live_equations, variables
 
-__all__ = ["run"]
-
 
 @dataclasses.dataclass(frozen=True)
 class _OutputBuffer:

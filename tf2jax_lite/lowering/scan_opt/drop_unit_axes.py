@@ -19,8 +19,6 @@ from tf2jax_lite.jaxprs.compat import Var
 from .body import Body
 from .loop_invariants import variables
 
-__all__ = ["run"]
-
 
 def run(body: Body) -> Body:
     """Remove unit axes from traced inputs, and from carried matmul factors."""

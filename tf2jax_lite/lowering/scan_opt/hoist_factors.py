@@ -15,8 +15,6 @@ from tf2jax_lite.jaxprs.evaluate import evaluate_equations
 from .body import Body
 from .loop_invariants import invariant_variables, live_equations, variables
 
-__all__ = ["run"]
-
 
 def run(body: Body) -> Body:
     """Compute invariant factors of matmuls before the loop; they become constants."""

@@ -37,8 +37,6 @@ from .batch_steps import batch_equations
 from .body import Body
 from .loop_invariants import is_batchable, live_equations, variables
 
-__all__ = ["run"]
-
 
 def run(body: Body) -> Body:
     """Make matmuls of inputs before the loop; remove dead equations and inputs.

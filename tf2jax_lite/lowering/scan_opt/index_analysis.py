@@ -18,8 +18,6 @@ from tf2jax_lite.jaxprs.compat import Literal, Var
 from .batch_steps import fold_index
 from .body import Body
 
-__all__ = ["INDEXING", "index_values", "induction_variables"]
-
 _ARITHMETIC = {lax.add_p, lax.sub_p, lax.lt_p, lax.select_n_p, lax.convert_element_type_p, lax.broadcast_in_dim_p}
 _RESHAPES = {lax.broadcast_in_dim_p, lax.convert_element_type_p, lax.squeeze_p, lax.reshape_p}
 INDEXING = frozenset({*_ARITHMETIC, lax.dynamic_slice_p, lax.squeeze_p, lax.reshape_p})

@@ -14,8 +14,6 @@ from tf2jax_lite.dynamic_shapes.dim_expr import names, parsed
 from tf2jax_lite.dynamic_shapes.primitives import dynamic_reshape_p, truncate_p
 from tf2jax_lite.jaxprs.compat import ClosedJaxpr, Jaxpr, Var
 
-__all__ = ["invariant_variables", "is_batchable", "live_equations", "variables"]
-
 
 def invariant_variables(eqns: Sequence[Any], constants: Iterable[Any]) -> set[Any]:
     """Return the variables with the same value in all iterations.

@@ -25,8 +25,6 @@ from tf2jax_lite.xla_cpu.materialize import materialize
 from .body import Body
 from .loop_invariants import variables
 
-__all__ = ["run"]
-
 
 def run(body: Body) -> Body:
     """Materialize input values, not larger, that are split into several slices."""

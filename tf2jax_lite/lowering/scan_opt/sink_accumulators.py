@@ -24,8 +24,6 @@ from .batch_steps import batch_equations
 from .body import Body
 from .loop_invariants import variables
 
-__all__ = ["run"]
-
 _VIEWS = (lax.squeeze_p, lax.reshape_p)
 
 

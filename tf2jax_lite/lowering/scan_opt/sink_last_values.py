@@ -14,8 +14,6 @@ from tf2jax_lite.jaxprs.evaluate import evaluate_equations, read
 from .body import Body
 from .loop_invariants import invariant_variables, live_equations, variables
 
-__all__ = ["run"]
-
 
 def run(body: Body) -> Body:
     """Recompute carried values after the loop if other results suffice."""

@@ -31,8 +31,6 @@ from tf2jax_lite.xla_cpu import cost_model
 from .body import Body
 from .loop_invariants import variables
 
-__all__ = ["run"]
-
 Loop = Callable[[Body], tuple[list[Any], list[Any]]]
 
 

@@ -17,8 +17,6 @@ from tf2jax_lite.ops.traits import Pattern
 
 from .static_values import StaticValues
 
-__all__ = ["may_compare_sizes", "may_have_dynamic_sizes"]
-
 _VARIABLES = frozenset({"VarHandleOp", "_XlaAotOnlyVarHandleOp"})
 _BOOL = np.dtype(bool)
 

@@ -15,8 +15,6 @@ from tf2jax_lite.ir.traversal import argument_offset
 from tf2jax_lite.ops import registry
 from tf2jax_lite.ops.removable import REMOVABLE
 
-__all__ = ["Effects", "Summaries", "Target"]
-
 Target = tuple[str, int | str]
 """A variable in the scope of a function: ("arg", index of the argument), or ("name", name) if a node makes it."""
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from tf2jax_lite import ir
 
-__all__ = ["IntegerRanges", "Interval"]
-
 # Maximum length of a chain of nodes: limits time and Python's stack; useful ranges come from shorter chains.
 _MAX_DEPTH = 24
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import skip
 
-__all__ = ["loop_invariants"]
-
 
 def loop_invariants(body: ir.Function) -> set[int]:
     """Return the positions of the arguments that a loop's body returns unchanged.

@@ -16,8 +16,6 @@ import numpy as np
 
 from tf2jax_lite import ir
 
-__all__ = ["Layers", "find_layers"]
-
 _MAX_PERIODS = 200  # a model has one period per kind of layer, and a few for its parts
 
 

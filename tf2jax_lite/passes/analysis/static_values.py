@@ -16,8 +16,6 @@ from tf2jax_lite.ops import registry
 
 from .loop_invariants import loop_invariants
 
-__all__ = ["StaticValues", "runtime_dependent"]
-
 _BRANCHES = IFS | CASES
 _HANDLES = frozenset({ir.RESOURCE, ir.VARIANT})
 _MAX_DEPTH = 50  # of visits within visits, which Python's stack bounds

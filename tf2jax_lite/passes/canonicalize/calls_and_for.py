@@ -10,8 +10,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.builder import FunctionLibrary, constant, redirected
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _INT32 = np.dtype(np.int32)
 
 

@@ -21,8 +21,6 @@ from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _BOOL = np.dtype(np.bool_)
 
 

@@ -9,8 +9,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.op_kinds import CALLS
 from tf2jax_lite.support.errors import InvalidModelError
 
-__all__ = ["Inlined", "inline_calls"]
-
 Origin = tuple[str, str]
 """A function's name and a node's name in it."""
 

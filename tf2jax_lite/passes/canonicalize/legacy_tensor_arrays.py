@@ -16,8 +16,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.builder import constant
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _FLOAT32 = np.dtype(np.float32)
 _USES = ("Write", "Read", "Gather", "Scatter", "Concat", "Split", "Size", "Close")
 _RENAMED = {

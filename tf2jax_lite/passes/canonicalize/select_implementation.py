@@ -8,8 +8,6 @@ from collections.abc import Callable
 from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 # Attributes of FunctionDefs: tensorflow/python/eager/polymorphic_function/attributes.py.
 _INTERFACE, _DEVICE = "api_implements", "api_preferred_device"
 # Attributes of the forward and backward functions of a gradient: a variant must have the same.

@@ -19,8 +19,6 @@ from tf2jax_lite.ir.traversal import argument_offset, skip
 from tf2jax_lite.support.config import Config
 from tf2jax_lite.support.errors import UnsupportedError
 
-__all__ = ["run"]
-
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
     """Replace StackV2, StackPushV2, StackPopV2 and StackCloseV2 by TensorList ops.

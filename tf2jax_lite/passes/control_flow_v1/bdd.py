@@ -7,8 +7,6 @@ hash-consed: equal functions are the same integer. Conditions of properly nested
 
 from __future__ import annotations
 
-__all__ = ["ALWAYS", "FALSE", "TRUE", "Conditions"]
-
 FALSE, TRUE = 0, 1
 """The conditions of values that are always dead, and of values that are always alive."""
 

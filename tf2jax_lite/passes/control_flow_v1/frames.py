@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from tf2jax_lite import ir
 from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 
-__all__ = ["Frame", "find_frames"]
-
 
 @dataclasses.dataclass(eq=False)
 class Frame:

@@ -32,8 +32,6 @@ from .frames import Frame, find_frames
 from .if_regions import function_of
 from .while_regions import while_of
 
-__all__ = ["OPS", "run"]
-
 OPS = frozenset(
     prefix + op for op in ("Switch", "Merge", "Enter", "Exit", "NextIteration") for prefix in ("", "Ref")
 ) | {"LoopCond", switch_n.OP}

@@ -22,8 +22,6 @@ from tf2jax_lite.support.errors import InvalidModelError, UnsupportedError
 from .bdd import ALWAYS, FALSE, TRUE
 from .node_conditions import Item, Liveness, find_liveness
 
-__all__ = ["function_of", "sinks"]
-
 _Region = tuple[int, int]
 """The level and the predicate of an If."""
 

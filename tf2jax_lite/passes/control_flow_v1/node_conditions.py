@@ -17,8 +17,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 
 from .bdd import FALSE, TRUE, Conditions
 
-__all__ = ["Item", "Liveness", "find_liveness"]
-
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Item:

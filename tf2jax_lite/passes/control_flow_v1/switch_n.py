@@ -17,8 +17,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.builder import constant, redirected
 from tf2jax_lite.support.errors import InvalidModelError
 
-__all__ = ["OP", "with_binary_switches"]
-
 OP = "_SwitchN"
 
 

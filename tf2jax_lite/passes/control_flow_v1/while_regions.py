@@ -26,8 +26,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 from .frames import Frame
 from .if_regions import function_of, sinks
 
-__all__ = ["while_of"]
-
 
 class _Part(enum.Enum):
     HEADER = "header"

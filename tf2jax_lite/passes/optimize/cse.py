@@ -17,8 +17,6 @@ from tf2jax_lite.ir.builder import with_inputs
 from tf2jax_lite.ops.registry import lookup
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
     """Merge nodes of equal value, in functions with data-dependent result shapes."""

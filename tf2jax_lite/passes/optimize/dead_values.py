@@ -25,8 +25,6 @@ from tf2jax_lite.ops import registry
 from tf2jax_lite.passes.analysis.effects import Summaries
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _FOLLOWED = CALLS | IFS | CASES | WHILES
 # Functions are visited once for each set of live results. Models need one or two visits per node.
 _MAX_VISITS_PER_NODE = 50

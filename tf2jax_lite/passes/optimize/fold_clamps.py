@@ -17,8 +17,6 @@ from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.passes.analysis.integer_ranges import IntegerRanges, Interval
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 # Whether the range of the other operand determines the result.
 _CLAMPS: dict[str, Callable[[Interval, int], bool]] = {
     "Minimum": lambda other, limit: other.low >= limit,

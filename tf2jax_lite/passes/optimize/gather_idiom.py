@@ -16,8 +16,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import constant_value, skip
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _MIN_SLICES = 16  # consecutive slices; XLA handles a few well, such as the gates of a recurrent layer
 _SPLITS = frozenset({"Split", "Unpack"})
 

@@ -16,8 +16,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import producer
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _SUMS = ("AddN", "AddV2")
 _NEEDED = frozenset({"TensorListSetItem", "TensorListReserve"})
 _INT32 = np.dtype(np.int32)

@@ -11,8 +11,6 @@ import numpy as np
 from tf2jax_lite import ir
 from tf2jax_lite.support.config import Config
 
-__all__ = ["narrowed_dtypes", "run"]
-
 
 def narrowed_dtypes(config: Config) -> frozenset[np.dtype]:
     """Return the dtypes whose constants become bfloat16.

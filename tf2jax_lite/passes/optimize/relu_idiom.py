@@ -10,8 +10,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import constant_value
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
     """Replace ``max(x, 0)`` that jax2tf exported for ``jax.nn.relu`` by Relu.

@@ -15,8 +15,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import constant_value, producer
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _IDIOM = frozenset({"GatherV2", "Where", "Less", "Range", "Tile"})
 _TRANSPARENT = ("Identity", "Cast")
 # Results are as long along the first axis as the longer operand, and as the other unless that has length 1 there.

@@ -22,8 +22,6 @@ from tf2jax_lite.passes.analysis.repeated_layers import Layers, find_layers
 from tf2jax_lite.passes.canonicalize.inline_calls import inline_calls
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 _SEEDS = frozenset({"seed", "seed2"})  # of the TensorFlow op; the lowering draws from the caller's key
 
 

@@ -15,8 +15,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import producer, skip
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 # Comparisons that hold while the loop runs, with the position of the limit.
 _COMPARISONS = {"Less": 1, "LessEqual": 1, "Greater": 0, "GreaterEqual": 0}
 _TRANSPARENT = ("Identity", "LoopCond")

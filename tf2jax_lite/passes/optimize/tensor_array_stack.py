@@ -12,8 +12,6 @@ from tf2jax_lite import ir
 from tf2jax_lite.ir.traversal import constant_scalar, producer
 from tf2jax_lite.support.config import Config
 
-__all__ = ["run"]
-
 
 def run(graph: ir.Graph, config: Config) -> ir.Graph:
     """Replace each gather of all elements of a TensorArray by ``_TensorArrayStack``."""

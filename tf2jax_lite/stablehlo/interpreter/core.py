@@ -14,22 +14,6 @@ from tf2jax_lite.stablehlo.parsing.module import Function, Module, Op, Region, T
 from tf2jax_lite.support.errors import OpError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.values import static as values
 
-__all__ = [
-    "NAMED",
-    "Iota",
-    "LazyBroadcast",
-    "OpContext",
-    "Run",
-    "Vector",
-    "full",
-    "is_splat",
-    "is_static",
-    "materialize",
-    "rule",
-    "scalar_of",
-    "shape_of",
-]
-
 # Deeper calls are treated as recursion.
 _MAX_CALLS = 200
 # Static values are folded in numpy up to this many elements, so that no large constant enters a jaxpr.

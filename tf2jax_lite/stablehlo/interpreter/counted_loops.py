@@ -15,8 +15,6 @@ from .core import OpContext, materialize, rule
 from .induction import Affine, integer
 from .scan_rewrite import Access, Plan, Rewrite, is_fixed
 
-__all__ = ["counted_loop", "scan_counted"]
-
 
 def counted_loop(ctx: OpContext, args: Sequence[Any]) -> Plan | None:
     """Return a plan to scan a while loop, or None if its trip count is not known."""

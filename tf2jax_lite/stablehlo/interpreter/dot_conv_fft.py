@@ -13,8 +13,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 from .core import OpContext, materialize, rule
 from .shapes import dims_of
 
-__all__ = ["convolution", "precision_of"]
-
 _PRECISIONS = {"DEFAULT": lax.Precision.DEFAULT, "HIGH": lax.Precision.HIGH, "HIGHEST": lax.Precision.HIGHEST}
 
 

@@ -16,8 +16,6 @@ from tf2jax_lite.values.static import canonical
 
 from .core import NAMED, Iota, LazyBroadcast, OpContext, Vector, full, is_splat, is_static, materialize, rule, scalar_of
 
-__all__ = ["elementwise", "folding", "order_key"]
-
 
 def elementwise(fn: Callable[..., Any], args: tuple[Any, ...], dtypes: Any, fold: Any = None) -> Any:
     """Apply a broadcasting function; of `LazyBroadcast`s alone it stays one."""

@@ -9,8 +9,6 @@ import numpy as np
 
 from .core import is_splat, scalar_of
 
-__all__ = ["Affine", "AffineVector", "StaticBool", "constants", "integer"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Affine:

@@ -16,8 +16,6 @@ from tf2jax_lite.support.errors import UnsupportedError
 from .core import LazyBroadcast, OpContext
 from .prng import threefry
 
-__all__ = ["Scales", "config_of", "linear_algebra"]
-
 _KERNELS: dict[str, Callable[..., Any]] = {}
 _NAME = re.compile(r"(?:(?:lapack|blas)_[sdcz]|(?:cu|hip|roc)(?:solver|sparse|blas)_|(?:cu|hip)_)(\w+?)(?:_ffi)?")
 # Kernels whose names never had a suffix.

@@ -16,8 +16,6 @@ from tf2jax_lite.values.static import canonical
 
 from .core import NAMED, OpContext, materialize, rule
 
-__all__ = ["random_bits", "threefry"]
-
 _ALGORITHMS = {
     "DEFAULT": lax.RandomAlgorithm.RNG_DEFAULT,
     "THREE_FRY": lax.RandomAlgorithm.RNG_THREE_FRY,

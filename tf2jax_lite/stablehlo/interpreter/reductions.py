@@ -15,8 +15,6 @@ from tf2jax_lite.stablehlo.parsing.module import Region
 from .core import Iota, OpContext, is_splat, is_static, materialize, rule, scalar_of
 from .regions import expression, single_op
 
-__all__ = ["windowed"]
-
 _MONOIDS = {
     "add": lax.add,
     "multiply": lax.mul,

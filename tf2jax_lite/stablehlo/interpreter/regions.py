@@ -6,8 +6,6 @@ from typing import Any
 
 from tf2jax_lite.stablehlo.parsing.module import Op, Region
 
-__all__ = ["expression", "single_op"]
-
 
 def single_op(region: Region) -> str:
     """Return the op of a region of two scalars, or "".

@@ -16,8 +16,6 @@ from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish,
 from .core import Run
 from .induction import Affine, AffineVector, StaticBool, constants, integer
 
-__all__ = ["Access", "Plan", "Rewrite", "is_fixed"]
-
 # Maximum depth of inlined calls.
 _MAX_INLINE = 20
 

@@ -12,8 +12,6 @@ from tf2jax_lite.values.static import canonical, dims, dims_array
 
 from .core import Iota, LazyBroadcast, OpContext, Vector, is_splat, is_static, materialize, rule, scalar_of
 
-__all__ = ["dims_of"]
-
 # Vectors of indices are no longer than arrays have dimensions.
 _MAX_VECTOR = 16
 

@@ -18,8 +18,6 @@ from tf2jax_lite.support.limits import is_trusted
 from .isolation import Payload, check_payload
 from .mlir_reader import DTYPES
 
-__all__ = ["checked_call", "read_exported"]
-
 _MAX_ORDERS = 8  # of derivatives; artifacts have one
 _MAX_PARTS = 1 << 18
 _MAX_SIZE = 1000  # characters

@@ -26,8 +26,6 @@ from tf2jax_lite.support.config import current_config
 from tf2jax_lite.support.errors import InvalidModelError, ShapeMismatchError, UnsupportedError
 from tf2jax_lite.support.limits import check_bytes, is_trusted
 
-__all__ = ["Payload", "check_payload"]
-
 _SCRIPT = Path(__file__).with_name("child_process.py")
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_READ = 20.0

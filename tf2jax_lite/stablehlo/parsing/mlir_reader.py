@@ -23,8 +23,6 @@ from .isolation import check_payload
 from .module import TOKEN, Function, Module, Op, Region, TensorType, finish
 from .peepholes import restore
 
-__all__ = ["DTYPES", "read"]
-
 # Nested regions: compilers write a handful of levels; a crafted file could exhaust the stack.
 _MAX_DEPTH = 100
 

@@ -9,21 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "TOKEN",
-    "Function",
-    "Module",
-    "Op",
-    "Region",
-    "TensorType",
-    "TokenType",
-    "effects_of",
-    "finish",
-    "free_values",
-    "numbers",
-    "renamed",
-]
-
 numbers = itertools.count(1 << 40)
 """Numbers for values that no parsed function has."""
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from .module import Op, TensorType
 
-__all__ = ["repeated", "restore"]
-
 
 def restore(ops: Sequence[Op], outer: Mapping[int, Op], returns: Sequence[int], *, names: bool) -> list[Op]:
     """Return a region's ops with peephole rewrites.

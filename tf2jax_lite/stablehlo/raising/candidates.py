@@ -16,8 +16,6 @@ from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType
 from .known_calls import ARITY, COMPLEX, POLYNOMIALS, Idiom, frozen
 from .subgraph_match import Makers
 
-__all__ = ["candidates"]
-
 
 def candidates(region: Region, makers: Makers) -> Iterator[Idiom]:
     """Yield the candidate idioms of a region's own ops, each once.

@@ -16,8 +16,6 @@ from tf2jax_lite.stablehlo.interpreter.elementwise import elementwise, folding
 from tf2jax_lite.stablehlo.parsing.module import Op, Region, TensorType, finish
 from tf2jax_lite.stablehlo.parsing.peepholes import repeated
 
-__all__ = ["raise_compound_ops"]
-
 
 def raise_compound_ops(region: Region, outer: MutableMapping[int, Op], effectful: Callable[[str], bool]) -> Region:
     """Return a region with compound ops raised, including those of inner regions.

@@ -15,8 +15,6 @@ from tf2jax_lite.stablehlo.interpreter.core import OpContext, rule
 from tf2jax_lite.stablehlo.interpreter.dot_conv_fft import convolution
 from tf2jax_lite.stablehlo.parsing.module import TensorType
 
-__all__ = ["ARITY", "COMPLEX", "ELEMENTWISE", "POLYNOMIALS", "Idiom", "frozen"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Idiom:

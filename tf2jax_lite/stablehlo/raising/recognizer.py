@@ -25,8 +25,6 @@ from .compound_ops import raise_compound_ops
 from .known_calls import ELEMENTWISE, POLYNOMIALS, Idiom
 from .subgraph_match import Makers, Matcher, renamed_uses
 
-__all__ = ["parse"]
-
 
 @functools.lru_cache(maxsize=16)
 def parse(payload: bytes | str, *, own: bool = False) -> Module:

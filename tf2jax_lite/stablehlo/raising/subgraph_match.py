@@ -13,8 +13,6 @@ import numpy as np
 
 from tf2jax_lite.stablehlo.parsing.module import Function, Module, Op, Region
 
-__all__ = ["Makers", "Matcher", "renamed_uses"]
-
 
 class Makers:
     """The defining op of each value of a function, including values of nested regions."""

@@ -22,8 +22,6 @@ from tf2jax_lite.xla_cpu.materialize import materialize
 
 from .params import ConvParams, strided_slice, taps
 
-__all__ = ["filter_sums", "has_channel_blocks", "sum_by_blocks"]
-
 
 def has_channel_blocks(conv: ConvParams) -> bool:
     """Return whether a depthwise convolution, channels last, goes by blocks."""

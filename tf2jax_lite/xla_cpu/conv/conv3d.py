@@ -26,8 +26,6 @@ from tf2jax_lite.xla_cpu import cost_model
 from .params import ConvParams, pad, reorder, strided_slice
 from .winograd import is_winograd
 
-__all__ = ["by_depth_block", "by_plane", "has_depth_blocks", "is_by_plane"]
-
 _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 

@@ -13,8 +13,6 @@ from jax import lax
 
 from .params import ConvParams, pad, reorder, strided_slice
 
-__all__ = ["as_2d", "is_2d"]
-
 _IMAGES = lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 

@@ -21,18 +21,6 @@ from .channel_blocking import filter_sums, has_channel_blocks, sum_by_blocks
 from .input_dilation import phases_of
 from .params import ConvParams, interleave, pad, reorder, strided_slice, taps, transpose
 
-__all__ = [
-    "depthwise",
-    "depthwise_by_blocks",
-    "depthwise_filter_gradient",
-    "has_few_taps",
-    "is_blocked_depthwise",
-    "is_depthwise",
-    "is_depthwise_filter_gradient",
-    "is_outlined_depthwise",
-    "is_unrolled_depthwise",
-]
-
 
 def is_depthwise(conv: ConvParams) -> bool:
     """Return whether each channel is a group; one may have several results."""

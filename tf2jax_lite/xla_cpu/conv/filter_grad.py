@@ -11,8 +11,6 @@ from tf2jax_lite.xla_cpu import cost_model
 
 from .params import ConvParams, pad
 
-__all__ = ["has_swapped_operands", "is_swapped_with_dilation", "swapped_operands"]
-
 
 def has_swapped_operands(conv: ConvParams) -> bool:
     """Return whether a filter gradient is faster with swapped operands.

@@ -19,18 +19,6 @@ from tf2jax_lite.xla_cpu.materialize import materialize
 from .depthwise import is_depthwise
 from .params import ConvParams, pad, reorder, strided_slice, transpose
 
-__all__ = [
-    "group_channels",
-    "has_groups",
-    "has_static_sizes",
-    "is_grouped",
-    "is_grouped_pointwise",
-    "is_unrolled",
-    "looped",
-    "pointwise",
-    "unrolled",
-]
-
 
 def has_groups(conv: ConvParams) -> bool:
     """Return whether a convolution has groups of features or of the batch."""

@@ -26,8 +26,6 @@ from .depthwise import depthwise, depthwise_by_blocks, depthwise_filter_gradient
 from .grouped import group_channels, has_static_sizes, is_grouped
 from .params import ConvParams, strided_slice
 
-__all__ = ["by_channel_of_group", "is_sum_of_depthwise"]
-
 
 def is_sum_of_depthwise(conv: ConvParams) -> bool:
     """Return whether narrow groups go channel index by channel index."""

@@ -23,8 +23,6 @@ from tf2jax_lite.xla_cpu.materialize import materialize
 from .padding import is_small
 from .params import ConvParams, dot, pad, reorder, strided_slice, taps, transpose, unravel_index
 
-__all__ = ["by_rows", "has_rows", "im2col", "is_im2col"]
-
 
 def _has_static_sizes(conv: ConvParams) -> bool:
     return all(isinstance(n, int) for n in (conv.batch, conv.in_channels, conv.out_channels))

@@ -18,8 +18,6 @@ from tf2jax_lite.xla_cpu import cost_model
 
 from .params import ConvParams, dot, interleave, pad, reorder, strided_slice, transpose
 
-__all__ = ["has_polyphase", "is_non_overlapping", "non_overlapping", "phases_of", "polyphase"]
-
 
 def is_non_overlapping(conv: ConvParams) -> bool:
     """Return whether results meet at most one value: kernel within dilation."""

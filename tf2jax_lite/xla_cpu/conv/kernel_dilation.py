@@ -17,8 +17,6 @@ from tf2jax_lite.xla_cpu import cost_model
 from .params import ConvParams, pad, reorder
 from .winograd import is_winograd
 
-__all__ = ["batched_phases", "has_batched_phases"]
-
 
 def has_batched_phases(conv: ConvParams) -> bool:
     """Return whether one group's phases go into the (static) batch."""

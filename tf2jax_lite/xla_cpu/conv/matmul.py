@@ -10,15 +10,6 @@ from jax import lax
 
 from .params import ConvParams, dot, dot_in_cheaper_order, pad, reorder, strided_slice
 
-__all__ = [
-    "is_patches",
-    "is_patches_filter_gradient",
-    "is_pointwise",
-    "patches",
-    "patches_filter_gradient",
-    "pointwise",
-]
-
 
 def is_pointwise(conv: ConvParams) -> bool:
     """Return whether the kernel has one tap."""

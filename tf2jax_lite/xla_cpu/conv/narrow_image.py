@@ -17,8 +17,6 @@ from tf2jax_lite.xla_cpu import cost_model
 
 from .params import ConvParams, transpose
 
-__all__ = ["is_narrow", "without_narrow_dimension"]
-
 
 def is_narrow(conv: ConvParams) -> bool:
     """Return whether a single-group image's dimension is that narrow."""

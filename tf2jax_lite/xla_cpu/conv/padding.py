@@ -14,17 +14,6 @@ from tf2jax_lite.xla_cpu.outline import outline
 
 from .params import ConvParams, pad
 
-__all__ = [
-    "has_negative_padding",
-    "has_odd_channels",
-    "is_small",
-    "is_unpadded",
-    "with_explicit_padding",
-    "with_line_of_padding",
-    "with_padded_channels",
-    "without_negative_padding",
-]
-
 
 def has_negative_padding(conv: ConvParams) -> bool:
     """Return whether padding is negative somewhere, without input dilation."""

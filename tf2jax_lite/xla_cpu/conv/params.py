@@ -14,23 +14,6 @@ from jax import lax
 
 from tf2jax_lite.xla_cpu.materialize import materialize
 
-__all__ = [
-    "ConvParams",
-    "conv_params",
-    "convolve_channels_last",
-    "dot",
-    "dot_in_cheaper_order",
-    "interleave",
-    "is_channels_last",
-    "pad",
-    "reorder",
-    "strided_slice",
-    "sum_dtype",
-    "taps",
-    "transpose",
-    "unravel_index",
-]
-
 _FEW_POSITIONS = 64
 
 

@@ -20,8 +20,6 @@ from tf2jax_lite.xla_cpu import cost_model
 
 from .params import ConvParams, pad, reorder
 
-__all__ = ["has_packed_rows", "pack_rows", "packing_of"]
-
 
 def packing_of(conv: ConvParams) -> tuple[int, int] | None:
     """Return images or strips per row, and strips per image; None for no change.

@@ -21,8 +21,6 @@ from tf2jax_lite.xla_cpu import cost_model
 from .params import ConvParams, pad, reorder
 from .winograd import is_exact
 
-__all__ = ["fold_of", "folded", "is_folded"]
-
 
 def fold_of(conv: ConvParams) -> int:
     """Return how many neighbors fold into one position; 1 for none."""

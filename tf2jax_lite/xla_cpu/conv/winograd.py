@@ -27,8 +27,6 @@ from tf2jax_lite.xla_cpu import cost_model
 
 from .params import ConvParams, pad, reorder, transpose
 
-__all__ = ["is_exact", "is_winograd", "winograd"]
-
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _COLUMNS_FIRST = np.kron(_G, _G).reshape(4, 4, 9).swapaxes(0, 1).reshape(16, 9)  # rows in the order of the products
 _FIRST = (((1,), (0,)), ((), ()))

@@ -18,8 +18,6 @@ from .graph import Graph, Replacement, Rule, rewrite_steps
 from .matching import Match, find
 from .shapes import new
 
-__all__ = ["Candidate", "Proposal", "as_rule", "call", "rewrite_all", "trace"]
-
 Proposal = tuple[Sequence[Any], Mapping[str, Any]]
 """Types of the arrays, and static keywords, for which a candidate is tried."""
 

@@ -17,8 +17,6 @@ from .matching import Match, find
 from .proposals import standardized
 from .shapes import aval, is_float, new, scalar_literal
 
-__all__ = ["power", "primitive", "reciprocal", "silu", "standardize"]
-
 _LARGEST_INTEGER = 4  # exponents up to it are written as products
 
 

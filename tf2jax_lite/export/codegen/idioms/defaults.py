@@ -14,8 +14,6 @@ from tf2jax_lite.export.codegen import literals
 
 from . import helpers
 
-__all__ = ["DEFAULTS", "without_defaults"]
-
 
 def _literals(fn: Any) -> dict[str, str]:
     parameters = inspect.signature(fn).parameters.values()

@@ -10,8 +10,6 @@ from typing import Any
 
 from tf2jax_lite.export.codegen.block_ir import Block, Equation, Literal, Value
 
-__all__ = ["Graph", "Item", "Replacement", "Rule", "rewrite_steps"]
-
 Item = Value | Literal
 _NEAR = 12  # steps before a value that are looked at
 

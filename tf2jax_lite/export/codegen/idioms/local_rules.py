@@ -16,30 +16,6 @@ from tf2jax_lite.export.codegen.block_ir import Equation, Literal, Value
 from .graph import Graph, Item, Replacement
 from .shapes import aval, broadcast, inserted, is_array, new, same, scalar_literal
 
-__all__ = [
-    "BROADCASTING",
-    "ELEMENTWISE",
-    "FOLDED",
-    "IDENTITIES",
-    "axes_of",
-    "broadcasting",
-    "constants",
-    "default_dtype",
-    "identity",
-    "insert_axes",
-    "keep_reduced_axes",
-    "leading_axes",
-    "merge_reshapes",
-    "neutral",
-    "one",
-    "plain_product",
-    "selection",
-    "square",
-    "squeeze_reduced_axes",
-    "stack",
-    "triangle",
-]
-
 BROADCASTING = (*"add sub mul div max min and or xor eq ne lt le gt ge select_n".split(),)  # noqa: SIM905
 """Primitives that are written as functions or operators of NumPy, whose operands broadcast."""
 

@@ -19,8 +19,6 @@ from .graph import Graph, Item
 from .products import relabeled
 from .shapes import same
 
-__all__ = ["Match", "find"]
-
 _COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne", "add_any"})
 _IGNORED = frozenset({"key", "weak_type", "sharding", "out_sharding"})
 

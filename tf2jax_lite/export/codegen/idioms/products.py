@@ -17,8 +17,6 @@ from tf2jax_lite.export.codegen.block_ir import Equation
 from .graph import Graph, Item, Replacement
 from .shapes import new, same
 
-__all__ = ["einsum", "merge_contracted_axes", "relabeled", "reshape_product", "transpose_operand", "transpose_product"]
-
 
 def _is_plain(step: Equation | None) -> bool:
     """Return whether a step contracts an array's last axis with a matrix's first."""

@@ -17,30 +17,6 @@ from .candidates import Proposal
 from .graph import Graph
 from .shapes import aval
 
-__all__ = [
-    "attention",
-    "axis_argument",
-    "channels",
-    "conv",
-    "conv_transpose",
-    "dynamic_item",
-    "like_output",
-    "lstm_cell",
-    "mean_of_squares",
-    "one_hot",
-    "pool",
-    "powers",
-    "rows",
-    "standardized",
-    "sum_axis",
-    "summed",
-    "taken",
-    "taken_along",
-    "taken_of_each",
-    "taken_or_zero",
-    "with_keywords",
-]
-
 
 def _scalar(dtype: Any) -> jax.ShapeDtypeStruct:
     return aval((), dtype)

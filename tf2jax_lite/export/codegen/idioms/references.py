@@ -11,20 +11,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = [
-    "elu",
-    "gelu",
-    "layer_norm",
-    "power",
-    "reciprocal",
-    "relu6",
-    "rsqrt",
-    "softmax",
-    "sqrt",
-    "standardize",
-    "variance",
-]
-
 
 @jax.custom_jvp
 def rsqrt(x: Any) -> Any:

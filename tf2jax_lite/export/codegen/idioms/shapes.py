@@ -12,8 +12,6 @@ from tf2jax_lite.export.codegen.block_ir import Equation, Literal, Value
 
 from .graph import Item
 
-__all__ = ["aval", "broadcast", "inserted", "is_array", "is_float", "new", "same", "scalar_literal"]
-
 
 def same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Return whether two shapes are equal for all values of symbolic dimensions."""

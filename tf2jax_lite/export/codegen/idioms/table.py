@@ -15,8 +15,6 @@ from . import custom_rules, helpers, local_rules, products, proposals, reference
 from .candidates import Candidate, as_rule
 from .graph import Rule
 
-__all__ = ["IDIOMS", "Idiom"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Idiom:

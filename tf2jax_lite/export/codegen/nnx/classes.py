@@ -25,8 +25,6 @@ from .layers import BASES, LayerProgram, keywords_of
 from .members import Members, call_words
 from .variables import NON_TRAINABLE, variables_function
 
-__all__ = ["class_names", "classes_writer"]
-
 _NON_TRAINABLE = "NonTrainable"
 _OWN = {"nnx", "rngs", "self"}
 _INIT = {"kernel_init": "nnx.initializers.zeros", "rngs": "nnx.Rngs(0)"}  # the values are replaced

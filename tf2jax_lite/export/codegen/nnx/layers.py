@@ -16,8 +16,6 @@ import jax.numpy as jnp
 from tf2jax_lite.export.codegen.structure.items import Call, Code, Program
 from tf2jax_lite.export.codegen.templates import Hole, Part, Printed, Read, Ref, Stmt, parts_of
 
-__all__ = ["BASES", "LayerCall", "LayerProgram", "keywords_of"]
-
 BASES = {"Linear": "nnx.Linear", "Einsum": "nnx.Einsum", "Conv": "nnx.Conv"}
 """Base classes of layers that compute the same as a layer of Flax; see `tests/export/codegen/nnx/test_layers.py`."""
 _HELPERS = {"_layer_norm(": "LayerNorm", "_batch_norm(": "BatchNorm", "_lstm_cell(": "LSTMCell"}

@@ -15,8 +15,6 @@ from tf2jax_lite.export.codegen.structure.plans import Plan
 from tf2jax_lite.export.codegen.templates import Hole, Marks, Part, Read, Ref, Stmt
 from tf2jax_lite.support.errors import ExportError
 
-__all__ = ["MODULE_ATTRIBUTES", "Members", "call_words"]
-
 MODULE_ATTRIBUTES = frozenset(
     {"eval", "from_params", "iter_children", "iter_modules", "perturb", "set_attributes", "sow", "train"}
 )

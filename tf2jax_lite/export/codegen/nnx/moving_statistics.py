@@ -12,8 +12,6 @@ import jax.numpy as jnp
 
 from tf2jax_lite.export.codegen.block_ir import Block, Literal
 
-__all__ = ["moving_statistics"]
-
 _SAME = {
     "broadcast_in_dim",
     "convert_element_type",

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 from tf2jax_lite.export.codegen import literals
 
-__all__ = ["NON_TRAINABLE", "variables_function"]
-
 NON_TRAINABLE = '''class NonTrainable(nnx.Variable):
     """A variable that TensorFlow does not train, or a constant."""'''
 

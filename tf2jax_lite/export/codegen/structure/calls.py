@@ -15,8 +15,6 @@ from .items import Loop, Program
 from .plans import Plan
 from .sequences import Header
 
-__all__ = ["FUNCTIONS", "Calls", "Invocation", "Iteration", "call_of", "head_of", "is_scan", "joined", "scan"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Invocation:

@@ -12,8 +12,6 @@ from typing import Any
 from ..templates import Def, For, Marks, Part, Ref, Stmt, parts_of
 from .plans import role
 
-__all__ = ["fold"]
-
 _LONGEST = 76  # characters of a folded statement
 
 

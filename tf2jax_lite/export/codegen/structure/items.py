@@ -15,8 +15,6 @@ from typing import Any
 from ..idioms.defaults import without_defaults
 from ..templates import Def, Marks, Part, Printed, Read, Ref, Stmt
 
-__all__ = ["BODY", "Body", "Call", "Code", "Function", "Item", "Loop", "Program"]
-
 Position = Hashable
 BODY = "body"
 """The scope of local functions' bodies."""

@@ -13,8 +13,6 @@ from ..names import identifier
 from ..templates import Def, For, Marks, Printed, Ref, Stmt, parts_of
 from .plans import role
 
-__all__ = ["flat", "name_values"]
-
 _OTHERS = ("x", "h")  # names for values whose own is taken
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from .items import Body, Call, Item, Loop, Program
 from .plans import partition
 
-__all__ = ["outline"]
-
 _LONGEST = 64  # items of a repeated part; bounds the search
 _ROUNDS = 64  # parts of one function
 _SHORTEST = 3  # iterations of a loop

@@ -16,8 +16,6 @@ from ..templates import Def, Hole, Marks, Part, Printed, Read, Stmt
 from .items import Body, Call, Code, Function, Loop
 from .sequences import Header, header
 
-__all__ = ["Leaf", "Plan", "Slot", "common_role", "leaves", "partition", "plan", "role"]
-
 Path = tuple[str, ...]
 
 

@@ -17,8 +17,6 @@ from .naming import flat, name_values
 from .plans import role
 from .sequences import Header
 
-__all__ = ["lay_out", "nodes_of"]
-
 
 def nodes_of(
     items: Sequence[Any],

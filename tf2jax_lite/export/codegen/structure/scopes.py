@@ -11,8 +11,6 @@ from ..templates import Def, Printed, Ref, parts_of
 from .items import BODY, Code, Item, Program
 from .outline import outline
 
-__all__ = ["structure"]
-
 # Scopes of up to so many lines are inlined where there is one call.
 _FEW = 3
 _FEW_WITHOUT_PARAMS = 8

@@ -15,8 +15,6 @@ from .. import literals
 from ..names import common_prefix
 from ..templates import Hole, Part, Read
 
-__all__ = ["Header", "by_index", "header"]
-
 
 @dataclasses.dataclass
 class Header:
