@@ -30,6 +30,16 @@ from tf2jax_lite.pipeline.keras_training import TrainingFacts
 from tf2jax_lite.support.byte_order import native
 from tf2jax_lite.support.errors import InputError, UnsupportedError
 
+__all__ = [
+    "InputSource",
+    "argument_reader",
+    "create_model_from_artifact",
+    "create_model_from_converted",
+    "create_model_from_fn",
+    "create_model_from_tf",
+    "from_keras_model",
+]
+
 PyTree = Any
 Metrics = Mapping[str, Metric]
 # Where a model's input comes from: a key of the batch, several (positional arguments), names to keys (one argument

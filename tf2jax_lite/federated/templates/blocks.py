@@ -15,6 +15,18 @@ from tf2jax_lite.federated.aggregators.base import tree_norm
 from tf2jax_lite.federated.templates.process import MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
+__all__ = [
+    "DistributionProcess",
+    "Distributor",
+    "Finalizer",
+    "FinalizerProcess",
+    "broadcast_distributor",
+    "build_add_finalizer",
+    "build_apply_optimizer_finalizer",
+    "build_broadcast_process",
+    "check_optimizer",
+]
+
 PyTree = Any
 
 

@@ -34,6 +34,21 @@ from tf2jax_lite.federated.models.model import (
 from tf2jax_lite.federated.templates.process import MeasuredProcessOutput, ModelWeights
 from tf2jax_lite.support.errors import InputError
 
+__all__ = [
+    "ClientOptimizer",
+    "ClientResult",
+    "ClientWeighting",
+    "ClientWork",
+    "ClientWorkProcess",
+    "build_fed_sgd_client_work",
+    "build_model_delta_client_work",
+    "client_weight",
+    "gradient_step",
+    "non_trainable_delta",
+    "optimizer_of",
+    "round_counter",
+]
+
 PyTree = Any
 
 

@@ -45,6 +45,27 @@ from tf2jax_lite.federated.templates.process import (
 from tf2jax_lite.federated.templates.statistics import FIRST_PASS, check_guarantees, update_route
 from tf2jax_lite.support.errors import InputError
 
+__all__ = [
+    "LearningAlgorithmState",
+    "LearningState",
+    "Survey",
+    "Surveyed",
+    "apply_non_trainable",
+    "by_name",
+    "check_state",
+    "checked_ids",
+    "compose_learning_process",
+    "finite_outputs",
+    "first_predictions",
+    "initial_weights",
+    "replaced_weights",
+    "results_of",
+    "reusable",
+    "round_keys",
+    "split_diagnostics",
+    "with_diagnostics",
+]
+
 PyTree = Any
 
 

@@ -11,6 +11,15 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+__all__ = [
+    "AggregationProcess",
+    "ClientUpdates",
+    "LearningProcess",
+    "LearningProcessOutput",
+    "MeasuredProcessOutput",
+    "ModelWeights",
+]
+
 State = TypeVar("State")
 Guarantee = Literal["differential privacy", "secure aggregation", "robustness"]
 PyTree = Any
