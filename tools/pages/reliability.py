@@ -20,25 +20,8 @@ PAGE = ROOT / "docs" / "reliability.md"
 _HEAD = """# Reliability
 
 Tests of the converter with untrusted files, in servers and in long jobs. The command above each table writes it;
-`python -m tools.pages.reliability` puts them together. The repository's `SECURITY.md` says what
-each role can and cannot do.
-
-## Promises
-
-With the default options, a file that is damaged or hostile is read, or refused by an error of this package. Reading runs
-no code of it, touches no file outside of it, and takes no more memory than the limits of
-[options](guides/converting.md#untrusted-models) allow. For each kind of file, besides:
-
-| file | promised | not promised |
-| --- | --- | --- |
-| SavedModel, GraphDef, `.meta` | TensorFlow gets graphs whose nodes only compute, among those that loading and signatures run | safety of TensorFlow's own parser and kernels |
-| checkpoint | the index has one reading; TensorFlow opens the bytes that were checked; sizes fit the files | data files that others change meanwhile |
-| `.keras`, `.h5` | only listed layers and functions that compute are called, never on constants alone; weights are counted before they are made | time of building a model |
-| artifact | files are those that the metadata list, with their hashes; `model.py` runs only with `backend="source"` | that the numbers are those of a TensorFlow model |
-| StableHLO, in artifacts and graphs | calls of listed handlers, whose buffers another process compares, in all derivatives and for each new shape; no callbacks | values that GPU kernels read |
-| compiled programs in the cache | a MAC with a key outside of the cache, checked before anything is unpickled | a cache and key that others can both write |
-| client and training data, adapters, checkpoints of trainings | arrays and strings count by their bytes in memory before they are read; nothing is unpickled | memory of pyarrow for nested Parquet columns |
-| output folders | only an unchanged artifact of ours, without files of others, is replaced, and only on request | - |
+`python -m tools.pages.reliability` puts them together. The repository's `SECURITY.md` says what each role can and cannot
+do.
 """
 
 
@@ -62,7 +45,9 @@ def _section(name: str, found: dict[str, Any]) -> str:
     wrong = [row for row in found["rows"] if len(row) != len(columns)]
     if wrong:
         raise ValueError(f"{name}: a row does not fit the columns {columns}: {wrong[0]}")
-    lines = [f"## {found['title']}", "", f"    {found['command']}", ""]
+    lines = [f"## {found['title']}", ""]
+    if found["command"]:  # none made what is promised
+        lines += [f"    {found['command']}", ""]
     if found["rows"]:
         lines += [_row(columns), _row(["---"] * len(columns)), *map(_row, found["rows"]), ""]
     lines += [f"- {note}" for note in found["notes"]]
