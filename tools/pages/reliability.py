@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "reliability.md"
 _HEAD = """# Reliability
 
 Tests of the converter with untrusted files, in servers and in long jobs. The command above each table writes it;
-`python -m tools.pages.reliability` puts them together. The repository's `SECURITY.md` says what each role can and cannot
-do.
+`python -m tools.pages.reliability` puts them together. The repository's `SECURITY.md` says what each role can and
+cannot do.
 """
 
 
