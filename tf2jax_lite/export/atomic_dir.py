@@ -1,6 +1,6 @@
 """Write directories and files atomically: they appear complete or not at all.
 
-A directory is filled in a private one beside it, whose name nobody can foresee, and takes its name at the end. Nothing
+A directory is filled in a private one beside it, whose name cannot be predicted, and takes its name at the end. Nothing
 is replaced that was not there at the start, and of that only an artifact without files of the user.
 """
 

@@ -244,7 +244,7 @@ def convert_keras_mask(model: Any, specs: Any = None) -> tuple[AnnotatedFunction
 
 
 def _mask(result: Any) -> Any:
-    return getattr(result, "_keras_mask", None)  # Keras 2 and 3 call it alike
+    return getattr(result, "_keras_mask", None)  # the same name in Keras 2 and 3
 
 
 def keras_specs(model: Any, where: str = "Keras model", shapes: Any = None) -> Any:

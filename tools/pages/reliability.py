@@ -46,7 +46,7 @@ def _section(name: str, found: dict[str, Any]) -> str:
     if wrong:
         raise ValueError(f"{name}: a row does not fit the columns {columns}: {wrong[0]}")
     lines = [f"## {found['title']}", ""]
-    if found["command"]:  # none made what is promised
+    if found["command"]:  # promises have none
         lines += [f"    {found['command']}", ""]
     if found["rows"]:
         lines += [_row(columns), _row(["---"] * len(columns)), *map(_row, found["rows"]), ""]

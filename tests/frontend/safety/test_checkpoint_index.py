@@ -52,7 +52,7 @@ def table(blocks, *, keys=None, handles=None, packed=None):
       handles: a function of the handles in the index of blocks.
       packed: compresses the blocks.
     """
-    data, places = b"", []
+    data, offsets = b"", []
 
     def add(content, kind):
         nonlocal data
@@ -64,10 +64,10 @@ def table(blocks, *, keys=None, handles=None, packed=None):
         return place
 
     for content in blocks:
-        places.append(add(packed(content), 1) if packed else add(content, 0))
+        offsets.append(add(packed(content), 1) if packed else add(content, 0))
     nothing = add(block([]), 0)
-    keys = [bytes([255, i]) for i in range(len(places))] if keys is None else keys
-    pairs = list(zip(keys, places if handles is None else handles(places), strict=True))
+    keys = [bytes([255, i]) for i in range(len(offsets))] if keys is None else keys
+    pairs = list(zip(keys, offsets if handles is None else handles(offsets), strict=True))
     index = block(pairs, interval=1)
     footer = nothing + (add(packed(index), 1) if packed else add(index, 0))
     return data + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
@@ -134,7 +134,7 @@ def shared_prefixes():
         (table([block(GOOD, restarts=[])]), "begin with a restart"),
         (table([block(GOOD, interval=1, restarts=[0, 1])]), "restarts"),
         (table([block([START, (b"v", value(2)), (b"va", value(3))], restarts=[0, 17])]), "restarts"),
-        (table([block(GOOD)] * 2, keys=[b"x", b"y"], handles=lambda places: places[:1] * 2), "blocks overlap"),
+        (table([block(GOOD)] * 2, keys=[b"x", b"y"], handles=lambda offsets: offsets[:1] * 2), "blocks overlap"),
         (table([block(GOOD), block([(b"x", V[1])])], keys=[b"w", b"x"], handles=lambda p: p[::-1]), "keys|header"),
         (table([block(GOOD)], handles=lambda _: [varint(0) + varint(1 << 40)]), "outside"),
         (table([block(GOOD)], packed=lambda data: varint(1 << 20) + b"\0"), "smaller|cut short"),

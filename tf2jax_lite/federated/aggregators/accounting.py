@@ -86,7 +86,7 @@ def gaussian_epsilon(
       sampling: "poisson": each client takes part with the same probability, and neighbors differ by one client more,
         which moves the sum of updates by up to the clipping norm. "fixed_size": that many are drawn without
         replacement, and neighbors differ by one client exchanged, which moves the sum by up to twice that norm. Both
-        hold if nobody learns which clients took part.
+        hold if the cohort is secret.
 
     Returns:
       Epsilon; infinity without noise.

@@ -1,8 +1,8 @@
 """Random numbers on which privacy rests: keys of the operating system's entropy.
 
 A JAX key of the default kind has 64 bits, and one made of a seed has as many as the seed: who sees a noised sum can try
-them. So keys here have 256 bits, for ChaCha20 (RFC 8439), a stream cipher: nobody tells its output from random numbers,
-or finds one key from another that is derived of the same.
+them. So keys here have 256 bits, for ChaCha20 (RFC 8439), a stream cipher: its output cannot be told from random
+numbers, nor can one key be computed from another that is derived from the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Differential privacy of clients (DifferentiallyPrivateFactory in TFF).
 
 Clip each update, add them, add Gaussian noise, divide by the expected number of clients. Processes draw the noise with
-a key that nobody knows, see `entropy`, in floating point: a deployment that has to resist attacks on floating-point
+a secret key, see `entropy`, in floating point: a deployment that has to resist attacks on floating-point
 noise (Mironov, 2012) needs a discrete mechanism.
 """
 
@@ -76,7 +76,7 @@ class DifferentiallyPrivateFactory(Factory):
       clients_per_round: the expected number of clients.
       clip: the L2 norm, or a `QuantileEstimation` that adapts it.
       record_aggregation_factory: how clipped updates are summed; `SumFactory` by default.
-      noise_seed: for tests alone: the noise is a function of it and the training's key, and whoever knows both can
+      noise_seed: for tests alone: the noise is a function of it and the training's key, and an observer with both can
         subtract it. By default processes draw each round's noise from the operating system's entropy.
     """
 

@@ -47,7 +47,7 @@ class Context(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What is known of each client of a chunk.
+    """Facts about each client of a chunk.
 
     Attributes:
       output: the client work's output.

@@ -50,7 +50,7 @@ def train_reply(message: Message, model: Model, reply: str, sent: ModelWeights) 
     Args:
       message: the reply.
       model: the model.
-      reply: what was asked for: `UPDATE` or `NEW_WEIGHTS`.
+      reply: the kind that was asked for, `UPDATE` or `NEW_WEIGHTS`.
       sent: the weights that the client got.
 
     Raises:

@@ -261,7 +261,7 @@ class BlocksStrategy(Strategy):
             time.sleep(0.2)
         if self._clients_per_round is None:
             return nodes
-        # Privacy counts on nobody knowing who takes part.
+        # Privacy counts on secret cohorts.
         seed = fresh_words() if self._is_private else self._key
         drawn = numpy_rng(seed, self.rounds_before + server_round).choice(
             len(nodes), self._clients_per_round, replace=False

@@ -360,7 +360,7 @@ def counted_mask(batch: Batch) -> jax.Array | None:
 
 
 def _unshared(tree: PyTree) -> PyTree:
-    """Return a pytree in own containers: a function may assign to what it gets."""
+    """Return a pytree in new containers, which a function may assign to."""
     return jax.tree.map(lambda leaf: leaf, tree)
 
 

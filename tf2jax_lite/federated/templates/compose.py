@@ -273,7 +273,7 @@ def compose_learning_process(
       triples ``(client id, data, JAX key)``, as a sampler's ``sample()`` returns them. A client's key is then that of
       its ``client_init``. Metrics: ``distributor``, ``client_work`` (with
       ``train``: clients' measurements, summed), ``aggregator``, ``finalizer``, ``clients`` (counts of those that
-      participated, dropped out, had no data, or sent what is not usable, as ``non_finite``; only the first count in the
+      participated, dropped out, had no data, or sent unusable values, as ``non_finite``; only the first count in the
       aggregate; and ``round_refused``: 1 if the state would not have remained finite, and stayed), and
       ``refused_clients``, the ids or indices of those that are ``non_finite``, if there are any. Under differential
       privacy see `round_metrics`.

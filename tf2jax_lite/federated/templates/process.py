@@ -102,7 +102,7 @@ class AggregationProcess:
       guarantees: `Guarantee`s that the aggregate has. All else that leaves a client must have them, too.
       not_private: what of the aggregation itself differential privacy does not cover; "" if all is.
       bounds_updates: whether it bounds the influence of updates, however large their finite numbers are.
-      is_secret: whether a guarantee rests on nobody knowing the random numbers: the key is then
+      is_secret: whether a guarantee rests on secret random numbers: the key is then
         `entropy.aggregation_key`'s.
       noise_seed: for tests: random numbers of such an aggregation are a function of this and the round's key.
       covered: names of the measurements that differential privacy covers; others must stay on the server.

@@ -115,7 +115,7 @@ def _ordered(number: int) -> bytes:
 
 
 def check_lengths(data: Any, count: int, are_strings: bool) -> None:
-    """Check strings or variants: TensorFlow allocates what they announce.
+    """Check strings or variants, whose announced lengths TensorFlow allocates.
 
     Args:
       data: the bytes of a tensor: the lengths of all strings, a checksum, all strings; or each variant's length,

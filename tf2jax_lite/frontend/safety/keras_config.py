@@ -42,7 +42,7 @@ OWN_LAYERS = (
 )
 _IMPORTED = "would be imported"
 _UNKNOWN = "Unknown"
-_NO_CLASS = "is no layer, and nothing else of Keras that only computes"
+_NO_CLASS = "is neither a layer nor another object of Keras that only computes"
 _MOST_PACKED = 1100  # the maximum compression ratio of deflate
 _SMALL = 1 << 16
 

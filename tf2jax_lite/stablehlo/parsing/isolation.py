@@ -169,7 +169,7 @@ def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None =
 
     Raises:
       InvalidModelError: as said.
-      UnsupportedError: it calls what is not listed.
+      UnsupportedError: it makes a call that is not listed.
       LimitError: a tensor of it takes more than ``config.max_result_bytes``; XLA ends the process where sizes overflow.
         Or it has more operations than ``config.max_nodes`` when calls are expanded.
       ShapeMismatchError: its sizes are not known, or do not fit, for arrays of these shapes.

@@ -32,7 +32,7 @@ def reciprocal(graph: Graph, step: Equation, match: Match) -> Replacement:
 
 
 def power(graph: Graph, step: Equation, match: Match) -> Replacement | None:
-    """Write a power with a constant exponent, whose own derivative nobody asks for."""
+    """Write a power with a constant exponent, whose own derivative is not needed."""
     x, exponent = match.arguments
     maker = graph.definition(exponent)
     if maker is not None and maker.name == "broadcast_in_dim":
