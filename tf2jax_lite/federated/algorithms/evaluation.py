@@ -152,7 +152,7 @@ def evaluation_process(
             first = dataclasses.replace(first, batching=first_batching or client_batching)
             outputs = first_pass.run(context, first).outputs
             cohort = cohort.half(1) if splits else cohort
-            cohort = dataclasses.replace(cohort, inputs=[outputs.get(i) for i in range(len(cohort))])
+            cohort = cohort.after(outputs)
         result = runner.run(context, cohort)
         found = result.total.measurements
         totals = state.totals or found

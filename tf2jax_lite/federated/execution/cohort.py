@@ -210,6 +210,14 @@ class Cohort:
             return self
         return dataclasses.replace(self, batching=dataclasses.replace(batching, fill_remainder=False))
 
+    def after(self, outputs: Mapping[int, Any]) -> Cohort:
+        """Return the cohort whose clients' inputs are their outputs of a first pass.
+
+        A client without one, whose part of the data had no batch or whose result was refused, drops out.
+        """
+        clients = [client if i in outputs else None for i, client in enumerate(self.clients)]
+        return dataclasses.replace(self, clients=clients, inputs=[outputs.get(i) for i in range(len(clients))])
+
     def count_dropped(self) -> int:
         """Return the number of clients that dropped out."""
         return sum(client is None for client in self.clients)

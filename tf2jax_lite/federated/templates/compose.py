@@ -340,7 +340,7 @@ def compose_learning_process(
         found, message = survey_message(state, first, result.total)
         cohort = cohort.half(1) if survey.splits else cohort
         if result.outputs:
-            cohort = dataclasses.replace(cohort, inputs=[result.outputs.get(i) for i in range(len(cohort))])
+            cohort = cohort.after(result.outputs)
         return found, context._replace(message=message), cohort
 
     @jax.jit
