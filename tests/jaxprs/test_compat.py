@@ -286,6 +286,15 @@ def test_mlir_modules_read_a_portable_artifact():
             compat.ir.Module.parse("no module", context)
 
 
+def test_with_vjp():
+    exported = jax.export.export(jax.jit(lambda x: x * x))(np.float32(1))
+    given = jax.export.deserialize(exported.serialize(vjp_order=1))
+    derivative = given.vjp()
+    read = compat.with_vjp(given, derivative)
+    assert read.has_vjp() and read.vjp() is derivative and not derivative.has_vjp()
+    assert jax.grad(read.call)(np.float32(3)) == 6
+
+
 def test_serialized_levels():
     n = jax.export.symbolic_shape("n")[0]
     exported = jax.export.export(jax.jit(lambda x: x * x))(jax.ShapeDtypeStruct((n, 3), np.float32))

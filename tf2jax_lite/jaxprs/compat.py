@@ -12,6 +12,7 @@ that rules of a primitive meet (`Zero`, `instantiate_zeros`, `is_undefined_prima
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import itertools
@@ -62,6 +63,7 @@ __all__ = [
     "threefry2x32_p",
     "used_inputs",
     "varying_axes",
+    "with_vjp",
     "without_source_paths",
 ]
 
@@ -267,6 +269,11 @@ def serialized_levels(content: bytes, most: int) -> Iterator[tuple[list[str], bo
         more = (item for name in ("UniqueNamedShardings", "UniqueAbstractMeshes") for item in items(table, name))
         yield sizes, sharded or next(more, None) is not None
         table = table.Vjp()
+
+
+def with_vjp(exported: Any, vjp: Any) -> Any:
+    """Return a ``jax.export.Exported`` whose derivative is another one, already read."""
+    return dataclasses.replace(exported, _get_vjp=lambda _: vjp)
 
 
 def mlir_dialect(name: str) -> Any:

@@ -81,7 +81,7 @@ def named(module, name, config=None, **more):
         (named("os.path", "Payload", registered_name="x>Payload"), "os.path: would be imported"),
         (named("builtins", "function", "eval"), r"builtins.eval"),
         (named("builtins", "Dense"), "builtins: would be imported"),
-        (named("keras.utils", "get_file"), r"keras.utils.get_file: is no layer"),
+        (named("keras.utils", "get_file"), r"keras.utils.get_file: is neither a layer"),
         (named("tf_keras.src.utils.generic_utils", "function", "func_load"), "func_load: is no function that"),
         (named("tf_keras.src.layers", "core.Lambda"), "Lambda: layers of this class"),
         (named("tf_keras.layers", "Nothing", registered_name="Lambda"), "Lambda: layers of this class"),
@@ -349,7 +349,7 @@ def test_layer_of_a_new_release_is_refused_until_it_is_listed(tmp_path, monkeypa
     keras = pytest.importorskip("keras")
     monkeypatch.setattr(keras.layers, "Downloader", keras.layers.Dense, raising=False)
     for config in (sequential(named("keras.layers", "Downloader")), _bare(sequential(named("", "Downloader")))):
-        with pytest.raises(UntrustedError, match="Downloader: is no layer"):
+        with pytest.raises(UntrustedError, match="Downloader: is neither a layer"):
             reject_code(keras_file(tmp_path / "m.keras", config))
 
 

@@ -174,7 +174,7 @@ def _shape_and_dtype(options: dict[str, Any]) -> tuple[Any, Any]:
     if callable(value) and not (shape.is_fully_defined() and dtype):
         for cell in getattr(value, "__closure__", None) or ():  # of Keras 3, which gives no shape
             held = cell.cell_contents
-            if type(held).__module__.startswith("keras.src.backend."):
+            if type(held).__module__.startswith("keras.src.backend"):
                 return held.shape, held.dtype
         with tf.Graph().as_default():
             value = tf.convert_to_tensor(value())  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from tf2jax_lite.jaxprs.compat import serialized_levels
+from tf2jax_lite.jaxprs.compat import serialized_levels, with_vjp
 from tf2jax_lite.support.errors import InputError, InvalidModelError, Tf2JaxError, UnsupportedError
 from tf2jax_lite.support.limits import is_trusted
 
@@ -39,14 +39,17 @@ def read_exported(content: bytes) -> jax.export.Exported:
     """
     try:
         _check_container(content)
-        exported = jax.export.deserialize(bytearray(content))
-        for level in _orders(exported):
+        levels = list(_orders(jax.export.deserialize(bytearray(content))))
+        for level in levels:
             payload = level.mlir_module_serialized
             if not payload.startswith(b"ML\xefR"):  # text, which is looked at when it is read, and JAX writes none
                 raise InvalidModelError("its StableHLO is no MLIR bytecode")
             found = check_payload(payload)
             if found is not None:
                 _check_types(level, found)
+        exported = levels.pop()
+        while levels:  # reading a derivative takes as long as reading the function
+            exported = with_vjp(levels.pop(), exported)
     except Tf2JaxError:
         raise
     except Exception as error:  # flatbuffers and MLIR fail in many ways
