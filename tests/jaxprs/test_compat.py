@@ -286,6 +286,14 @@ def test_mlir_modules_read_a_portable_artifact():
             compat.ir.Module.parse("no module", context)
 
 
+def test_evaluate_compiled():
+    primitive = compat.named_primitive("sin")
+    with jax.disable_jit():
+        np.testing.assert_allclose(
+            compat.evaluate_compiled(primitive, np.float32(1), accuracy=None), np.sin(1), rtol=1e-6
+        )
+
+
 def test_with_vjp():
     exported = jax.export.export(jax.jit(lambda x: x * x))(np.float32(1))
     given = jax.export.deserialize(exported.serialize(vjp_order=1))

@@ -24,6 +24,7 @@ from tf2jax_lite.calling.structures import OutputRef, TensorArgument, by_name, m
 from tf2jax_lite.jaxprs.compat import ir
 from tf2jax_lite.pipeline.keras_training import TrainingFacts
 from tf2jax_lite.stablehlo.parsing.exported import checked_call, read_exported
+from tf2jax_lite.stablehlo.parsing.isolation import prepare
 from tf2jax_lite.support.config import Config, current_config, with_active_checks
 from tf2jax_lite.support.errors import (
     DtypeMismatchError,
@@ -80,6 +81,8 @@ def load(
 def _load(
     folder: Path, signature: str | None, backend: str, verify_hashes: bool, stack_layers: bool
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
+    if backend == "stablehlo":
+        prepare()
     metadata, name, entry, interface = read_signature(folder, signature, verify_hashes=verify_hashes)
     stacks = read_stacks(metadata)
     params = read_params(folder, metadata)

@@ -62,6 +62,7 @@ class _Parser:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        self._is_ready = False
         self._known: dict[bytes, Mapping[str, Any]] = {}
 
     def answer(self, payload: bytes, shapes: Sequence[Sequence[int]] | None = None) -> Mapping[str, Any]:
@@ -90,7 +91,12 @@ class _Parser:
             self.stop()
         return answer
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def prepare(self) -> None:
+        """Start the process without waiting for it; an error is for the first question."""
+        with self._lock, contextlib.suppress(InvalidModelError):
+            self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         if self._owner != os.getpid():  # a forked process must not talk to its parent's
             self._process = None
         if self._process is None or self._process.poll() is not None:
@@ -102,11 +108,17 @@ class _Parser:
                 )
             except (OSError, TypeError, ValueError) as error:  # no processes here, or no Python of our own
                 raise InvalidModelError(_NO_START) from error
-            self._owner = os.getpid()
-            if _read(self._process, 1, _SECONDS_TO_START) != b"r":
+            self._owner, self._is_ready = os.getpid(), False
+        return self._process
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        process = self._started()
+        if not self._is_ready:
+            if _read(process, 1, _SECONDS_TO_START) != b"r":
                 self.stop()
                 raise InvalidModelError(_NO_START)
-        return self._process
+            self._is_ready = True
+        return process
 
     def stop(self) -> None:
         """Stop the process."""
@@ -148,6 +160,12 @@ def _seconds_used(pid: int) -> float:
 
 _parser = _Parser()
 atexit.register(_parser.stop)
+
+
+def prepare() -> None:
+    """Start the other process, which takes a while, before there is a payload to check."""
+    if not is_trusted("StableHLO"):
+        _parser.prepare()
 
 
 def check_payload(payload: bytes | str, shapes: Sequence[Sequence[int]] | None = None) -> Payload | None:
