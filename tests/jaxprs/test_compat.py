@@ -287,11 +287,8 @@ def test_mlir_modules_read_a_portable_artifact():
 
 
 def test_evaluate_compiled():
-    primitive = compat.named_primitive("sin")
     with jax.disable_jit():
-        np.testing.assert_allclose(
-            compat.evaluate_compiled(primitive, np.float32(1), accuracy=None), np.sin(1), rtol=1e-6
-        )
+        assert compat.evaluate_compiled(jax.lax.neg_p, np.float32(1)) == -1
 
 
 def test_with_vjp():

@@ -29,8 +29,13 @@ MODULES = sorted(
 RTOL, RTOL_16_BITS = 1e-3, 2e-2
 
 # Names of tests with the reason for which nothing is compared.
+_FLOAT8 = "TensorFlow's gradient fails; float8 values differ by 0.4 %"
 EXPLAINED = {
-    "DenseTest.test_quantize_dtype_argument_float8": "TensorFlow's gradient fails; float8 values differ by 0.4 %",
+    "BatchNormalizationTest.test_bn_basics training=True": "-1 and 1 of a batch of two: the gradient is round-off",
+    "DenseTest.test_quantize_dtype_argument_float8": _FLOAT8,
+    "EinsumDenseTest.test_quantize_dtype_argument_float8": _FLOAT8,
+    "MergingLayersTest.test_sparse": "under jit, the number of non-zeros of the result needs a bound",
+    "RandomElasticTransformTest.test_layer training=True": "under jit, a size follows from a random number",
 }
 
 
