@@ -336,7 +336,7 @@ def test_results_into_what_a_link_leads_to(twice, tmp_path):
 @pytest.mark.full
 def test_a_name_that_is_too_long_for_results(twice, tmp_path):
     x = arrays(tmp_path / "x.npz", **ONES)
-    result = invoke("run", twice, "--input", x, "--output", tmp_path / ("y" * 255))
+    result = invoke("run", twice, "--input", x, "--output", tmp_path / ("y" * 256))
     assert isinstance(result.exception, ExportError) and "too long" in str(result.exception)
 
 
