@@ -163,7 +163,7 @@ atexit.register(_parser.stop)
 
 
 def prepare() -> None:
-    """Start the other process, which takes a while, before there is a payload to check."""
+    """Start the other process, which takes a while, before there is a payload."""
     if not is_trusted("StableHLO"):
         _parser.prepare()
 
