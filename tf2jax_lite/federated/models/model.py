@@ -285,7 +285,7 @@ def examples_interact(model: Model, batch: Batch, *, training: bool = True) -> b
 
 
 def pads_batches(model: Model, *, training: bool = True) -> Callable[[Batch], bool]:
-    """Return ``(batch) -> whether it may be padded``, for a dict of arrays (n, ...) or their shapes."""
+    """Return ``(batch) -> whether it may be padded``, for arrays or their shapes."""
     return lambda batch: not examples_interact(model, batch, training=training)
 
 
