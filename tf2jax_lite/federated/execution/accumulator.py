@@ -40,7 +40,7 @@ def _is_stat(value: Any) -> bool:
     return isinstance(value, Stat)
 
 
-def select(mask: Any, new: PyTree, old: PyTree) -> PyTree:
+def select_new(mask: Any, new: PyTree, old: PyTree) -> PyTree:
     """Return rows of ``new`` where ``mask``, else of ``old``; NaN do not mix."""
 
     def one(n: Any, o: Any) -> Any:
@@ -55,7 +55,7 @@ def _zeros(leaf: Any) -> np.ndarray:
     return np.zeros(leaf.shape, jnp.promote_types(leaf.dtype, jnp.float32) if narrow else leaf.dtype)
 
 
-def zero(
+def zero_accumulator(
     aggregator: AggregationProcess, aggregator_state: PyTree, num_clients: int, result: ClientResult
 ) -> Accumulator:
     """Return an empty accumulator. ``result`` has the shapes of one client's result.
@@ -67,7 +67,7 @@ def zero(
     return Accumulator(aggregate, list(zeros[0]), np.float32(0), zeros[1], np.int32(0), np.int32(0))
 
 
-def fold(
+def fold_results(
     aggregator: AggregationProcess,
     aggregator_state: PyTree,
     total: Accumulator,
@@ -104,7 +104,7 @@ def fold(
     updates = ClientUpdates(results.update, results.update_weight, mask, index)
     weight = jnp.where(mask, results.update_weight, 0)
     zeros = jax.tree.map(jnp.zeros_like, (results.non_trainable, results.measurements))
-    changes, measured = select(mask, (results.non_trainable, results.measurements), zeros)
+    changes, measured = select_new(mask, (results.non_trainable, results.measurements), zeros)
 
     def add_rows(value: Any, rows: Any) -> Any:
         return value.merge(rows.reduce()) if _is_stat(value) else value + jnp.sum(rows, axis=0, dtype=value.dtype)
@@ -125,7 +125,7 @@ def fold(
     return total, refused
 
 
-def merge(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:
+def merge_accumulators(aggregator: AggregationProcess, a: Accumulator, b: Accumulator) -> Accumulator:
     """Return the accumulator of the clients of both."""
 
     def add(x: Any, y: Any) -> Any:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tf2jax_lite.federated.execution import accumulator
-from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator, fold_results, select_new
 from tf2jax_lite.federated.templates.client_work import ClientResult, ClientWork
 from tf2jax_lite.federated.templates.process import AggregationProcess
 
@@ -108,7 +107,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
         def step(carry: PyTree, xs: Any) -> tuple[PyTree, None]:
             number, batch = xs
             new = client_step(context.work, context.message, carry, batch)
-            return (new if exact else accumulator.select(number < steps, new, carry)), None
+            return (new if exact else select_new(number < steps, new, carry)), None
 
         count = jax.tree.leaves(batches)[0].shape[0]
         carry, _ = jax.lax.scan(step, carry, (jnp.arange(count), batches))
@@ -119,7 +118,7 @@ def make_vmap(work: ClientWork, aggregator: AggregationProcess) -> Callable[...,
             context, chunk.batches, chunk.steps, chunk.index, chunk.client_input
         )
         results = _weighed(context, results, chunk.index)
-        total, refused = accumulator.fold(
+        total, refused = fold_results(
             aggregator, context.aggregator, total, results, chunk.steps > 0, chunk.index, context.aggregator_key
         )
         return total, Outcome(results.output, refused)
@@ -139,7 +138,7 @@ def fold_one(
 ) -> tuple[Accumulator, Outcome]:
     """Add one client's result to the accumulator; ``exists`` is False for padding."""
     rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], _weighed(context, result, index))
-    total, refused = accumulator.fold(
+    total, refused = fold_results(
         aggregator,
         context.aggregator,
         total,

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tf2jax_lite.federated._utils.user_functions import immutable
-from tf2jax_lite.federated.execution import accumulator
-from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator, zero_accumulator
 from tf2jax_lite.federated.execution.backends import Context, Outcome, client_key, fold_one
 from tf2jax_lite.federated.execution.cohort import Client, Cohort
 from tf2jax_lite.federated.execution.for_each_client import client_stage
@@ -44,7 +43,7 @@ def run_eagerly(
             name, index = cohort.name(client.index), jnp.int32(client.index)
             result = _one(work, context, name, client, client_key(context, index))
             if total is None:
-                total = accumulator.zero(aggregator, context.aggregator, len(cohort), result)
+                total = zero_accumulator(aggregator, context.aggregator, len(cohort), result)
             with client_stage(name, "aggregation", result=result):
                 total, outcome = fold_one(aggregator, context, total, result, True, index)
             outputs[client.index] = jax.device_get(outcome)

@@ -18,8 +18,7 @@ from tf2jax_lite.federated._utils.user_functions import named_function
 from tf2jax_lite.federated._utils.validation import check_number
 from tf2jax_lite.federated.data import EXAMPLE_MASK_KEY
 from tf2jax_lite.federated.data.examples import EXAMPLE_FILL_KEY
-from tf2jax_lite.federated.execution import accumulator
-from tf2jax_lite.federated.execution.accumulator import Accumulator
+from tf2jax_lite.federated.execution.accumulator import Accumulator, merge_accumulators, zero_accumulator
 from tf2jax_lite.federated.execution.backends import (
     Context,
     Outcome,
@@ -130,7 +129,7 @@ class CohortRunner:
         outcomes: dict[int, Outcome] = {}
         if first is None:  # no client has data: the metrics are not known
             nothing = ClientResult((), 0.0, [], {})
-            total = accumulator.zero(self.aggregator, context.aggregator, len(cohort), nothing)
+            total = zero_accumulator(self.aggregator, context.aggregator, len(cohort), nothing)
         elif self.execution == "debug":
             total, outcomes = run_eagerly(
                 self._given, self.aggregator, context, cohort, itertools.chain([first], prepared)
@@ -210,7 +209,7 @@ class CohortRunner:
 
     @functools.cached_property
     def _merge(self) -> Callable[..., Accumulator]:
-        return jax.jit(functools.partial(accumulator.merge, self.aggregator))
+        return jax.jit(functools.partial(merge_accumulators, self.aggregator))
 
     @functools.cached_property
     def _mesh_fold(self) -> MeshFold | None:
@@ -255,7 +254,7 @@ class _Round:
                 f"{error}. The client work reads client_input, and the process keeps no state of the clients: build it "
                 "with client_states=ByClient(first), where first is the state of a client that is new"
             ) from error
-        self._zero = lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result)
+        self._zero = lambda: zero_accumulator(runner.aggregator, context.aggregator, cohort_size, result)
         self._total: Accumulator | None = None
         self._mesh = runner._mesh_fold
         devices = 1 if self._mesh is None else self._mesh.size
@@ -277,7 +276,7 @@ class _Round:
         key = (cohort_size, signature((context, batch, client_input)))
         if key not in runner._shapes:
             result = runner._whole.eval_shape(context, batch, client_input)
-            total = jax.eval_shape(lambda: accumulator.zero(runner.aggregator, context.aggregator, cohort_size, result))
+            total = jax.eval_shape(lambda: zero_accumulator(runner.aggregator, context.aggregator, cohort_size, result))
             runner._shapes[key] = result, total
         return runner._shapes[key]
 

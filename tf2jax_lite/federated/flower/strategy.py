@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Strategy
 
 from tf2jax_lite.federated.aggregators.entropy import aggregation_key, fresh_words
 from tf2jax_lite.federated.data.seeds import numpy_rng
-from tf2jax_lite.federated.execution import accumulator
+from tf2jax_lite.federated.execution.accumulator import fold_results, zero_accumulator
 from tf2jax_lite.federated.flower.records import (
     CONFIG,
     NEW_WEIGHTS,
@@ -102,7 +102,7 @@ class BlocksStrategy(Strategy):
         self._route = update_route("BlocksStrategy", aggregator, self._template.trainable, check_model(model))
         self._aggregation = self._route.aggregation
         self._is_private = "differential privacy" in self._aggregation.guarantees
-        self._fold = jax.jit(functools.partial(accumulator.fold, self._aggregation))
+        self._fold = jax.jit(functools.partial(fold_results, self._aggregation))
         self._finalizer = finalizer or build_add_finalizer()
         self._distributor = distributor or build_broadcast_process()
         self._clients_per_round, self._min_nodes, self._evaluate = clients_per_round, min_available_nodes, evaluate
@@ -171,7 +171,7 @@ class BlocksStrategy(Strategy):
             assert reply.result is not None
             result = self._route.pack(reply.result)
             if total is None:
-                total = accumulator.zero(self._aggregation, state.aggregator, self._cohort_size, result)
+                total = zero_accumulator(self._aggregation, state.aggregator, self._cohort_size, result)
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
             index = jnp.asarray([index], jnp.int32)
             total, unusable = self._fold(state.aggregator, total, rows, jnp.ones(1, bool), index, key)
