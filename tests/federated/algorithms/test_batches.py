@@ -14,8 +14,8 @@ import pytest
 import tf2jax_lite.federated as fed
 from tests.federated import workload
 from tests.federated.workload import Logistic
-from tf2jax_lite.federated.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
 from tf2jax_lite.federated.execution.cohort import Cohort
+from tf2jax_lite.learning.data import BatchHParams, ClientDataset, ShuffleRepeatBatchHParams
 
 SGD = optax.sgd(0.3)
 
